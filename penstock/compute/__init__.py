@@ -1,0 +1,1 @@
+"""What is calculated, with how many bits, on which hardware."""

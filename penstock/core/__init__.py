@@ -1,0 +1,1 @@
+"""The words: what every other floor is written in. Standard library only."""

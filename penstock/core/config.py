@@ -1,0 +1,54 @@
+"""What a user asks for. `serve/engine/resolve.py` turns an EngineConfig into a Resolved one and says why each value was chosen."""
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Options of the engine as given; None means "choose for me"."""
+
+    model: str = "brook"
+    revision: str | None = None
+    backend: str = "reference"
+    device: str | None = None
+    dtype: str = "auto"  # auto, float32, bfloat16, float16
+    quant: str = "none"
+    kv_dtype: str = "auto"
+    max_model_len: int | None = None  # tokens
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    block_size: int = 16  # tokens
+    kv_tokens: int | None = None  # size of the KV cache; None: from free memory
+    prefix_cache: bool = True
+    evict: str = "lru"
+    batching: str = "continuous"
+    order: str = "fcfs"
+    propose: str | None = None
+    threads: int | None = None
+    seed: int | None = None  # seeds requests that bring none; None: from the operating system
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Options of the HTTP server."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    no_auth: bool = False
+    served_model_name: str | None = None
+    max_queue: int = 512  # requests waiting; one more is answered 429
+    max_body_bytes: int = 16 << 20
+    drain_s: float = 25.0  # how long SIGTERM waits for running requests
+    log_requests: str | None = None  # a folder
+    log_level: str = "info"
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    chat_template: str | None = None  # a file
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A config without gaps, and the reason of each value that was chosen rather than given."""
+
+    engine: EngineConfig
+    reasons: dict[str, str] = field(default_factory=dict)

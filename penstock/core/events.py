@@ -1,0 +1,26 @@
+"""What the engine reports of itself: one StepRecord a step."""
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of the engine. Bytes and operations are added up from the program, seconds are measured."""
+
+    step_id: int
+    began_s: float  # on the engine's clock
+    seconds: float  # whole step: schedule, compute, sample, commit
+    compute_seconds: float  # the backend's step alone
+    num_seqs: int
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    activation_bytes: int = 0
+    operations: int = 0
+    num_running: int = 0
+    num_waiting: int = 0
+    num_preempted: int = 0
+    kv_blocks_used: int = 0
+    kv_blocks_total: int = 0

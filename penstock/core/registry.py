@@ -1,0 +1,83 @@
+"""A table of plug-ins: `name -> "module:Class"`, imported only when asked for; options parsed from `name:key=value,...`."""
+import dataclasses
+import importlib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.core.errors import UsageError
+
+
+class Table(Mapping[str, str]):
+    """The names of one kind of plug-in. `kind` is the word used in error messages, for example "batching mode"."""
+
+    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> str:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def load(self, name: str) -> Any:
+        """The class behind `name`. Raises UsageError, naming the valid choices, when there is none."""
+        if name not in self._entries:
+            raise UsageError(f"unknown {self.kind} {name!r}; known: {', '.join(self._entries)}")
+        module, _, attribute = self._entries[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def parse(self, text: str) -> tuple[Any, Any]:
+        """`name:key=value,...` -> (class, its `Options` filled in). A class without `Options` takes none."""
+        name, _, rest = text.partition(":")
+        plugin = self.load(name)
+        options_type = getattr(plugin, "Options", None)
+        pairs = parse_pairs(rest, f"{self.kind} {name}")
+        if options_type is None:
+            if pairs:
+                raise UsageError(f"{self.kind} {name!r} takes no options, but got {', '.join(pairs)}")
+            return plugin, None
+        return plugin, fill(options_type, pairs, f"{self.kind} {name}")
+
+
+def parse_pairs(text: str, owner: str) -> dict[str, str]:
+    """`key=value,key=value` -> dict. Raises UsageError on anything else."""
+    pairs: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(f"{owner}: {part!r} is not key=value")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def fill(options_type: type, pairs: Mapping[str, str], owner: str) -> Any:
+    """Fills the dataclass `options_type` from strings, converted to each field's type. Unknown keys are errors."""
+    hints = typing.get_type_hints(options_type)
+    fields = {f.name for f in dataclasses.fields(options_type)}
+    for key in pairs:
+        if key not in fields:
+            raise UsageError(f"{owner} has no option {key!r}; it has: {', '.join(sorted(fields)) or 'none'}")
+    return options_type(**{key: convert(value, hints[key], f"{owner}: {key}") for key, value in pairs.items()})
+
+
+def convert(text: str, to: Any, owner: str) -> Any:
+    """A string as `to`: bool, int, float, str, or one of these or None."""
+    if isinstance(to, types.UnionType) or typing.get_origin(to) is typing.Union:
+        if text.lower() == "none":
+            return None
+        to = next(option for option in typing.get_args(to) if option is not type(None))
+    if to is bool:
+        words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+        if text.lower() not in words:
+            raise UsageError(f"{owner} must be true or false, not {text!r}")
+        return words[text.lower()]
+    try:
+        return to(text)
+    except ValueError:
+        raise UsageError(f"{owner} must be of type {to.__name__}, not {text!r}") from None

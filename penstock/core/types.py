@@ -1,0 +1,232 @@
+"""The nouns of one request on its way: SamplingParams, Seq, StepPlan, StepResult, Output. Plain Python, picklable."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen and when to stop; the words are vLLM's. Checked by `serve/engine/requests.py`."""
+
+    n: int = 1
+    best_of: int | None = None
+    temperature: float = 1.0
+    top_k: int = 0  # 0 or -1: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] | list[str] | str = ()
+    stop_token_ids: tuple[int, ...] | list[int] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    max_tokens: int | None = 16  # None: as many as fit
+    logprobs: int | None = None  # number of top tokens beside the chosen one
+    prompt_logprobs: int | None = None
+    skip_special_tokens: bool = True
+    beam_width: int | None = None  # beam search instead of sampling
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+
+class Status(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMark:
+    """A prefix that the user pinned: its first `num_tokens` prompt tokens stay cached for `ttl_s` seconds after the last use."""
+
+    num_tokens: int
+    ttl_s: float
+
+
+@dataclass(slots=True)
+class Seq:
+    """One token sequence of a request: the only mutable request state, the scheduler's whole view of it.
+
+    Invariant: 0 <= num_computed <= len(tokens) + len(drafts); the KV of the first `num_computed` tokens is in `block_ids`.
+    """
+
+    seq_id: int
+    tokens: list[int]  # prompt, then output
+    num_prompt: int
+    params: SamplingParams
+    request_id: str = ""
+    arrival_s: float = 0.0
+    priority: int = 0  # smaller goes first
+    ttft_slo_s: float | None = None
+    tpot_slo_s: float | None = None
+    max_len: int = 0  # prompt + output tokens at most; fixed when the request is accepted
+    eos_token_ids: tuple[int, ...] = ()
+    seed: int = 0  # always set; the draw of output token i depends on (seed, i) alone
+    salt: str = ""  # isolates its prefixes from other salts
+    marks: tuple[CacheMark, ...] = ()
+    wants_embedding: bool = False  # pooled hidden state instead of tokens
+    held: bool = False  # a search appends its tokens, not the scheduler
+
+    status: Status = Status.WAITING
+    drafts: list[int] = field(default_factory=list)
+    draft_parents: list[int] | None = None  # index into drafts, -1 for the last token; None: a chain
+    num_computed: int = 0
+    block_ids: list[int] = field(default_factory=list)
+    num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
+    num_mark_created: int = 0  # pinned tokens that this request computed
+    num_mark_read: int = 0  # pinned tokens that it found
+    num_preemptions: int = 0
+    first_scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finish_reason: str | None = None  # stop, length, abort
+    stop_token_id: int | None = None
+
+    def todo(self) -> int:
+        """Tokens whose keys and values are still to be computed."""
+        return len(self.tokens) + len(self.drafts) - self.num_computed
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class SeqInfo:
+    """What the runner must know of a sequence before its first row: sent once."""
+
+    params: SamplingParams
+    prompt: tuple[int, ...]
+    seed: int
+    eos_token_ids: tuple[int, ...] = ()
+    wants_embedding: bool = False
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSeq:
+    """What one sequence does in a step: `tokens` are computed at positions start, start + 1, ...
+
+    `samples` says that the step reaches the end of the sequence, so that its last row chooses a token.
+    The last `num_drafts` of `tokens` are drafts. `new` is set when the runner has not seen the sequence (or has forgotten it).
+    """
+
+    seq_id: int
+    start: int
+    tokens: tuple[int, ...]
+    block_ids: tuple[int, ...]
+    samples: bool
+    num_prompt: int
+    num_output: int  # output tokens so far: the index of the next draw
+    num_drafts: int = 0
+    draft_parents: tuple[int, ...] | None = None
+    new: SeqInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written."""
+
+    step_id: int
+    seqs: tuple[PlannedSeq, ...]
+    copies: tuple[tuple[int, int], ...] = ()
+    finished: tuple[int, ...] = ()  # seq_ids that the runner may forget
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(s.tokens) for s in self.seqs)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The log-probabilities at one position: the chosen token's, its rank (1 is the likeliest), and the top ones in falling order."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeqResult:
+    """What a step found for one planned sequence, in the plan's order."""
+
+    seq_id: int
+    tokens: tuple[int, ...] = ()  # accepted drafts and the token chosen after them; empty in the middle of a prompt
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where asked for
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of prompt tokens start + 1 .. start + n, where asked for
+    candidates: tuple[tuple[int, float], ...] = ()  # for a search: likeliest next tokens and their log-probabilities
+    drafts: tuple[int, ...] = ()  # proposed for the next step
+    draft_parents: tuple[int, ...] | None = None
+    embedding: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    step_id: int
+    seqs: tuple[SeqResult, ...]
+    compute_seconds: float = 0.0
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    activation_bytes: int = 0
+    operations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SeqOutput:
+    """What `Scheduler.commit` appended to one sequence; `finish_reason` is set when it ended."""
+
+    seq_id: int
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    candidates: tuple[tuple[int, float], ...] = ()
+    embedding: tuple[float, ...] | None = None
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True)
+class Completion:
+    """One answer of a request (vLLM's CompletionOutput)."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[dict[int, Logprob]] | None = None
+    cumulative_logprob: float | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """vLLM's Logprob."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+@dataclass(slots=True)
+class Output:
+    """What a request came to (vLLM's RequestOutput). Times are seconds on the engine's clock."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[Completion] = field(default_factory=list)
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    finished: bool = False
+    num_cached_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    embedding: list[float] | None = None
+    arrival_s: float = 0.0
+    first_scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None

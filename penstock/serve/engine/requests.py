@@ -1,0 +1,100 @@
+"""What goes into the engine and what comes out of it: Request, Delta, Usage, and the EngineClient that the API talks to."""
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.core.types import CacheMark, SamplingParams, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A tokenized request. `params` has been checked by `check_params`."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    params: SamplingParams
+    prompt: str | None = None
+    priority: int = 0  # smaller goes first
+    salt: str = ""
+    marks: tuple[CacheMark, ...] = ()
+    ttft_slo_s: float | None = None
+    tpot_slo_s: float | None = None
+    wants_embedding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # prompt tokens read from the prefix cache
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a step added to choice `index` of a request.
+
+    `text` may lag behind `token_ids` while a character or a possible stop string is incomplete; it never has to be taken back.
+    `prompt_logprobs` comes once, with the first delta of choice 0: one entry per prompt token, None for the first.
+    `usage` is set on the delta that ends the whole request (`done`).
+    """
+
+    index: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    finish_reason: str | None = None  # stop, length, abort
+    stop_reason: int | str | None = None  # the stop string or stop token id that ended it
+    embedding: tuple[float, ...] | None = None
+    done: bool = False
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """The engine's state now."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_blocks_used: int = 0  # held by live sequences
+    kv_blocks_total: int = 0
+    kv_blocks_cached: int = 0  # reusable prefixes that nobody holds
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What has happened since the start; each figure only grows."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_queries: int = 0  # prompt tokens looked up
+    prefix_hits: int = 0  # prompt tokens found
+    preemptions: int = 0
+    requests: dict[str, int] = field(default_factory=dict)  # by finish reason
+
+
+class EngineClient(Protocol):
+    """What `serve/api` knows of the engine. Every method may be called from the event loop's thread; none blocks."""
+
+    model_name: str
+    max_model_len: int
+
+    def submit(self, request: Request) -> AsyncIterator[Delta]:
+        """Queues the request and returns its deltas. Raises RequestError at once when it is refused (too long, queue full)."""
+        ...
+
+    def abort(self, request_id: str) -> None:
+        """Frees what the request holds within one step; unknown ids are ignored."""
+        ...
+
+    def health(self) -> Health: ...
+
+    def gauges(self) -> Gauges: ...
