@@ -1,4 +1,7 @@
-"""What a plug-in asks for and what a backend offers. `serve/engine/build.py` refuses a pair that cannot work; nothing asks a plug-in its name."""
+"""What a plug-in asks for and what a backend offers.
+
+`serve/engine/build.py` refuses a pair that cannot work; nothing asks a plug-in its name.
+"""
 from dataclasses import dataclass
 
 
