@@ -24,3 +24,4 @@ class StepRecord:
     num_preempted: int = 0
     kv_blocks_used: int = 0
     kv_blocks_total: int = 0
+    num_draft_seqs: int = 0  # sequences whose drafts were verified

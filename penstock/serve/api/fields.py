@@ -1,0 +1,183 @@
+"""The one table of request fields: what OpenAI's clients and vLLM's users may send, and what becomes of it here.
+
+Every field is obeyed, harmless (accepted because leaving it out would change no answer), or refused. A refused field is
+accepted with the values that ask for nothing beyond what is done anyway, such as OpenAI's default. Anything else is
+refused by name, so that no input is ever dropped in silence. docs/api.md is generated from this table.
+"""
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.serve.api.values import show
+
+OBEYED, HARMLESS, REFUSED = "obeyed", "harmless", "refused"
+CHAT, COMPLETIONS, EMBEDDINGS, TOKENIZE, DETOKENIZE, STREAM = "chat", "completions", "embeddings", "tokenize", "detokenize", "stream_options"
+BOTH = (CHAT, COMPLETIONS)
+ALL = (CHAT, COMPLETIONS, EMBEDDINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`note` says what the field does, why it is harmless, or why it is refused. `accepted`: values that pass beside null."""
+
+    name: str
+    endpoints: tuple[str, ...]
+    fate: str
+    note: str
+    accepted: tuple[Any, ...] = ()
+    kind: type | None = None  # the JSON type that a harmless field must have
+
+
+def _obeyed(endpoints: tuple[str, ...], **notes: str) -> tuple[Field, ...]:
+    return tuple(Field(name, endpoints, OBEYED, note) for name, note in notes.items())
+
+
+def _harmless(endpoints: tuple[str, ...], name: str, kind: type, note: str) -> Field:
+    return Field(name, endpoints, HARMLESS, note, kind=kind)
+
+
+def _refused(endpoints: tuple[str, ...], name: str, note: str, *accepted: Any) -> Field:
+    return Field(name, endpoints, REFUSED, note, accepted)
+
+
+NOT_YET = "output is not yet constrained to a structure"
+TEXT_ONLY = "the model reads and writes text only"
+
+TABLE: tuple[Field, ...] = (
+    *_obeyed((*ALL, TOKENIZE, DETOKENIZE), model="the model's name; may be left out, because one model is served"),
+    *_obeyed(
+        BOTH,
+        temperature="0 is greedy",
+        top_p="nucleus sampling",
+        top_k="the likeliest k tokens; 0 or -1 is off",
+        min_p="tokens at least this likely beside the likeliest",
+        typical_p="locally typical sampling",
+        presence_penalty="from -2 to 2",
+        frequency_penalty="from -2 to 2",
+        repetition_penalty="multiplies or divides the logits of tokens already seen, prompt included",
+        logit_bias="token id to a number that is added to its logit; -100 forbids, 100 forces",
+        seed="the same seed gives the same tokens, whoever shares the batch",
+        n="choices per prompt",
+        best_of="sequences that are tried; the n likeliest come back",
+        use_beam_search="beam search over beam_width beams (else best_of, else n)",
+        beam_width="number of beams; switches beam search on",
+        length_penalty="of beam search: score / length ** length_penalty",
+        early_stopping="of beam search: stop when beam_width beams have ended",
+        max_tokens="output tokens at most; completions: 16 when left out; null, and left out in chat: as many as fit",
+        min_tokens="no end of text and no stop before this many tokens",
+        stop="a string or a list of strings that end the answer",
+        stop_token_ids="token ids that end the answer",
+        include_stop_str_in_output="leave the stop string in the text",
+        ignore_eos="go on after the end-of-text token",
+        skip_special_tokens="leave special tokens out of the text",
+        add_special_tokens="let the tokenizer add its own special tokens (completions: true, chat: false, because the template writes them)",
+        logprobs="chat: true or false; completions: how many likeliest tokens beside the chosen one",
+        prompt_logprobs="log-probabilities of the prompt's tokens, with this many likeliest ones",
+        stream="server-sent events",
+        stream_options="include_usage, continuous_usage_stats",
+        cache_salt="prefixes are shared only between requests with the same salt",
+        slo="an object with ttft_ms and tpot_ms, the deadlines that the deadline order works for",
+    ),
+    *_obeyed(ALL, priority="smaller goes first, where the server runs with a priority order"),
+    *_obeyed(
+        (CHAT,),
+        messages="roles system, developer (rendered as system), user, assistant and tool; text content",
+        max_completion_tokens="the same as max_tokens; both with different values are refused",
+        top_logprobs="likeliest tokens at each position, with logprobs true",
+        tools="functions, rendered by the chat template; needs a tool parser and a template that knows tools",
+        tool_choice='"auto" or "none" (the tools are then left out of the prompt); "required" and a named function are refused',
+        reasoning_effort="given to the chat template, which must know it",
+        documents="given to the chat template, which must know them",
+        chat_template_kwargs="variables for the chat template, which must know each of them",
+    ),
+    *_obeyed((CHAT, TOKENIZE), add_generation_prompt="end the prompt with the start of an answer (true)",
+             continue_final_message="leave the last message open, so that the answer goes on with it"),
+    *_obeyed((COMPLETIONS,), prompt="a string, a list of strings, token ids, or a list of token ids", echo="the prompt before the answer"),
+    *_obeyed((EMBEDDINGS,), input="a string, a list of strings, token ids, or a list of token ids",
+             encoding_format="float or base64 (little-endian 32-bit floats)", add_special_tokens="let the tokenizer add its own special tokens",
+             cache_salt="prefixes are shared only between requests with the same salt"),
+    *_obeyed((TOKENIZE,), prompt="the text", messages="a chat, rendered by the chat template", tools="as in a chat request",
+             chat_template_kwargs="as in a chat request", return_token_strs="add token_strs, each token's text",
+             add_special_tokens="let the tokenizer add its own special tokens (prompt: true, messages: false)"),
+    *_obeyed((DETOKENIZE,), tokens="token ids"),
+    *_obeyed((STREAM,), include_usage="a last chunk with the usage and no choices", continuous_usage_stats="the usage so far in every chunk"),
+    _refused((STREAM,), "include_obfuscation", "events are not padded", False),
+    # harmless
+    _harmless(ALL, "user", str, "a name for your own records; nothing is kept by it"),
+    _harmless((CHAT,), "safety_identifier", str, "a name for the provider's abuse records; there are none"),
+    _harmless((CHAT,), "metadata", dict, "labels of stored completions; none are stored"),
+    _harmless((CHAT,), "prompt_cache_key", str, "routes requests to a machine's cache; there is one machine, and it finds shared prefixes by itself"),
+    _harmless((CHAT,), "prediction", dict, "a hint for speed that never changes the answer"),
+    # refused: OpenAI
+    _refused((CHAT,), "response_format", f"{NOT_YET}; only the type text is served", {"type": "text"}),
+    _refused((CHAT,), "parallel_tool_calls", "the number of calls cannot be limited", True),
+    _refused((CHAT,), "store", "completions are not stored", False),
+    _refused((CHAT,), "service_tier", "there are no tiers; use priority", "auto", "default"),
+    _refused((CHAT,), "verbosity", "the model does not know it", "medium"),
+    _refused((CHAT,), "modalities", TEXT_ONLY, ["text"]),
+    _refused((CHAT,), "audio", TEXT_ONLY),
+    _refused((CHAT,), "moderation", "there is no moderation model here"),
+    _refused((CHAT,), "web_search_options", "the server does not search the web"),
+    _refused((CHAT,), "functions", "deprecated; use tools", []),
+    _refused((CHAT,), "function_call", "deprecated; use tool_choice", "none"),
+    _refused((CHAT,), "prompt_cache_options", "mark message parts with cache_control instead", {"mode": "implicit"}),
+    _refused((CHAT,), "prompt_cache_retention", "mark message parts with cache_control and a ttl instead", "in_memory"),
+    _refused((COMPLETIONS,), "suffix", "the model was not trained to fill in the middle", ""),
+    _refused((EMBEDDINGS,), "dimensions", "the model was not trained for shortened embeddings"),
+    # refused: vLLM
+    _refused((*BOTH, EMBEDDINGS), "truncate_prompt_tokens", "a prompt is never cut"),
+    _refused((*BOTH, EMBEDDINGS), "request_id", "ids are given by the server"),
+    _refused((*BOTH, TOKENIZE), "mm_processor_kwargs", TEXT_ONLY),
+    _refused((CHAT, TOKENIZE), "chat_template", "the template is chosen when the server starts, with --chat-template"),
+    _refused((CHAT,), "echo", "use continue_final_message", False),
+    _refused((CHAT,), "include_reasoning", "reasoning comes in reasoning_content", True),
+    _refused((CHAT,), "thinking_token_budget", "the length of reasoning cannot be limited"),
+    _refused((COMPLETIONS,), "response_format", f"{NOT_YET}; only the type text is served", {"type": "text"}),
+    _refused((COMPLETIONS,), "prompt_embeds", "prompts are text or token ids"),
+    *(_refused(BOTH, name, NOT_YET) for name in (
+        "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
+        "guided_whitespace_pattern", "structural_tag")),
+    _refused(BOTH, "allowed_token_ids", "use logit_bias", []),
+    _refused(BOTH, "bad_words", "use logit_bias", []),
+    _refused(BOTH, "logits_processors", "code from requests is not run", []),
+    _refused(BOTH, "spaces_between_special_tokens", "text is decoded as the tokenizer defines it", True),
+    _refused(BOTH, "return_tokens_as_token_ids", "logprobs name tokens by their text", False),
+    _refused(BOTH, "return_token_ids", "use /tokenize", False),
+    _refused(BOTH, "kv_transfer_params", "keys and values are not moved between servers"),
+    _refused(BOTH, "vllm_xargs", "there are no further arguments"),
+)
+
+
+def fields_of(endpoint: str) -> dict[str, Field]:
+    """The fields of one endpoint (or of stream_options), by name."""
+    return {field.name: field for field in TABLE if endpoint in field.endpoints}
+
+
+BY_ENDPOINT: Mapping[str, Mapping[str, Field]] = {
+    endpoint: fields_of(endpoint) for endpoint in (CHAT, COMPLETIONS, EMBEDDINGS, TOKENIZE, DETOKENIZE, STREAM)
+}
+
+
+def check_fields(body: Mapping[str, Any], endpoint: str, where: str = "") -> None:
+    """Raises RequestError for the first field that is unknown or refused, or harmless but of the wrong type."""
+    fields = BY_ENDPOINT[endpoint]
+    for name, value in body.items():
+        field = fields.get(name)
+        path = where + name[:80]
+        if field is None:
+            close = difflib.get_close_matches(name[:80], fields, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise RequestError(f"unknown field {path!r}{hint}", param=path, code="unknown_parameter")
+        if value is None or field.fate == OBEYED:
+            continue
+        if field.fate == HARMLESS and field.kind is not None and not isinstance(value, field.kind):
+            raise RequestError(f"{path} must be {'an object' if field.kind is dict else 'a string'}, not {show(value)}", param=path)
+        if field.fate == REFUSED and not any(_same(value, accepted) for accepted in field.accepted):
+            raise RequestError(f"{path} = {show(value)} is not supported: {field.note}", param=path, code="unsupported_parameter")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal as JSON: true is not 1."""
+    return type(a) is type(b) and bool(a == b)

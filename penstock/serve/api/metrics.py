@@ -1,0 +1,162 @@
+"""What Prometheus reads: one Metrics per server, its own registry, safe to feed from the engine's thread and the event loop.
+
+Token counters grow by the very Usage that a client is told, before it is told: when idle they equal the sum of all usages.
+"""
+import bisect
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from penstock.core.events import StepRecord
+from penstock.serve.engine.requests import Gauges, Totals, Usage
+
+PREFIX = "penstock_"
+LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
+
+HISTOGRAMS = {
+    "time_to_first_token_seconds": "From the request's arrival to its first token.",
+    "inter_token_latency_seconds": "Between one output token and the next of the same choice.",
+    "e2e_request_latency_seconds": "From the request's arrival to its end.",
+    "request_queue_time_seconds": "From the request's arrival to its first step.",
+}
+COUNTERS = {
+    "prompt_tokens": "Prompt tokens of answered requests, as their usage says.",
+    "generation_tokens": "Output tokens of answered requests, as their usage says.",
+    "prefix_cache_queries": "Prompt tokens looked up in the prefix cache.",
+    "prefix_cache_hits": "Prompt tokens found in the prefix cache.",
+    "cache_creation_tokens": "Prompt tokens pinned by cache_control for the first time.",
+    "cache_read_tokens": "Prompt tokens read from prefixes pinned by cache_control.",
+    "preemptions": "Sequences put back into the queue for want of KV blocks.",
+    "spec_drafted_tokens": "Tokens proposed.",
+    "spec_accepted_tokens": "Proposed tokens that were accepted.",
+    "spec_passes": "Times that a sequence's drafts were verified.",
+    "step_seconds": "Seconds spent in steps, scheduling included.",
+    "step_compute_seconds": "Seconds of steps spent in the backend.",
+    "step_operations": "Arithmetic operations of steps, added up from the program.",
+}
+LABELLED = {
+    "requests": ("finish_reason", "Requests that ended, by how."),
+    "steps": ("kind", "Steps, by what they computed: prefill, decode, or mixed."),
+    "step_tokens": ("kind", "Tokens computed in steps: prefill or decode."),
+    "step_bytes": ("kind", "Bytes moved in steps, added up from the program: weights, kv or activations."),
+}
+
+
+class Histogram:
+    """Cumulative counts over `LATENCY_S` and the sum. The caller holds the lock."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_S) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect.bisect_left(LATENCY_S, value)] += times
+        self.sum += value * times
+
+    def buckets(self) -> list[tuple[str, float]]:
+        total, rows = 0, []
+        for bound, count in zip((*map(str, LATENCY_S), "+Inf"), self.counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows
+
+
+class Metrics:
+    """`gauges` is asked at each scrape; give it with `watch` once the engine exists."""
+
+    def __init__(self, gauges: Callable[[], Gauges] = Gauges) -> None:
+        self._gauges = gauges
+        self._lock = threading.Lock()
+        self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        self._labelled: dict[str, Counter[str]] = {name: Counter() for name in LABELLED}
+        self._histograms = {name: Histogram() for name in HISTOGRAMS}
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)  # type: ignore[arg-type]  # a collector is anything with collect()
+
+    def watch(self, gauges: Callable[[], Gauges]) -> None:
+        self._gauges = gauges
+
+    def on_step(self, record: StepRecord) -> None:
+        """Called by the engine after each step."""
+        kind = "prefill" if not record.num_decode_tokens else "decode" if not record.num_prefill_tokens else "mixed"
+        with self._lock:
+            self._add(
+                preemptions=record.num_preempted, spec_drafted_tokens=record.num_draft_tokens,
+                spec_accepted_tokens=record.num_accepted_tokens, spec_passes=record.num_draft_seqs,
+                step_operations=record.operations, step_seconds=record.seconds, step_compute_seconds=record.compute_seconds)
+            self._labelled["steps"][kind] += 1
+            self._labelled["step_tokens"].update(prefill=record.num_prefill_tokens, decode=record.num_decode_tokens)
+            self._labelled["step_bytes"].update(weights=record.weight_bytes, kv=record.kv_bytes, activations=record.activation_bytes)
+
+    def on_queue(self, seconds: float) -> None:
+        """Called by the engine when a request is first given a place in a step."""
+        with self._lock:
+            self._histograms["request_queue_time_seconds"].observe(seconds)
+
+    def on_first_token(self, seconds: float) -> None:
+        with self._lock:
+            self._histograms["time_to_first_token_seconds"].observe(seconds)
+
+    def on_tokens(self, seconds: float, count: int) -> None:
+        """`count` tokens of one choice came `seconds` after the one before them."""
+        with self._lock:
+            self._histograms["inter_token_latency_seconds"].observe(seconds / count, count)
+
+    def on_request(self, finish_reason: str, usage: Usage, seconds: float | None) -> None:
+        """A request ended. `seconds` is its whole time, None when it was cut short."""
+        with self._lock:
+            self._labelled["requests"][finish_reason] += 1
+            self._add(
+                prompt_tokens=usage.prompt_tokens, generation_tokens=usage.completion_tokens,
+                prefix_cache_queries=usage.prompt_tokens, prefix_cache_hits=usage.cached_tokens,
+                cache_creation_tokens=usage.cache_creation_input_tokens, cache_read_tokens=usage.cache_read_input_tokens)
+            if seconds is not None:
+                self._histograms["e2e_request_latency_seconds"].observe(seconds)
+
+    def _add(self, **figures: float) -> None:
+        for name, figure in figures.items():
+            self._counts[name] += figure
+
+    def totals(self) -> Totals:
+        with self._lock:
+            counts = {name: int(value) for name, value in self._counts.items()}
+            return Totals(
+                prompt_tokens=counts["prompt_tokens"], generation_tokens=counts["generation_tokens"],
+                prefix_queries=counts["prefix_cache_queries"], prefix_hits=counts["prefix_cache_hits"],
+                preemptions=counts["preemptions"], requests=dict(self._labelled["requests"]))
+
+    def render(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry asks for at each scrape."""
+        yield from _gauge_families(self._gauges())
+        with self._lock:
+            families: list[Any] = [CounterMetricFamily(PREFIX + name, text, value=self._counts[name]) for name, text in COUNTERS.items()]
+            for name, (label, text) in LABELLED.items():
+                family = CounterMetricFamily(PREFIX + name, text, labels=[label])
+                for value, count in sorted(self._labelled[name].items()):
+                    family.add_metric([value], count)
+                families.append(family)
+            for name, text in HISTOGRAMS.items():
+                histogram = self._histograms[name]
+                families.append(HistogramMetricFamily(PREFIX + name, text, buckets=histogram.buckets(), sum_value=histogram.sum))
+        yield from families
+
+
+def _gauge_families(now: Gauges) -> Iterator[Metric]:
+    rows = (
+        ("num_requests_running", "Requests with a place in the batch.", now.num_running),
+        ("num_requests_waiting", "Requests in the queue.", now.num_waiting),
+        ("kv_cache_usage_ratio", "KV blocks held by live sequences, of all.", now.kv_blocks_used / max(1, now.kv_blocks_total)),
+        ("kv_cache_blocks", "KV blocks.", now.kv_blocks_total),
+        ("kv_cache_blocks_reusable", "KV blocks of reusable prefixes that nobody holds.", now.kv_blocks_cached),
+    )
+    for name, text, value in rows:
+        yield GaugeMetricFamily(PREFIX + name, text, value=value)
