@@ -1,0 +1,104 @@
+"""Tokens in, certain text out: no half character is ever emitted, and nothing has to be taken back."""
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.serve.text.tokenizer import Tokenizer
+
+REPLACEMENT = "\ufffd"
+MAX_PIECES = 4  # a character has at most 4 bytes, a token that shows at least one
+
+
+class Detokenizer:
+    """The text of a token sequence, bit by bit. Each token costs the same, however long the text is.
+
+    Everything pushed, joined, with `finish()` at the end, is `tokenizer.decode(ids)`; with `prompt_ids` it is what the tokens
+    add to the prompt's text (a leading space stays, a character that the prompt left unfinished is completed and shown whole).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True, prompt_ids: Sequence[int] | None = None) -> None:
+        self._pieces = tokenizer.pieces
+        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        before = self._last_pieces(prompt_ids or ())
+        self._begun = bool(before)
+        self._stream = Utf8Stream(self._pieces.bytewise, unfinished(b"".join(before)))
+
+    def push(self, ids: Iterable[int]) -> str:
+        """The text that has become certain; "" while a character is incomplete."""
+        data = bytearray()
+        for token_id in ids:
+            if token_id in self._skipped:
+                continue
+            piece = self._pieces.piece(token_id, first=not self._begun)
+            if piece is not None:
+                self._begun = True
+                data += piece
+        return self._stream.push(bytes(data)) if data else ""
+
+    def finish(self) -> str:
+        """What is left: the replacement of a character that never became whole, or nothing."""
+        return self._stream.finish()
+
+    def _last_pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """The last few pieces of the prompt that show; [] when nothing of it does."""
+        pieces: list[bytes] = []
+        for token_id in reversed(ids):
+            piece = None if token_id in self._skipped else self._pieces.piece(token_id)
+            if piece is not None:
+                pieces.insert(0, piece)
+            if len(pieces) == MAX_PIECES:
+                break
+        return pieces
+
+
+class Utf8Stream:
+    """Bytes in, whole characters out; what cannot be decoded becomes U+FFFD.
+
+    `bytewise`: one U+FFFD for each broken byte, else for each broken character. `seen` is the beginning of a character that
+    belongs to earlier text: shown with its end, but not replaced here when its end never comes.
+    """
+
+    def __init__(self, bytewise: bool, seen: bytes = b"") -> None:
+        self._bytewise = bytewise
+        self._pending = seen
+        self._num_seen = len(seen)
+
+    def push(self, data: bytes) -> str:
+        return self._decode(self._pending + data, final=False)
+
+    def finish(self) -> str:
+        return self._decode(self._pending, final=True)
+
+    def _decode(self, data: bytes, final: bool) -> str:
+        texts: list[str] = []
+        while data:
+            try:
+                text, used = codecs.utf_8_decode(data, "strict", final)
+            except UnicodeDecodeError as error:
+                texts.append(data[: error.start].decode())
+                texts.append(self._broken(error.start, error.end))
+                data = data[error.end :]
+                self._num_seen = 0
+                continue
+            if used:
+                self._num_seen = 0
+            texts.append(text)
+            data = data[used:]
+            break
+        self._pending = data
+        return "".join(texts)
+
+    def _broken(self, start: int, end: int) -> str:
+        seen = max(0, self._num_seen - start)
+        if self._bytewise:
+            return REPLACEMENT * max(0, end - start - seen)
+        return "" if seen else REPLACEMENT
+
+
+def unfinished(data: bytes) -> bytes:
+    """The incomplete character that `data` ends in; empty when it ends in a whole one."""
+    _, used = codecs.utf_8_decode(data, "replace", False)
+    return data[used:]

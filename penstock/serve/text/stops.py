@@ -1,0 +1,104 @@
+"""Stop strings: where an answer ends, also when the string comes in pieces.
+
+The answer ends at the stop string that begins earliest; of two that begin together, the one that is complete first. The result
+depends on the text alone, never on how it was cut into pushes. Text is held back only while it may be part of a stop string.
+"""
+from dataclasses import dataclass
+
+from penstock.core.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    start: int  # characters since the beginning
+    stop: str
+
+
+class Prefixes:
+    """How much of one stop string the text ends in, kept character by character (Knuth, Morris and Pratt, 1977)."""
+
+    def __init__(self, stop: str) -> None:
+        self.stop = stop
+        self.length = 0  # the longest end of the text that is a beginning of `stop`
+        self._shorter = [0] * (len(stop) + 1)  # the longest proper beginning of stop[:n] that is also its end
+        for n in range(1, len(stop)):
+            self._shorter[n + 1] = self._extend(self._shorter[n], stop[n])
+
+    def push(self, char: str) -> bool:
+        """Whether `stop` is complete with this character."""
+        self.length = self._extend(self.length, char)
+        return self.length == len(self.stop)
+
+    def clear(self) -> None:
+        self.length = 0
+
+    def _extend(self, length: int, char: str) -> int:
+        while length and (length == len(self.stop) or self.stop[length] != char):
+            length = self._shorter[length]
+        return length + 1 if self.stop[length] == char else length
+
+
+class StopChecker:
+    """Cuts a stream of text at the first stop string; with `include`, behind it. Raises RequestError for an empty one."""
+
+    def __init__(self, stops: tuple[str, ...], include: bool = False) -> None:
+        if "" in stops:
+            raise RequestError("stop must not hold an empty string", param="stop")
+        self.matched: str | None = None  # the stop string that ended the text
+        self._include = include
+        self._prefixes = [Prefixes(stop) for stop in dict.fromkeys(stops)]
+        self._held = ""
+        self._emitted = 0  # characters before `_held`
+        self._searched = 0  # characters
+        self._best: Match | None = None  # complete, but one that began earlier may still become complete
+
+    def push(self, text: str, active: bool = True) -> tuple[str, str | None]:
+        """(text that is certain, the stop string that ended it or None). After a match nothing more comes.
+
+        `active=False` lets text pass unsearched, as while a request has not reached its min_tokens: a stop string counts only
+        when all of it is active text.
+        """
+        if self.matched is not None:
+            return "", self.matched
+        self._held += text
+        if not active or not self._prefixes:
+            for prefix in self._prefixes:
+                prefix.clear()
+            self._searched += len(text)
+            return self._emit(self._searched), None
+        for char in text:
+            self._search(char)
+            if self._best is not None and self._best.start <= self._earliest():
+                return self._cut(self._best), self.matched
+        return self._emit(self._earliest()), None
+
+    def finish(self) -> str:
+        """What was held back; `matched` is set when that holds a stop string after all."""
+        if self.matched is None and self._best is not None:
+            return self._cut(self._best)
+        return self._emit(self._searched)
+
+    def _search(self, char: str) -> None:
+        self._searched += 1
+        for prefix in self._prefixes:
+            if prefix.push(char):
+                start = self._searched - len(prefix.stop)
+                if self._best is None or start < self._best.start:
+                    self._best = Match(start, prefix.stop)
+
+    def _earliest(self) -> int:
+        """Where the earliest stop string that is not yet complete may have begun."""
+        begun = (prefix.length for prefix in self._prefixes if prefix.length < len(prefix.stop))
+        return self._searched - max(begun, default=0)
+
+    def _cut(self, match: Match) -> str:
+        self.matched = match.stop
+        emitted = self._emit(match.start + (len(match.stop) if self._include else 0))
+        self._held = ""
+        return emitted
+
+    def _emit(self, until: int) -> str:
+        emitted = self._held[: until - self._emitted]
+        self._held = self._held[len(emitted) :]
+        self._emitted += len(emitted)
+        return emitted
