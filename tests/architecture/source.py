@@ -1,0 +1,116 @@
+"""The source tree as the architecture tests see it: every Python file parsed once, its imports, its plug-in tables."""
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("penstock", "csrc", "recipes", "bench", "scripts", "tests")
+CODE = (".py", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".js")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module: `from a import b` counts as a.b where that is a module, else as a."""
+
+    module: str
+    line: int
+    lazy: bool  # inside a function
+    names: tuple[str, ...] = ()
+
+    def within(self, package: str) -> bool:
+        return self.module == package or self.module.startswith(package + ".")
+
+
+@dataclass(frozen=True)
+class Source:
+    path: str  # from the root, with slashes
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def module(self) -> str:
+        """Its dotted name: penstock/core/types.py -> penstock.core.types."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def stem(self) -> str:
+        return Path(self.path).stem
+
+    def at(self, line: int) -> str:
+        return f"{self.path}:{line}"
+
+    def functions(self) -> Iterator[Function]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+
+    def classes(self) -> Iterator[ast.ClassDef]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        lazy = {id(inner) for function in self.functions() for inner in ast.walk(function)}
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found += [Import(alias.name, node.lineno, id(node) in lazy) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = self._base(node)
+                for alias in node.names:
+                    inner = f"{base}.{alias.name}"
+                    found.append(Import(inner if is_module(inner) else base, node.lineno, id(node) in lazy, (alias.name,)))
+        return found
+
+    def _base(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        package = self.module.split(".")
+        package = package[: len(package) - node.level + self.path.endswith("/__init__.py")]
+        return ".".join([*package, node.module] if node.module else package)
+
+
+@lru_cache
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return name.startswith("penstock.") and (path.with_suffix(".py").is_file() or (path / "__init__.py").is_file())
+
+
+@lru_cache
+def code() -> tuple[Path, ...]:
+    """Every source file of the project, whatever its language."""
+    return tuple(sorted(
+        path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in CODE and "__pycache__" not in path.parts
+    ))
+
+
+@lru_cache
+def sources(*folders: str) -> tuple[Source, ...]:
+    """Every Python file below these folders (all of the project when none is given)."""
+    inside = tuple(f"{folder}/" for folder in folders or FOLDERS)
+    paths = (path for path in code() if path.suffix == ".py" and path.relative_to(ROOT).as_posix().startswith(inside))
+    return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)
+
+
+@lru_cache
+def tables() -> dict[str, dict[str, str]]:
+    """The plug-in tables, read without importing them: module of the folder -> {name: "module:Class"}."""
+    found = {}
+    for source in sources("penstock"):
+        for node in source.tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Table":
+                found[source.module] = dict(ast.literal_eval(node.value.args[1]))
+    return found
+
+
+def report(rule: str, found: list[str]) -> str:
+    """The message of a failed rule: what it says, then each place that breaks it."""
+    return "\n".join([rule, *found])
