@@ -1,0 +1,92 @@
+"""What a request changes in the model's logits before any token is weighed: min_tokens, logit_bias, penalties, in this order."""
+from array import array
+from collections.abc import Sequence
+from typing import Any as Array
+
+from array_api_compat import array_namespace, device
+
+from penstock.compute.decoding.state import RowState
+
+_LARGEST = 1e30  # no logit of a model comes near; twice it is still a float32
+
+
+def adjust(logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> Array:
+    """float32 [rows, vocab] -> the same array if no row asks for a change, otherwise a changed copy.
+
+    - min_tokens: before so many output tokens, -inf for each token that would end the sequence.
+    - logit_bias: added.
+    - repetition_penalty r, for tokens of the prompt or the output: a positive logit is divided by r, any other multiplied
+      (Keskar et al. 2019, arXiv:1909.05858).
+    - frequency_penalty f and presence_penalty p, for tokens of the output: less f times their count, and less p.
+    """
+    early = [row for row, state in enumerate(states) if state.stop_ids and output_index[row] < state.params.min_tokens]
+    biased = [row for row, state in enumerate(states) if state.bias_ids]
+    penalized = [row for row, state in enumerate(states) if state.seen_ids]
+    if not early and not biased and not penalized:
+        return logits
+    logits = array_namespace(logits).asarray(logits, copy=True)
+    if early:
+        _forbid_stops(logits, states, early)
+    if biased:
+        _add_bias(logits, states, biased)
+    if penalized:
+        _penalize(logits, states, penalized)
+    return logits
+
+
+class _Entries:
+    """Places (row, token) in the logits, gathered over rows."""
+
+    def __init__(self) -> None:
+        self.rows = array("q")
+        self.ids = array("q")
+
+    def add(self, row: int, ids: Sequence[int]) -> None:
+        self.rows.extend(array("q", [row]) * len(ids))
+        self.ids.extend(ids)
+
+    def index(self, logits: Array) -> tuple[Array, Array]:
+        return _to(logits, self.rows, "int64"), _to(logits, self.ids, "int64")
+
+
+def _to(logits: Array, values: array, dtype: str) -> Array:  # type: ignore[type-arg]
+    xp = array_namespace(logits)
+    return xp.asarray(values, dtype=getattr(xp, dtype), device=device(logits))
+
+
+def _forbid_stops(logits: Array, states: Sequence[RowState], rows: Sequence[int]) -> None:
+    entries = _Entries()
+    for row in rows:
+        entries.add(row, [token for token in states[row].stop_ids if 0 <= token < logits.shape[1]])
+    logits[entries.index(logits)] = -array_namespace(logits).inf
+
+
+def _add_bias(logits: Array, states: Sequence[RowState], rows: Sequence[int]) -> None:
+    entries, values = _Entries(), array("d")
+    for row in rows:
+        entries.add(row, states[row].bias_ids)
+        values.extend(states[row].bias_values)
+    xp = array_namespace(logits)
+    logits[entries.index(logits)] += xp.astype(_to(logits, values, "float64"), xp.float32)
+
+
+def _penalize(logits: Array, states: Sequence[RowState], rows: Sequence[int]) -> None:
+    entries, counts = _Entries(), array("q")
+    repetition, frequency, presence = array("d"), array("d"), array("d")
+    for row in rows:
+        params, ids = states[row].params, states[row].seen_ids
+        entries.add(row, ids)
+        counts.extend(states[row].seen_counts)
+        repetition.extend(array("d", [params.repetition_penalty]) * len(ids))
+        frequency.extend(array("d", [params.frequency_penalty]) * len(ids))
+        presence.extend(array("d", [params.presence_penalty]) * len(ids))
+    xp = array_namespace(logits)
+    index = entries.index(logits)
+    factor = _to(logits, repetition, "float64")
+    num_seen = xp.astype(_to(logits, counts, "int64"), xp.float64)
+    before = xp.astype(logits[index], xp.float64)
+    after = xp.where(before > 0, before / factor, before * factor)
+    after -= _to(logits, frequency, "float64") * num_seen
+    after -= _to(logits, presence, "float64") * xp.astype(num_seen > 0, xp.float64)
+    after = xp.where(xp.isfinite(before), xp.clip(after, min=-_LARGEST, max=_LARGEST), before)
+    logits[index] = xp.astype(after, xp.float32)

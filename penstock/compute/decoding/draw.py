@@ -1,0 +1,42 @@
+"""A draw that needs no memory: the number depends on (seed, output index) alone, so that a request which was preempted, moved or
+batched with others draws the same tokens again."""
+from collections.abc import Sequence
+from typing import Any as Array
+
+from array_api_compat import array_namespace, device
+
+from penstock.compute.decoding.sums import SumTree
+
+_MASK = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+
+
+def uniform(seed: int, index: int) -> float:
+    """A number in [0, 1) with 53 random bits. splitmix64 (Steele, Lea, Flood 2014), its stream chosen by the mixed seed.
+
+    `seed` is any integer, of which the lower 64 bits count; `index` is the position of the token in the output.
+    """
+    return (_mix(_mix(seed & _MASK) + index * _GAMMA) >> 11) * 2.0**-53
+
+
+def _mix(x: int) -> int:
+    x = (x + _GAMMA) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def draw(logits: Array, uniforms: Sequence[float]) -> list[int]:
+    """One token a row of float32 logits [rows, vocab]: the first at which the running sum of probabilities, in the order of ids,
+    exceeds the row's uniform number. A row without any finite logit gives token 0."""
+    xp = array_namespace(logits)
+    tree = SumTree(xp.exp(below_max(logits)))
+    targets = tree.total * xp.asarray(list(uniforms), dtype=xp.float64, device=device(logits))
+    return [int(token) for token in tree.find(targets)]
+
+
+def below_max(logits: Array) -> Array:
+    """Each row less its largest value, so that the largest becomes 0; a row of -inf stays as it is. [rows, vocab]"""
+    xp = array_namespace(logits)
+    largest = xp.max(logits, axis=-1, keepdims=True)
+    return logits - xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))

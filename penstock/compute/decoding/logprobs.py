@@ -1,0 +1,56 @@
+"""Log-probabilities as a request reports them: a token's own, its rank, and the likeliest tokens beside it."""
+from collections.abc import Sequence
+from typing import Any as Array
+
+from array_api_compat import array_namespace, device
+
+from penstock.compute.decoding.draw import below_max
+from penstock.compute.decoding.rank import key_ids, largest_keys, rank_keys
+from penstock.compute.decoding.sums import SumTree
+from penstock.core.types import TokenLogprobs
+
+_MAX_ROWS = 64  # rows worked on at once, which bounds the memory that a long prompt takes
+
+
+def log_softmax(logits: Array, ids: Array) -> Array:
+    """The logarithm of softmax(logits) at `ids`: float32 [rows, vocab], int64 [rows, n] -> float64 [rows, n]."""
+    xp = array_namespace(logits)
+    below = below_max(logits)
+    rows = xp.arange(logits.shape[0], device=device(logits))[:, None]
+    return xp.astype(below[rows, ids], xp.float64) - xp.log(SumTree(xp.exp(below)).total)[:, None]
+
+
+def likeliest(logits: Array, nums: Sequence[int]) -> list[tuple[tuple[int, float], ...]]:
+    """For each row its `nums` likeliest tokens (all of them if the vocabulary is smaller) and their log-probabilities, in falling order,
+    the lower id first among equals. float32 [rows, vocab]."""
+    if not any(nums):
+        return [()] * len(nums)
+    ids = key_ids(largest_keys(rank_keys(logits), max(nums)))
+    values = log_softmax(logits, ids).tolist()
+    return [tuple(zip(row_ids[:num], row_values[:num], strict=True))
+            for row_ids, row_values, num in zip(ids.tolist(), values, nums, strict=True)]
+
+
+def token_logprobs(logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
+    """For each row of float32 logits [rows, vocab] the log-probability and rank of its token, and the `nums` likeliest tokens.
+
+    The same serves a token just chosen and the tokens of a prompt: row i then holds the logits that the tokens before token_ids[i] gave.
+    Rank 1 is the likeliest; among equals the lower id ranks first.
+    """
+    scored: list[TokenLogprobs] = []
+    for start in range(0, len(token_ids), _MAX_ROWS):
+        part = slice(start, start + _MAX_ROWS)
+        scored += _score(logits[part, :], token_ids[part], nums[part])
+    return scored
+
+
+def _score(logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
+    xp = array_namespace(logits)
+    chosen = xp.asarray(list(token_ids), dtype=xp.int64, device=device(logits))[:, None]
+    values = log_softmax(logits, chosen)[:, 0].tolist()
+    keys = rank_keys(logits)
+    rows = xp.arange(logits.shape[0], device=device(logits))[:, None]
+    ranks = (1 + xp.sum(xp.astype(keys > keys[rows, chosen], xp.int64), axis=-1)).tolist()
+    tops = likeliest(logits, nums)
+    return [TokenLogprobs(int(token), value, rank, top)
+            for token, value, rank, top in zip(token_ids, values, ranks, tops, strict=True)]

@@ -1,0 +1,189 @@
+"""What a request may ask of the choice of tokens: every field of SamplingParams checked against its range and brought to one form."""
+import dataclasses
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams
+
+_MAX_CHOICES = 128
+_OFF = SamplingParams()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Range:
+    """The finite numbers from `low` to `high`; `above` leaves `low` itself out."""
+
+    low: float
+    high: float
+    above: bool = False
+    whole: bool = False
+    optional: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (self.low < value if self.above else self.low <= value) and value <= self.high and value != math.inf
+
+    def __str__(self) -> str:
+        kind = ("None or " if self.optional else "") + ("an integer" if self.whole else "a finite number")
+        if self.high == math.inf:
+            return f"{kind} above {self.low}" if self.above else f"{kind} of at least {self.low}"
+        return f"{kind} above {self.low} and at most {self.high}" if self.above else f"{kind} from {self.low} to {self.high}"
+
+
+_SWITCHES = ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens", "early_stopping")
+
+
+def _ranges(vocab_size: int, max_logprobs: int) -> dict[str, _Range]:
+    logprobs = _Range(0, min(max_logprobs, vocab_size), whole=True, optional=True)
+    return {
+        "n": _Range(1, _MAX_CHOICES, whole=True),
+        "best_of": _Range(1, _MAX_CHOICES, whole=True, optional=True),
+        "beam_width": _Range(1, _MAX_CHOICES, whole=True, optional=True),
+        "temperature": _Range(0, math.inf),
+        "top_k": _Range(-1, math.inf, whole=True),
+        "top_p": _Range(0, 1, above=True),
+        "min_p": _Range(0, 1),
+        "typical_p": _Range(0, 1, above=True),
+        "repetition_penalty": _Range(0, math.inf, above=True),
+        "presence_penalty": _Range(-2, 2),
+        "frequency_penalty": _Range(-2, 2),
+        "seed": _Range(-(1 << 63), (1 << 64) - 1, whole=True, optional=True),
+        "min_tokens": _Range(0, math.inf, whole=True),
+        "max_tokens": _Range(1, math.inf, whole=True, optional=True),
+        "logprobs": logprobs,
+        "prompt_logprobs": logprobs,
+        "length_penalty": _Range(-10, 10),
+    }
+
+
+def check_params(params: SamplingParams, vocab_size: int, max_logprobs: int = 20) -> SamplingParams:
+    """The same parameters in one form: numbers as int and float, `stop` and `stop_token_ids` as tuples, top_k 0 where it was -1,
+    the keys of logit_bias as int, and None where it was empty.
+
+    `vocab_size` bounds token ids, `max_logprobs` how many likeliest tokens may be asked for.
+    Raises RequestError, with `param` naming the field, for the first value of a wrong type, out of its range, or at odds with another.
+    """
+    values: dict[str, Any] = {name: _number(name, getattr(params, name), valid)
+                              for name, valid in _ranges(vocab_size, max_logprobs).items()}
+    values["top_k"] = max(values["top_k"], 0)
+    values |= {name: _switch(name, getattr(params, name)) for name in _SWITCHES}
+    values["stop"] = _stop(params.stop)
+    values["stop_token_ids"] = _stop_token_ids(params.stop_token_ids, vocab_size)
+    values["logit_bias"] = _logit_bias(params.logit_bias, vocab_size)
+    checked = dataclasses.replace(params, **values)
+    _check_pairs(checked)
+    if checked.beam_width is None:
+        _check_no_search(checked)
+    else:
+        _check_search(checked, checked.beam_width)
+    return checked
+
+
+def _refuse(name: str, value: object, valid: object) -> RequestError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return RequestError(f"{name} is {shown}, but must be {valid}", param=name)
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Whether it is a number of this kind; true and false are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _number(name: str, value: Any, valid: _Range) -> int | float | None:
+    if value is None and valid.optional:
+        return None
+    if not _is(value, Integral if valid.whole else Real):
+        raise _refuse(name, value, valid)
+    try:
+        number: int | float = int(value) if valid.whole else float(value)
+    except OverflowError:  # an integer beyond what a float holds
+        raise _refuse(name, value, valid) from None
+    if number not in valid:
+        raise _refuse(name, value, valid)
+    return number
+
+
+def _switch(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(name, value, "true or false")
+    return value
+
+
+def _stop(value: Any) -> tuple[str, ...]:
+    valid = "a string or a list of strings, none of them empty"
+    if value is None:
+        return ()
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (tuple, list)) or not all(isinstance(text, str) and text for text in texts):
+        raise _refuse("stop", value, valid)
+    return tuple(texts)
+
+
+def _stop_token_ids(value: Any, vocab_size: int) -> tuple[int, ...]:
+    valid = f"a list of token ids from 0 to {vocab_size - 1}"
+    if value is None:
+        return ()
+    if not isinstance(value, (tuple, list)):
+        raise _refuse("stop_token_ids", value, valid)
+    for token in value:
+        if not _is(token, Integral) or not 0 <= token < vocab_size:
+            raise RequestError(f"stop_token_ids holds {str(token)[:80]}, but must be {valid}", param="stop_token_ids")
+    return tuple(int(token) for token in value)
+
+
+def _logit_bias(value: Any, vocab_size: int) -> dict[int, float] | None:
+    if not value and (value is None or isinstance(value, Mapping)):
+        return None
+    if not isinstance(value, Mapping):
+        raise _refuse("logit_bias", value, "a map from token ids to numbers from -100 to 100")
+    biases: dict[int, float] = {}
+    for key, bias in value.items():
+        token = _token_id(key)
+        if token is None or not 0 <= token < vocab_size:
+            raise _refuse_bias(f"has the key {str(key)[:80]!r}, but its keys must be token ids from 0 to {vocab_size - 1}")
+        if token in biases:
+            raise _refuse_bias(f"names token {token} twice, but must name each token once")
+        if not _is(bias, Real) or not -100 <= bias <= 100:
+            raise _refuse_bias(f"gives token {token} the value {str(bias)[:80]!r}, but its values must be numbers from -100 to 100")
+        biases[token] = float(bias)
+    return biases
+
+
+def _refuse_bias(fault: str) -> RequestError:
+    return RequestError(f"logit_bias {fault}", param="logit_bias")
+
+
+def _token_id(key: Any) -> int | None:
+    """A key of logit_bias, which is a string where it has been JSON; None: not an integer."""
+    if _is(key, Integral):
+        return int(key)
+    return int(key) if isinstance(key, str) and len(key) <= 20 and key.isascii() and key.isdigit() else None
+
+
+def _check_pairs(params: SamplingParams) -> None:
+    if params.best_of is not None and params.best_of < params.n:
+        raise _refuse("best_of", params.best_of, f"at least n, which is {params.n}")
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        raise _refuse("min_tokens", params.min_tokens, f"at most max_tokens, which is {params.max_tokens}")
+
+
+def _check_no_search(params: SamplingParams) -> None:
+    for name in ("length_penalty", "early_stopping"):
+        if getattr(params, name) != getattr(_OFF, name):
+            raise _refuse(name, getattr(params, name), f"{getattr(_OFF, name)} unless beam_width asks for a beam search")
+
+
+def _check_search(params: SamplingParams, beam_width: int) -> None:
+    if params.n > beam_width:
+        raise _refuse("n", params.n, f"at most beam_width, which is {beam_width}")
+    if params.best_of not in (None, params.n):
+        raise _refuse("best_of", params.best_of, f"n, which is {params.n}, or left out: a beam search keeps beam_width sequences")
+    if params.temperature not in (0, 1):
+        raise _refuse("temperature", params.temperature, "0 or 1 with beam_width: a beam search draws nothing")
+    for name in ("top_k", "top_p", "min_p", "typical_p", "stop"):
+        if getattr(params, name) != getattr(_OFF, name):
+            off = getattr(_OFF, name)
+            raise _refuse(name, getattr(params, name), f"{off!r} with beam_width: a beam search draws nothing, and ends at tokens")

@@ -1,0 +1,129 @@
+"""Beam search: of all continuations of the live sequences the likeliest go on, and the best of those that ended are the answer.
+
+The semantics are Hugging Face's `generate(num_beams=...)`: a hypothesis scores its log-probability / length ** length_penalty, its length
+counted in output tokens, the one that ended it included. Of the candidates of a step only those among the `beam_width` likeliest can end;
+the likeliest `beam_width` of the others live on.
+"""
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A live hypothesis of the next step: number `parent` of this step's, continued with `token`."""
+
+    parent: int
+    token: int
+    logprob: float  # of the token
+    cumulative_logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A sequence that ended; `tokens` is its output, with the token that ended it."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]  # one per token
+    cumulative_logprob: float
+    score: float
+    finish_reason: str  # stop, length
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next: the hypotheses that live on, likeliest first, and those that have just ended. No fork is left when it is `done`."""
+
+    forks: tuple[Fork, ...]
+    finished: tuple[Hypothesis, ...]
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    cumulative_logprob: float = 0.0
+
+
+class BeamSearch:
+    """One search. It starts with a single live hypothesis, the empty output."""
+
+    def __init__(self, beam_width: int, max_tokens: int, stop_ids: Set[int] = frozenset(), length_penalty: float = 1.0,
+                 early_stopping: bool = False) -> None:
+        """`max_tokens` output tokens end a hypothesis, at least 1; `stop_ids` are the tokens that end one before.
+
+        early_stopping: done as soon as `beam_width` hypotheses have ended. Otherwise done when none that lives, scored at its present
+        length, would beat the worst of the best `beam_width` that have ended.
+        """
+        if beam_width < 1 or max_tokens < 1:
+            raise ValueError(f"a beam search needs a width and a number of tokens of at least 1, not {beam_width} and {max_tokens}")
+        self._beam_width = beam_width
+        self._max_tokens = max_tokens
+        self._stop_ids = stop_ids
+        self._length_penalty = length_penalty
+        self._early_stopping = early_stopping
+        self._live: tuple[_Live, ...] = (_Live(),)
+        self._ended: list[Hypothesis] = []  # the best `beam_width`, best first
+
+    @property
+    def num_live(self) -> int:
+        return len(self._live)
+
+    def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Step:
+        """`candidates[i]`: the likeliest next tokens of live hypothesis i and their log-probabilities, in the order of the last step's
+        forks. (1 + max(1, len(stop_ids))) * beam_width of each are enough to lose none; a candidate of -inf is impossible and ignored.
+
+        Raises ValueError when the search is over, and unless there is one list of candidates for each live hypothesis.
+        """
+        if not self._live:
+            raise ValueError("the search is over: it has no live hypothesis left to continue")
+        if len(candidates) != len(self._live):
+            raise ValueError(f"{len(self._live)} live hypotheses need as many lists of candidates, not {len(candidates)}")
+        forks, finished = self._divide(self._rank(candidates))
+        self._ended = sorted([*self._ended, *finished], key=lambda each: -each.score)[: self._beam_width]
+        self._live = tuple(self._continued(fork) for fork in forks)
+        done = not self._live or self._settled()
+        if done:
+            forks, self._live = [], ()
+        return Step(tuple(forks), tuple(finished), done)
+
+    def best(self, num: int) -> list[Hypothesis]:
+        """The `num` hypotheses of the highest scores that have ended so far, best first; fewer if fewer have ended."""
+        return self._ended[:num]
+
+    def _rank(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> list[Fork]:
+        """All continuations that can matter, likeliest first; among equals the earlier parent and the lower token."""
+        forks = [Fork(parent, token, logprob, self._live[parent].cumulative_logprob + logprob)
+                 for parent, row in enumerate(candidates) for token, logprob in row if logprob != float("-inf")]
+        forks.sort(key=lambda fork: (-fork.cumulative_logprob, fork.parent, fork.token))
+        return forks[: self._beam_width * (1 + max(1, len(self._stop_ids)))]
+
+    def _divide(self, ranked: Sequence[Fork]) -> tuple[list[Fork], list[Hypothesis]]:
+        """Those that live on, and those that have ended."""
+        live: list[Fork] = []
+        ended: list[Hypothesis] = []
+        length = len(self._live[0].tokens) + 1
+        for place, fork in enumerate(ranked):
+            stopped = fork.token in self._stop_ids
+            if not stopped and length < self._max_tokens:
+                live.append(fork)
+            elif place < self._beam_width:
+                ended.append(self._hypothesis(fork, "stop" if stopped else "length"))
+        return live[: self._beam_width], ended
+
+    def _hypothesis(self, fork: Fork, finish_reason: str) -> Hypothesis:
+        whole = self._continued(fork)
+        return Hypothesis(whole.tokens, whole.logprobs, whole.cumulative_logprob, self._score(whole), finish_reason)
+
+    def _continued(self, fork: Fork) -> _Live:
+        parent = self._live[fork.parent]
+        return _Live((*parent.tokens, fork.token), (*parent.logprobs, fork.logprob), fork.cumulative_logprob)
+
+    def _score(self, hypothesis: _Live) -> float:
+        return hypothesis.cumulative_logprob / float(len(hypothesis.tokens) ** self._length_penalty)
+
+    def _settled(self) -> bool:
+        """Whether the search can end although some hypotheses live."""
+        if len(self._ended) < self._beam_width:
+            return False
+        return self._early_stopping or self._score(self._live[0]) <= self._ended[-1].score
