@@ -1,0 +1,64 @@
+"""What a backend is given and gives back; arrays are numpy at this border."""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.compute.program import Program
+from penstock.core.needs import Caps
+
+Array = Any
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """The KV cache to lay out: `num_blocks` blocks of `block_size` slots in every KV layer, each slot one token's keys and values."""
+
+    num_blocks: int
+    block_size: int
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Any mix of prefill chunks, decodes and draft rows, as flat arrays of int64. Rows of one sequence stand together.
+
+    T rows, S sequences, L rows whose logits are wanted.
+    """
+
+    tokens: Array  # [T]
+    positions: Array  # [T]
+    slots: Array  # [T] block * block_size + offset that the row's keys and values go to
+    row_starts: Array  # [S + 1] sequence s has the rows row_starts[s] : row_starts[s + 1]
+    contexts: Array  # [S] tokens in the cache after this step
+    block_tables: Sequence[Array]  # S arrays of block ids
+    logit_rows: Array  # [L]
+    copies: Array  # [C, 2] (source, target) blocks, copied before anything is written
+    wanted: tuple[str, ...] = ()  # buffers to hand out beside the logits, all T rows of them
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    logits: Array  # [L, vocab] float32
+    buffers: Mapping[str, Array] = field(default_factory=dict)  # those that were wanted, float32
+
+
+class Loaded(Protocol):
+    """A program with its weights packed and its KV pool laid out; only its backend looks inside."""
+
+    program: Program
+    weight_bytes: int
+    kv_bytes_per_token: int
+
+
+class Backend(Protocol):
+    caps: Caps
+
+    def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded: ...
+
+    def step(self, loaded: Any, batch: Batch) -> Outputs: ...
+
+    def read_blocks(self, loaded: Any, ids: Sequence[int]) -> Array:
+        """Keys and values of whole blocks: [2, kv_layers, len(ids), block_size, kv_heads, head_dim]."""
+        ...
+
+    def write_blocks(self, loaded: Any, ids: Sequence[int], data: Array) -> None: ...

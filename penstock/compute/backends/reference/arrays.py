@@ -1,0 +1,109 @@
+"""The two array libraries that the reference runs on, behind the few calls in which they differ from the array API standard."""
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.core.errors import UsageError
+
+Array = Any
+
+
+class Arrays(Protocol):
+    xp: Any  # the array API namespace
+    dtypes: tuple[str, ...]  # that can be computed in
+    itemsize: int  # bytes of the dtype computed in
+
+    def take(self, array: Array) -> Array:
+        """A numpy array as the library's own, in the dtype computed in."""
+        ...
+
+    def give(self, array: Array) -> Array:
+        """The library's array as numpy float32."""
+        ...
+
+    def index(self, array: Array) -> Array:
+        """A numpy array of ints as an index."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...]) -> Array: ...
+
+    def nbytes(self, array: Array) -> int: ...
+
+    def inference(self) -> AbstractContextManager[Any]:
+        """No gradients within."""
+        ...
+
+
+class NumpyArrays:
+    dtypes = ("float32",)
+    itemsize = 4
+
+    def __init__(self) -> None:
+        import array_api_compat.numpy as xp
+
+        self.xp: Any = xp
+
+    def take(self, array: Array) -> Array:
+        return np.ascontiguousarray(array, dtype=np.float32)
+
+    def give(self, array: Array) -> Array:
+        return array
+
+    def index(self, array: Array) -> Array:
+        return array
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        return np.zeros(shape, dtype=np.float32)
+
+    def nbytes(self, array: Array) -> int:
+        return int(array.nbytes)
+
+    def inference(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+
+class TorchArrays:
+    dtypes = ("float32", "bfloat16")
+
+    def __init__(self, device: str, dtype: str) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise UsageError("arrays=torch needs torch: pip install 'penstock[torch]'") from None
+        import array_api_compat.torch as xp
+
+        self.xp: Any = xp
+        self._torch, self._device, self._dtype = torch, torch.device(device), getattr(torch, dtype)
+        self.itemsize = self._dtype.itemsize
+
+    def take(self, array: Array) -> Array:
+        if isinstance(array, np.ndarray):
+            array = self._torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+        return array.to(self._device, self._dtype)
+
+    def give(self, array: Array) -> Array:
+        return array.float().cpu().numpy()
+
+    def index(self, array: Array) -> Array:
+        return self._torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        return self._torch.zeros(shape, dtype=self._dtype, device=self._device)
+
+    def nbytes(self, array: Array) -> int:
+        return int(array.numel() * array.element_size())
+
+    def inference(self) -> AbstractContextManager[Any]:
+        return self._torch.inference_mode()
+
+
+def make_arrays(name: str, device: str, dtype: str) -> Arrays:
+    """Raises UsageError on an unknown library, or a dtype that it does not compute in."""
+    libraries = {"numpy": NumpyArrays, "torch": TorchArrays}
+    if name not in libraries:
+        raise UsageError(f"arrays={name} is not one of {', '.join(libraries)}")
+    library = libraries[name]
+    if dtype not in library.dtypes:
+        raise UsageError(f"the reference on {name} computes in {' or '.join(library.dtypes)}, not {dtype}")
+    return TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()

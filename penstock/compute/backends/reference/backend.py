@@ -1,0 +1,214 @@
+"""Runs a program op by op. `step` serves (paged KV, batch-invariant); `forward` runs whole sequences without a cache, differentiably."""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from penstock.compute.backends.contract import Batch, KVLayout, Outputs
+from penstock.compute.backends.reference import attention, kernels
+from penstock.compute.backends.reference.arrays import Arrays, make_arrays
+from penstock.compute.ops import OPS
+from penstock.compute.program import Op, Program
+from penstock.core.needs import Caps
+
+Array = Any
+Kernel = Callable[["Step", Op, list[Array], list[Array]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    arrays: str = "numpy"  # numpy or torch
+    device: str = "cpu"
+
+
+@dataclass(slots=True)
+class Loaded:
+    program: Program
+    weights: dict[str, Array]
+    layout: KVLayout
+    keys: list[Array]  # per KV layer [slots, kv_heads, head_dim]; the last block takes what padding rows write
+    values: list[Array]
+    last_use: list[tuple[str, ...]]  # buffers that nothing reads after op i
+    weight_bytes: int = 0
+    kv_bytes_per_token: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """One run of the program."""
+
+    xp: Any
+    batch: Batch | None
+    loaded: Loaded | None
+    rows: int | None  # rows of a product; None: as many as there are
+    tiles: attention.Tiles | None = None
+    logit_rows: Array = None
+    slots: Array = None
+    length: int = 0  # of the sequences of a run without a cache
+    stored: dict[int, tuple[Array, Array]] = field(default_factory=dict)  # without a cache: keys and values by KV layer
+    fused: Mapping[str, Kernel] = field(default_factory=dict)
+
+
+class Reference:
+    Options = Options
+
+    def __init__(self, options: Options | None = None, dtype: str = "float32", fused: Mapping[str, Kernel] | None = None) -> None:
+        """`dtype` is what is computed in. `fused` replaces ops by kind, for training."""
+        options = options or Options()
+        self.arrays: Arrays = make_arrays(options.arrays, options.device, dtype)
+        self.caps = Caps(
+            devices=(options.device,), dtypes=self.arrays.dtypes, kv_formats=("auto",), buffers=("hidden",),
+            autograd=options.arrays == "torch",
+        )
+        self._fused = dict(fused or {})
+
+    def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded:
+        """Converts the weights (numpy) and makes an empty KV pool. Raises KeyError when a weight is missing."""
+        arrays = self.arrays
+        slots = (kv.num_blocks + 1) * kv.block_size
+        shape = (slots, program.kv.num_kv_heads, program.kv.head_dim)
+        layers = range(program.kv.num_layers)
+        taken = {name: arrays.take(weights[name]) for name in program.weights}
+        loaded = Loaded(
+            program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program))
+        loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
+        loaded.kv_bytes_per_token = 2 * len(layers) * shape[1] * shape[2] * arrays.itemsize
+        return loaded
+
+    def step(self, loaded: Loaded, batch: Batch) -> Outputs:
+        """One step: any mix of prefill chunks and decodes -> logits [L, vocab] float32 (numpy)."""
+        arrays, block_size = self.arrays, loaded.layout.block_size
+        for source, target in batch.copies:
+            for pool in (*loaded.keys, *loaded.values):
+                pool[target * block_size : (target + 1) * block_size] = pool[source * block_size : (source + 1) * block_size]
+        count, wanted = len(batch.tokens), len(batch.logit_rows)
+        padded = count + 1 + -(count + 1) % kernels.ROWS  # at least one padding row: tiles point to it
+        tiles = attention.tile(np, batch, block_size, padded - 1)
+        run = Step(arrays.xp, batch, loaded, kernels.ROWS)
+        run.tiles = attention.Tiles(
+            arrays.index(tiles.rows), arrays.index(tiles.positions), arrays.index(pad(tiles.places, padded, 0)),
+            tuple(attention.Chunk(*map(arrays.index, (c.tiles, c.slots, c.key_positions))) for c in tiles.chunks))
+        run.slots = arrays.index(pad(batch.slots, padded, loaded.layout.num_blocks * block_size))
+        run.logit_rows = arrays.index(pad(batch.logit_rows, wanted + -wanted % kernels.ROWS, padded - 1))
+        inputs = {"tokens": arrays.index(pad(batch.tokens, padded, 0)), "positions": arrays.index(pad(batch.positions, padded, 0))}
+        with arrays.inference():
+            found = self._run(loaded, run, inputs, {"logits", *batch.wanted})
+        logits = arrays.give(found.pop("logits"))[:wanted]
+        return Outputs(logits, {name: arrays.give(buffer)[:count] for name, buffer in found.items()})
+
+    def forward(self, loaded: Loaded, tokens: Array, outputs: Sequence[str] = ("logits",)) -> dict[str, Array]:
+        """Whole sequences without a cache: tokens [B, length] -> each output as [B, length, size]. Differentiable on torch."""
+        xp = array_namespace(tokens)
+        count, length = tokens.shape
+        run = Step(xp, None, loaded, None, length=length, fused=self._fused)
+        positions = xp.reshape(xp.broadcast_to(xp.arange(length, device=tokens.device), (count, length)), (-1,))
+        found = self._run(loaded, run, {"tokens": xp.reshape(tokens, (-1,)), "positions": positions}, set(outputs))
+        return {name: xp.reshape(buffer, (count, length, -1)) for name, buffer in found.items()}
+
+    def read_blocks(self, loaded: Loaded, ids: Sequence[int]) -> Array:
+        """[2, kv_layers, len(ids), block_size, kv_heads, head_dim], float32."""
+        size = loaded.layout.block_size
+
+        def blocks(pool: Array) -> Array:
+            return np.stack([self.arrays.give(pool[i * size : (i + 1) * size]) for i in ids])
+
+        return np.stack([np.stack([blocks(pool) for pool in pools]) for pools in (loaded.keys, loaded.values)])
+
+    def write_blocks(self, loaded: Loaded, ids: Sequence[int], data: Array) -> None:
+        size = loaded.layout.block_size
+        for pools, of_kind in zip((loaded.keys, loaded.values), data, strict=True):
+            for pool, of_layer in zip(pools, of_kind, strict=True):
+                for i, block in zip(ids, of_layer, strict=True):
+                    pool[i * size : (i + 1) * size] = self.arrays.take(block)
+
+    def _run(self, loaded: Loaded, run: Step, buffers: dict[str, Array], outputs: set[str]) -> dict[str, Array]:
+        program = loaded.program
+        kept = {program.outputs[name] for name in outputs}
+        for op, dead in zip(program.ops, loaded.last_use, strict=True):
+            kernel = run.fused.get(op.kind) or KERNELS[op.kind]
+            made = kernel(run, op, [buffers[name] for name in op.inputs], [loaded.weights[name] for name in op.weights])
+            if op.outputs:
+                buffers.update(zip(op.outputs, made if len(op.outputs) > 1 else (made,), strict=True))
+            for name in dead:
+                if name not in kept:
+                    del buffers[name]
+        return {name: buffers[program.outputs[name]] for name in outputs}
+
+
+def pad(values: Array, length: int, fill: int) -> Array:
+    return np.concatenate([values, np.full(length - len(values), fill, dtype=np.int64)])
+
+
+def last_uses(program: Program) -> list[tuple[str, ...]]:
+    """For each op, the buffers that no later op touches."""
+    last = {name: i for i, op in enumerate(program.ops) for name in (*op.inputs, *op.outputs)}
+    return [tuple(dict.fromkeys(name for name in (*op.inputs, *op.outputs) if last[name] == i)) for i, op in enumerate(program.ops)]
+
+
+def _embed(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
+    rows = run.xp.take(weights[0], inputs[0], axis=0)
+    return rows if op.attrs["scale"] == 1.0 else rows * run.xp.asarray(op.attrs["scale"], dtype=rows.dtype)
+
+
+def _linear(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
+    out = kernels.matmul(run.xp, inputs[0], weights[0], run.rows)
+    return out + weights[1] if len(weights) > 1 else out
+
+
+def _split_heads(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> list[Array]:
+    x, dim, at, parts = inputs[0], op.attrs["head_dim"], 0, []
+    for heads in op.attrs["heads"]:
+        parts.append(run.xp.reshape(x[:, at : at + heads * dim], (x.shape[0], heads, dim)))
+        at += heads * dim
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _rope(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
+    inv_freq = run.xp.asarray(op.attrs["inv_freq"], dtype=run.xp.float32, device=inputs[0].device)
+    return kernels.rope(run.xp, inputs[0], inputs[1], inv_freq, op.attrs["scale"])
+
+
+def _kv_write(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> None:
+    layer = op.attrs["layer"]
+    if run.loaded is None or run.batch is None:
+        run.stored[layer] = (inputs[0], inputs[1])
+        return
+    run.loaded.keys[layer][run.slots] = inputs[0]
+    run.loaded.values[layer][run.slots] = inputs[1]
+
+
+def _attention(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
+    layer = op.attrs["layer"]
+    how = attention.Attention(op.attrs["scale"], op.attrs["window"], op.attrs["softcap"])
+    if run.tiles is None or run.loaded is None:
+        return attention.dense(run.xp, inputs[0], *run.stored[layer], run.length, how)
+    return attention.paged(run.xp, inputs[0], (run.loaded.keys[layer], run.loaded.values[layer]), run.tiles, how)
+
+
+def _moe_route(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> tuple[Array, Array]:
+    scores = kernels.matmul(run.xp, inputs[0], weights[0], run.rows)
+    return kernels.moe_route(run.xp, scores, op.attrs["num_active"], op.attrs["renormalize"])
+
+
+def _gather(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
+    return inputs[0] if run.logit_rows is None else run.xp.take(inputs[0], run.logit_rows, axis=0)
+
+
+KERNELS: dict[str, Kernel] = {
+    "embed": _embed,
+    "rms_norm": lambda run, op, x, w: kernels.rms_norm(run.xp, x[0], w[0], op.attrs["eps"], op.attrs["offset"]),
+    "linear": _linear,
+    "split_heads": _split_heads,
+    "rope": _rope,
+    "kv_write": _kv_write,
+    "attention": _attention,
+    "act_mul": lambda run, op, x, w: kernels.act_mul(run.xp, x[0], op.attrs["activation"]),
+    "add": lambda run, op, x, w: x[0] + x[1],
+    "gather": _gather,
+    "softcap": lambda run, op, x, w: kernels.softcap(run.xp, x[0], op.attrs["cap"]),
+    "moe_route": _moe_route,
+    "moe_experts": lambda run, op, x, w: kernels.moe_experts(run.xp, x[0], (x[1], x[2]), w[0], w[1], op.attrs["activation"]),
+}
+assert KERNELS.keys() == OPS.keys()

@@ -1,0 +1,1 @@
+"""ModelSpec -> Program, in plain Python: `decoder` assembles `blocks`, `families` hold facts, `load` reads checkpoints."""

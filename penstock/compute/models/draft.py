@@ -1,0 +1,51 @@
+"""A program while it is being written."""
+from types import MappingProxyType
+from typing import Any
+
+from penstock.compute.models.names import TensorNames
+from penstock.compute.ops import OPS, check
+from penstock.compute.program import KVSpec, Op, Program, Shape, WeightSpec
+from penstock.core.modelspec import ModelSpec
+
+
+class Draft:
+    """Appends ops, infers the shape of what they write, and numbers buffers that have no name of their own."""
+
+    def __init__(self, spec: ModelSpec, names: TensorNames) -> None:
+        self.spec = spec
+        self.names = names
+        self._ops: list[Op] = []
+        self._buffers: dict[str, Shape] = {"tokens": ("T",), "positions": ("T",)}
+        self._weights: dict[str, WeightSpec] = {}
+
+    def weight(self, name: str, shape: tuple[int, ...], tensors: tuple[str, ...], matrix: bool = False) -> str:
+        return self._declare(WeightSpec(name, shape, tensors=tensors, matrix=matrix))
+
+    def experts(self, name: str, shape: tuple[int, ...], stacked: tuple[tuple[str, ...], ...]) -> str:
+        return self._declare(WeightSpec(name, shape, stacked=stacked, matrix=True))
+
+    def _declare(self, weight: WeightSpec) -> str:
+        self._weights[weight.name] = weight
+        return weight.name
+
+    def op(self, kind: str, inputs: tuple[str, ...], out: tuple[str, ...] | str, weights: tuple[str, ...] = (), **attrs: Any) -> str:
+        """Appends an op and returns the name of its first output ("" when it has none)."""
+        outputs = (out,) if isinstance(out, str) else out
+        op = Op(kind, inputs, outputs, weights, MappingProxyType(attrs))
+        shapes = OPS[kind].shapes(op, self._buffers, {name: weight.shape for name, weight in self._weights.items()})
+        self._buffers.update(zip(outputs, shapes, strict=True))
+        self._ops.append(op)
+        return outputs[0] if outputs else ""
+
+    def norm(self, x: str, out: str, weight: str) -> str:
+        return self.op("rms_norm", (x,), out, (weight,), eps=self.spec.norm_eps, offset=self.spec.norm_offset)
+
+    def finish(self, outputs: dict[str, str]) -> Program:
+        spec = self.spec
+        kv = KVSpec(spec.num_kv_layers, spec.num_kv_heads, spec.head_dim)
+        program = Program(
+            tuple(self._ops), MappingProxyType(self._buffers), MappingProxyType(self._weights), kv,
+            spec.vocab_size, spec.max_position, MappingProxyType(outputs),
+        )
+        check(program)
+        return program

@@ -1,0 +1,37 @@
+"""What a checkpoint calls its tensors: one template per role; `{i}` is the layer, `{e}` the expert. The defaults are Llama's."""
+from dataclasses import dataclass
+
+Templates = tuple[str, ...]
+LAYER = "model.layers.{i}."
+
+
+@dataclass(frozen=True, slots=True)
+class TensorNames:
+    """Where several templates stand, their tensors are laid one after another along axis 0."""
+
+    embed: Templates = ("model.embed_tokens.weight",)
+    norm: Templates = ("model.norm.weight",)
+    lm_head: Templates = ("lm_head.weight",)
+    attention_norm: Templates = (LAYER + "input_layernorm.weight",)
+    q: Templates = (LAYER + "self_attn.q_proj.weight",)
+    qkv: Templates = (LAYER + "self_attn.q_proj.weight", LAYER + "self_attn.k_proj.weight", LAYER + "self_attn.v_proj.weight")
+    o: Templates = (LAYER + "self_attn.o_proj.weight",)
+    q_norm: Templates = (LAYER + "self_attn.q_norm.weight",)
+    k_norm: Templates = (LAYER + "self_attn.k_norm.weight",)
+    attention_post_norm: Templates = (LAYER + "post_attention_layernorm.weight",)
+    mlp_norm: Templates = (LAYER + "post_attention_layernorm.weight",)
+    gate_up: Templates = (LAYER + "mlp.gate_proj.weight", LAYER + "mlp.up_proj.weight")
+    down: Templates = (LAYER + "mlp.down_proj.weight",)
+    mlp_post_norm: Templates = (LAYER + "post_feedforward_layernorm.weight",)
+    router: Templates = (LAYER + "mlp.gate.weight",)
+    expert_gate_up: Templates = (LAYER + "mlp.experts.{e}.gate_proj.weight", LAYER + "mlp.experts.{e}.up_proj.weight")
+    expert_down: Templates = (LAYER + "mlp.experts.{e}.down_proj.weight",)
+
+
+def fill(templates: Templates, i: int = 0, e: int = 0) -> tuple[str, ...]:
+    return tuple(template.format(i=i, e=e) for template in templates)
+
+
+def bias(templates: Templates) -> Templates:
+    """The biases that belong to weights."""
+    return tuple(template.removesuffix("weight") + "bias" for template in templates)

@@ -1,0 +1,74 @@
+"""A model as a flat list of ops over named buffers and weights. Backends run it, `price` adds it up, `parallel` rewrites it.
+
+Shapes are tuples of ints and of two symbols: "T", the rows of a step (tokens), and "L", the rows whose logits are wanted.
+"""
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Dim = int | str
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: reads `inputs` (buffers) and `weights`, writes `outputs`. `kind` is a key of `ops.OPS`."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """A weight and where the checkpoint keeps it.
+
+    `tensors` names the checkpoint's tensors that, laid one after another along axis 0, give `shape`. With `stacked`, one such
+    tuple per index of axis 0 (an expert). `matrix` marks what a quantization scheme may pack.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    tensors: tuple[str, ...] = ()
+    stacked: tuple[tuple[str, ...], ...] = ()
+    matrix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """What the KV cache holds: one entry per layer that keeps keys and values."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    ops: tuple[Op, ...]
+    buffers: Mapping[str, Shape]
+    weights: Mapping[str, WeightSpec]
+    kv: KVSpec
+    vocab_size: int
+    max_position: int
+    outputs: Mapping[str, str] = field(default_factory=dict)  # what a step can hand out: "logits", "hidden" -> buffer
+
+    def num_parameters(self) -> int:
+        total = 0
+        for weight in self.weights.values():
+            count = 1
+            for size in weight.shape:
+                count *= size
+            total += count
+        return total
+
+    def __str__(self) -> str:
+        lines = []
+        for op in self.ops:
+            reads = ", ".join((*op.inputs, *op.weights))
+            attrs = " ".join(f"{key}={value}" for key, value in op.attrs.items() if not isinstance(value, tuple))
+            lines.append(f"{', '.join(op.outputs) or '(kv)'} = {op.kind}({reads}) {attrs}".rstrip())
+        return "\n".join(lines)

@@ -1,0 +1,120 @@
+"""A model's shape as facts, and the arithmetic that follows from them: parameters, KV bytes and operations per token."""
+import math
+from dataclasses import dataclass
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary position embedding, half-rotated layout. `scaling` is one of none, linear, dynamic, yarn, llama3, longrope."""
+
+    theta: float = 10000.0
+    dim: int = 0  # rotated leading dimensions of a head
+    scaling: str = "none"
+    factor: float = 1.0
+    original_max_position: int = 0  # tokens the unscaled model was trained on
+    low_freq_factor: float = 1.0  # llama3
+    high_freq_factor: float = 4.0  # llama3
+    beta_fast: float = 32.0  # yarn
+    beta_slow: float = 1.0  # yarn
+    attention_factor: float | None = None  # yarn, longrope: multiplies cos and sin; None: from the factor
+    mscale: float | None = None  # yarn, DeepSeek's form
+    mscale_all_dim: float | None = None
+    truncate: bool = True  # yarn: whole correction indices
+    short_factors: tuple[float, ...] = ()  # longrope, one per frequency
+    long_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    num_experts: int
+    num_active: int  # experts a token is sent to
+    intermediate_size: int
+    renormalize: bool  # the chosen experts' weights sum to one
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    window: int | None = None  # a token sees itself and window - 1 tokens before it; None: all
+    rope: RopeSpec | None = RopeSpec()  # None: no position embedding
+    kv_source: int | None = None  # reads the keys and values of this earlier layer and has none of its own
+    experts: ExpertsSpec | None = None  # None: a dense feed-forward block
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A decoder. Nothing in it names a family."""
+
+    vocab_size: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    layers: tuple[LayerSpec, ...]
+    max_position: int  # tokens
+    norm_eps: float = 1e-6
+    norm_offset: float = 0.0  # added to every norm weight
+    activation: str = "silu"  # silu, gelu, gelu_tanh
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False  # RMS norm over each head's queries and keys
+    post_norms: bool = False  # norms after attention and feed-forward, before the residual addition
+    tied_embeddings: bool = False
+    embedding_scale: float = 1.0
+    attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    dtype: str = "float32"  # of the checkpoint
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def q_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def softmax_scale(self) -> float:
+        return self.attention_scale if self.attention_scale is not None else 1.0 / math.sqrt(self.head_dim)
+
+    @property
+    def num_kv_layers(self) -> int:
+        """Layers that keep keys and values of their own."""
+        return sum(layer.kv_source is None for layer in self.layers)
+
+    def kv_bytes_per_token(self, bytes_per_value: float = 2) -> int:
+        """Bytes that one token's keys and values take over all layers."""
+        return round(2 * self.num_kv_layers * self.kv_size * bytes_per_value)
+
+    def num_parameters(self) -> int:
+        """Weights and biases, embeddings counted once when tied."""
+        return self._embedding_parameters() + sum(self._layer_parameters(layer) for layer in self.layers)
+
+    def num_active_parameters(self) -> int:
+        """Parameters that one token is multiplied with (a mixture sends it to few experts); an embedding row is a look-up."""
+        head = self.vocab_size * self.hidden_size
+        return head + self.hidden_size + sum(self._layer_parameters(layer, active=True) for layer in self.layers)
+
+    def _embedding_parameters(self) -> int:
+        tables = 1 if self.tied_embeddings else 2
+        return tables * self.vocab_size * self.hidden_size + self.hidden_size
+
+    def _layer_parameters(self, layer: LayerSpec, active: bool = False) -> int:
+        hidden, own_kv = self.hidden_size, layer.kv_source is None
+        qkv_rows = self.q_size + (2 * self.kv_size if own_kv else 0)
+        total = hidden * (qkv_rows + self.q_size) + hidden * (4 if self.post_norms else 2)
+        total += qkv_rows * self.qkv_bias + hidden * self.output_bias
+        total += (2 if own_kv else 1) * self.head_dim * self.qk_norm
+        if layer.experts is None:
+            return total + 3 * hidden * self.intermediate_size + (2 * self.intermediate_size + hidden) * self.mlp_bias
+        experts = layer.experts
+        count = experts.num_active if active else experts.num_experts
+        return total + experts.num_experts * hidden + count * 3 * hidden * experts.intermediate_size

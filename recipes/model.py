@@ -1,0 +1,92 @@
+"""The model that is trained: Penstock's own program, run by the reference backend on torch, with three ops in torch's fused form."""
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from penstock.compute.backends.contract import KVLayout
+from penstock.compute.backends.reference.backend import Options, Reference
+from penstock.compute.models.families.llama import FAMILY
+from penstock.compute.models.decoder import build
+from penstock.compute.program import Program
+
+Tensor = torch.Tensor
+
+
+def fused_attention(run: Any, op: Any, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
+    def per_head(x: Tensor) -> Tensor:  # [B * length, heads, dim] -> [B, heads, length, dim]
+        return x.view(-1, run.length, *x.shape[1:]).transpose(1, 2)
+
+    k, v = run.stored[op.attrs["layer"]]
+    v = v.contiguous()
+    q, k, v = per_head(inputs[0].to(v.dtype)), per_head(k.to(v.dtype)), per_head(v)
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=op.attrs["scale"], enable_gqa=True)
+    return mixed.transpose(1, 2).reshape(inputs[0].shape[0], -1)
+
+
+def fused_norm(run: Any, op: Any, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
+    return F.rms_norm(inputs[0], (inputs[0].shape[-1],), weights[0], op.attrs["eps"])
+
+
+def fused_act(run: Any, op: Any, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
+    gate, up = inputs[0].chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+FUSED = {"attention": fused_attention, "rms_norm": fused_norm, "act_mul": fused_act}
+
+
+class Model:
+    """Parameters by the program's names, and `logits(tokens [B, length])`."""
+
+    def __init__(self, config: dict[str, Any], seed: int) -> None:
+        self.config = config
+        self.program: Program = build(FAMILY.spec(config), FAMILY.names)
+        self.backend = Reference(Options(arrays="torch"), fused=FUSED)
+        rng = np.random.default_rng(seed)
+        weights = {name: self._initial(name, w.shape, rng) for name, w in self.program.weights.items()}
+        self.loaded = self.backend.load(self.program, weights, KVLayout(num_blocks=0, block_size=1))
+        self.parameters: dict[str, Tensor] = self.loaded.weights
+        for weight in self.parameters.values():
+            weight.requires_grad_(True)
+
+    def _initial(self, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        if len(shape) == 1:
+            return np.ones(shape, dtype=np.float32)
+        if name.endswith((".o", ".down")):  # so that every block begins as the identity
+            return np.zeros(shape, dtype=np.float32)
+        width = 0.02 if name == "embed" else shape[1] ** -0.5
+        return (rng.standard_normal(shape) * width).astype(np.float32)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.backend.forward(self.loaded, tokens)["logits"]
+
+    def loss(self, windows: Tensor) -> Tensor:
+        """Mean cross-entropy of windows [B, length + 1], in nats a token."""
+        logits = self.logits(windows[:, :-1])
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), windows[:, 1:].reshape(-1))
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors in Hugging Face layout, bfloat16."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors: dict[str, Tensor] = {}
+        for name, weight in self.program.weights.items():
+            whole = self.parameters[name].detach().to(torch.bfloat16)
+            sizes = self._rows(weight.tensors, whole.shape[0])
+            for tensor, piece in zip(weight.tensors, whole.split(sizes), strict=True):
+                tensors[tensor] = piece.clone().contiguous()
+        part = folder / "model.safetensors.part"
+        save_file(tensors, str(part), metadata={"format": "pt"})
+        part.rename(folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+
+    def _rows(self, tensors: tuple[str, ...], rows: int) -> list[int]:
+        if len(tensors) != 3:
+            return [rows // len(tensors)] * len(tensors)
+        kv = self.program.kv.num_kv_heads * self.program.kv.head_dim
+        return [rows - 2 * kv, kv, kv]

@@ -1,0 +1,113 @@
+"""Trains brook on the books, through the same program and backend that serve it. Seeded; a killed run goes on where it was.
+
+    python recipes/train.py --corpus FOLDER [--passes 2] [--work checkpoints/brook] [--out penstock/bundled/brook]
+"""
+import argparse
+import math
+import time
+from pathlib import Path
+
+import data
+import numpy as np
+import torch
+from model import Model
+from optimizer import Optimizer
+from shapes import SHAPES
+
+BATCH_TOKENS = 8192
+LENGTHS = ((0.6, 256), (0.85, 512), (1.0, 1024))  # until this share of the run: this window length
+
+
+def schedule(done: float) -> float:
+    """Learning rate over the run: short warm-up, plateau, then linear decay to zero over the last half."""
+    return min(1.0, done / 0.01 + 0.02, (1.0 - done) / 0.5 + 1e-3)
+
+
+@torch.no_grad()
+def held_out_loss(model: Model, stream: data.Stream, windows: int = 48, length: int = 1024) -> float:
+    chosen = torch.from_numpy(stream.epoch(length, seed=0)[:windows].astype(np.int64))
+    return sum(model.loss(chosen[at : at + 4]).item() for at in range(0, len(chosen), 4)) / math.ceil(len(chosen) / 4)
+
+
+class Run:
+    """A training run: model, optimizer, and how far it is."""
+
+    def __init__(self, name: str, seed: int, work: Path) -> None:
+        self.model = Model(SHAPES[name], seed)
+        self.optimizer = Optimizer(self.model.parameters)
+        self.tokens = 0
+        self.file = work / "run.pt"
+        work.mkdir(parents=True, exist_ok=True)
+        if self.file.exists():
+            saved = torch.load(self.file)
+            with torch.no_grad():
+                for key, weight in self.model.parameters.items():
+                    weight.copy_(saved["parameters"][key])
+            self.optimizer.state, self.optimizer.step_count = saved["state"], saved["steps"]
+            self.tokens = saved["tokens"]
+
+    def save(self) -> None:
+        part = self.file.with_suffix(".part")
+        torch.save({"parameters": self.model.parameters, "state": self.optimizer.state,
+                    "steps": self.optimizer.step_count, "tokens": self.tokens}, part)
+        part.rename(self.file)
+
+
+def batches(stream: data.Stream, run: Run, total: int, seed: int):
+    """Batches [BATCH_TOKENS / length, length + 1] from where the run is to its end; a new shuffle for every pass and length."""
+    while run.tokens < total:
+        length = next(size for until, size in LENGTHS if run.tokens < until * total)
+        size = BATCH_TOKENS // length
+        windows = stream.epoch(length, seed=seed + run.tokens // len(stream.ids))
+        first = run.tokens % len(stream.ids) // length
+        for at in range(first, len(windows) - size + 1, size):
+            if run.tokens >= total or length != next(s for until, s in LENGTHS if run.tokens < until * total):
+                break
+            yield torch.from_numpy(windows[at : at + size].astype(np.int64))
+        else:
+            run.tokens = (run.tokens // len(stream.ids) + 1) * len(stream.ids)  # the pass is over
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--name", default="brook", choices=SHAPES)
+    parser.add_argument("--passes", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path("checkpoints/brook"))
+    parser.add_argument("--out", type=Path, default=Path("penstock/bundled/brook"))
+    parser.add_argument("--steps", type=int, help="stop after so many steps, to try it")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the loss: 1.3 times as fast, needs a C++ compiler")
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    train, held_out = data.load(args.corpus, Path("penstock/bundled/brook/tokenizer.json"))
+    total = int(args.passes * len(train.ids))
+    run = Run(args.name, args.seed, args.work)
+    print(f"{run.model.program.num_parameters():,} parameters, {len(train.ids):,} training tokens, {len(held_out.ids):,} held out; "
+          f"{run.tokens:,} of {total:,} done", flush=True)
+    loss_of = torch.compile(run.model.loss, dynamic=False) if args.compile else run.model.loss
+    began, tokens_then, since_saved, steps = time.time(), run.tokens, time.time(), 0
+    for batch in batches(train, run, total, args.seed):
+        loss = loss_of(batch)
+        loss.backward()
+        run.optimizer.step(schedule(run.tokens / total))
+        run.tokens += BATCH_TOKENS
+        steps += 1
+        if steps % 20 == 0:
+            rate = (run.tokens - tokens_then) / (time.time() - began)
+            print(f"{run.tokens / total:6.1%}  loss {loss.item():.3f}  {rate:,.0f} tokens/s  "
+                  f"{(total - run.tokens) / rate / 60:.0f} min left", flush=True)
+        if time.time() - since_saved > 180:
+            run.save()
+            since_saved = time.time()
+            print(f"held-out perplexity {math.exp(held_out_loss(run.model, held_out, windows=16)):.2f}", flush=True)
+        if steps == args.steps:
+            break
+    run.save()
+    print(f"held-out perplexity {math.exp(held_out_loss(run.model, held_out)):.2f}")
+    if not args.steps:
+        run.model.save(args.out)
+
+
+if __name__ == "__main__":
+    main()
