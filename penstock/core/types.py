@@ -106,6 +106,7 @@ class SeqInfo:
     eos_token_ids: tuple[int, ...] = ()
     wants_embedding: bool = False
     held: bool = False
+    output: tuple[int, ...] = ()  # output tokens that it has already: of a fork, or of one that the runner has forgotten
 
 
 @dataclass(frozen=True, slots=True)

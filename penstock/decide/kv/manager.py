@@ -1,0 +1,322 @@
+"""Which blocks each live sequence holds: prefix matching, growth on demand, copy-on-write, forks, pinned prefixes.
+
+Invariants, which `check_integrity` tests: a sequence holds the blocks of its first `num_computed` tokens, in order, and
+those that the step in flight writes; whatever it has computed in whole blocks of final tokens is in the tree, under the
+tree's own blocks. Blocks that only the tree holds count as free.
+"""
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from penstock.core.clock import Clock
+from penstock.core.errors import CapacityError
+from penstock.core.types import Seq
+from penstock.decide.kv import marks
+from penstock.decide.kv.blocks import BlockPool, IntegrityError
+from penstock.decide.kv.radix import EvictPolicy, Node, RadixTree
+
+MAX_PINNED_SHARE = 0.5  # of all blocks; what marks may keep from everybody else
+WATERMARK_SHARE = 0.01  # of all blocks; left free at admission for the growth of what runs already
+
+log = logging.getLogger("penstock.prefix")
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """Slots that live sequences have allocated, and how many of them hold a token."""
+
+    allocated: int
+    filled: int
+
+    @property
+    def ratio(self) -> float:
+        return 1 - self.filled / self.allocated if self.allocated else 0.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the manager knows of a live sequence beside its blocks."""
+
+    seq: Seq
+    node: Node | None  # the deepest node that the sequence has registered or found
+    num_registered: int  # blocks; the depth of `node`
+    num_promised: int = 0  # blocks that admission has set aside for its tokens, not yet allocated
+    collided: bool = False  # its next block has the hash of another prefix: the rest stays out of the tree
+    marked: bool = False  # its marks have been pinned
+
+
+class KVManager:
+    """Blocks for sequences: `num_blocks` of `block_size` tokens. `evict` says which cached prefix goes first when room is needed."""
+
+    def __init__(self, num_blocks: int, block_size: int, prefix_cache: bool, evict: EvictPolicy, clock: Clock) -> None:
+        if block_size < 1:
+            raise CapacityError(f"a block of {block_size} tokens holds nothing; it needs at least 1")
+        self.block_size = block_size
+        self.prefix_cache = prefix_cache
+        self.pool = BlockPool(num_blocks)
+        self.tree = RadixTree(self.pool, block_size, evict, max_pinned=int(num_blocks * MAX_PINNED_SHARE))
+        self.num_queried = 0  # prompt tokens looked up so far
+        self.num_hit = 0  # prompt tokens found so far
+        self._clock = clock
+        self._watermark = int(num_blocks * WATERMARK_SHARE)
+        self._held: dict[int, _Held] = {}
+        self._num_promised = 0
+        self._refused: tuple[int, int] | None = None  # seq_id last refused, and the room there was
+
+    @property
+    def num_total(self) -> int:
+        """Blocks there are."""
+        return self.pool.num_blocks
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that hold reusable prefixes and nothing else."""
+        return self.tree.num_evictable + self.tree.num_pinned_idle
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that live sequences hold."""
+        return self.num_total - self.pool.num_free - self.num_cached
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that fit when one sequence has the whole cache."""
+        return self.num_total * self.block_size
+
+    def holders(self) -> set[int]:
+        """The seq_ids of live sequences."""
+        return set(self._held)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def admit(self, seq: Seq, alone: bool = False) -> bool:
+        """Takes the sequence in, with the longest cached prefix of its tokens, if all of them will fit; else changes nothing.
+
+        `alone` says that no other sequence is live: then whatever can fit at all is taken in, and pins give way as it grows.
+        At least the last token is left to compute. The first time, sets what was found: num_cached and num_mark_read.
+        """
+        now = self._clock.now()
+        self.tree.expire(now)
+        room = self.pool.num_free + self.tree.num_evictable - self._num_promised - self._watermark
+        if not alone and self._refused is not None and self._refused[0] == seq.seq_id and room <= self._refused[1]:
+            return False
+        nodes = self._find(seq)
+        num_needed = self._fit(seq, nodes, self.num_total if alone else room, alone)
+        if num_needed is None:
+            self._refused = (seq.seq_id, room)
+            return False
+        self._refused = None
+        num_found = len(nodes) * self.block_size
+        seq.block_ids = [self.tree.acquire(node, now) for node in nodes]
+        seq.num_computed = min(num_found, len(seq.tokens) - 1)
+        registered = nodes[: seq.num_computed // self.block_size]
+        self._held[seq.seq_id] = _Held(seq, registered[-1] if registered else None, len(registered), num_needed)
+        self._num_promised += num_needed
+        if seq.num_preemptions == 0:
+            self._count_found(seq, nodes)
+        self._pin_marks(seq, self._held[seq.seq_id], now)
+        return True
+
+    def grow(self, seq: Seq, num_tokens: int, break_pins: bool = False) -> list[tuple[int, int]] | None:
+        """Room to write the next `num_tokens` tokens: allocates blocks, and replaces shared ones by copies.
+
+        Returns the (source, target) blocks to copy before anything is written, or None, with nothing changed, if there is no room.
+        """
+        block_ids = seq.block_ids
+        needed = -(-(seq.num_computed + num_tokens) // self.block_size)
+        count = self.pool.count
+        shared = [i for i in range(seq.num_computed // self.block_size, min(len(block_ids), needed)) if count(block_ids[i]) > 1]
+        num_new = max(needed - len(block_ids), 0) + len(shared)
+        if num_new == 0:
+            return []
+        now = self._clock.now()
+        tree = self.tree
+        if num_new > self.pool.num_free + tree.num_evictable:
+            tree.expire(now)
+            if num_new > self.pool.num_free + tree.num_evictable + (tree.num_pinned_idle if break_pins else 0):
+                return None
+        copies = []
+        for i in shared:
+            source, block_ids[i] = block_ids[i], self._allocate(now, break_pins)
+            copies.append((source, block_ids[i]))
+        while len(block_ids) < needed:
+            block_ids.append(self._allocate(now, break_pins))
+        for source, _ in copies:
+            tree.release(source, now)
+        held = self._held[seq.seq_id]
+        kept = min(num_new, held.num_promised)
+        held.num_promised -= kept
+        self._num_promised -= kept
+        return copies
+
+    def commit(self, seq: Seq) -> None:
+        """Registers the blocks that the sequence has filled with final tokens, and pins its marks once they are computed.
+
+        Where the tree has the same prefix already, the sequence goes on with the tree's block and its own is freed.
+        """
+        held = self._held[seq.seq_id]
+        size = self.block_size
+        num_full = min(seq.num_computed, len(seq.tokens)) // size
+        if num_full <= held.num_registered or held.collided or not self.prefix_cache:
+            return
+        now = self._clock.now()
+        for i in range(held.num_registered, num_full):
+            own = seq.block_ids[i]
+            node = self.tree.insert(held.node, seq.salt, tuple(seq.tokens[i * size : (i + 1) * size]), own, now)
+            if node is None:
+                held.collided = True
+                log.warning("request %s: tokens from %d on have the hash of another prefix and are not cached", seq.request_id, i * size)
+                break
+            if node.block_id != own:
+                seq.block_ids[i] = self.tree.acquire(node, now)
+                self.tree.release(own, now)
+            held.node, held.num_registered = node, i + 1
+        self._pin_marks(seq, held, now)
+
+    def truncate(self, seq: Seq) -> None:
+        """Gives back the blocks that its tokens do not need: those of drafts that were rejected."""
+        keep = self.blocks_for(len(seq.tokens))
+        if keep < len(seq.block_ids):
+            now = self._clock.now()
+            while len(seq.block_ids) > keep:
+                self.tree.release(seq.block_ids.pop(), now)
+
+    def free(self, seq: Seq) -> None:
+        """Lets go of all blocks; what is registered stays cached. The sequence is as before its admission."""
+        held = self._held.pop(seq.seq_id)
+        self._num_promised -= held.num_promised
+        now = self._clock.now()
+        while seq.block_ids:
+            self.tree.release(seq.block_ids.pop(), now)
+        seq.num_computed = 0
+
+    def fork(self, parent: Seq, child: Seq, num_tokens: int) -> None:
+        """The child takes part in the blocks of the first `num_tokens` tokens that the parent has computed; the last may be partial.
+
+        Raises ValueError when the parent has computed fewer, or the child's tokens differ.
+        """
+        if num_tokens > parent.num_computed:
+            raise ValueError(f"sequence {parent.seq_id} has computed {parent.num_computed} tokens, not {num_tokens}")
+        if child.tokens[:num_tokens] != parent.tokens[:num_tokens] or child.salt != parent.salt:
+            raise ValueError(f"sequence {child.seq_id} does not begin with the first {num_tokens} tokens of {parent.seq_id}")
+        held = self._held[parent.seq_id]
+        node, depth = held.node, held.num_registered
+        while depth > num_tokens // self.block_size:
+            assert node is not None
+            node, depth = node.parent, depth - 1
+        child.block_ids = parent.block_ids[: self.blocks_for(num_tokens)]
+        child.num_computed = num_tokens
+        for block_id in child.block_ids:
+            self.pool.share(block_id)
+        self._held[child.seq_id] = _Held(child, node if depth else None, depth, collided=held.collided, marked=True)
+
+    def waste(self) -> Waste:
+        """How well the slots of live sequences are filled, shared blocks counted once. Meant for when no step is in flight."""
+        filled: dict[int, int] = {}
+        for held in self._held.values():
+            for i, block_id in enumerate(held.seq.block_ids):
+                tokens = min(max(held.seq.num_computed - i * self.block_size, 0), self.block_size)
+                filled[block_id] = max(filled.get(block_id, 0), tokens)
+        return Waste(len(filled) * self.block_size, sum(filled.values()))
+
+    def check_integrity(self) -> None:
+        """Raises IntegrityError if an invariant of the pool, the tree or this module's docstring does not hold."""
+        self.pool.check_integrity()
+        self.tree.check_integrity()
+        holders = Counter(self.tree.block_ids())
+        for held in self._held.values():
+            holders.update(held.seq.block_ids)
+            self._check_held(held)
+        if any(holders[block_id] != self.pool.count(block_id) for block_id in range(self.num_total)):
+            raise IntegrityError("reference counts differ from the holders that there are")
+        if self._num_promised != sum(held.num_promised for held in self._held.values()):
+            raise IntegrityError("the sum of promised blocks is wrong")
+
+    def _check_held(self, held: _Held) -> None:
+        seq = held.seq
+        if len(set(seq.block_ids)) < len(seq.block_ids):
+            raise IntegrityError(f"sequence {seq.seq_id} has a block twice")
+        if len(seq.block_ids) < self.blocks_for(seq.num_computed):
+            raise IntegrityError(f"sequence {seq.seq_id} has {len(seq.block_ids)} blocks for {seq.num_computed} computed tokens")
+        if (held.node.depth if held.node else 0) != held.num_registered:
+            raise IntegrityError(f"sequence {seq.seq_id} has registered {held.num_registered} blocks, but its node is not as deep")
+        node = held.node
+        while node is not None and node.parent is not None:
+            i = node.depth - 1
+            if seq.block_ids[i] != node.block_id or tuple(seq.tokens[i * self.block_size : node.depth * self.block_size]) != node.tokens:
+                raise IntegrityError(f"sequence {seq.seq_id} and the tree differ in block {i}")
+            node = node.parent
+
+    def _find(self, seq: Seq) -> list[Node]:
+        if not self._looks_up(seq):
+            return []
+        return self.tree.match(seq.salt, seq.tokens, len(seq.tokens) // self.block_size)
+
+    def _looks_up(self, seq: Seq) -> bool:
+        """Prompt logprobs and embeddings need every row of the prompt, so that they read nothing from the cache."""
+        return self.prefix_cache and seq.params.prompt_logprobs is None and not seq.wants_embedding
+
+    def _fit(self, seq: Seq, nodes: list[Node], room: int, alone: bool) -> int | None:
+        """Blocks to allocate beside those of `nodes`, or None if both together are more than `room`.
+
+        When the cache has all tokens, the last is computed again, into a copy of its block; without room for a copy the
+        node is dropped from `nodes`, and all of its block is computed again, into a new one.
+        """
+        whole = len(nodes) * self.block_size == len(seq.tokens)
+        num_needed = self.blocks_for(len(seq.tokens)) - len(nodes) + whole
+        num_taken = len(nodes) if alone else sum(not node.pinned and self.tree.is_idle(node) for node in nodes)
+        if whole and num_needed + num_taken > room:
+            last = nodes.pop()
+            num_taken -= alone or (not last.pinned and self.tree.is_idle(last))
+        return num_needed if num_needed + num_taken <= room else None
+
+    def _count_found(self, seq: Seq, nodes: list[Node]) -> None:
+        if self._looks_up(seq):
+            seq.num_cached = len(nodes) * self.block_size
+            self.num_queried += len(seq.tokens)
+            self.num_hit += seq.num_cached
+            if log.isEnabledFor(logging.DEBUG):
+                self._explain(seq, nodes)
+        seq.num_mark_read = marks.num_read(nodes, marks.spans(seq.marks, seq.num_prompt, self.block_size)) * self.block_size
+
+    def _explain(self, seq: Seq, nodes: list[Node]) -> None:
+        found, asked = len(nodes) * self.block_size, len(seq.tokens)
+        position = self.tree.first_difference(seq.salt, seq.tokens, nodes)
+        name = seq.request_id
+        if position is not None:
+            log.debug("request %s: %d of %d prompt tokens are cached; the first differing token is at %d", name, found, asked, position)
+        elif found + self.block_size <= asked:
+            log.debug("request %s: %d of %d prompt tokens are cached, and nothing that goes on from there", name, found, asked)
+
+    def _pin_marks(self, seq: Seq, held: _Held, now: float) -> None:
+        """Pins the sequence's marked prefixes as soon as the longest is in the tree, as far as the bound on pins allows."""
+        if held.marked or not seq.marks:
+            return
+        marked = marks.spans(seq.marks, seq.num_prompt, self.block_size)
+        longest = max(marked, default=0)
+        if longest > held.num_registered:
+            return
+        held.marked = True
+        if held.node is None or longest == 0:
+            log.info("request %s: its marks cover less than a block of %d tokens and pin nothing", seq.request_id, self.block_size)
+            return
+        self.tree.expire(now)
+        pinned = marks.pin(self.tree, held.node, marked, now)
+        seq.num_mark_created = max(pinned * self.block_size - seq.num_mark_read, 0)
+        if pinned < longest:
+            log.warning(
+                "request %s: %d of %d marked tokens are pinned, because pins keep at most %d blocks; the rest is cached like any prefix",
+                seq.request_id,
+                pinned * self.block_size,
+                longest * self.block_size,
+                self.tree.max_pinned,
+            )
+
+    def _allocate(self, now: float, break_pins: bool) -> int:
+        if self.pool.num_free == 0:
+            num_pinned = self.tree.num_pinned
+            self.tree.evict(now, break_pins)
+            if self.tree.num_pinned < num_pinned:
+                log.warning("a pinned block is evicted before its time: without it the only running request could not go on")
+        return self.pool.allocate()

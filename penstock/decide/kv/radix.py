@@ -1,0 +1,297 @@
+"""The prefix tree: which token sequences have their keys and values in the cache, block by block.
+
+Each node holds one full block, named by the chain hash of the salt and of all tokens up to its end, and keeps the tokens
+themselves: a prefix matches when they are equal, whatever the hashes say. Salts have separate roots.
+
+Invariants, which `check_integrity` tests:
+- Who holds a node's block holds the blocks of all its ancestors (`KVManager` swaps duplicates for the tree's blocks).
+  So a node is idle (only the tree holds its block) only if its whole subtree is, and every idle block can be had
+  by evicting leaves.
+- Pinned nodes form prefixes: the parent of a pinned node is pinned, and at least as long.
+"""
+import hashlib
+import heapq
+from array import array
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.decide.kv.blocks import BlockPool, IntegrityError
+
+Hash = Callable[[bytes, Sequence[int]], bytes]
+
+
+def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
+    """The name of a block: 16 bytes that depend on its tokens and on every token before. The same in every process."""
+    return hashlib.blake2b(parent + array("q", tokens).tobytes(), digest_size=16).digest()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One cached block. `tokens`: its block_size token ids; `depth`: blocks from the start of the sequence to its end."""
+
+    key: bytes
+    salt: str
+    block_id: int = -1
+    tokens: tuple[int, ...] = ()
+    parent: "Node | None" = None  # None for a salt's root, which holds no block
+    depth: int = 0
+    children: dict[bytes, "Node"] = field(default_factory=dict)
+    last_used_s: float = 0.0  # when a sequence last took it or let it go
+    num_uses: int = 1  # sequences that computed or found it
+    pinned: bool = False
+    pin_ttl_s: float = 0.0
+    ends_mark: bool = False  # a marked prefix was pinned up to exactly here
+    ticket: int = 0  # of its valid entry in the eviction queue
+
+
+class EvictPolicy(Protocol):
+    """Which idle leaf goes first: the one with the smallest priority.
+
+    The tree asks when a leaf falls idle. A priority that changes by itself later on is noticed
+    after at most as many evictions as the tree has nodes.
+    """
+
+    def priority(self, node: Node, now: float) -> tuple[float, ...]: ...
+
+
+class RadixTree:
+    """Cached prefixes over the blocks of `pool`. At most `max_pinned` of them are pinned at a time. Times are seconds on one clock."""
+
+    def __init__(self, pool: BlockPool, block_size: int, evict: EvictPolicy, max_pinned: int = 0, hash_block: Hash = chain_hash) -> None:
+        self.block_size = block_size
+        self.max_pinned = max_pinned
+        self.num_pinned = 0
+        self.num_evictable = 0  # idle and not pinned
+        self.num_pinned_idle = 0
+        self._pool = pool
+        self._evict = evict
+        self._hash = hash_block
+        self._roots: dict[str, Node] = {}
+        self._nodes: dict[int, Node] = {}  # by block_id
+        self._queue: list[tuple[tuple[float, ...], int, Node]] = []  # heap; an entry is valid if it has its node's ticket
+        self._expiries: list[tuple[float, int, Node]] = []  # heap; one entry per pinned node, never later than its expiry
+        self._num_tickets = 0
+        self._num_pops = 0  # since the queue was last rebuilt
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def block_ids(self) -> Collection[int]:
+        """The blocks that the tree holds."""
+        return self._nodes.keys()
+
+    def is_idle(self, node: Node) -> bool:
+        """Nobody but the tree holds the node's block."""
+        return self._pool.count(node.block_id) == 1
+
+    def match(self, salt: str, tokens: Sequence[int], max_blocks: int) -> list[Node]:
+        """The nodes of the longest cached prefix of `tokens`, at most `max_blocks` of them; changes nothing."""
+        matched: list[Node] = []
+        node = self._roots.get(salt)
+        size = self.block_size
+        while node is not None and len(matched) < max_blocks:
+            start = len(matched) * size
+            block = tuple(tokens[start : start + size])
+            node = node.children.get(self._hash(node.key, block))
+            if node is None or node.tokens != block:
+                break
+            matched.append(node)
+        return matched
+
+    def first_difference(self, salt: str, tokens: Sequence[int], matched: Sequence[Node]) -> int | None:
+        """Position of the first token that differs from every cached continuation of `matched`; None if nothing there differs."""
+        node = matched[-1] if matched else self._roots.get(salt)
+        if node is None or not node.children:
+            return None
+        start = len(matched) * self.block_size
+        rest = tokens[start : start + self.block_size]
+        longest = max(_common(rest, child.tokens) for child in node.children.values())
+        return start + longest if longest < len(rest) else None
+
+    def insert(self, parent: Node | None, salt: str, tokens: tuple[int, ...], block_id: int, now: float) -> Node | None:
+        """The node of `tokens` (one full block) below `parent` (None: at the start); a new one takes hold of `block_id`.
+
+        Returns the node that was there before, with its own block, when the prefix is cached already, and None when
+        another prefix has the same hash, in which case this one stays out.
+        """
+        if parent is None:
+            parent = self._roots.get(salt)
+        if parent is None:
+            parent = self._roots[salt] = Node(self._hash(salt.encode("utf-8", "surrogatepass"), ()), salt)
+        key = self._hash(parent.key, tokens)
+        node = parent.children.get(key)
+        if node is not None:
+            return node if node.tokens == tokens else None
+        node = Node(key, salt, block_id, tokens, parent, parent.depth + 1, last_used_s=now)
+        self._pool.share(block_id)
+        parent.children[key] = node
+        self._nodes[block_id] = node
+        return node
+
+    def acquire(self, node: Node, now: float) -> int:
+        """One more sequence holds the node's block, whose id is returned. Take ancestors first."""
+        if self.is_idle(node):
+            self._count_idle(node, -1)
+        node.last_used_s = now
+        node.num_uses += 1
+        self._pool.share(node.block_id)
+        return node.block_id
+
+    def release(self, block_id: int, now: float) -> None:
+        """A sequence lets go of a block, which may or may not be in the tree. Let descendants go first."""
+        left = self._pool.release(block_id)
+        node = self._nodes.get(block_id)
+        if node is None:
+            return
+        node.last_used_s = now
+        if left == 1:
+            self._count_idle(node, 1)
+            self._enqueue(node, now)
+
+    def pin(self, node: Node, ttl_s: float, now: float) -> bool:
+        """Keeps the node from eviction until `ttl_s` after its last use; False when `max_pinned` nodes are pinned. Pin ancestors first."""
+        if not node.pinned:
+            if self.num_pinned >= self.max_pinned:
+                return False
+            idle = self.is_idle(node)
+            if idle:
+                self._count_idle(node, -1)
+            node.pinned = True
+            node.pin_ttl_s = 0.0
+            self.num_pinned += 1
+            if idle:
+                self._count_idle(node, 1)
+            heapq.heappush(self._expiries, (now + ttl_s, self._ticket(), node))
+        node.pin_ttl_s = max(node.pin_ttl_s, ttl_s)
+        return True
+
+    def expire(self, now: float) -> None:
+        """Unpins what has not been used for its time to live. A held block is in use."""
+        while self._expiries and self._expiries[0][0] <= now:
+            node = heapq.heappop(self._expiries)[2]
+            if not node.pinned:
+                continue
+            until = (node.last_used_s if self.is_idle(node) else now) + node.pin_ttl_s
+            if until > now:
+                heapq.heappush(self._expiries, (until, self._ticket(), node))
+            else:
+                self._unpin(node)
+                self._enqueue(node, now)
+
+    def evict(self, now: float, break_pins: bool = False) -> bool:
+        """Frees one block: that of the idle leaf which the policy names or, where pins may be broken and nothing else is left, the
+        pinned one that would expire first. False if there is none."""
+        node = self._pop_idle_leaf(now)
+        if node is None and break_pins:
+            pinned = (n for n in self._nodes.values() if n.pinned and self._is_idle_leaf(n))
+            node = min(pinned, key=lambda n: n.last_used_s + n.pin_ttl_s, default=None)
+            if node is not None:
+                self._unpin(node)
+        if node is None:
+            return False
+        self._remove(node)
+        parent = node.parent
+        assert parent is not None
+        if parent.parent is not None:
+            self._enqueue(parent, now)
+        elif not parent.children:
+            del self._roots[parent.salt]
+        return True
+
+    def check_integrity(self) -> None:
+        """Raises IntegrityError if an invariant of this module's docstring, a counter or the eviction queue is wrong."""
+        reached = {node.block_id: node for root in self._roots.values() for node in _below(root)}
+        if reached != self._nodes:
+            raise IntegrityError("the tree and its index by block differ")
+        if not all(root.children for root in self._roots.values()):
+            raise IntegrityError("a salt without cached prefixes keeps its root")
+        queued = {ticket for _, ticket, _ in self._queue}
+        for node in reached.values():
+            self._check_node(node, queued)
+        idle = [node for node in reached.values() if self.is_idle(node)]
+        pinned_idle = sum(node.pinned for node in idle)
+        counts = (len(idle) - pinned_idle, pinned_idle, sum(node.pinned for node in reached.values()))
+        if counts != (self.num_evictable, self.num_pinned_idle, self.num_pinned):
+            raise IntegrityError(f"{counts} nodes are evictable, pinned and idle, pinned, but the counters say otherwise")
+
+    def _check_node(self, node: Node, queued: set[int]) -> None:
+        parent = node.parent
+        assert parent is not None
+        if node.key != self._hash(parent.key, node.tokens) or node.depth != parent.depth + 1 or len(node.tokens) != self.block_size:
+            raise IntegrityError(f"the node of block {node.block_id} has the wrong name, depth or length")
+        if self._pool.count(node.block_id) < 1:
+            raise IntegrityError(f"the tree does not hold its block {node.block_id}")
+        if parent.parent is not None and self._pool.count(parent.block_id) < self._pool.count(node.block_id):
+            raise IntegrityError(f"block {node.block_id} has holders who do not hold its parent {parent.block_id}")
+        if node.pinned and parent.parent is not None and not (parent.pinned and parent.pin_ttl_s >= node.pin_ttl_s):
+            raise IntegrityError(f"block {node.block_id} is pinned for longer than its parent {parent.block_id}")
+        if not node.pinned and self._is_idle_leaf(node) and node.ticket not in queued:
+            raise IntegrityError(f"the idle leaf of block {node.block_id} is not queued for eviction")
+
+    def _is_idle_leaf(self, node: Node) -> bool:
+        return not node.children and self.is_idle(node)
+
+    def _count_idle(self, node: Node, change: int) -> None:
+        if node.pinned:
+            self.num_pinned_idle += change
+        else:
+            self.num_evictable += change
+
+    def _unpin(self, node: Node) -> None:
+        idle = self.is_idle(node)
+        if idle:
+            self._count_idle(node, -1)
+        node.pinned = node.ends_mark = False
+        self.num_pinned -= 1
+        if idle:
+            self._count_idle(node, 1)
+
+    def _remove(self, node: Node) -> None:
+        assert node.parent is not None
+        self._count_idle(node, -1)
+        del node.parent.children[node.key], self._nodes[node.block_id]
+        node.ticket = 0
+        self._pool.release(node.block_id)
+
+    def _ticket(self) -> int:
+        self._num_tickets += 1
+        return self._num_tickets
+
+    def _enqueue(self, node: Node, now: float) -> None:
+        """Queues the node for eviction if it is an idle leaf without a pin."""
+        if node.pinned or not self._is_idle_leaf(node):
+            return
+        node.ticket = self._ticket()
+        heapq.heappush(self._queue, (self._evict.priority(node, now), node.ticket, node))
+        if len(self._queue) > 2 * len(self._nodes) + 64:  # mostly outdated entries
+            self._rebuild(now)
+
+    def _rebuild(self, now: float) -> None:
+        leaves = [node for node in self._nodes.values() if not node.pinned and self._is_idle_leaf(node)]
+        self._queue = [(self._evict.priority(node, now), node.ticket, node) for node in leaves]
+        heapq.heapify(self._queue)
+        self._num_pops = 0
+
+    def _pop_idle_leaf(self, now: float) -> Node | None:
+        if self._num_pops > len(self._nodes):
+            self._rebuild(now)
+        while self._queue:
+            _, ticket, node = heapq.heappop(self._queue)
+            self._num_pops += 1
+            if ticket == node.ticket and not node.pinned and self._is_idle_leaf(node):
+                return node
+        return None
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _below(root: Node) -> Iterator[Node]:
+    stack = list(root.children.values())
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children.values())

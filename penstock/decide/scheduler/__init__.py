@@ -1,0 +1,1 @@
+"""Who goes next: sequences, token by token, under a budget of tokens and of KV blocks."""

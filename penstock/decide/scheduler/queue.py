@@ -1,0 +1,68 @@
+"""Sequences in the order in which they should be served."""
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Protocol
+
+from penstock.core.types import Seq
+
+Key = tuple[float, ...]
+Entry = tuple[Key, int, Seq]
+
+
+class Order(Protocol):
+    """Who goes before whom: the smallest key first. `varies` says that keys change while a sequence waits or runs."""
+
+    varies: bool
+
+    def key(self, seq: Seq, now: float) -> Key: ...
+
+
+class Queue:
+    """Sequences sorted by an order's keys and, where these are equal, by seq_id. Keys that vary are taken
+    anew whenever time has moved."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._entries: list[Entry] = []
+        self._keys: dict[int, Key] = {}  # by seq_id: the key that its entry has
+        self._sorted_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, seq: Seq) -> bool:
+        return seq.seq_id in self._keys
+
+    def __iter__(self) -> Iterator[Seq]:
+        """In the order of the last look."""
+        return (seq for _, _, seq in self._entries)
+
+    def push(self, seq: Seq, now: float) -> None:
+        key = self._keys[seq.seq_id] = self._order.key(seq, now)
+        insort(self._entries, (key, seq.seq_id, seq), key=_rank)
+
+    def remove(self, seq: Seq) -> None:
+        del self._entries[bisect_left(self._entries, (self._keys.pop(seq.seq_id), seq.seq_id), key=_rank)]
+
+    def in_order(self, now: float) -> list[Seq]:
+        """All of them, the first to be served first."""
+        self._sort(now)
+        return [seq for _, _, seq in self._entries]
+
+    def first(self, now: float) -> Seq:
+        self._sort(now)
+        return self._entries[0][2]
+
+    def last(self, now: float) -> Seq:
+        self._sort(now)
+        return self._entries[-1][2]
+
+    def _sort(self, now: float) -> None:
+        if self._order.varies and now != self._sorted_s:
+            self._sorted_s = now
+            self._entries = sorted(((self._order.key(seq, now), seq.seq_id, seq) for seq in self), key=_rank)
+            self._keys = {seq_id: key for key, seq_id, _ in self._entries}
+
+
+def _rank(entry: Entry) -> tuple[Key, int]:
+    return entry[0], entry[1]

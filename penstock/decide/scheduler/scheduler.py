@@ -1,0 +1,332 @@
+"""Which sequences go into the next step, with how many tokens each, and what becomes of what the step found.
+
+One rule and no phases: a sequence's `num_computed` catches up with its tokens plus drafts. Chunked prefill, prefix hits,
+speculation, forks and preemption by recompute all follow from it. Sequences that are one token behind go first, so that long
+prompts do not hold up running answers; the rest of the budget goes to prompts, in order.
+
+Progress: the sequence that comes first in the order loses its blocks to nobody, every token that a step yields is kept when
+its sequence is preempted, and a sequence that runs alone may use the whole cache. So whatever `add` accepts is finished.
+"""
+from dataclasses import dataclass
+
+from penstock.core.clock import Clock
+from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult, TokenLogprobs
+from penstock.decide.kv.blocks import IntegrityError
+from penstock.decide.kv.manager import KVManager
+from penstock.decide.scheduler.chunk import chunk
+from penstock.decide.scheduler.entry import Batching, EntryView
+from penstock.decide.scheduler.limits import Limits, check_servable
+from penstock.decide.scheduler.queue import Order, Queue
+from penstock.decide.scheduler.step import Step
+from penstock.decide.scheduler.stop import ending
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the start; each figure only grows."""
+
+    prompt_tokens: int = 0  # of sequences that were let in
+    generation_tokens: int = 0
+    preemptions: int = 0
+    drafted_tokens: int = 0  # drafts that a step verified
+    accepted_tokens: int = 0
+
+
+class Scheduler:
+    """Sequences from `add` to their end. One thread; `schedule`, the step and `commit` take turns."""
+
+    def __init__(self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock) -> None:
+        self.limits = limits
+        self.kv = kv
+        self.counters = Counters()
+        self._order = order
+        self._batching = batching
+        self._clock = clock
+        self._seqs: dict[int, Seq] = {}  # waiting, running, or preempted while held: then in neither queue until `append`
+        self._waiting = Queue(order)
+        self._running = Queue(order)
+        self._known: set[int] = set()  # to the runner
+        self._finished: list[int] = []  # that the runner must be told of
+        self._copies: list[tuple[int, int]] = []  # of a step that was not committed
+        self._plan: StepPlan | None = None  # the step in flight
+        self._num_steps = 0
+        self._num_entered = 0  # since last nothing ran
+        self._began_s = 0.0
+        self._prompt_logprobs: dict[int, int] = {}  # by seq_id: prompt rows whose logprobs were handed out
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._seqs) - len(self._running)
+
+    def has_work(self) -> bool:
+        """Whether a step is due now or later (see `wake_s`)."""
+        return len(self._waiting) > 0 or any(seq.todo() > 0 for seq in self._running)
+
+    def wake_s(self) -> float:
+        """When `schedule` has something to do at the latest, after it returned None with work left: a batch may wait for company."""
+        now = self._clock.now()
+        return max(now, self._batching.opens_s(self._view(now))) if len(self._waiting) else now
+
+    def add(self, seq: Seq) -> None:
+        """Takes in a new sequence. Raises RequestError, with the number that would fit, when the KV cache can never hold it."""
+        self._check_new(seq)
+        self._seqs[seq.seq_id] = seq
+        self._waiting.push(seq, self._clock.now())
+
+    def fork(self, parent_id: int, child: Seq, num_tokens: int) -> None:
+        """Takes in a sequence that shares the first `num_tokens` computed tokens of another and runs at once, beyond max_num_seqs
+        if need be. Where the other has ended or lost its blocks, the child is added like any other."""
+        parent = self._seqs.get(parent_id)
+        if parent is None or parent not in self._running:
+            self.add(child)
+            return
+        self._check_new(child)
+        if num_tokens >= len(child.tokens) and not child.held:
+            raise ValueError(f"at most {len(child.tokens) - 1} tokens of sequence {child.seq_id} can be shared, not {num_tokens}")
+        self.kv.fork(parent, child, num_tokens)
+        self._seqs[child.seq_id] = child
+        self._enter(child, self._clock.now())
+
+    def append(self, seq_id: int, token: int) -> None:
+        """Appends a token to a held sequence. Raises ValueError when the sequence is not held or full."""
+        seq = self._seqs[seq_id]
+        if not seq.held or len(seq.tokens) >= seq.max_len:
+            raise ValueError(f"sequence {seq_id} takes no token: it is {'full' if seq.held else 'not held'}")
+        seq.tokens.append(token)
+        self.counters.generation_tokens += 1
+        if seq not in self._running and seq not in self._waiting:
+            self._waiting.push(seq, self._clock.now())
+
+    def finish(self, seq_id: int, reason: str) -> None:
+        """Ends a sequence and frees its blocks now; what a step in flight finds for it is dropped. Unknown ids are ignored."""
+        seq = self._seqs.pop(seq_id, None)
+        if seq is None:
+            return
+        if seq in self._running:
+            self._running.remove(seq)
+            self.kv.free(seq)
+        elif seq in self._waiting:
+            self._waiting.remove(seq)
+        seq.status = Status.FINISHED
+        seq.finish_reason = reason
+        seq.drafts, seq.draft_parents = [], None
+        self._prompt_logprobs.pop(seq_id, None)
+        if seq_id in self._known:
+            self._known.remove(seq_id)
+            self._finished.append(seq_id)
+
+    def schedule(self) -> StepPlan | None:
+        """The next step, or None when there is nothing to compute now. A step that was never committed is planned again."""
+        now = self._clock.now()
+        self._take_back_plan()
+        step = Step(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
+        self._plan_running(step, now)
+        if not step.planned or not step.num_preempted:
+            self._let_in(step, now)
+        if not step.planned:
+            return None
+        for seq_id in step.planned:
+            seq = self._seqs[seq_id]
+            if seq.first_scheduled_s is None:
+                seq.first_scheduled_s = now
+        self._known.update(step.planned)
+        for copies in step.copies.values():
+            self._copies.extend(copies)
+        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), tuple(self._finished))
+        self._num_steps += 1
+        self._copies.clear()
+        self._finished.clear()
+        return self._plan
+
+    def commit(self, plan: StepPlan, result: StepResult) -> list[SeqOutput]:
+        """Takes in what the step found: appends tokens, ends sequences. Raises ValueError if result and plan do not belong together."""
+        if self._plan is None or plan.step_id != self._plan.step_id or result.step_id != plan.step_id:
+            raise ValueError(f"step {plan.step_id} is not in flight, or {result.step_id} is not its result")
+        if [planned.seq_id for planned in plan.seqs] != [found.seq_id for found in result.seqs]:
+            raise ValueError(f"the result of step {plan.step_id} does not name the planned sequences in their order")
+        self._plan = None
+        outputs = []
+        for planned, found in zip(plan.seqs, result.seqs, strict=True):
+            seq = self._seqs.get(planned.seq_id)
+            if seq is not None:
+                output = self._commit_seq(seq, planned, found)
+                if output is not None:
+                    outputs.append(output)
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Raises IntegrityError if the queues, the states of sequences or the KV cache contradict each other."""
+        self.kv.check_integrity()
+        running, waiting = ({seq.seq_id for seq in queue} for queue in (self._running, self._waiting))
+        if running & waiting or not running | waiting <= self._seqs.keys() or running != self.kv.holders():
+            raise IntegrityError("a sequence is in two queues, in the wrong one, or unknown")
+        for seq in self._seqs.values():
+            if seq.status is not (Status.RUNNING if seq.seq_id in running else Status.WAITING):
+                raise IntegrityError(f"sequence {seq.seq_id} is {seq.status.value} but in another queue")
+            if seq.seq_id not in running and (seq.block_ids or seq.num_computed or seq.drafts):
+                raise IntegrityError(f"sequence {seq.seq_id} waits with blocks, computed tokens or drafts")
+            if not 0 <= seq.num_computed <= len(seq.tokens) <= max(seq.max_len, seq.num_prompt):
+                raise IntegrityError(f"sequence {seq.seq_id} has {seq.num_computed} of {len(seq.tokens)} tokens computed")
+
+    def _check_new(self, seq: Seq) -> None:
+        if seq.seq_id in self._seqs:
+            raise ValueError(f"sequence {seq.seq_id} is known already")
+        check_servable(seq, self.kv)
+
+    def _view(self, now: float) -> EntryView:
+        return EntryView(now, len(self._running), self._num_entered, self._began_s, self._waiting)
+
+    def _enter(self, seq: Seq, now: float) -> None:
+        if not len(self._running):
+            self._num_entered, self._began_s = 0, now
+        self._num_entered += 1
+        seq.status = Status.RUNNING
+        self._running.push(seq, now)
+
+    def _take_back_plan(self) -> None:
+        """Makes good for a step that was planned but not committed: what it told the runner is told again."""
+        if self._plan is not None:
+            self._finished[:0] = self._plan.finished
+            self._copies.extend(self._plan.copies)
+            self._known.difference_update(planned.seq_id for planned in self._plan.seqs if planned.new is not None)
+            self._plan = None
+
+    def _plan_running(self, step: Step, now: float) -> None:
+        running = self._running.in_order(now)
+        behind = [len(seq.tokens) - seq.num_computed for seq in running]
+        decodes = [seq for seq, left in zip(running, behind, strict=True) if left == 1]
+        num_waiting = min(len(decodes), step.num_seqs_left)  # decodes to come; each keeps a token of the budget
+        for seq in decodes:
+            num_waiting -= 1
+            self._plan_seq(seq, step, now, max(num_waiting, 0))
+        for seq, left in zip(running, behind, strict=True):
+            if left > 1:
+                self._plan_seq(seq, step, now, 0)
+
+    def _plan_seq(self, seq: Seq, step: Step, now: float, num_reserved: int) -> None:
+        """Plans what the budget less `num_reserved` allows of a running sequence; those last in order lose their blocks to make room."""
+        budget = step.num_tokens_left - num_reserved
+        if budget < 1 or step.num_seqs_left < 1 or seq not in self._running:
+            return
+        num_tokens, num_drafts = chunk(len(seq.tokens) - seq.num_computed, len(seq.drafts), budget)
+        copies = self.kv.grow(seq, num_tokens)
+        if copies is None and num_drafts:
+            num_tokens, num_drafts = num_tokens - num_drafts, 0
+            copies = self.kv.grow(seq, num_tokens)
+        while copies is None:
+            if len(self._running) == 1:
+                copies = self.kv.grow(seq, num_tokens, break_pins=True)
+                if copies is not None:
+                    break
+            victim = self._running.last(now)
+            self._preempt(victim, step, now)
+            if victim is seq:
+                return
+            copies = self.kv.grow(seq, num_tokens)
+        step.add(seq, num_tokens, num_drafts, copies, seq.seq_id not in self._known)
+
+    def _preempt(self, seq: Seq, step: Step, now: float) -> None:
+        """The sequence loses its blocks and computes its tokens again later. A held one that has nothing to compute waits for `append`."""
+        waits_for_token = seq.held and seq.todo() == 0
+        step.drop(seq)
+        step.num_preempted += 1
+        self._running.remove(seq)
+        self.kv.free(seq)
+        seq.drafts, seq.draft_parents = [], None
+        seq.status = Status.WAITING
+        seq.num_preemptions += 1
+        self.counters.preemptions += 1
+        if not waits_for_token:
+            self._waiting.push(seq, now)
+
+    def _let_in(self, step: Step, now: float) -> None:
+        most = min(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
+        while len(self._waiting) and len(self._running) < most and step.num_tokens_left and step.num_seqs_left:
+            seq = self._waiting.first(now)
+            if not self._batching.may_enter(seq, self._view(now)) or not self.kv.admit(seq, alone=not len(self._running)):
+                return
+            self._waiting.remove(seq)
+            self._enter(seq, now)
+            if seq.num_preemptions == 0:
+                self.counters.prompt_tokens += seq.num_prompt
+            self._plan_seq(seq, step, now, 0)
+            if seq.seq_id not in step.planned:
+                return
+
+    def _commit_seq(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
+        prompt_logprobs = self._new_prompt_logprobs(seq, planned, found)
+        if planned.samples and not (seq.held or seq.wants_embedding):
+            return self._commit_tokens(seq, planned, found, prompt_logprobs)
+        seq.num_computed = planned.start + len(planned.tokens)
+        self.kv.commit(seq)
+        if not planned.samples:
+            return SeqOutput(seq.seq_id, prompt_logprobs=prompt_logprobs) if prompt_logprobs else None
+        if seq.first_token_s is None:
+            seq.first_token_s = self._clock.now()
+        reason = "stop" if seq.wants_embedding else None
+        if reason is not None:
+            self.finish(seq.seq_id, reason)
+        return SeqOutput(
+            seq_id=seq.seq_id,
+            prompt_logprobs=prompt_logprobs,
+            candidates=found.candidates,
+            embedding=found.embedding,
+            finish_reason=reason,
+        )
+
+    def _commit_tokens(
+        self, seq: Seq, planned: PlannedSeq, found: SeqResult, prompt_logprobs: tuple[TokenLogprobs, ...]
+    ) -> SeqOutput:
+        """Appends accepted drafts and the token after them; keys and values of rejected drafts are left behind as garbage."""
+        num_accepted = len(found.tokens) - 1
+        if not 0 <= num_accepted <= planned.num_drafts:
+            raise ValueError(f"sequence {seq.seq_id} has {planned.num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
+        end = ending(seq, found.tokens)
+        tokens = found.tokens[: end.num_kept]
+        num_final = planned.start + len(planned.tokens) - planned.num_drafts
+        seq.tokens.extend(tokens)
+        seq.num_computed = min(num_final + num_accepted, len(seq.tokens))
+        seq.drafts, seq.draft_parents = [], None
+        self._count(planned, num_accepted, len(tokens))
+        if seq.first_token_s is None:
+            seq.first_token_s = self._clock.now()
+        self.kv.commit(seq)
+        if end.reason is not None:
+            seq.stop_token_id = end.stop_token_id
+            self.finish(seq.seq_id, end.reason)
+        else:
+            if planned.num_drafts:
+                self.kv.truncate(seq)
+            if found.drafts:
+                self._take_drafts(seq, found)
+        return SeqOutput(
+            seq_id=seq.seq_id,
+            tokens=tokens,
+            logprobs=found.logprobs[: end.num_kept],
+            prompt_logprobs=prompt_logprobs,
+            finish_reason=end.reason,
+        )
+
+    def _take_drafts(self, seq: Seq, found: SeqResult) -> None:
+        """Keeps the drafts that could be accepted before max_len; in a tree, parents come before their children."""
+        most = seq.max_len - len(seq.tokens) - 1
+        seq.drafts = list(found.drafts[:most])
+        if found.draft_parents is not None:
+            seq.draft_parents = list(found.draft_parents[:most])
+
+    def _count(self, planned: PlannedSeq, num_accepted: int, num_tokens: int) -> None:
+        self.counters.generation_tokens += num_tokens
+        self.counters.drafted_tokens += planned.num_drafts
+        self.counters.accepted_tokens += num_accepted
+
+    def _new_prompt_logprobs(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> tuple[TokenLogprobs, ...]:
+        """Those that were not handed out before a preemption."""
+        if not found.prompt_logprobs:
+            return ()
+        num_known = self._prompt_logprobs.get(seq.seq_id, 0)
+        self._prompt_logprobs[seq.seq_id] = max(num_known, planned.start + len(found.prompt_logprobs))
+        return found.prompt_logprobs[max(num_known - planned.start, 0) :]

@@ -1,0 +1,59 @@
+"""A step in the making: what has been planned so far, and what may still be."""
+from penstock.core.types import PlannedSeq, Seq, SeqInfo
+
+
+class Step:
+    """Planned sequences by seq_id, and the budget of tokens and sequences that is left."""
+
+    def __init__(self, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        self.num_seqs_left = max_num_seqs
+        self.num_tokens_left = max_num_batched_tokens
+        self.num_preempted = 0
+        self.planned: dict[int, PlannedSeq] = {}
+        self.copies: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, seq: Seq, num_tokens: int, num_drafts: int, copies: list[tuple[int, int]], is_new: bool) -> None:
+        """Plans the next `num_tokens` tokens of `seq`, the last `num_drafts` of them drafts."""
+        start = seq.num_computed
+        end = start + num_tokens - num_drafts
+        tokens = tuple(seq.tokens[start:end])
+        parents = None
+        if num_drafts:
+            tokens += tuple(seq.drafts[:num_drafts])
+            parents = None if seq.draft_parents is None else tuple(seq.draft_parents[:num_drafts])
+        self.planned[seq.seq_id] = PlannedSeq(
+            seq_id=seq.seq_id,
+            start=start,
+            tokens=tokens,
+            block_ids=tuple(seq.block_ids),
+            samples=end == len(seq.tokens),
+            num_prompt=seq.num_prompt,
+            num_output=seq.num_output,
+            num_drafts=num_drafts,
+            draft_parents=parents,
+            new=describe(seq) if is_new else None,
+        )
+        if copies:
+            self.copies[seq.seq_id] = copies
+        self.num_seqs_left -= 1
+        self.num_tokens_left -= num_tokens
+
+    def drop(self, seq: Seq) -> None:
+        """Takes the sequence out again, if it is in."""
+        planned = self.planned.pop(seq.seq_id, None)
+        if planned is not None:
+            self.copies.pop(seq.seq_id, None)
+            self.num_seqs_left += 1
+            self.num_tokens_left += len(planned.tokens)
+
+
+def describe(seq: Seq) -> SeqInfo:
+    return SeqInfo(
+        params=seq.params,
+        prompt=tuple(seq.tokens[: seq.num_prompt]),
+        seed=seq.seed,
+        eos_token_ids=seq.eos_token_ids,
+        wants_embedding=seq.wants_embedding,
+        held=seq.held,
+        output=tuple(seq.tokens[seq.num_prompt :]),
+    )
