@@ -1,0 +1,101 @@
+"""`penstock chat [MODEL]`: talk to a model in the terminal, or feed it lines through a pipe."""
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.cli.options import option, takes
+from penstock.cli.progress import LoadingBar
+from penstock.cli.sampling import SamplingOptions, params_from
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
+
+COMMANDS = "/quit ends, /reset forgets what was said, /system TEXT sets the system message"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    system: str | None = option(None, "The system message")
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said so far, in OpenAI's form."""
+
+    system: str | None
+    said: list[dict[str, str]] = field(default_factory=list)
+
+    def with_question(self, text: str) -> list[dict[str, str]]:
+        opening = [{"role": "system", "content": self.system}] if self.system else []
+        return [*opening, *self.said, {"role": "user", "content": text}]
+
+    def add(self, question: str, answer: str) -> None:
+        self.said += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+@takes(ChatOptions, SamplingOptions, EngineConfig)
+def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) -> None:
+    """Talk to a model in the terminal."""
+    from penstock.serve.llm import LLM
+
+    with LoadingBar(f"loading {engine.model}") as progress:
+        llm = LLM.from_config(engine, progress=progress)
+    params = params_from(llm.get_default_sampling_params(), sampling, engine.seed)
+    talk = Conversation(options.system)
+    by_hand = sys.stdin.isatty()
+    if by_hand:
+        print(f"{engine.model}: {COMMANDS}")
+    for line in lines(by_hand):
+        try:
+            if line.startswith("/"):
+                if not obey(line, talk):
+                    return
+            elif line:
+                answer(llm, params, talk, line)
+        except PenstockError as error:
+            if not by_hand:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+
+
+def lines(by_hand: bool) -> Iterator[str]:
+    """What the user types, until the end of the input."""
+    if not by_hand:
+        yield from (line.strip() for line in sys.stdin)
+        return
+    import readline  # noqa: F401 - editing and history for input()
+
+    while True:
+        try:
+            yield input("> ").strip()
+        except EOFError:
+            print()
+            return
+
+
+def obey(line: str, talk: Conversation) -> bool:
+    """Does what a line that begins with a slash says; False ends the conversation. Raises PenstockError on any other word."""
+    name, _, rest = line.partition(" ")
+    if name == "/quit":
+        return False
+    if name == "/reset":
+        talk.said.clear()
+    elif name == "/system" and rest.strip():
+        talk.system = rest.strip()
+    else:
+        raise PenstockError(f"{line!r} is no command: {COMMANDS}")
+    return True
+
+
+def answer(llm: Any, params: Any, talk: Conversation, question: str) -> None:
+    output, timings = llm.converse(talk.with_question(question), params, on_text=write)
+    said = output.outputs[0]
+    talk.add(question, said.text)
+    speed = f", {timings.decode_tokens_per_s:.1f} tokens/s" if timings.decode_tokens_per_s else ""
+    cut = f", cut at --max-tokens {params.max_tokens}" if said.finish_reason == "length" else ""
+    print(f"\n[TTFT {timings.ttft_s:.2f} s, {len(said.token_ids)} tokens{speed}{cut}]", flush=True)
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

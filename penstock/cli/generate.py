@@ -1,0 +1,64 @@
+"""`penstock generate [MODEL] -p TEXT`: one completion, streamed, or as JSON with tokens, log-probabilities and timings."""
+import json as jsonlib
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.cli.options import option, takes
+from penstock.cli.progress import LoadingBar
+from penstock.cli.sampling import SamplingOptions, params_from
+from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
+from penstock.core.types import Completion
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    prompt: str | None = option(None, "The text to go on from", "--prompt", "-p")
+    ignore_eos: bool = option(False, "Go on after the model's end of text")
+    logprobs: int | None = option(None, "Report the log-probability of each token, and of this many likeliest ones; needs --json")
+    json: bool = option(False, "Print one JSON object: text, tokens, log-probabilities, timings")
+
+
+@takes(GenerateOptions, SamplingOptions, EngineConfig)
+def generate(options: GenerateOptions, sampling: SamplingOptions, engine: EngineConfig) -> None:
+    """Complete one prompt."""
+    if options.prompt is None:
+        raise UsageError("there is nothing to go on from: give a prompt with -p TEXT")
+    if options.logprobs is not None and not options.json:
+        raise UsageError("--logprobs are printed as JSON only: add --json")
+    from penstock.serve.llm import LLM
+
+    with LoadingBar(f"loading {engine.model}") as progress:
+        llm = LLM.from_config(engine, progress=progress)
+    params = params_from(llm.get_default_sampling_params(), sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
+    if not options.json:
+        llm.complete(options.prompt, params, on_text=write)
+        print(flush=True)
+        return
+    output, timings = llm.complete(options.prompt, params)
+    answer = output.outputs[0]
+    print(jsonlib.dumps({
+        "text": answer.text,
+        "token_ids": list(answer.token_ids),
+        "prompt_tokens": len(output.prompt_token_ids),
+        "completion_tokens": len(answer.token_ids),
+        "finish_reason": answer.finish_reason,
+        **asdict(timings),
+        "logprobs": logprobs_of(answer),
+    }))
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def logprobs_of(answer: Completion) -> list[dict[str, Any]] | None:
+    """One object a token: its own log-probability, and the likeliest tokens in falling order."""
+    if answer.logprobs is None:
+        return None
+    return [
+        {"token_id": token, **asdict(row[token]), "top": [{"token_id": each, **asdict(said)} for each, said in row.items()]}
+        for token, row in zip(answer.token_ids, answer.logprobs, strict=True)
+    ]

@@ -1,0 +1,49 @@
+"""`penstock info [MODEL]`: what a model is and what of it fits here, told from config.json alone."""
+import json as jsonlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.cli.options import option, takes
+from penstock.core.config import EngineConfig
+
+
+@dataclass(frozen=True, slots=True)
+class InfoOptions:
+    json: bool = option(False, "Print one JSON object")
+
+
+@takes(InfoOptions, EngineConfig)
+def info(options: InfoOptions, engine: EngineConfig) -> None:
+    """Tell what a model is and what of it fits here."""
+    from penstock.serve.engine.describe import describe
+
+    found = describe(engine)
+    if options.json:
+        print(jsonlib.dumps(asdict(found)))
+        return
+    for label, text in rows(found):
+        print(f"{label:20} {text}")
+
+
+def rows(found: Any) -> Iterator[tuple[str, str]]:
+    """(label, value with its unit) of each line."""
+    yield "model", f"{found.model} ({found.architecture}, {found.num_layers} layers)"
+    yield "parameters", f"{found.parameters:,}"
+    yield "weights", f"{size(found.weight_bytes)} in {found.dtype}"
+    yield "KV cache", f"{size(found.kv_bytes_per_token)} a token in {found.kv_dtype}"
+    yield "context", f"{found.max_model_len:,} tokens"
+    yield "memory here", size(found.memory_bytes)
+    yield "longest that fits", f"{found.longest_context:,} tokens"
+    yield "largest batch", f"{found.largest_batch:,} sequences of {found.max_model_len:,} tokens"
+    for name, reason in found.reasons.items():
+        yield f"  {name}", reason
+
+
+def size(num_bytes: float) -> str:
+    """Bytes for people: 1536 -> 1.5 KiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.4g} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.4g} TiB"

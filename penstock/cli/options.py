@@ -1,0 +1,147 @@
+"""Options are fields of dataclasses: `@takes(EngineConfig, ...)` gives a command one option for each of their fields, and --config.
+
+A value is a flag's, else the TOML file's, else the dataclass's default. An unknown key in the file is an error, and so is one that another
+command takes. The field `model` is the positional argument.
+"""
+import dataclasses
+import functools
+import importlib
+import inspect
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.fields import HELP, TABLES
+from penstock.core.errors import UsageError
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+Command = Callable[..., None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """One field of a configuration. `type` is without None, which means "not given" everywhere on the command line."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    flags: tuple[str, ...]
+
+    def parameter(self) -> inspect.Parameter:
+        """The option as a parameter that typer understands."""
+        kind = list[str] if self.type == tuple[str, ...] else self.type
+        if self.name == "model":
+            said: Any = typer.Argument(help=self.help, show_default=False)
+        else:
+            said = typer.Option(*self.flags, help=self.help, show_default=False)
+        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, said])
+
+    def check(self, value: Any, owner: str) -> Any:
+        """A TOML value as the field's. Raises UsageError when it is of another type."""
+        if self.type == tuple[str, ...] and isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return tuple(value)
+        if self.type is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(self.type, type) and type(value) is self.type:
+            return value
+        raise UsageError(f"{owner}: {self.name} must be {word(self.type)}, not {value!r}")
+
+
+def word(kind: Any) -> str:
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    return words.get(kind, "a list of strings")
+
+
+def option(default: Any, help: str, *flags: str) -> Any:
+    """A field of a command's own dataclass; without `flags` the option is called after the field."""
+    return dataclasses.field(default=default, metadata={"help": help, "flags": flags})
+
+
+def options_of(kind: type) -> list[Option]:
+    """The options of a dataclass. Raises KeyError on a field without help: none goes undocumented."""
+    hints = {name: plain(hint) for name, hint in typing.get_type_hints(kind).items()}
+    return [
+        Option(field.name, hints[field.name], field.default, describe(kind, field), field.metadata.get("flags") or flags_of(field))
+        for field in dataclasses.fields(kind)
+    ]
+
+
+def describe(kind: type, field: dataclasses.Field[Any]) -> str:
+    """A field's line in --help: what it is, what it can be, what it is when not given."""
+    text: str = field.metadata["help"] if "help" in field.metadata else HELP[kind][field.name]
+    if field.name in TABLES:
+        text += f": {', '.join(importlib.import_module(TABLES[field.name]).TABLE)}"
+    said = "" if isinstance(field.default, bool) or field.default in (None, ()) else f"; default: {field.default}"
+    return f"{text}{said}."
+
+
+def plain(hint: Any) -> Any:
+    """A type without None."""
+    if isinstance(hint, types.UnionType):
+        return next(kind for kind in typing.get_args(hint) if kind is not type(None))
+    return hint
+
+
+def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    name = field.name.replace("_", "-")
+    return (f"--{name}/--no-{name}",) if field.default is True else (f"--{name}",)
+
+
+def takes(*kinds: type) -> Callable[[Command], Command]:
+    """Makes a command of a function whose parameters are these dataclasses, in this order. Two of them may not share a field."""
+
+    def decorate(function: Command) -> Command:
+        owned = {kind: options_of(kind) for kind in kinds}
+        known = {each.name: each for options in owned.values() for each in options}
+        if len(known) != sum(map(len, owned.values())):
+            raise ValueError(f"{function.__name__}: a field appears in two of {', '.join(kind.__name__ for kind in kinds)}")
+
+        @functools.wraps(function)
+        def command(config: str | None = None, **given: Any) -> None:
+            values = read(config, known, function.__name__) if config else {}
+            values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
+            limit_threads(values.get("threads"))
+            function(*(kind(**{o.name: values[o.name] for o in owned[kind] if o.name in values}) for kind in kinds))
+
+        parameters = [each.parameter() for each in known.values()]
+        file = typer.Option("--config", help="A TOML file of options; flags override it.", metavar="FILE")
+        parameters.append(inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, file]))
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
+
+    return decorate
+
+
+def read(path: str, known: Mapping[str, Option], command: str) -> dict[str, Any]:
+    """A TOML file's options, with _ or - in their names. Raises UsageError on a file or a key that cannot be obeyed."""
+    try:
+        with open(path, "rb") as file:
+            told = tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    values = {}
+    for key, value in told.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise UsageError(f"{path}: {key!r} is no option of penstock {command}; it has: {', '.join(sorted(known))}")
+        values[name] = known[name].check(value, path)
+    return values
+
+
+def limit_threads(count: int | None) -> None:
+    """Tells the numeric libraries, which look once, when they are imported. Raises UsageError unless count is at least 1."""
+    if count is None:
+        return
+    if count < 1:
+        raise UsageError(f"--threads must be at least 1, not {count}")
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(count)

@@ -1,0 +1,44 @@
+"""A bar on stderr for what takes long, and nothing at all for what does not."""
+import sys
+import time
+from typing import Any
+
+PATIENCE_S = 0.5
+
+
+class LoadingBar:
+    """Called with (bytes done, bytes in all). Draws from the first call after half a second on, if stderr is a terminal."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began_s = time.monotonic()
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None and done < total and sys.stderr.isatty() and time.monotonic() - self._began_s > PATIENCE_S:
+            self._bar = self._draw(total)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done)
+            if done >= total:
+                self._stop()
+
+    def __enter__(self) -> "LoadingBar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _draw(self, total: int) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        bar.add_task(self._what, total=total)
+        bar.start()
+        return bar
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,79 @@
+"""Stand-ins for what the commands call, so that parsing and printing are tested without a model."""
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from penstock.cli import run
+from penstock.core.config import EngineConfig
+from penstock.core.types import Completion, Logprob, Output, SamplingParams
+
+
+@dataclass(frozen=True)
+class Timings:
+    ttft_s: float = 0.25
+    prefill_tokens_per_s: float = 80.0
+    decode_tokens_per_s: float = 40.0
+    mfu: float = 0.5
+    mbu: float = 0.125
+
+
+@dataclass
+class Called:
+    """What the commands asked for."""
+
+    engine: EngineConfig | None = None
+    prompts: list[Any] = field(default_factory=list)
+    params: list[SamplingParams] = field(default_factory=list)
+    fail: Exception | None = None
+
+
+def make_llm(called: Called) -> type:
+    class LLM:
+        @classmethod
+        def from_config(cls, config: EngineConfig, progress: Callable[[int, int], None]) -> "LLM":
+            called.engine = config
+            progress(1, 1)
+            return cls()
+
+        def get_default_sampling_params(self) -> SamplingParams:
+            return SamplingParams(temperature=0.7, top_p=0.9)
+
+        def complete(self, prompt: Any, params: SamplingParams, on_text: Callable[[str], None] | None = None) -> tuple[Output, Timings]:
+            called.prompts.append(prompt)
+            called.params.append(params)
+            if called.fail:
+                raise called.fail
+            for piece in ("Once ", "more") if on_text else ():
+                on_text(piece)
+            rows = [{7: Logprob(-0.5, 1, "Once "), 9: Logprob(-1.5, 2, "Twice ")}, {8: Logprob(-0.25, 1, "more")}]
+            said = Completion(0, "Once more", [7, 8], logprobs=rows if params.logprobs is not None else None, finish_reason="length")
+            return Output("r0", None, [1, 2, 3], [said], finished=True), Timings()
+
+        converse = complete
+
+    return LLM
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> Called:
+    record = Called()
+    module = ModuleType("penstock.serve.llm")
+    module.LLM = make_llm(record)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "penstock.serve.llm", module)
+    return record
+
+
+@pytest.fixture
+def penstock(capsys: pytest.CaptureFixture[str]) -> Callable[[Sequence[str]], tuple[int, str, str]]:
+    """Runs a command line -> status, stdout, stderr."""
+
+    def call(args: Sequence[str]) -> tuple[int, str, str]:
+        status = run(args)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call

@@ -1,0 +1,115 @@
+"""The commands parse what they are told, call one function with it, and print what it found."""
+import dataclasses
+import io
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.core.config import EngineConfig, ServerConfig
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams
+
+
+def test_generate_streams_text(penstock: Any, called: Any) -> None:
+    status, out, err = penstock(["generate", "-p", "Tell me"])
+    assert (status, out, err) == (0, "Once more\n", "")
+    assert called.engine == EngineConfig() and called.prompts == ["Tell me"]
+
+
+def test_generate_puts_what_was_given_over_the_models_own_parameters(penstock: Any, called: Any) -> None:
+    penstock("generate rill -p x --temperature 0 --max-tokens 5 --stop a --stop b --seed 3 --ignore-eos".split())
+    want = SamplingParams(temperature=0, top_p=0.9, max_tokens=5, stop=("a", "b"), seed=3, ignore_eos=True)
+    assert called.params == [want] and called.engine == EngineConfig(model="rill", seed=3)
+
+
+def test_generate_json_is_one_object(penstock: Any, called: Any) -> None:
+    status, out, _ = penstock(["generate", "-p", "x", "--json", "--logprobs", "1"])
+    said = json.loads(out)
+    assert status == 0 and out.count("\n") == 1
+    assert (said["text"], said["token_ids"], said["prompt_tokens"], said["completion_tokens"]) == ("Once more", [7, 8], 3, 2)
+    speeds = ("ttft_s", "prefill_tokens_per_s", "decode_tokens_per_s", "mfu", "mbu")
+    assert [said[name] for name in speeds] == [0.25, 80.0, 40.0, 0.5, 0.125]
+    assert [(row["token_id"], row["logprob"], row["rank"]) for row in said["logprobs"]] == [(7, -0.5, 1), (8, -0.25, 1)]
+    assert [top["token_id"] for top in said["logprobs"][0]["top"]] == [7, 9]
+
+
+@pytest.mark.parametrize("args", [["generate"], ["generate", "-p", "x", "--logprobs", "1"]])
+def test_generate_refuses_what_it_could_not_obey(penstock: Any, called: Any, args: list[str]) -> None:
+    status, out, err = penstock(args)
+    assert status == 2 and not out and err.startswith("error: ") and called.engine is None
+
+
+def test_chat_reads_a_pipe(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n\n/system Be brief\nAnd then?\n/reset\nAgain\n/quit\nNever\n"))
+    status, out, _ = penstock(["chat", "--system", "Be kind", "--max-tokens", "2"])
+    user = [[turn["content"] for turn in prompt] for prompt in called.prompts]
+    assert status == 0
+    assert user == [["Be kind", "Hello"], ["Be brief", "Hello", "Once more", "And then?"], ["Be brief", "Again"]]
+    assert out.count("Once more\n[TTFT 0.25 s, 2 tokens, 40.0 tokens/s, cut at --max-tokens 2]\n") == 3
+
+
+def test_chat_through_a_pipe_fails_when_an_answer_does(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    called.fail = RequestError("2000 tokens do not fit in 1024")
+    assert penstock(["chat"]) == (1, "", "error: 2000 tokens do not fit in 1024\n")
+
+
+def test_chat_by_hand_goes_on_after_an_error(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = iter(["/nonsense", "Hello", "/quit"])
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    status, out, err = penstock(["chat"])
+    assert status == 0 and "'/nonsense' is no command" in err and "Once more" in out
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    model: str = "brook"
+    architecture: str = "LlamaForCausalLM"
+    num_layers: int = 6
+    parameters: int = 8_500_000
+    dtype: str = "float32"
+    weight_bytes: int = 34_000_000
+    kv_dtype: str = "float32"
+    kv_bytes_per_token: int = 6144
+    max_model_len: int = 1024
+    memory_bytes: int = 1 << 34
+    longest_context: int = 1024
+    largest_batch: int = 2048
+    reasons: dict[str, str] = dataclasses.field(default_factory=lambda: {"dtype": "as the checkpoint"})
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("penstock.serve.engine.describe")
+    module.describe = lambda engine: Description(model=engine.model)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "penstock.serve.engine.describe", module)
+
+
+def test_info_is_for_people(penstock: Any, described: None) -> None:
+    status, out, _ = penstock(["info", "rill"])
+    assert status == 0 and out.startswith("model                rill (LlamaForCausalLM, 6 layers)\n")
+    assert "6 KiB a token in float32" in out and "8,500,000" in out and "as the checkpoint" in out
+
+
+def test_info_is_for_programs(penstock: Any, described: None) -> None:
+    status, out, _ = penstock(["info", "--json"])
+    assert status == 0 and json.loads(out)["kv_bytes_per_token"] == 6144
+
+
+def test_serve_hands_over_both_configurations(penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed = []
+
+    def serve(engine: EngineConfig, server: ServerConfig, say: Any, progress: Any) -> None:
+        handed.append((engine, server))
+        say("ready")
+
+    module = ModuleType("penstock.serve.run")
+    module.serve = serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "penstock.serve.run", module)
+    monkeypatch.setattr("penstock.serve.run", module, raising=False)
+    assert penstock(["serve", "brook", "--port", "9000", "--no-prefix-cache", "--no-auth", "--kv-tokens", "2000"]) == (0, "ready\n", "")
+    assert handed == [(EngineConfig(prefix_cache=False, kv_tokens=2000), ServerConfig(port=9000, no_auth=True))]

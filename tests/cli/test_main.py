@@ -1,0 +1,45 @@
+"""What the command line says when something is wrong, and the status it ends with."""
+from typing import Any
+
+import pytest
+
+from penstock import __version__
+from penstock.core.errors import ModelError, PenstockError, UsageError
+
+
+@pytest.mark.parametrize("args", [["nonsense"], ["--nonsense"], ["generate", "--nonsense"], ["info", "a", "b"], ["generate", "-p"],
+                                  ["generate", "-p", "x", "--max-tokens", "many"]])
+def test_wrong_usage_ends_with_2_and_one_sentence(penstock: Any, called: Any, args: list[str]) -> None:
+    status, out, err = penstock(args)
+    assert status == 2 and not out and err.startswith("error: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (PenstockError("it broke"), 1), (ModelError("it broke"), 1), (UsageError("it broke"), 2), (KeyboardInterrupt(), 130),
+])
+def test_errors_are_one_sentence(penstock: Any, called: Any, error: Exception, status: int) -> None:
+    called.fail = error
+    said = penstock(["generate", "-p", "x"])
+    assert said == (status, "", "error: it broke\n" if status < 3 else said[2])
+
+
+def test_a_bug_is_named_without_a_traceback(penstock: Any, called: Any) -> None:
+    called.fail = ZeroDivisionError("division by zero")
+    status, _, err = penstock(["generate", "-p", "x"])
+    assert status == 1 and err == "error: unexpected ZeroDivisionError: division by zero (PENSTOCK_DEBUG=1 shows where)\n"
+
+
+def test_debugging_shows_the_traceback(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    called.fail = ZeroDivisionError("division by zero")
+    with pytest.raises(ZeroDivisionError):
+        penstock(["generate", "-p", "x"])
+
+
+def test_without_a_command_it_shows_what_there_is(penstock: Any) -> None:
+    status, out, err = penstock([])
+    assert status == 0 and not err and "generate" in out and "serve" in out
+
+
+def test_the_version_is_the_packages(penstock: Any) -> None:
+    assert penstock(["--version"]) == (0, f"penstock {__version__}\n", "")

@@ -1,0 +1,113 @@
+"""Every field of a configuration is one option; flags override the file, and nothing unknown is let through."""
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli import COMMANDS
+from penstock.cli.fields import HELP, TABLES
+from penstock.cli.options import THREAD_VARIABLES, option, options_of, takes
+from penstock.core.config import EngineConfig, ServerConfig
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    def write(text: str) -> str:
+        path = tmp_path / "options.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", HELP)
+def test_every_field_has_help_and_nothing_else_does(kind: type) -> None:
+    assert list(HELP[kind]) == [field.name for field in dataclasses.fields(kind)]
+
+
+@pytest.mark.parametrize(("command", "kinds"), [
+    ("serve", (EngineConfig, ServerConfig)), ("chat", (EngineConfig,)), ("info", (EngineConfig,)),
+], ids=["serve", "chat", "info"])
+def test_help_shows_every_option(penstock: Any, command: str, kinds: tuple[type, ...]) -> None:
+    status, out, _ = penstock([command, "--help"])
+    flags = {f"--{field.name.replace('_', '-')}" for kind in kinds for field in dataclasses.fields(kind)} - {"--model"}
+    assert status == 0 and flags <= set(out.replace(",", " ").split())
+
+
+def test_help_lists_the_plugins(penstock: Any) -> None:
+    _, out, _ = penstock(["serve", "--help"])
+    for name in TABLES:
+        option = next(each for each in options_of(EngineConfig) if each.name == name)
+        assert ": " in option.help and option.default in option.help
+    assert "lru, lfu, slru" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_documented(penstock: Any, command: str) -> None:
+    _, out, _ = penstock(["--help"])
+    line = next(line for line in out.splitlines() if line.split()[:1] == [command])
+    assert len(line.split()) > 3 and not line.endswith("...")
+
+
+def test_flags_override_the_file(penstock: Any, called: Any, file: Any) -> None:
+    path = file("""
+        model = "rill"
+        prompt = "from the file"
+        max-num-seqs = 4
+        block_size = 8
+        prefix_cache = false
+        stop = ["x"]
+        temperature = 0
+    """)
+    status, _, err = penstock(["generate", "--config", path, "--block-size", "32", "--prefix-cache"])
+    assert (status, err) == (0, "")
+    assert called.engine == EngineConfig(model="rill", max_num_seqs=4, block_size=32, prefix_cache=True)
+    assert called.prompts == ["from the file"] and called.params[0].stop == ("x",) and called.params[0].temperature == 0.0
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("evitc = 'lru'", "'evitc' is no option of penstock generate"),
+    ("port = 8000", "'port' is no option of penstock generate"),
+    ("max_num_seqs = '4'", "max_num_seqs must be a whole number, not '4'"),
+    ("max_num_seqs = true", "max_num_seqs must be a whole number, not True"),
+    ("prefix_cache = 1", "prefix_cache must be true or false, not 1"),
+    ("stop = [1]", "stop must be a list of strings, not [1]"),
+    ("max_num_seqs = ", "is not TOML"),
+])
+def test_a_file_that_cannot_be_obeyed_is_refused(penstock: Any, called: Any, file: Any, text: str, says: str) -> None:
+    status, _, err = penstock(["generate", "-p", "x", "--config", file(text)])
+    assert status == 2 and says in err and called.engine is None
+
+
+def test_a_missing_file_is_refused(penstock: Any, called: Any, tmp_path: Path) -> None:
+    status, _, err = penstock(["generate", "-p", "x", "--config", str(tmp_path / "none.toml")])
+    assert status == 2 and "No such file" in err
+
+
+def test_threads_are_told_to_the_libraries(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in THREAD_VARIABLES:
+        monkeypatch.setenv(name, "7")
+    assert penstock(["generate", "-p", "x", "--threads", "3"])[0] == 0
+    assert [os.environ[name] for name in THREAD_VARIABLES] == ["3"] * len(THREAD_VARIABLES)
+    assert called.engine == EngineConfig(threads=3)
+    assert penstock(["generate", "-p", "x", "--threads", "0"])[0] == 2
+
+
+def test_a_field_without_help_is_an_error() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Undocumented:
+        secret: int = 1
+
+    with pytest.raises(KeyError):
+        options_of(Undocumented)
+
+
+def test_two_configurations_may_not_share_a_field() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Other:
+        port: int = option(1, "Another port")
+
+    with pytest.raises(ValueError, match="a field appears in two of ServerConfig, Other"):
+        takes(ServerConfig, Other)(lambda server, other: None)
