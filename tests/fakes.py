@@ -58,7 +58,7 @@ class FakeRunner:
     def execute(self, plan: StepPlan) -> StepResult:
         self.plans.append(plan)
         for seq_id in plan.finished:
-            del self.known[seq_id]
+            self.known.pop(seq_id, None)
         for source, target in plan.copies:
             for offset in range(self.block_size):
                 if (source, offset) in self.slots:
