@@ -1,5 +1,4 @@
 """Bytes -> one JSON object that is safe to walk: UTF-8, finite, shallow, no key twice, no half characters."""
-import asyncio
 import json
 import math
 from typing import Any, NoReturn
@@ -7,15 +6,10 @@ from typing import Any, NoReturn
 from penstock.core.errors import RequestError
 
 MAX_DEPTH = 96  # a tool's schema is deep; an attack is deeper
-LONG_BYTES = 64 << 10  # parsed in a thread, so that other requests go on
-
-
-async def parse_body(data: bytes) -> dict[str, Any]:
-    """Raises RequestError (400) for anything but one JSON object."""
-    return await asyncio.to_thread(parse_object, data) if len(data) > LONG_BYTES else parse_object(data)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
+    """Raises RequestError (400) for anything but one JSON object."""
     if not data.strip():
         raise RequestError("the body is empty; send a JSON object")
     try:

@@ -1,0 +1,116 @@
+"""One HTTP request's way through the engine: its prompts' deltas merged, timed, counted, and given up when nobody waits any more."""
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from starlette.types import Receive
+
+from penstock.core.errors import PenstockError, RequestError
+from penstock.serve.api.limits import ClientGone
+from penstock.serve.api.parts import Desk
+from penstock.serve.engine.requests import Delta, Request, Usage
+
+
+@dataclass(slots=True)
+class Progress:
+    """One prompt's answer so far. `last_s`: when each choice's last token came, by choice."""
+
+    request: Request
+    last_s: dict[int, float] = field(default_factory=dict)
+    done: bool = False
+
+
+class Call:
+    """Engine requests, one per prompt, that live and die together.
+
+    `start` queues them, or raises RequestError with none of them left in the engine. `deltas` yields (prompt number, delta).
+    It raises ClientGone when the client hangs up and RequestError when the server stops. `close`, always called at the end,
+    frees what has not ended.
+    """
+
+    def __init__(self, desk: Desk, receive: Receive, requests: Sequence[Request], arrived_s: float) -> None:
+        self._desk = desk
+        self.requests = tuple(requests)
+        self._receive = receive
+        self._arrived_s = arrived_s
+        self._progress = [Progress(request) for request in requests]
+        self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        streams: list[AsyncIterator[Delta]] = []
+        try:
+            for request in self.requests:
+                streams.append(self._desk.parts.engine.submit(request))
+        except Exception:
+            for request in self.requests[: len(streams)]:
+                self._desk.parts.engine.abort(request.request_id)
+            raise
+        self._tasks = [asyncio.create_task(self._pump(number, stream)) for number, stream in enumerate(streams)]
+        self._tasks.append(asyncio.create_task(self._watch()))
+        self._desk.drain.enter(self._stop)
+
+    async def deltas(self) -> AsyncIterator[tuple[int, Delta]]:
+        running = len(self.requests)
+        while running:
+            item = await self._queue.get()
+            if isinstance(item, Exception):
+                raise item
+            running -= item[1].done
+            yield item
+
+    def close(self) -> None:
+        self._abort()
+        for task in self._tasks:
+            task.cancel()
+        self._desk.drain.leave(self._stop)
+
+    async def _pump(self, number: int, stream: AsyncIterator[Delta]) -> None:
+        progress = self._progress[number]
+        try:
+            async for delta in stream:
+                self._observe(progress, delta)
+                self._queue.put_nowait((number, delta))
+                if delta.finish_reason == "abort" and not delta.done:
+                    raise _given_up()
+                if delta.done:
+                    return
+            raise PenstockError("the engine stopped before the answer was complete")
+        except Exception as error:  # whoever reads the deltas decides what it means
+            self._queue.put_nowait(error)
+
+    async def _watch(self) -> None:
+        """Waits for the client to hang up, and frees what it held at once, even while a send is blocked."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._abort()
+        self._queue.put_nowait(ClientGone())
+
+    def _stop(self) -> None:
+        self._abort()
+        self._queue.put_nowait(RequestError("the server stopped before the answer was complete", status=503, code="server_stopping"))
+
+    def _abort(self) -> None:
+        for progress in self._progress:
+            if not progress.done:
+                progress.done = True
+                self._desk.parts.engine.abort(progress.request.request_id)
+                self._desk.parts.metrics.on_request("abort", Usage(), None)
+
+    def _observe(self, progress: Progress, delta: Delta) -> None:
+        if progress.done:
+            return
+        metrics, now = self._desk.parts.metrics, self._desk.clock.now()
+        if delta.token_ids:
+            if not progress.last_s:
+                metrics.on_first_token(now - self._arrived_s)
+            elif delta.index in progress.last_s:
+                metrics.on_tokens(now - progress.last_s[delta.index], len(delta.token_ids))
+            progress.last_s[delta.index] = now
+        if delta.done:
+            progress.done = True
+            metrics.on_request(delta.finish_reason or "stop", delta.usage or Usage(), now - self._arrived_s)
+
+
+def _given_up() -> RequestError:
+    return RequestError("the engine gave this request up", status=503, code="aborted")

@@ -1,0 +1,198 @@
+"""POST /v1/chat/completions: one prompt, `n` choices."""
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from penstock.compute.decoding.params import check_params
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams, TokenLogprobs
+from penstock.serve.api import fields
+from penstock.serve.api.call import Call
+from penstock.serve.api.errors import json_response
+from penstock.serve.api.logprobs import chat_rows, prompt_rows
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.rendering import Rendered, read_conversation, render
+from penstock.serve.api.reply import Reply
+from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
+from penstock.serve.api.stream import EventStream, compact
+from penstock.serve.api.usage import usage_object, usage_so_far
+from penstock.serve.api.values import Values
+from penstock.serve.engine.requests import Delta, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a chat request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs."""
+
+    params: SamplingParams
+    streaming: Streaming
+    num_top: int | None = None
+    num_prompt_top: int | None = None
+
+
+async def create(desk: Desk, http: HttpRequest) -> Response:
+    arrived_s = desk.clock.now()
+    body = await receive(desk, http, fields.CHAT)
+    conversation = read_conversation(desk, body)
+    wish = read_wish(desk, body)
+    placing = read_placing(body)
+    prompt = await render(desk, conversation)
+    max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    check_room(desk, len(prompt.token_ids), wish.params.max_tokens, "messages", max_name)
+    chat_id = f"chatcmpl-{uuid.uuid4().hex}"
+    request = make_request(chat_id, prompt.token_ids, wish.params, placing, prompt=prompt.text, marks=prompt.marks)
+    call = Call(desk, http.receive, [request], arrived_s)
+    answer = Answer(desk, chat_id, wish, prompt)
+    call.start()
+    if wish.streaming.on:
+        return EventStream(call, answer.events(call), desk.parts.limits.write_s)
+    try:
+        return json_response(await answer.whole(call))
+    finally:
+        call.close()
+
+
+def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
+    values = Values(body)
+    streaming = read_streaming(body)
+    num_prompt_top = values.integer("prompt_logprobs", None, 0, MAX_LOGPROBS)
+    if streaming.on and num_prompt_top is not None:
+        raise RequestError("prompt_logprobs cannot be streamed; set stream to false", param="prompt_logprobs")
+    num_top = read_top_logprobs(values)
+    params = check_params(read_params(desk, body, read_max_tokens(values), num_top), desk.vocab_size)
+    return Wish(params, streaming, num_top, num_prompt_top)
+
+
+def read_max_tokens(values: Values) -> int | None:
+    old = values.integer("max_tokens", None, low=1)
+    new = values.integer("max_completion_tokens", None, low=1)
+    if None not in (old, new) and old != new:
+        raise RequestError(f"max_completion_tokens = {new} and max_tokens = {old} differ; give one of them", param="max_completion_tokens")
+    return old if new is None else new
+
+
+def read_top_logprobs(values: Values) -> int | None:
+    num_top = values.integer("top_logprobs", None, 0, MAX_LOGPROBS)
+    if values.boolean("logprobs", False):
+        return num_top or 0
+    if num_top is not None and num_top > 0:
+        raise RequestError(f"top_logprobs = {num_top} needs logprobs = true", param="top_logprobs")
+    return None
+
+
+class Choice:
+    """One choice on its way out."""
+
+    def __init__(self, desk: Desk, wish: Wish) -> None:
+        self.num_tokens = 0
+        self.begun = False
+        self._tokenizer = desk.parts.tokenizer
+        self._num_top = wish.num_top
+        self._reply = Reply()
+        self._called = False
+
+    def added(self, delta: Delta) -> list[dict[str, Any]]:
+        """What the delta adds to the message, as fields of OpenAI's deltas."""
+        self.num_tokens += len(delta.token_ids)
+        found = self._reply.push(delta.text)
+        if delta.finish_reason is not None:
+            found += self._reply.finish()
+        self._called = self._called or any("tool_calls" in part for part in found)
+        return found
+
+    def rows(self, delta: Delta) -> list[dict[str, Any]] | None:
+        return None if self._num_top is None else chat_rows(self._tokenizer, delta.logprobs, self._num_top)
+
+    def reason(self, delta: Delta) -> str | None:
+        return "tool_calls" if self._called and delta.finish_reason == "stop" else delta.finish_reason
+
+
+class Answer:
+    """The answer to one HTTP request, whole or as events."""
+
+    def __init__(self, desk: Desk, chat_id: str, wish: Wish, prompt: Rendered) -> None:
+        self._desk = desk
+        self._wish = wish
+        self._prompt = prompt
+        self._head = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
+                      "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
+        self._choices = [Choice(desk, wish) for _ in range(wish.params.n)]
+        self._usage = Usage()
+        self._prompt_rows: tuple[TokenLogprobs | None, ...] = ()
+
+    async def whole(self, call: Call) -> dict[str, Any]:
+        deltas: list[list[Delta]] = [[] for _ in self._choices]
+        async for _, delta in call.deltas():
+            self._note(delta)
+            deltas[delta.index].append(delta)
+        choices = [self._whole_choice(index, found) for index, found in enumerate(deltas)]
+        answer = {**self._head, "choices": choices, "usage": usage_object([self._usage])}
+        if self._wish.num_prompt_top is not None:
+            answer["prompt_logprobs"] = prompt_rows(self._desk.parts.tokenizer, self._prompt_rows, self._wish.num_prompt_top)
+        return answer
+
+    def _whole_choice(self, index: int, deltas: list[Delta]) -> dict[str, Any]:
+        choice = self._choices[index]
+        rows: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
+        for delta in deltas:
+            parts += choice.added(delta)
+            rows += choice.rows(delta) or ()
+        end = next(delta for delta in reversed(deltas) if delta.finish_reason is not None)
+        return {
+            "index": index, "message": message_of(parts), "logprobs": None if self._wish.num_top is None else {"content": rows, "refusal": None},
+            "finish_reason": choice.reason(end), "stop_reason": end.stop_reason,
+        }
+
+    async def events(self, call: Call) -> AsyncIterator[str]:
+        async for _, delta in call.deltas():
+            self._note(delta)
+            for event in self._events(delta):
+                yield event
+        if self._wish.streaming.include_usage:
+            yield compact({**self._head, "choices": [], "usage": usage_object([self._usage])})
+
+    def _events(self, delta: Delta) -> list[str]:
+        """The chunks of one delta: the role before all others, the finish reason with the last."""
+        choice = self._choices[delta.index]
+        parts = choice.added(delta)
+        rows = choice.rows(delta)
+        chunks: list[dict[str, Any]] = []
+        if not choice.begun:
+            choice.begun = True
+            chunks.append({"delta": {"role": "assistant", "content": ""}})
+        chunks += [{"delta": part} for part in parts]
+        if not parts and (rows or delta.finish_reason is not None):
+            chunks.append({"delta": {}})
+        if rows:
+            chunks[-1]["logprobs"] = {"content": rows, "refusal": None}
+        if delta.finish_reason is not None:
+            chunks[-1] |= {"finish_reason": choice.reason(delta), "stop_reason": delta.stop_reason}
+        return [self._chunk(delta.index, chunk) for chunk in chunks]
+
+    def _chunk(self, index: int, choice: dict[str, Any]) -> str:
+        chunk = {**self._head, "choices": [{"index": index, "logprobs": None, "finish_reason": None, **choice}]}
+        if self._wish.streaming.continuous_usage:
+            chunk["usage"] = usage_so_far(len(self._prompt.token_ids), self._choices[index].num_tokens)
+        elif self._wish.streaming.include_usage:
+            chunk["usage"] = None
+        return compact(chunk)
+
+    def _note(self, delta: Delta) -> None:
+        self._prompt_rows = delta.prompt_logprobs or self._prompt_rows
+        self._usage = delta.usage or self._usage
+
+
+def message_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """An answer's deltas as one message."""
+    content = "".join(part.get("content") or "" for part in parts)
+    reasoning = [part["reasoning_content"] for part in parts if "reasoning_content" in part]
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if reasoning:
+        message["reasoning_content"] = "".join(reasoning)
+    return message

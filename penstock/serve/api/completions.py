@@ -1,0 +1,186 @@
+"""POST /v1/completions: one engine request per prompt; `n` choices each, numbered through in the prompts' order."""
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from penstock.compute.decoding.params import check_params
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams, TokenLogprobs
+from penstock.serve.api import fields
+from penstock.serve.api.call import Call
+from penstock.serve.api.errors import json_response
+from penstock.serve.api.logprobs import CompletionRows, joined, prompt_rows
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.prompts import Prompt, read_prompts
+from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
+from penstock.serve.api.stream import EventStream, compact
+from penstock.serve.api.usage import usage_object, usage_so_far
+from penstock.serve.api.values import Values
+from penstock.serve.engine.requests import Delta, Request, Usage
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a completion request asks for, beside its prompts. `num_top` is its `logprobs`."""
+
+    params: SamplingParams
+    streaming: Streaming
+    echo: bool = False
+    only_echo: bool = False  # max_tokens = 0: the prompt and its log-probabilities, no answer
+    num_top: int | None = None
+    num_prompt_top: int | None = None
+
+
+class Choice:
+    """One choice on its way out."""
+
+    def __init__(self, desk: Desk, wish: Wish, prompt: Prompt, index: int) -> None:
+        self.index = index
+        self.num_tokens = 0
+        self._tokenizer = desk.parts.tokenizer
+        self._wish = wish
+        self._prompt = prompt
+        skip = wish.params.skip_special_tokens
+        self._rows = None if wish.num_top is None else CompletionRows(self._tokenizer, wish.num_top, skip, prompt.token_ids)
+
+    def echoed(self, rows: Sequence[TokenLogprobs | None]) -> tuple[str, dict[str, Any] | None]:
+        """The prompt's text, as it was sent, and its log-probabilities."""
+        text = self._prompt.text
+        if text is None:
+            text = self._tokenizer.decode(self._prompt.token_ids, skip_special_tokens=self._wish.params.skip_special_tokens)
+        return text, None if self._rows is None else self._rows.prompt(text, self._prompt.token_ids, rows)
+
+    def added(self, delta: Delta) -> tuple[str, dict[str, Any] | None]:
+        """A delta's text and log-probabilities."""
+        if self._wish.only_echo:
+            return "", None
+        self.num_tokens += len(delta.token_ids)
+        return delta.text, None if self._rows is None else self._rows.answer(delta.logprobs)
+
+
+async def create(desk: Desk, http: HttpRequest) -> Response:
+    arrived_s = desk.clock.now()
+    body = await receive(desk, http, fields.COMPLETIONS)
+    wish = read_wish(desk, body)
+    placing = read_placing(body)
+    prompts = await read_prompts(desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
+    for at, prompt in enumerate(prompts):
+        name = "prompt" if len(prompts) == 1 else f"prompt[{at}]"
+        check_room(desk, len(prompt.token_ids), wish.params.max_tokens, name)
+    completion_id = f"cmpl-{uuid.uuid4().hex}"
+    requests = [make_request(f"{completion_id}-{at}", p.token_ids, wish.params, placing, prompt=p.text) for at, p in enumerate(prompts)]
+    return await answer(desk, Call(desk, http.receive, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
+
+
+async def answer(desk: Desk, call: Call, content: "Answer") -> Response:
+    call.start()
+    if content.wish.streaming.on:
+        return EventStream(call, content.events(call), desk.parts.limits.write_s)
+    try:
+        return json_response(await content.whole(call))
+    finally:
+        call.close()
+
+
+def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
+    values = Values(body)
+    streaming = read_streaming(body)
+    echo = values.boolean("echo", False)
+    max_tokens = values.integer("max_tokens", None, low=0) if "max_tokens" in body else DEFAULT_MAX_TOKENS
+    if max_tokens == 0 and not echo:
+        raise RequestError("max_tokens must be at least 1, or 0 with echo = true", param="max_tokens")
+    num_top = values.integer("logprobs", None, 0, MAX_LOGPROBS)
+    num_prompt_top = values.integer("prompt_logprobs", None, 0, MAX_LOGPROBS)
+    if streaming.on and num_prompt_top is not None:
+        raise RequestError("prompt_logprobs cannot be streamed; use echo with logprobs, or stream = false", param="prompt_logprobs")
+    given = {**body}
+    if echo and num_top is not None:
+        given["prompt_logprobs"] = max(num_top, num_prompt_top or 0)
+    params = check_params(read_params(desk, given, 1 if max_tokens == 0 else max_tokens, num_top), desk.vocab_size)
+    return Wish(params, streaming, echo, max_tokens == 0, num_top, num_prompt_top)
+
+
+class Answer:
+    """The answer to one HTTP request, whole or as events."""
+
+    def __init__(self, desk: Desk, completion_id: str, wish: Wish, prompts: Sequence[Prompt]) -> None:
+        self.wish = wish
+        self._desk = desk
+        self._prompts = prompts
+        self._head = {"id": completion_id, "object": "text_completion", "created": int(time.time()), "model": desk.model,
+                      "system_fingerprint": desk.fingerprint}
+        self._choices = {
+            (number, index): Choice(desk, wish, prompt, number * wish.params.n + index)
+            for number, prompt in enumerate(prompts) for index in range(wish.params.n)
+        }
+        self._prompt_rows: dict[int, tuple[TokenLogprobs | None, ...]] = {}
+        self._usages: list[Usage] = []
+
+    async def whole(self, call: Call) -> dict[str, Any]:
+        deltas: dict[tuple[int, int], list[Delta]] = {key: [] for key in self._choices}
+        async for number, delta in call.deltas():
+            self._note(number, delta)
+            deltas[number, delta.index].append(delta)
+        choices = [self._whole_choice(key, deltas[key]) for key in self._choices]
+        return {**self._head, "choices": choices, "usage": usage_object(self._usages)}
+
+    def _whole_choice(self, key: tuple[int, int], deltas: list[Delta]) -> dict[str, Any]:
+        choice, rows = self._choices[key], self._prompt_rows.get(key[0], ())
+        parts = [choice.echoed(rows)] if self.wish.echo else []
+        parts += [choice.added(delta) for delta in deltas]
+        lists = [found for _, found in parts if found is not None]
+        whole = _choice(choice.index, "".join(text for text, _ in parts), joined(lists) if lists else None, deltas)
+        if self.wish.num_prompt_top is not None:
+            whole["prompt_logprobs"] = prompt_rows(self._desk.parts.tokenizer, rows, self.wish.num_prompt_top)
+        return whole
+
+    async def events(self, call: Call) -> AsyncIterator[str]:
+        waiting: dict[int, list[Delta]] = {}  # deltas that came before their prompt's log-probabilities
+        begun: set[tuple[int, int]] = set()
+        async for number, delta in call.deltas():
+            self._note(number, delta)
+            if self.wish.echo and self.wish.num_top is not None and number not in self._prompt_rows and not delta.done:
+                waiting.setdefault(number, []).append(delta)
+                continue
+            for ready in (*waiting.pop(number, ()), delta):
+                key = (number, ready.index)
+                if event := self._event(key, ready, key not in begun):
+                    yield event
+                begun.add(key)
+        if self.wish.streaming.include_usage:
+            yield compact({**self._head, "choices": [], "usage": usage_object(self._usages)})
+
+    def _event(self, key: tuple[int, int], delta: Delta, first: bool) -> str | None:
+        """One chunk; None when the delta shows nothing yet."""
+        choice = self._choices[key]
+        parts = [choice.echoed(self._prompt_rows.get(key[0], ()))] if first and self.wish.echo else []
+        parts.append(choice.added(delta))
+        text = "".join(part for part, _ in parts)
+        rows = [found for _, found in parts if found is not None and found["tokens"]]
+        if not text and not rows and delta.finish_reason is None:
+            return None
+        chunk = {**self._head, "choices": [_choice(choice.index, text, joined(rows) if rows else None, [delta])]}
+        if self.wish.streaming.continuous_usage:
+            chunk["usage"] = usage_so_far(len(self._prompts[key[0]].token_ids), choice.num_tokens)
+        elif self.wish.streaming.include_usage:
+            chunk["usage"] = None
+        return compact(chunk)
+
+    def _note(self, number: int, delta: Delta) -> None:
+        if delta.prompt_logprobs is not None:
+            self._prompt_rows[number] = delta.prompt_logprobs
+        if delta.usage is not None:
+            self._usages.append(delta.usage)
+
+
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, deltas: Sequence[Delta]) -> dict[str, Any]:
+    end = next((delta for delta in deltas if delta.finish_reason is not None), None)
+    reason, stopped_by = (None, None) if end is None else (end.finish_reason, end.stop_reason)
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, "stop_reason": stopped_by}

@@ -1,0 +1,65 @@
+"""POST /v1/embeddings: one pooled vector per input, in the inputs' order."""
+import base64
+import struct
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from penstock.core.errors import PenstockError
+from penstock.core.types import SamplingParams
+from penstock.serve.api import fields
+from penstock.serve.api.call import Call
+from penstock.serve.api.errors import json_response
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.prompts import read_prompts
+from penstock.serve.api.schema import check_room, make_request, read_placing, receive
+from penstock.serve.api.usage import usage_object
+from penstock.serve.api.values import Values
+
+PARAMS = SamplingParams(max_tokens=1)
+
+
+async def create(desk: Desk, http: HttpRequest) -> Response:
+    arrived_s = desk.clock.now()
+    body = await receive(desk, http, fields.EMBEDDINGS)
+    values = Values(body)
+    encoding = values.choice("encoding_format", "float", ("float", "base64"))
+    placing = read_placing(body)
+    prompts = await read_prompts(desk, body, "input", values.boolean("add_special_tokens", True))
+    for at, prompt in enumerate(prompts):
+        check_room(desk, len(prompt.token_ids), None, "input" if len(prompts) == 1 else f"input[{at}]")
+    name = f"embd-{uuid.uuid4().hex}"
+    requests = [
+        make_request(f"{name}-{at}", p.token_ids, PARAMS, placing, prompt=p.text, wants_embedding=True) for at, p in enumerate(prompts)
+    ]
+    call = Call(desk, http.receive, requests, arrived_s)
+    call.start()
+    try:
+        vectors, usage = await collect(call)
+    finally:
+        call.close()
+    data = [{"object": "embedding", "index": at, "embedding": written(vector, encoding)} for at, vector in enumerate(vectors)]
+    return json_response({"object": "list", "data": data, "model": desk.model, "usage": usage})
+
+
+async def collect(call: Call) -> tuple[list[Sequence[float]], dict[str, Any]]:
+    found: dict[int, Sequence[float]] = {}
+    usages = []
+    async for number, delta in call.deltas():
+        if delta.embedding is not None:
+            found[number] = delta.embedding
+        if delta.usage is not None:
+            usages.append(delta.usage)
+    if len(found) < len(call.requests):
+        raise PenstockError("the engine gave no embedding")
+    usage = usage_object(usages)
+    return [found[number] for number in range(len(call.requests))], {name: usage[name] for name in ("prompt_tokens", "total_tokens")}
+
+
+def written(vector: Sequence[float], encoding: str) -> list[float] | str:
+    """As numbers that 32-bit floats hold exactly, or as those floats' bytes in base64."""
+    data = struct.pack(f"<{len(vector)}f", *vector)
+    return base64.b64encode(data).decode() if encoding == "base64" else list(struct.unpack(f"<{len(vector)}f", data))

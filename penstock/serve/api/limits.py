@@ -1,0 +1,120 @@
+"""What a client may do to the server: how much it sends, how slowly, with which key, and on which interface it finds us."""
+import asyncio
+import hmac
+import ipaddress
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.core.config import ServerConfig
+from penstock.core.errors import OverloadedError, RequestError, UsageError
+from penstock.serve.api.drain import Drain
+from penstock.serve.api.errors import error_response
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds and bytes that are not options, because nobody has needed another value."""
+
+    head_s: float = 20.0  # from the first byte of a request, or the connection's start, to the end of its headers
+    body_s: float = 60.0  # from the headers to the end of the body
+    write_s: float = 120.0  # how long a client may leave an event unread before it counts as gone
+    keep_alive_s: int = 75  # how long an idle connection is kept; longer than clients keep theirs
+    bodies_at_once: int = 8  # bodies of the largest size that are held in memory together
+
+
+class ClientGone(Exception):
+    """The client hung up: nobody waits for an answer."""
+
+
+def check_bind(config: ServerConfig) -> None:
+    """Raises UsageError when the server would answer other machines without asking for a key."""
+    if is_loopback(config.host) or config.api_key or config.no_auth:
+        return
+    raise UsageError(f"--host {config.host} can be reached from other machines: add --api-key KEY, or --no-auth to serve anyone")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Intake:
+    """Reads bodies: each at most `max_body_bytes`, all that are being read together at most `bodies_at_once` times that."""
+
+    def __init__(self, max_body_bytes: int, limits: Limits) -> None:
+        self.max_body_bytes = max_body_bytes
+        self.limits = limits
+        self.held_bytes = 0
+
+    async def read(self, request: Request) -> bytes:
+        """Raises RequestError: 413 too large, 408 too slow, 415 not JSON, 429 too many at once. Raises ClientGone."""
+        self._check_head(request)
+        data = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.body_s):
+                while True:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    self._hold(len(message["body"]))
+                    data += message["body"]
+                    if len(data) > self.max_body_bytes:
+                        raise self._too_large(f"more than {self.max_body_bytes}")
+                    if not message.get("more_body", False):
+                        return bytes(data)
+        except TimeoutError:
+            raise RequestError(f"the body did not come within {self.limits.body_s:g} s", status=408, code="request_timeout") from None
+        finally:
+            self.held_bytes -= len(data)
+
+    def _check_head(self, request: Request) -> None:
+        media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if media != "application/json" and not media.endswith("+json"):
+            raise RequestError(f"Content-Type must be application/json, not {media[:80]}", status=415, code="unsupported_media_type")
+        declared = request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > self.max_body_bytes:
+            raise self._too_large(declared[:20])
+
+    def _hold(self, num_bytes: int) -> None:
+        if self.held_bytes + num_bytes > self.max_body_bytes * self.limits.bodies_at_once:
+            raise OverloadedError("too many large bodies are being sent at once; try again", retry_after_s=1.0)
+        self.held_bytes += num_bytes
+
+    def _too_large(self, num_bytes: str) -> RequestError:
+        message = f"the body has {num_bytes} bytes; at most {self.max_body_bytes} are read (--max-body-bytes)"
+        return RequestError(message, status=413, code="request_too_large")
+
+
+class Gate:
+    """ASGI: asks for the key, everywhere but at /health, and lets nothing new in while the server drains."""
+
+    def __init__(self, app: ASGIApp, api_key: str | None, drain: Drain) -> None:
+        self.app = app
+        self.expected = None if api_key is None else api_key.encode("utf-8")
+        self.drain = drain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == "/health":
+            return await self.app(scope, receive, send)
+        if not self._has_key(scope):
+            refused = RequestError("the API key is missing or wrong; send it as Authorization: Bearer KEY", status=401, code="invalid_api_key")
+            return await error_response(refused)(scope, receive, send)
+        if self.drain.draining and scope["method"] == "POST":
+            stopping = RequestError("the server is stopping and takes no new requests", status=503, code="server_stopping")
+            return await error_response(stopping, {"Retry-After": "1", "Connection": "close"})(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    def _has_key(self, scope: Scope) -> bool:
+        if self.expected is None:
+            return True
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                scheme, _, key = value.partition(b" ")
+                return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self.expected)
+        return False

@@ -1,0 +1,122 @@
+"""OpenAI's messages and tools: every key known, every value of the right type, nothing that the template could not show."""
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.serve.api.values import Values, show
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+COMMON = frozenset({"role", "content", "name", "cache_control"})
+OF_ROLE = {
+    "assistant": frozenset({"tool_calls", "reasoning_content", "reasoning"}),
+    "tool": frozenset({"tool_call_id"}),
+}
+EMPTY = ("refusal", "audio", "function_call", "annotations")  # an answer's fields that come back empty with it
+PART_KEYS = frozenset({"type", "text", "cache_control"})
+CALL_KEYS = frozenset({"id", "type", "function", "index"})
+FUNCTION_KEYS = frozenset({"name", "description", "parameters", "strict"})
+
+
+def read_messages(body: Mapping[str, Any], knows_developer: bool = False) -> list[dict[str, Any]]:
+    """The messages as the chat template takes them. `developer` becomes `system` unless the template knows it.
+
+    Raises RequestError(param="messages...") naming the first message and key at fault.
+    """
+    value = body.get("messages")
+    if not isinstance(value, list) or not value:
+        raise RequestError(f"messages must be a list of at least 1 message, not {show(value)}", param="messages")
+    messages = []
+    for at, message in enumerate(value):
+        where = f"messages[{at}]"
+        if not isinstance(message, dict):
+            raise _refuse(where, f"must be an object with role and content, not {show(message)}")
+        role = message.get("role")
+        if not isinstance(role, str) or role not in ROLES:
+            raise _refuse(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {show(role)}")
+        _check_message(message, role, where)
+        shown = {key: item for key, item in message.items() if item is not None and key not in EMPTY}
+        messages.append({**shown, "role": "system"} if role == "developer" and not knows_developer else shown)
+    return messages
+
+
+def _check_message(message: Mapping[str, Any], role: str, where: str) -> None:
+    allowed = COMMON | OF_ROLE.get(role, frozenset())
+    values = Values(message, f"{where}.")
+    for key, item in message.items():
+        if item is None or (key in EMPTY and item == []):
+            continue
+        if key not in allowed:
+            raise _refuse(f"{where}.{key[:80]}", f"is not supported in a message with the role {role}")
+        if key not in ("content", "tool_calls", "cache_control"):
+            values.text(key, None)
+    content = message.get("content")
+    if isinstance(content, list):
+        for n, part in enumerate(content):
+            _check_part(part, f"{where}.content[{n}]")
+    elif content is None:
+        if not message.get("tool_calls"):
+            raise _refuse(f"{where}.content", "is missing")
+    elif not isinstance(content, str):
+        raise _refuse(f"{where}.content", f"must be a string or a list of text parts, not {show(content)}")
+    if message.get("tool_calls") is not None:
+        _check_calls(message["tool_calls"], f"{where}.tool_calls")
+
+
+def _check_part(part: Any, where: str) -> None:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind != "text":
+        raise _refuse(where, f"must be a part of type text, because the model reads text only, not {show(part if kind is None else kind)}")
+    for key, item in part.items():
+        if key not in PART_KEYS and item is not None:
+            raise _refuse(f"{where}.{key[:80]}", "is not supported in a text part")
+    if not isinstance(part.get("text"), str):
+        raise _refuse(f"{where}.text", f"must be a string, not {show(part.get('text'))}")
+
+
+def _check_calls(calls: Any, where: str) -> None:
+    if not isinstance(calls, list):
+        raise _refuse(where, f"must be a list of tool calls, not {show(calls)}")
+    for n, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), str):
+            raise _refuse(f"{where}[{n}]", "must have a function with a name and its arguments as JSON text")
+        if call.get("type", "function") != "function":
+            raise _refuse(f"{where}[{n}].type", f"must be function, not {show(call['type'])}")
+        for key in (*(set(call) - CALL_KEYS), *(set(function) - {"name", "arguments"})):
+            raise _refuse(f"{where}[{n}].{key[:80]}", "is not supported in a tool call")
+
+
+def read_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The functions that the model may call; None without any. Raises RequestError(param="tools...")."""
+    tools = body.get("tools")
+    if tools is None or tools == []:
+        return None
+    if not isinstance(tools, list):
+        raise RequestError(f"tools must be a list of functions, not {show(tools)}", param="tools")
+    for at, tool in enumerate(tools):
+        _check_tool(tool, f"tools[{at}]")
+    return tools
+
+
+def _check_tool(tool: Any, where: str) -> None:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        kind = show(tool.get("type") if isinstance(tool, dict) else tool)
+        raise _refuse(f"{where}.type", f"must be function, not {kind}")
+    for key in set(tool) - {"type", "function", "cache_control"}:
+        raise _refuse(f"{where}.{key[:80]}", "is not supported")
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        raise _refuse(f"{where}.function", f"must be an object with a name, not {show(function)}")
+    for key in set(function) - FUNCTION_KEYS:
+        raise _refuse(f"{where}.function.{key[:80]}", "is not supported")
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise _refuse(f"{where}.function.name", f"must be a string, not {show(function.get('name'))}")
+    values = Values(function, f"{where}.function.")
+    values.text("description", None)
+    values.mapping("parameters")
+    if values.boolean("strict", False):
+        raise _refuse(f"{where}.function.strict", "is not supported: output is not yet constrained to a structure")
+
+
+def _refuse(where: str, why: str) -> RequestError:
+    return RequestError(f"{where} {why}", param=where)

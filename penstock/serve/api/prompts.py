@@ -1,0 +1,51 @@
+"""What `prompt` and `input` may be: a string, a list of strings, token ids, or a list of token ids. Nothing is ever cut."""
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.values import check_token_ids, show
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`text` is None when the prompt came as token ids."""
+
+    token_ids: tuple[int, ...]
+    text: str | None = None
+
+
+async def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_special_tokens: bool) -> list[Prompt]:
+    """The prompts in the field `name`, in order. Raises RequestError naming the field, and the entry where there are several."""
+    value = body.get(name)
+    if value is None:
+        raise RequestError(f"{name} is missing; it must be a string, a list of strings, token ids, or a list of token ids", param=name)
+    if isinstance(value, str):
+        return [await _from_text(desk, value, add_special_tokens)]
+    if not isinstance(value, list) or not value:
+        raise RequestError(f"{name} must be a string, token ids, or a list of either with at least 1 entry, not {show(value)}", param=name)
+    if all(type(entry) is int for entry in value):
+        return [_from_ids(desk, value, name)]
+    most = desk.parts.config.max_queue
+    if len(value) > most:
+        raise RequestError(f"{name} has {len(value)} entries; at most {most} are taken in one request", param=name)
+    if all(isinstance(entry, str) for entry in value):
+        return [await _from_text(desk, entry, add_special_tokens) for entry in value]
+    if all(isinstance(entry, list) for entry in value):
+        return [_from_ids(desk, entry, f"{name}[{at}]") for at, entry in enumerate(value)]
+    wrong = next(at for at, entry in enumerate(value) if type(entry) is not type(value[0]) or not isinstance(entry, (str, list)))
+    raise RequestError(f"{name}[{wrong}] is {show(value[wrong])}; all entries must be strings, or all lists of token ids", param=name)
+
+
+async def encode(desk: Desk, text: str, add_special_tokens: bool) -> tuple[int, ...]:
+    return tuple(await desk.work.run(len(text), desk.parts.tokenizer.encode, text, add_special_tokens))
+
+
+async def _from_text(desk: Desk, text: str, add_special_tokens: bool) -> Prompt:
+    return Prompt(await encode(desk, text, add_special_tokens), text)
+
+
+def _from_ids(desk: Desk, ids: list[Any], name: str) -> Prompt:
+    check_token_ids(ids, name, desk.vocab_size)
+    return Prompt(tuple(ids))

@@ -1,0 +1,59 @@
+"""uvicorn's HTTP/1.1 protocol with two things it lacks: a deadline for a request's head, and errors in the API's shape."""
+import asyncio
+import json
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from penstock.core.errors import RequestError
+from penstock.serve.api.errors import error_object
+
+
+class TimedProtocol(H11Protocol):
+    """Closes a connection when a request's head takes longer than `head_s` seconds, or the rest of a body that was refused does."""
+
+    def __init__(self, *args: Any, head_s: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.head_s = head_s
+        self.deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.stop_watching()
+
+    def on_response_complete(self) -> None:
+        """From here uvicorn's keep-alive timer watches, until the next byte."""
+        super().on_response_complete()
+        self.stop_watching()
+
+    def watch(self) -> None:
+        """The timer runs, without being set anew, while a head is incomplete or the rest of a refused body is thrown away."""
+        refused = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if self.conn.their_state is not h11.IDLE and not refused:
+            self.stop_watching()
+        elif self.deadline is None:
+            self.deadline = self.loop.call_later(self.head_s, self.transport.close)
+
+    def stop_watching(self) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+        self.deadline = None
+
+    def send_400_response(self, msg: str) -> None:
+        body = json.dumps(error_object(RequestError(msg, code="invalid_http"))).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+        events = (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body), h11.EndOfMessage())
+        try:
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        except h11.LocalProtocolError:  # an answer is already on its way; all that is left is to hang up
+            pass
+        self.transport.close()

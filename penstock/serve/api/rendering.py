@@ -1,0 +1,116 @@
+"""A chat as the model reads it: messages, tools and template variables checked, rendered, tokenized, and its cache marks found."""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.core.types import CacheMark
+from penstock.serve.api.messages import read_messages, read_tools
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.values import Values, show
+from penstock.serve.text.marks import cache_marks
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """`variables` go to the template by name; `tools` are those that it shows, None without any."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    text: str
+    token_ids: tuple[int, ...]
+    marks: tuple[CacheMark, ...] = ()
+
+
+def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
+    """Raises RequestError for the first field that the template cannot obey."""
+    template = desk.parts.chat_template
+    values = Values(body)
+    messages = read_messages(body, any("developer" in source for source in template.sources.values()))
+    tools = chosen_tools(body)
+    known = template.variables(tools is not None)
+    if template.sources and tools is not None and "tools" not in known:
+        raise RequestError("tools cannot be given to this model: its chat template does not show them", param="tools")
+    going_on = values.boolean("continue_final_message", False)
+    return Conversation(
+        messages=messages,
+        tools=tools,
+        variables=read_variables(body, known),
+        add_generation_prompt=values.boolean("add_generation_prompt", not going_on),
+        continue_final_message=going_on,
+        add_special_tokens=values.boolean("add_special_tokens", False),
+    )
+
+
+def chosen_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The tools that the prompt shows: none with tool_choice "none". Raises RequestError for a choice that cannot be kept."""
+    tools = read_tools(body)
+    choice = body.get("tool_choice")
+    if choice is None or choice == "auto":
+        if choice == "auto" and tools is None:
+            raise RequestError("tool_choice = \"auto\" needs tools", param="tool_choice")
+        return tools
+    if choice == "none":
+        return None
+    why = "output is not yet constrained to a structure, so the model cannot be made to call a tool; \"auto\" and \"none\" are served"
+    raise RequestError(f"tool_choice = {show(choice)} is not supported: {why}", param="tool_choice", code="unsupported_parameter")
+
+
+def read_variables(body: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """What the template is given beside the messages. A variable that it does not read would be dropped, so it is refused."""
+    values = Values(body)
+    variables: dict[str, Any] = {}
+    if values.text("reasoning_effort", None) is not None:
+        variables["reasoning_effort"] = _known("reasoning_effort", "reasoning_effort", known, body)
+    documents = body.get("documents")
+    if documents is not None:
+        if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
+            raise RequestError(f"documents must be a list of objects, not {show(documents)}", param="documents")
+        variables["documents"] = _known("documents", "documents", known, body)
+    given = values.mapping("chat_template_kwargs") or {}
+    for name in given:
+        if name in variables:
+            raise RequestError(f"{name} is given twice, also in chat_template_kwargs", param="chat_template_kwargs")
+        variables[name] = _known(name, "chat_template_kwargs", known, given)
+    return variables
+
+
+def _known(name: str, param: str, known: frozenset[str], given: Mapping[str, Any]) -> Any:
+    if name not in known:
+        path = name if name == param else f"{param}.{name[:80]}"
+        raise RequestError(f"{path} is not supported: this model's chat template does not read it", param=param, code="unsupported_parameter")
+    return given[name]
+
+
+async def render(desk: Desk, conversation: Conversation) -> Rendered:
+    """Raises RequestError when the template refuses the messages."""
+    return await desk.work.run(size_of(conversation), _render, desk, conversation)
+
+
+def _render(desk: Desk, conversation: Conversation) -> Rendered:
+    one = partial(_render_text, desk, conversation)
+    encode = partial(desk.parts.tokenizer.encode, add_special_tokens=conversation.add_special_tokens)
+    text = one(conversation.messages, conversation.tools)
+    marks = cache_marks(conversation.messages, conversation.tools, one, encode)
+    return Rendered(text, tuple(encode(text)), marks)
+
+
+def _render_text(desk: Desk, conversation: Conversation, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+    return desk.parts.chat_template.render(
+        messages, tools, add_generation_prompt=conversation.add_generation_prompt,
+        continue_final_message=conversation.continue_final_message, **conversation.variables)
+
+
+def size_of(conversation: Conversation) -> int:
+    """About how many characters the prompt will have."""
+    contents = [message.get("content") for message in conversation.messages]
+    return sum(len(c) if isinstance(c, str) else sum(len(part["text"]) for part in c) if c else 0 for c in contents)

@@ -1,0 +1,50 @@
+"""`--log-requests DIR`: each request as one JSON file with a `curl` that sends it again."""
+import itertools
+import json
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.core.config import ServerConfig
+from penstock.core.errors import UsageError
+
+LONGEST_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
+
+
+class RequestLog:
+    """Files appear whole: written under a temporary name, then renamed. They hold what users wrote, so only the owner may read them.
+
+    The API key is left out: the curl takes it from $PENSTOCK_API_KEY.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.folder = Path(config.log_requests or ".")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise UsageError(f"--log-requests {self.folder} cannot be made: {error.strerror}") from None
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        self._base_url = f"http://{host}:{config.port}"
+        self._asks_key = config.api_key is not None
+        self._numbers = itertools.count()
+
+    def write(self, path: str, body: dict[str, Any]) -> Path:
+        """Writes one request, before it is checked. Returns the file."""
+        name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{next(self._numbers):06d}"
+        text = json.dumps(body, ensure_ascii=False)
+        if len(text.encode()) > LONGEST_ARGUMENT:
+            data = "@" + shlex.quote(str(self._put(f"{name}.body.json", text).absolute()))
+        else:
+            data = shlex.quote(text)
+        key = ' -H "Authorization: Bearer $PENSTOCK_API_KEY"' if self._asks_key else ""
+        curl = f"curl {shlex.quote(self._base_url + path)} -H 'Content-Type: application/json'{key} --data-binary {data}"
+        record = {"time": time.time(), "path": path, "body": body, "curl": curl}
+        return self._put(f"{name}.json", json.dumps(record, ensure_ascii=False, indent=1))
+
+    def _put(self, name: str, text: str) -> Path:
+        temporary = self.folder / f".{name}.tmp"
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        return temporary.rename(self.folder / name)

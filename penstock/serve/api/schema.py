@@ -1,0 +1,128 @@
+"""What every kind of request has in common: its body, its model, its sampling parameters, its stream options, its place in the queue."""
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams
+from penstock.serve.api import fields
+from penstock.serve.api.body import parse_object
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.values import Values, show
+from penstock.serve.engine.requests import Request
+
+SAME_NAME = (
+    "n", "best_of", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "logit_bias", "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "prompt_logprobs",
+    "skip_special_tokens", "beam_width", "length_penalty", "early_stopping",
+)
+MAX_LOGPROBS = 20
+INT64 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    on: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where a request stands in the queue, and with whom it shares prefixes."""
+
+    priority: int = 0
+    salt: str = ""
+    ttft_slo_s: float | None = None
+    tpot_slo_s: float | None = None
+
+
+async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> dict[str, Any]:
+    """The body of a POST, every field of it known and none refused, for the model that is served."""
+    data = await desk.intake.read(request)
+    body = await desk.work.run(len(data), parse_object, data)
+    if desk.log is not None:
+        await desk.work.run(len(data), desk.log.write, request.url.path, body)
+    fields.check_fields(body, endpoint)
+    check_model(desk, body)
+    return body
+
+
+def check_model(desk: Desk, body: Mapping[str, Any]) -> None:
+    name = Values(body).text("model", desk.model)
+    if name != desk.model:
+        message = f"the model {show(name)} is not served here; {desk.model!r} is"
+        raise RequestError(message, param="model", status=404, code="model_not_found")
+
+
+def read_streaming(body: Mapping[str, Any]) -> Streaming:
+    values = Values(body)
+    on = values.boolean("stream", False)
+    options = values.mapping("stream_options")
+    if options is None:
+        return Streaming(on)
+    if not on:
+        raise RequestError("stream_options is only possible with stream = true", param="stream_options")
+    fields.check_fields(options, fields.STREAM, "stream_options.")
+    inner = Values(options, "stream_options.")
+    return Streaming(on, inner.boolean("include_usage", False), inner.boolean("continuous_usage_stats", False))
+
+
+def read_placing(body: Mapping[str, Any]) -> Placing:
+    values = Values(body)
+    salt = values.text("cache_salt", "")
+    if salt == "" and values.given("cache_salt"):
+        raise RequestError("cache_salt must not be empty; leave it out to share prefixes", param="cache_salt")
+    slo = values.mapping("slo") or {}
+    for name in slo:
+        if name not in ("ttft_ms", "tpot_ms"):
+            raise RequestError(f"unknown field 'slo.{name[:80]}'; slo has ttft_ms and tpot_ms", param="slo", code="unknown_parameter")
+    deadlines = Values(slo, "slo.")
+    ttft_ms = deadlines.number("ttft_ms", None, low=0)
+    tpot_ms = deadlines.number("tpot_ms", None, low=0)
+    return Placing(
+        priority=values.integer("priority", 0, -INT64, INT64 - 1), salt=salt,
+        ttft_slo_s=None if ttft_ms is None else ttft_ms / 1000, tpot_slo_s=None if tpot_ms is None else tpot_ms / 1000)
+
+
+def read_params(desk: Desk, body: Mapping[str, Any], max_tokens: int | None, logprobs: Any) -> SamplingParams:
+    """The fields that have SamplingParams' own names, and two whose meaning depends on the endpoint. Not yet checked."""
+    given = {name: body[name] for name in SAME_NAME if body.get(name) is not None}
+    given |= {"max_tokens": max_tokens, "logprobs": logprobs}
+    given |= _beams(body)
+    defaults = {} if given.get("beam_width") else {k: v for k, v in desk.parts.sampling_defaults.items() if k not in given}
+    return SamplingParams(**defaults, **given)
+
+
+def _beams(body: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's spelling of beam search: use_beam_search with best_of, or n, as the width."""
+    values = Values(body)
+    if not values.boolean("use_beam_search", False):
+        if values.given("beam_width") and values.given("use_beam_search"):
+            raise RequestError("beam_width is given, but use_beam_search is false", param="beam_width")
+        return {}
+    if values.given("beam_width"):
+        return {}
+    width = values.integer("best_of", None, 1) or values.integer("n", 1, 1)
+    return {"beam_width": width, "best_of": None}
+
+
+def check_room(desk: Desk, num_tokens: int, max_tokens: int | None, prompt_name: str, max_name: str = "max_tokens") -> None:
+    """Raises RequestError when the prompt leaves no room, or less than `max_tokens`, which never is cut to fit."""
+    limit = desk.parts.engine.max_model_len
+    if num_tokens == 0:
+        raise RequestError(f"{prompt_name} has no tokens; at least 1 is needed", param=prompt_name)
+    if num_tokens >= limit:
+        message = f"{prompt_name} has {num_tokens} tokens; at most {limit - 1} fit, because the model's context is {limit} and an answer has at least 1"
+        raise RequestError(message, param=prompt_name, code="context_length_exceeded")
+    if max_tokens is not None and num_tokens + max_tokens > limit:
+        message = (f"{max_name} = {max_tokens} does not fit behind the {num_tokens} tokens of {prompt_name}: the model's context is {limit}, "
+                   f"so at most {limit - num_tokens}")
+        raise RequestError(message, param=max_name, code="context_length_exceeded")
+
+
+def make_request(request_id: str, token_ids: tuple[int, ...], params: SamplingParams, placing: Placing, **more: Any) -> Request:
+    return Request(request_id, token_ids, params, priority=placing.priority, salt=placing.salt,
+                   ttft_slo_s=placing.ttft_slo_s, tpot_slo_s=placing.tpot_slo_s, **more)

@@ -1,0 +1,108 @@
+"""The application and how it is run: routes, error handlers, the gate before them; uvicorn with deadlines and a graceful end."""
+import asyncio
+import functools
+import socket
+from collections.abc import Awaitable, Callable
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from penstock.core.config import ServerConfig
+from penstock.core.errors import PenstockError, RequestError
+from penstock.serve.api import chat, completions, embeddings, status, tokenize
+from penstock.serve.api.drain import Drain
+from penstock.serve.api.errors import on_failure, on_http_exception, on_refused
+from penstock.serve.api.limits import ClientGone, Gate, check_bind
+from penstock.serve.api.parts import Desk, Parts, open_desk
+from penstock.serve.api.protocol import TimedProtocol
+
+Handler = Callable[[Desk, HttpRequest], Awaitable[Response]]
+STOP_S = 5  # after the last call has been ended: until connections are cut
+
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/v1/models", status.models),
+    ("GET", "/v1/models/{name:path}", status.model),
+    ("POST", "/v1/chat/completions", chat.create),
+    ("POST", "/v1/completions", completions.create),
+    ("POST", "/v1/embeddings", embeddings.create),
+    ("POST", "/tokenize", tokenize.tokenize),
+    ("POST", "/detokenize", tokenize.detokenize),
+    ("GET", "/metrics", status.metrics),
+    ("GET", "/health", status.health),
+    ("GET", "/version", status.version),
+)
+
+
+def create_app(parts: Parts) -> Starlette:
+    """The ASGI application. `app.state.desk` holds what its handlers work with. Raises UsageError for a log folder that cannot be made."""
+    desk = open_desk(parts)
+    app = Starlette(
+        routes=[Route(path, functools.partial(handler, desk), methods=[method]) for method, path, handler in ROUTES],
+        exception_handlers={
+            RequestError: on_refused, HTTPException: on_http_exception, ClientGone: on_client_gone, Exception: on_failure,
+        },
+        middleware=[Middleware(Gate, api_key=parts.config.api_key, drain=desk.drain)],
+    )
+    router: Router = app.router
+    router.redirect_slashes = False
+    app.state.desk = desk
+    return app
+
+
+async def on_client_gone(request: HttpRequest, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+class Server(uvicorn.Server):
+    """Stops in three steps at the first SIGTERM or SIGINT: takes no new requests, lets those that run finish for `drain_s`,
+    then ends them with an error that says so. A second signal skips the waiting. Ends with exit status 0.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Drain) -> None:
+        super().__init__(config)
+        self.drain = drain
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.drain.begin()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.drain.over():
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def make_server(app: Starlette, config: ServerConfig) -> Server:
+    desk: Desk = app.state.desk
+    limits = desk.parts.limits
+    settings = uvicorn.Config(
+        app, host=config.host, port=config.port, http=functools.partial(TimedProtocol, head_s=limits.head_s),  # type: ignore[arg-type]
+        ws="none", lifespan="off", loop="asyncio", log_level=config.log_level, access_log=config.log_level in ("debug", "trace"),
+        timeout_keep_alive=limits.keep_alive_s, timeout_graceful_shutdown=STOP_S, proxy_headers=False, server_header=False,
+    )
+    return Server(settings, desk.drain)
+
+
+def bind(config: ServerConfig) -> socket.socket:
+    """A listening socket. Raises UsageError for a host that others reach without a key, PenstockError for a port that is taken."""
+    check_bind(config)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise PenstockError(f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose another with --port") from None
+    return listener
+
+
+def run(app: Starlette, config: ServerConfig, listener: socket.socket | None = None) -> None:
+    """Serves until SIGTERM or SIGINT, then drains; returns when all is done. `listener`: from `bind`, when it was wanted earlier."""
+    listener = listener or bind(config)
+    with listener:
+        asyncio.run(make_server(app, config).serve(sockets=[listener]))

@@ -1,0 +1,22 @@
+"""Long work beside the event loop: parsing, rendering and tokenizing of large inputs, a few at a time."""
+import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LongWork:
+    """Short inputs are worked on at once; long ones in a thread, at most `at_once` together, so that they cannot take all memory and cores."""
+
+    def __init__(self, at_once: int = 2, long: int = 16 << 10) -> None:
+        self._slots = asyncio.Semaphore(at_once)
+        self._long = long
+
+    async def run(self, size: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """`function(*args)`. `size`: characters or bytes of its input."""
+        if size < self._long:
+            return function(*args, **kwargs)
+        async with self._slots:
+            return await asyncio.to_thread(function, *args, **kwargs)
