@@ -54,7 +54,7 @@ class Tokenizer:
             return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         except TypeError:
             at = lone_surrogate(text)
-            raise RequestError(f"the text holds the lone surrogate U+{ord(text[at]):04X} at character {at}, which is no character") from None
+            raise RequestError(f"the text holds the lone surrogate U+{ord(text[at]):04X} at character {at}: no character") from None
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of the tokens; ids without a token add nothing, bytes that are no character show as U+FFFD."""

@@ -1,0 +1,166 @@
+"""Chat templates: messages in, the prompt's text out, byte for byte what transformers' `apply_chat_template` gives."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.clock import Clock, MonotonicClock
+from penstock.core.errors import ModelError, RequestError
+from penstock.serve.text.folder import read_template
+from penstock.serve.text.messages import for_template
+from penstock.serve.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from penstock.serve.text.template_form import TemplateForm
+
+MAX_RENDERED = 64 << 20  # characters
+MAX_SECONDS = 20.0
+RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    template: jinja2.Template
+    form: TemplateForm
+
+
+class ChatTemplate:
+    """A model's chat templates. jinja2 is imported when the first one is used.
+
+    `sources`: jinja by name; "tool_use", where there is one, renders requests with tools, "default" all others. Empty: the model
+    has none, and every rendering is refused. `special_tokens` by role (bos_token, ...) are variables of the templates.
+    """
+
+    def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], clock: Clock | None = None) -> None:
+        self.sources = dict(sources)
+        self._special_tokens = dict(special_tokens)
+        self._clock = clock or MonotonicClock()
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, path: Path | None = None) -> ChatTemplate:
+        """The tokenizer's own templates, or the one in the file `path`. Raises ModelError when that cannot be read."""
+        sources = tokenizer.facts.chat_templates if path is None else {"default": read_template(path)}
+        return cls(sources, tokenizer.facts.special_tokens)
+
+    def variables(self, with_tools: bool = False) -> frozenset[str]:
+        """The names that the template reads: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""
+        return self._choose(with_tools).form.variables if self.sources else frozenset()
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, *,
+        add_generation_prompt: bool = True, continue_final_message: bool = False, documents: Sequence[Mapping[str, Any]] | None = None,
+        **template_kwargs: Any,
+    ) -> str:
+        """The prompt. With `continue_final_message` it ends where the last message does, so that the model goes on with it.
+
+        Raises RequestError when there is no template, when the template refuses the messages or fails on them, and when it
+        prints more than MAX_RENDERED characters or takes longer than MAX_SECONDS.
+        """
+        if continue_final_message and add_generation_prompt:
+            raise RequestError(
+                "continue_final_message leaves the last message open and cannot go with add_generation_prompt: set one to false",
+                param="continue_final_message",
+            )
+        for name in template_kwargs:
+            if name in RESERVED:
+                raise RequestError(f"chat_template_kwargs must not hold {name!r}, a field of its own", param="chat_template_kwargs")
+        chosen = self._choose(tools is not None)
+        form = chosen.form
+        shaped = for_template(messages, form.parts, form.strings, form.json_arguments)
+        ending = Ending(shaped) if continue_final_message else None
+        variables = {
+            **self._special_tokens, **template_kwargs,
+            "messages": shaped if ending is None else ending.messages,
+            "tools": None if tools is None else [{key: value for key, value in tool.items() if key != "cache_control"} for tool in tools],
+            "documents": None if documents is None else [dict(document) for document in documents],
+            "add_generation_prompt": add_generation_prompt,
+        }
+        text = self._run(chosen.template, variables)
+        return text if ending is None else ending.cut(text)
+
+    def _choose(self, with_tools: bool) -> Compiled:
+        if not self.sources:
+            raise RequestError("the model has no chat template: send a prompt to /v1/completions, or start with --chat-template FILE",
+                               param="messages")
+        compiled = self.compiled
+        if with_tools and "tool_use" in compiled:
+            return compiled["tool_use"]
+        if "default" not in compiled:
+            raise RequestError(f"the model has no default chat template, only {', '.join(compiled)}: start with --chat-template FILE",
+                               param="messages")
+        return compiled["default"]
+
+    @cached_property
+    def compiled(self) -> Mapping[str, Compiled]:
+        """The templates by name, compiled once. Raises ModelError when one is not jinja; a server asks when it starts."""
+        from jinja2 import TemplateSyntaxError
+
+        from penstock.serve.text.sandbox import make_environment
+        from penstock.serve.text.template_form import form_of
+
+        environment = make_environment()
+        compiled = {}
+        for name, source in self.sources.items():
+            try:
+                compiled[name] = Compiled(environment.from_string(source), form_of(source, environment))
+            except (TemplateSyntaxError, RecursionError) as error:
+                line = f" at line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
+                raise ModelError(f"the chat template {name!r} is not jinja{line}: {error}") from None
+        return compiled
+
+    def _run(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+        until = self._clock.now() + MAX_SECONDS
+        texts: list[str] = []
+        size = 0
+        try:
+            for text in template.generate(variables):
+                texts.append(text)
+                size += len(text)
+                if size > MAX_RENDERED:
+                    raise RequestError(f"the chat template prints more than {MAX_RENDERED} characters", param="messages")
+                if self._clock.now() > until:
+                    raise RequestError(f"the chat template takes longer than {MAX_SECONDS:g} s", param="messages")
+        except RequestError:
+            raise
+        except Exception as error:  # whatever a stranger's program can do wrong
+            raise RequestError(f"the chat template cannot render these messages: {reason(error)}", param="messages") from None
+        return "".join(texts)
+
+
+class Ending:
+    """Finds where the last message ends in the rendered text, by a mark behind its own. The mark's blank shows whether ends are trimmed."""
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        self._mark = absent_character(messages) + " "
+        content = messages[-1].get("content") if messages else None
+        if isinstance(content, list) and content:
+            marked: Any = [*content[:-1], {**content[-1], "text": content[-1]["text"] + self._mark}]
+        elif isinstance(content, str):
+            marked = content + self._mark
+        else:
+            raise RequestError("continue_final_message needs a last message with text to go on with", param="continue_final_message")
+        self.messages = [*messages[:-1], {**messages[-1], "content": marked}]
+
+    def cut(self, text: str) -> str:
+        """The text up to the end of the last message. Raises RequestError when the template does not show it."""
+        at = text.rfind(self._mark[0])
+        if at < 0:
+            raise RequestError("continue_final_message: the chat template does not show the last message", param="continue_final_message")
+        return text[:at] if text.startswith(self._mark, at) else text[:at].rstrip()
+
+
+def absent_character(value: Any) -> str:
+    """A private-use character that appears nowhere in the value: a mark that nobody can have written."""
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    return next(char for char in map(chr, range(0xE000, 0xF900)) if char not in written)
+
+
+def reason(error: Exception) -> str:
+    """An error's message, in one line."""
+    return " ".join((str(error) or type(error).__name__).split())

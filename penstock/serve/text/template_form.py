@@ -1,0 +1,80 @@
+"""What form of message a chat template is written for, read off its syntax tree."""
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jinja2 import Environment, meta, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateForm:
+    """`parts`: it goes through the parts of a message's content; else content must be one string. `strings`: it also takes a string.
+
+    `json_arguments`: it writes a tool call's arguments out itself, so they must stay JSON text; else they are objects.
+    `variables`: every name that it reads and neither sets itself nor finds in the environment.
+    """
+
+    parts: bool
+    strings: bool
+    json_arguments: bool
+    variables: frozenset[str]
+
+
+def form_of(source: str, environment: Environment) -> TemplateForm:
+    """Raises jinja2.TemplateSyntaxError when the source is no template."""
+    tree = environment.parse(source)
+    contents = ContentNames(tree)
+    parts = any(contents.holds(loop.iter) for loop in tree.find_all(nodes.For))
+    tested = any(contents.holds(test.node) and test.name == "string" for test in tree.find_all(nodes.Test))
+    glued = any(is_field(side, "arguments") for add in tree.find_all(nodes.Add) for side in (add.left, add.right))
+    variables = meta.find_undeclared_variables(tree) - environment.globals.keys()
+    return TemplateForm(parts, not parts or tested, glued, frozenset(variables))
+
+
+class ContentNames:
+    """Which expressions stand for a message's content: its field, variables set to it, macro parameters that it is passed as."""
+
+    def __init__(self, tree: nodes.Template) -> None:
+        self._names: set[str] = set()
+        known = -1
+        while known != len(self._names):
+            known = len(self._names)
+            self._names |= set(self._set_to_content(tree)) | set(self._passed_as_content(tree))
+
+    def holds(self, node: nodes.Node) -> bool:
+        """Also through filters, slices and defaults: `message.content[1:] | selectattr(...)`."""
+        if isinstance(node, nodes.Name):
+            return node.name in self._names
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+            return self.holds(node.node)
+        if isinstance(node, nodes.Filter):
+            return node.node is not None and self.holds(node.node)
+        if isinstance(node, nodes.CondExpr):
+            return self.holds(node.expr1) or (node.expr2 is not None and self.holds(node.expr2))
+        if isinstance(node, nodes.Or | nodes.And):
+            return self.holds(node.left) or self.holds(node.right)
+        return is_field(node, "content")
+
+    def _set_to_content(self, tree: nodes.Template) -> Iterator[str]:
+        for assign in tree.find_all(nodes.Assign):
+            if isinstance(assign.target, nodes.Name) and self.holds(assign.node):
+                yield assign.target.name
+
+    def _passed_as_content(self, tree: nodes.Template) -> Iterator[str]:
+        macros = {macro.name: macro for macro in tree.find_all(nodes.Macro)}
+        for call in tree.find_all(nodes.Call):
+            macro = macros.get(call.node.name) if isinstance(call.node, nodes.Name) else None
+            if macro is None:
+                continue
+            for parameter, value in zip(macro.args, call.args, strict=False):
+                if self.holds(value):
+                    yield parameter.name
+            for keyword in call.kwargs:
+                if self.holds(keyword.value):
+                    yield keyword.key
+
+
+def is_field(node: nodes.Node, name: str) -> bool:
+    """Whether the expression is `x.name` or `x["name"]`."""
+    if isinstance(node, nodes.Getattr):
+        return node.attr == name
+    return isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and node.arg.value == name
