@@ -8,5 +8,6 @@ COMMON = {
 }
 SHAPES = {
     "brook": {**COMMON, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8, "num_attention_heads": 4},
-    "rill": {**COMMON, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 4},
+    "rill": {**COMMON, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 2,
+             "num_key_value_heads": 1},
 }

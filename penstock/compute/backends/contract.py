@@ -52,6 +52,7 @@ class Loaded(Protocol):
 
 class Backend(Protocol):
     caps: Caps
+    dtype: str  # computed in, and what the KV cache holds
 
     def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded: ...
 

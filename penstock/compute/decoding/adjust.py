@@ -82,7 +82,7 @@ def _penalize(logits: Array, states: Sequence[RowState], rows: Sequence[int]) ->
         presence.extend(array("d", [params.presence_penalty]) * len(ids))
     xp = array_namespace(logits)
     index = entries.index(logits)
-    factor = _to(logits, repetition, "float64")
+    factor = xp.clip(_to(logits, repetition, "float64"), min=1 / _LARGEST, max=_LARGEST)
     num_seen = xp.astype(_to(logits, counts, "int64"), xp.float64)
     before = xp.astype(logits[index], xp.float64)
     after = xp.where(before > 0, before / factor, before * factor)

@@ -37,6 +37,11 @@ def draw(logits: Array, uniforms: Sequence[float]) -> list[int]:
 
 def below_max(logits: Array) -> Array:
     """Each row less its largest value, so that the largest becomes 0; a row of -inf stays as it is. [rows, vocab]"""
+    return logits - row_max(logits)
+
+
+def row_max(logits: Array) -> Array:
+    """The largest value of each row; 0 for a row of -inf. [rows, 1]"""
     xp = array_namespace(logits)
     largest = xp.max(logits, axis=-1, keepdims=True)
-    return logits - xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
+    return xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))

@@ -4,7 +4,7 @@ from typing import Any as Array
 
 from array_api_compat import array_namespace, device
 
-from penstock.compute.decoding.draw import below_max
+from penstock.compute.decoding.draw import row_max
 from penstock.compute.decoding.rank import key_ids, largest_keys, rank_keys
 from penstock.compute.decoding.sums import SumTree
 from penstock.core.types import TokenLogprobs
@@ -15,9 +15,10 @@ _MAX_ROWS = 64  # rows worked on at once, which bounds the memory that a long pr
 def log_softmax(logits: Array, ids: Array) -> Array:
     """The logarithm of softmax(logits) at `ids`: float32 [rows, vocab], int64 [rows, n] -> float64 [rows, n]."""
     xp = array_namespace(logits)
-    below = below_max(logits)
+    largest = row_max(logits)
     rows = xp.arange(logits.shape[0], device=device(logits))[:, None]
-    return xp.astype(below[rows, ids], xp.float64) - xp.log(SumTree(xp.exp(below)).total)[:, None]
+    log_total = xp.log(SumTree(xp.exp(logits - largest)).total)[:, None]
+    return xp.astype(logits[rows, ids], xp.float64) - xp.astype(largest, xp.float64) - log_total
 
 
 def likeliest(logits: Array, nums: Sequence[int]) -> list[tuple[tuple[int, float], ...]]:

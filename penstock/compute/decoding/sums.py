@@ -29,7 +29,7 @@ class SumTree:
         """The first entry of each row at which the running sum exceeds its target, or with `reach` is at least its target: int64 [rows].
 
         `targets` is float64 [rows]. No entry of weight 0 is found in a row with a positive sum and a non-negative target: a target that
-        rounding has put past the end finds the last positive weight. A row that sums to 0 or to nan finds its entry 0.
+        rounding has put past the end finds the last positive weight. A row that sums to 0 finds its entry 0, one with a nan any entry.
         """
         xp = array_namespace(targets)
         rows = xp.arange(targets.shape[0], device=device(targets))

@@ -11,7 +11,8 @@ Array = Any
 
 class Arrays(Protocol):
     xp: Any  # the array API namespace
-    dtypes: tuple[str, ...]  # that can be computed in
+    dtypes: tuple[str, ...]  # that weights may have; those that are not computed in are held in float32
+    dtype: str  # computed in
     itemsize: int  # bytes of the dtype computed in
 
     def take(self, array: Array) -> Array:
@@ -36,7 +37,10 @@ class Arrays(Protocol):
 
 
 class NumpyArrays:
-    dtypes = ("float32",)
+    """Computes in float32, whatever the weights were rounded to."""
+
+    dtypes = ("float32", "bfloat16", "float16")
+    dtype = "float32"
     itemsize = 4
 
     def __init__(self) -> None:
@@ -75,6 +79,7 @@ class TorchArrays:
 
         self.xp: Any = xp
         self._torch, self._device, self._dtype = torch, torch.device(device), getattr(torch, dtype)
+        self.dtype = dtype
         self.itemsize = self._dtype.itemsize
 
     def take(self, array: Array) -> Array:
@@ -105,5 +110,5 @@ def make_arrays(name: str, device: str, dtype: str) -> Arrays:
         raise UsageError(f"arrays={name} is not one of {', '.join(libraries)}")
     library = libraries[name]
     if dtype not in library.dtypes:
-        raise UsageError(f"the reference on {name} computes in {' or '.join(library.dtypes)}, not {dtype}")
+        raise UsageError(f"the reference backend on {name} takes weights in {' or '.join(library.dtypes)}, not {dtype}")
     return TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()

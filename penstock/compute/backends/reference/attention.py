@@ -61,7 +61,8 @@ def tile(np: Any, batch: Batch, block_size: int, padding_row: int) -> Tiles:
 def _chunks(np: Any, batch: Batch, block_size: int, owners: Sequence[int], positions: Array) -> tuple[Chunk, ...]:
     longest = int(max(batch.contexts))
     last = np.minimum(positions[:, -1], np.asarray(batch.contexts)[owners] - 1)  # the last key that a tile may see
-    tables = np.zeros((len(batch.contexts), -(-longest // CHUNK) * CHUNK // block_size + 2), dtype=np.int64)
+    reach = -(-longest // CHUNK) * CHUNK // block_size + 1
+    tables = np.zeros((len(batch.contexts), max(reach, *map(len, batch.block_tables))), dtype=np.int64)
     for s, table in enumerate(batch.block_tables):
         tables[s, : len(table)] = table
     owners = np.asarray(owners)

@@ -55,13 +55,14 @@ class Reference:
     Options = Options
 
     def __init__(self, options: Options | None = None, dtype: str = "float32", fused: Mapping[str, Kernel] | None = None) -> None:
-        """`dtype` is what is computed in. `fused` replaces ops by kind, for training."""
+        """`dtype`: what the weights were rounded to. `fused` replaces ops by kind, for training."""
         options = options or Options()
         self.arrays: Arrays = make_arrays(options.arrays, options.device, dtype)
         self.caps = Caps(
             devices=(options.device,), dtypes=self.arrays.dtypes, kv_formats=("auto",), buffers=("hidden",),
             autograd=options.arrays == "torch",
         )
+        self.dtype = self.arrays.dtype  # computed in, and what the KV cache holds
         self._fused = dict(fused or {})
 
     def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded:

@@ -1,0 +1,1 @@
+"""Plan -> flat arrays -> the backend's step -> chosen tokens."""

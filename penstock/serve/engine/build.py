@@ -1,0 +1,155 @@
+"""The only wiring: a config becomes an engine. Tables are read here, and pairs that cannot work are refused here."""
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.compute import backends
+from penstock.compute.backends.contract import KVLayout
+from penstock.compute.decoding import filters, search
+from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.models import families
+from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.family import Family
+from penstock.compute.models.load import hub
+from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.weights import load_weights
+from penstock.compute.price import Price, Storage
+from penstock.compute.program import Program
+from penstock.compute.runner.runner import Runner
+from penstock.core.clock import Clock, MonotonicClock
+from penstock.core.config import EngineConfig, Resolved
+from penstock.core.errors import ModelError, UsageError
+from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.decide.kv import evict
+from penstock.decide.kv.manager import KVManager
+from penstock.decide.scheduler import batching, order
+from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.scheduler import Scheduler
+from penstock.serve.engine.desk import Desk
+from penstock.serve.engine.engine import Engine, Facts, Listener
+from penstock.serve.engine.machine import look
+from penstock.serve.engine.resolve import Held, choose_dtype, resolve
+from penstock.serve.text.chat import ChatTemplate
+from penstock.serve.text.tokenizer import Tokenizer
+
+Progress = Callable[[int, int], None]
+SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model whose config.json was read; no weights yet."""
+
+    source: Any  # hub.Source
+    config: Mapping[str, Any]
+    architecture: str
+    family: Family
+    spec: ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    engine: Engine
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate
+    sampling_defaults: dict[str, Any]
+    spec: ModelSpec
+    program: Program
+    resolved: Resolved
+    weight_bytes: int
+    kv_bytes_per_token: int
+    fingerprint: str
+
+
+def find(config: EngineConfig) -> Found:
+    """Reads a model's config.json, downloading nothing else. Raises ModelError when there is none or it is not understood."""
+    source = hub.fetch_config(config.model, config.revision)
+    architectures = source.config.get("architectures") or []
+    known = [name for name in architectures if name in families.TABLE]
+    if not known:
+        named = ", ".join(architectures) or "none"
+        raise ModelError(f"{config.model} has the architecture {named}; known: {', '.join(families.TABLE)}")
+    family: Family = families.TABLE.load(known[0])
+    return Found(source, source.config, known[0], family, family.spec(source.config))
+
+
+def holding(config: EngineConfig) -> Held:
+    """What the configured backend holds when it is given the configured dtype."""
+    backend_class, options = backends.TABLE.parse(config.backend)
+    dtype = config.dtype if config.dtype in DTYPE_BYTES else "float32"
+    backend = backend_class(options, dtype=dtype)
+    return Held(backend.caps.dtypes, backend.dtype)
+
+
+def build(config: EngineConfig, listener: Listener | None = None, progress: Progress | None = None,
+          say: Callable[[str], None] | None = None) -> Built:
+    """Loads a model and wires an engine around it. `progress` is called with (bytes loaded, bytes in all), `say` with lines for people.
+
+    Raises UsageError for options that do not go together, ModelError for a checkpoint that cannot be read, CapacityError for one
+    that does not fit: before any weight is downloaded.
+    """
+    found = find(config)
+    backend_class, options = backends.TABLE.parse(config.backend)
+    if config.device is not None:
+        raise UsageError(f"--device {config.device}: name the device with the backend, as in --backend reference:arrays=torch,device=...")
+    dtype, _ = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
+    backend = backend_class(options, dtype=dtype)
+    resolved = resolve(config, found.spec, Held(backend.caps.dtypes, backend.dtype), look())
+    if say is not None:
+        say(f"{config.model}: {found.source.resolved}, {found.architecture}, weights in {resolved.engine.dtype}")
+    engine_config = resolved.engine
+    limit_threads(engine_config.threads)
+    folder = hub.fetch_weights(found.source, progress)
+    program = build_program(found.spec, found.family.names, engine_config.max_model_len)
+    weights = load_weights(program, Checkpoint(folder), dtype, progress)
+    tokenizer = Tokenizer.load(folder)
+    layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
+    loaded = backend.load(program, weights, layout)
+    clock = MonotonicClock()
+    scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
+    size = DTYPE_BYTES[backend.dtype]
+    price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
+    sampler = Sampler([filters.TABLE.load(name)() for name in filters.TABLE])
+    runner = Runner(backend, loaded, sampler, price, clock)
+    facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed)
+    desk = Desk(scheduler, tokenizer, {name: search.TABLE.load(name) for name in search.TABLE})
+    engine = Engine(facts, desk, runner, clock, listener)
+    return Built(
+        engine, tokenizer, ChatTemplate.of(tokenizer), recommended(folder), found.spec, program, resolved,
+        loaded.weight_bytes, loaded.kv_bytes_per_token, f"{config.backend} {backend.dtype} {engine_config.dtype}")
+
+
+def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock) -> Scheduler:
+    """The scheduler and its KV accounting. The twin calls this too, with a clock of its own."""
+    evict_policy = _plugin(evict.TABLE.parse(config.evict))
+    kv = KVManager(num_blocks, config.block_size, config.prefix_cache, evict_policy, clock)
+    limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
+    return Scheduler(limits, kv, _plugin(order.TABLE.parse(config.order)), _plugin(batching.TABLE.parse(config.batching)), clock)
+
+
+def _plugin(parsed: tuple[Any, Any]) -> Any:
+    plugin, options = parsed
+    return plugin() if options is None else plugin(options)
+
+
+def limit_threads(threads: int | None) -> None:
+    """Threads of the linear algebra libraries, also when they were loaded before."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
+
+
+def recommended(folder: Path) -> dict[str, Any]:
+    """What generation_config.json recommends, as fields of SamplingParams. Raises ModelError for a broken file."""
+    file = folder / "generation_config.json"
+    if not file.exists():
+        return {}
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{file} is not JSON: {error}") from None
+    if not config.get("do_sample", False):
+        return {}
+    return {name: config[name] for name in SAMPLING_FIELDS if config.get(name) is not None}

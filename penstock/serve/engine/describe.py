@@ -1,0 +1,43 @@
+"""What a model is and what of it fits here, from its config.json alone."""
+from dataclasses import dataclass, field, replace
+
+from penstock.core.config import EngineConfig
+from penstock.core.modelspec import DTYPE_BYTES
+from penstock.serve.engine import build
+from penstock.serve.engine.machine import look
+from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, choose_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    model: str
+    architecture: str
+    num_layers: int
+    parameters: int
+    dtype: str
+    weight_bytes: int  # in `dtype`
+    kv_dtype: str
+    kv_bytes_per_token: int  # in `kv_dtype`
+    max_model_len: int  # tokens
+    memory_bytes: int  # free here
+    longest_context: int  # tokens of one sequence that fit here
+    largest_batch: int  # sequences of max_model_len tokens that fit here
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def describe(config: EngineConfig) -> Description:
+    """Loads no weights. Raises PenstockError when the model cannot be found or understood."""
+    found = build.find(config)
+    spec, held = found.spec, build.holding(config)
+    dtype, why = choose_dtype(replace(config), spec, held.dtypes)
+    kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
+    memory = look().memory_bytes
+    room = max(0, memory - spec.num_parameters() * DTYPE_BYTES[held.dtype] - ACTIVATIONS_BYTES)
+    tokens = int(room * KV_SHARE) // spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
+    max_len = config.max_model_len or spec.max_position
+    reasons = {"dtype": why, "fits": (
+        f"the {config.backend} backend holds weights, keys and values in {held.dtype}; "
+        f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
+    return Description(
+        config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, spec.num_parameters() * DTYPE_BYTES[dtype],
+        kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len), tokens // max_len, reasons)

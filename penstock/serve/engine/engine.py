@@ -1,0 +1,188 @@
+"""The engine: requests in, one step at a time, deltas out. One thread; `loop.py` runs it on one of its own, `LLM` in the caller's."""
+import os
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from penstock.core.clock import Clock
+from penstock.core.errors import RequestError
+from penstock.core.events import StepRecord
+from penstock.core.types import Seq, StepPlan, StepResult
+from penstock.decide.scheduler.limits import check_servable
+from penstock.serve.engine.desk import Answer, Desk, seed_of
+from penstock.serve.engine.requests import Delta, Gauges, Request
+from penstock.serve.engine.sampled import Sampled
+from penstock.serve.engine.searched import Searched
+
+
+class Runner(Protocol):
+    def execute(self, plan: StepPlan) -> StepResult: ...
+
+
+class Listener(Protocol):
+    """Is told what happens, on the engine's thread."""
+
+    def on_step(self, record: StepRecord) -> None: ...
+
+    def on_queue(self, seconds: float) -> None:
+        """A request was given a place in a step `seconds` after it came."""
+        ...
+
+
+class Deaf:
+    def on_step(self, record: StepRecord) -> None:
+        pass
+
+    def on_queue(self, seconds: float) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the engine serves."""
+
+    model_name: str
+    max_model_len: int  # tokens, prompt and output
+    vocab_size: int
+    seed: int | None = None  # seeds requests that bring none
+
+
+class Engine:
+    def __init__(self, facts: Facts, desk: Desk, runner: Runner, clock: Clock, listener: Listener | None = None) -> None:
+        self.facts = facts
+        self.clock = clock
+        self._desk = desk
+        self._scheduler = desk.scheduler
+        self._runner = runner
+        self._listener: Listener = listener or Deaf()
+        self._answers: dict[str, Answer] = {}
+        self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
+        self._num_unseeded = 0
+
+    def check(self, request: Request) -> None:
+        """Raises RequestError, with the numbers, for a request that can never be served. May be called from any thread."""
+        check_servable(self._first_seq(request, seq_id=-1, seed=0), self._scheduler.kv)
+
+    def add(self, request: Request) -> None:
+        """Queues a request. Raises RequestError for one that can never be served, or whose id is in use."""
+        if request.request_id in self._answers:
+            raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
+        seq = self._first_seq(request, self._desk.next_id(), self._seed(request))
+        answer = self._answer(request, seq)
+        answer.start()
+        self._answers[request.request_id] = answer
+        self._queued[request.request_id] = seq
+
+    def abort(self, request_id: str) -> None:
+        """Frees at once what the request holds; unknown ids are ignored."""
+        answer = self._answers.pop(request_id, None)
+        self._queued.pop(request_id, None)
+        if answer is not None:
+            for seq in answer.seqs():
+                self._desk.finish(seq, "abort")
+
+    def has_work(self) -> bool:
+        return self._scheduler.has_work()
+
+    def num_requests(self) -> int:
+        return len(self._answers)
+
+    def wake_s(self) -> float:
+        """When the next step is due at the latest, on the engine's clock."""
+        return self._scheduler.wake_s()
+
+    def step(self) -> list[tuple[str, Delta]] | None:
+        """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now."""
+        began = self.clock.now()
+        before = replace(self._scheduler.counters)
+        plan = self._scheduler.schedule()
+        if plan is None:
+            return None
+        self._report_queue()
+        result = self._runner.execute(plan)
+        outputs = self._scheduler.commit(plan, result)
+        deltas: list[tuple[str, Delta]] = []
+        touched: dict[str, Answer] = {}
+        for output in outputs:
+            answer = self._desk.owners.get(output.seq_id)
+            if answer is not None:
+                touched[answer.request.request_id] = answer
+                deltas += [(answer.request.request_id, delta) for delta in answer.take(output)]
+        for request_id, answer in touched.items():
+            deltas += [(request_id, delta) for delta in answer.settle()]
+            if answer.done:
+                self._answers.pop(request_id, None)
+        self._listener.on_step(self._record(plan, result, began, before))
+        return self._close(deltas, touched)
+
+    def gauges(self) -> Gauges:
+        kv = self._scheduler.kv
+        return Gauges(self._scheduler.num_running, self._scheduler.num_waiting, kv.num_used, kv.num_total, kv.num_cached)
+
+    def check_integrity(self) -> None:
+        self._scheduler.check_integrity()
+
+    def _first_seq(self, request: Request, seq_id: int, seed: int) -> Seq:
+        params, num_prompt, most = request.params, len(request.token_ids), self.facts.max_model_len
+        if num_prompt + (not request.wants_embedding) > most:
+            raise RequestError(
+                f"the prompt has {num_prompt} tokens, but this model is served with a context of {most} tokens"
+                f"{'' if request.wants_embedding else ', one of which the answer needs'}", "prompt", code="context_length_exceeded")
+        if params.max_tokens is not None and num_prompt + params.max_tokens > most and not request.wants_embedding:
+            raise RequestError(
+                f"max_tokens is {params.max_tokens}, but after a prompt of {num_prompt} tokens the context of {most} tokens "
+                f"leaves {most - num_prompt}", "max_tokens", code="context_length_exceeded")
+        held = params.beam_width is not None
+        longest = min(most, self._scheduler.kv.num_tokens + (not held)) if params.max_tokens is None else num_prompt + params.max_tokens
+        return Seq(
+            seq_id, list(request.token_ids), num_prompt, params, request.request_id, arrival_s=self.clock.now(),
+            priority=request.priority, ttft_slo_s=request.ttft_slo_s, tpot_slo_s=request.tpot_slo_s,
+            max_len=num_prompt if request.wants_embedding else max(longest, num_prompt + 1),
+            eos_token_ids=self._desk.tokenizer.eos_token_ids, seed=seed, salt=request.salt, marks=request.marks,
+            wants_embedding=request.wants_embedding, held=held)
+
+    def _answer(self, request: Request, seq: Seq) -> Answer:
+        params = request.params
+        if params.beam_width is None:
+            return Sampled(request, seq, self._desk)
+        stops = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(seq.eos_token_ids))
+        search = self._desk.searches["beam"](
+            params.beam_width, seq.max_len - seq.num_prompt, stops, params.length_penalty, params.early_stopping)
+        return Searched(request, seq, self._desk, search)
+
+    def _seed(self, request: Request) -> int:
+        if request.params.seed is not None:
+            return request.params.seed % 2**64
+        if self.facts.seed is None:
+            return int.from_bytes(os.urandom(8))
+        self._num_unseeded += 1
+        return seed_of(self.facts.seed, self._num_unseeded)
+
+    def _report_queue(self) -> None:
+        for request_id, seq in [item for item in self._queued.items() if item[1].first_scheduled_s is not None]:
+            del self._queued[request_id]
+            self._listener.on_queue((seq.first_scheduled_s or 0.0) - seq.arrival_s)
+
+    def _close(self, deltas: list[tuple[str, Delta]], touched: dict[str, Answer]) -> list[tuple[str, Delta]]:
+        """Marks the last delta of each request that is done, and gives it the usage."""
+        closed: set[str] = set()
+        for at in range(len(deltas) - 1, -1, -1):
+            request_id, delta = deltas[at]
+            if request_id not in closed and touched[request_id].done:
+                closed.add(request_id)
+                deltas[at] = (request_id, replace(delta, done=True, usage=touched[request_id].usage()))
+        return deltas
+
+    def _record(self, plan: StepPlan, result: StepResult, began: float, before: object) -> StepRecord:
+        now, counters, gauges = self.clock.now(), self._scheduler.counters, self.gauges()
+        decodes = sum(1 for p in plan.seqs if p.start >= p.num_prompt and len(p.tokens) - p.num_drafts == 1)
+        drafts = sum(p.num_drafts for p in plan.seqs)
+        return StepRecord(
+            step_id=plan.step_id, began_s=began, seconds=now - began, compute_seconds=result.compute_seconds,
+            num_seqs=len(plan.seqs), num_prefill_tokens=plan.num_tokens - decodes - drafts, num_decode_tokens=decodes,
+            num_draft_tokens=drafts, num_accepted_tokens=counters.accepted_tokens - before.accepted_tokens,
+            weight_bytes=result.weight_bytes, kv_bytes=result.kv_bytes, activation_bytes=result.activation_bytes,
+            operations=result.operations, num_running=gauges.num_running, num_waiting=gauges.num_waiting,
+            num_preempted=counters.preemptions - before.preemptions, kv_blocks_used=gauges.kv_blocks_used,
+            kv_blocks_total=gauges.kv_blocks_total, num_draft_seqs=sum(1 for p in plan.seqs if p.num_drafts))
+
+

@@ -1,0 +1,187 @@
+"""Runs an engine on a thread of its own and gives its deltas to asyncio: the EngineClient of a server.
+
+A step that fails ends every request with the reason; the loop is then dead, says so in `health`, and refuses what comes.
+"""
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from penstock.core.errors import OverloadedError, PenstockError, RequestError
+from penstock.serve.engine.engine import Engine
+from penstock.serve.engine.requests import Delta, Gauges, Health, Request
+
+log = logging.getLogger("penstock.engine")
+IDLE_S = 0.5  # how often an idle engine shows that it lives
+Item = Delta | PenstockError
+
+
+@dataclass(slots=True)
+class Mailbox:
+    """Where one request's deltas go, and on which event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    queue: "asyncio.Queue[Item]"
+
+
+class Loop:
+    def __init__(self, engine: Engine, max_queue: int = 512, wedged_s: float = 60.0) -> None:
+        """`max_queue`: requests that may wait; `wedged_s`: a step that takes longer makes `health` say so."""
+        self.model_name = engine.facts.model_name
+        self.max_model_len = engine.facts.max_model_len
+        self._engine = engine
+        self._max_queue = max_queue
+        self._wedged_s = wedged_s
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._failure: str | None = None
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._beat_s = engine.clock.now()
+        self._progress_s = engine.clock.now()
+        self._gauges = engine.gauges()
+        self._num_coming = 0  # submitted, not yet seen by the engine
+        self._thread = threading.Thread(target=self._run, name="penstock-engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the step in flight; requests that are still open end with an error."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=self._wedged_s)
+
+    def submit(self, request: Request) -> AsyncIterator[Delta]:
+        """Queues the request. Raises RequestError at once: never servable, queue full (429), engine dead (503)."""
+        health = self.health()
+        if not health.ok:
+            raise RequestError(f"the engine is not well: {health.reason}", status=503, code="engine_unavailable")
+        self._engine.check(request)
+        waiting = self._gauges.num_waiting + self._num_coming
+        if waiting >= self._max_queue:
+            raise OverloadedError(f"{waiting} requests are waiting and the queue holds {self._max_queue}; try again later", retry_after_s=1.0)
+        mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue())
+        self._num_coming += 1
+        self._tell(lambda: self._add(request, mailbox))
+        return self._deltas(request.request_id, mailbox.queue)
+
+    def abort(self, request_id: str) -> None:
+        self._tell(lambda: self._abort(request_id))
+
+    def health(self) -> Health:
+        if self._failure is not None:
+            return Health(False, self._failure)
+        if not self._thread.is_alive():
+            return Health(False, "the engine's thread is not running")
+        now = self._engine.clock.now()
+        if now - self._beat_s > self._wedged_s:
+            return Health(False, f"no step has ended for {now - self._beat_s:.0f} s")
+        if self._engine.has_work() and now - self._progress_s > self._wedged_s:
+            return Health(False, f"requests wait, but no step could be planned for {now - self._progress_s:.0f} s")
+        return Health(True)
+
+    def gauges(self) -> Gauges:
+        return self._gauges
+
+    async def _deltas(self, request_id: str, queue: "asyncio.Queue[Item]") -> AsyncIterator[Delta]:
+        done = False
+        try:
+            while not done:
+                item = await queue.get()
+                if isinstance(item, PenstockError):
+                    done = True
+                    raise item
+                done = item.done
+                yield item
+        finally:
+            if not done:
+                self.abort(request_id)
+
+    def _tell(self, command: Callable[[], None]) -> None:
+        with self._wake:
+            self._commands.append(command)
+            self._wake.notify()
+
+    def _add(self, request: Request, mailbox: Mailbox) -> None:
+        self._num_coming -= 1
+        self._mailboxes[request.request_id] = mailbox
+        try:
+            self._engine.add(request)
+        except PenstockError as error:
+            self._deliver([(request.request_id, error)])
+
+    def _abort(self, request_id: str) -> None:
+        self._mailboxes.pop(request_id, None)
+        self._engine.abort(request_id)
+        self._gauges = self._engine.gauges()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._obey()
+                deltas = self._engine.step() if self._engine.has_work() else None
+                self._beat_s = self._engine.clock.now()
+                self._gauges = self._engine.gauges()
+                if deltas is not None:
+                    self._progress_s = self._beat_s
+                    self._deliver(deltas)
+                elif not self._engine.has_work():
+                    self._progress_s = self._beat_s
+                if deltas is None:
+                    self._rest()
+            self._end_all("the server is stopping")
+        except Exception as error:
+            log.exception("the engine failed")
+            self._failure = f"a step failed: {type(error).__name__}: {error}"
+            self._end_all(self._failure)
+
+    def _obey(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
+
+    def _rest(self) -> None:
+        with self._wake:
+            if self._commands or self._stopping:
+                return
+            seconds = IDLE_S
+            if self._engine.has_work():
+                seconds = min(IDLE_S, max(0.0005, self._engine.wake_s() - self._engine.clock.now()))
+            self._wake.wait(seconds)
+
+    def _deliver(self, items: "list[tuple[str, Delta]] | list[tuple[str, PenstockError]]") -> None:
+        """One call into each event loop, however many requests there are."""
+        parcels: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Item], Item]]] = {}
+        for request_id, item in items:
+            mailbox = self._mailboxes.get(request_id)
+            if mailbox is None:
+                continue
+            parcels.setdefault(mailbox.loop, []).append((mailbox.queue, item))
+            if isinstance(item, PenstockError) or item.done:
+                del self._mailboxes[request_id]
+        for loop, parcel in parcels.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(put_all, parcel)
+
+    def _end_all(self, reason: str) -> None:
+        self._obey_adds_only()
+        for request_id in list(self._mailboxes):
+            self._engine.abort(request_id)
+            self._deliver([(request_id, RequestError(reason, status=503, code="engine_unavailable"))])
+
+    def _obey_adds_only(self) -> None:
+        """Commands that came too late still need an answer."""
+        while self._commands:
+            try:
+                self._commands.popleft()()
+            except Exception:
+                log.exception("a command could not be obeyed after the end")
+
+
+def put_all(parcel: "list[tuple[asyncio.Queue[Item], Item]]") -> None:
+    for queue, item in parcel:
+        queue.put_nowait(item)

@@ -1,0 +1,95 @@
+"""An EngineConfig with gaps -> one without, and the reason of every value that was chosen. Pure: the same facts give the same answer."""
+from dataclasses import dataclass, replace
+
+from penstock.core.config import EngineConfig, Resolved
+from penstock.core.errors import CapacityError, UsageError
+from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.serve.engine.machine import Machine
+
+KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
+ACTIVATIONS_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a backend holds: the dtypes it takes, and what it computes in and keeps keys and values in."""
+
+    dtypes: tuple[str, ...]
+    dtype: str
+
+
+def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:
+    """(dtype that weights are rounded to, why). Raises UsageError for one that the backend does not take."""
+    if config.dtype != "auto":
+        if config.dtype not in dtypes:
+            raise UsageError(f"--dtype {config.dtype}: the {config.backend} backend takes {', '.join(dtypes)}")
+        return config.dtype, "as asked"
+    if spec.dtype in dtypes:
+        return spec.dtype, "the checkpoint's"
+    return "float32", f"the checkpoint has {spec.dtype}, which the {config.backend} backend does not take"
+
+
+def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine) -> Resolved:
+    """Raises UsageError for values that contradict each other, CapacityError for a model or cache that does not fit."""
+    reasons: dict[str, str] = {}
+    _check_numbers(config)
+    if config.quant != "none":
+        raise UsageError(f"--quant {config.quant}: the {config.backend} backend quantizes nothing; none is the only choice")
+    if config.propose is not None:
+        raise UsageError(f"--propose {config.propose}: no proposer is built in; leave it out")
+    if config.kv_dtype not in ("auto", held.dtype):
+        raise UsageError(f"--kv-dtype {config.kv_dtype}: the {config.backend} backend keeps keys and values in {held.dtype}")
+    dtype, reasons["dtype"] = choose_dtype(config, spec, held.dtypes)
+    reasons["kv_dtype"] = "what the backend computes in"
+    max_len, reasons["max_model_len"] = _max_model_len(config, spec)
+    weight_bytes = spec.num_parameters() * DTYPE_BYTES[held.dtype]
+    free = machine.memory_bytes - weight_bytes - ACTIVATIONS_BYTES
+    if free <= 0:
+        raise CapacityError(
+            f"{config.model} needs {weight_bytes / 2**30:.1f} GiB for its weights in {held.dtype}, "
+            f"but {machine.memory_bytes / 2**30:.1f} GiB of memory are free")
+    kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), free, max_len)
+    if kv_tokens < max_len and config.max_model_len is None:
+        max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
+    threads = config.threads or machine.num_cpus
+    reasons["threads"] = "as asked" if config.threads else "one for each processor"
+    engine = replace(
+        config, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens, threads=threads)
+    return Resolved(engine, reasons)
+
+
+def _check_numbers(config: EngineConfig) -> None:
+    for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len", "threads"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+
+
+def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
+    if config.max_model_len is None:
+        return spec.max_position, "what the model was made for"
+    stretched = any(layer.rope is not None and layer.rope.scaling == "dynamic" for layer in spec.layers)
+    if config.max_model_len > spec.max_position and not stretched:
+        raise UsageError(f"--max-model-len {config.max_model_len}: the model was made for {spec.max_position} tokens")
+    return config.max_model_len, "as asked"
+
+
+def _kv_tokens(config: EngineConfig, bytes_per_token: int, free: int, max_len: int) -> tuple[int, str]:
+    """Whole blocks. No more than every sequence at full length needs."""
+    size = config.block_size
+    if config.kv_tokens is not None:
+        tokens = config.kv_tokens // size * size
+        if tokens == 0:
+            raise UsageError(f"--kv-tokens {config.kv_tokens} is less than one block of {size} tokens")
+        if tokens * bytes_per_token > free:
+            raise CapacityError(
+                f"--kv-tokens {config.kv_tokens} take {tokens * bytes_per_token / 2**30:.1f} GiB, but "
+                f"{free / 2**30:.1f} GiB are free: {max(0, free // bytes_per_token // size * size):,} tokens would fit")
+        return tokens, "as asked, in whole blocks"
+    most = config.max_num_seqs * -(-max_len // size) * size
+    fits = int(free * KV_SHARE) // bytes_per_token // size * size
+    if fits == 0:
+        raise CapacityError(f"{free / 2**20:.0f} MiB of memory are left for the KV cache, too little for one block of {size} tokens")
+    if most <= fits:
+        return most, f"{config.max_num_seqs} sequences at full length"
+    return fits, f"{KV_SHARE:.0%} of the {free / 2**30:.1f} GiB that the weights leave free"

@@ -1,0 +1,94 @@
+"""Answers that are searched for: the search says which sequences go on with which token, the scheduler forks their keys and values."""
+from dataclasses import replace
+from typing import Any
+
+from penstock.core.types import Seq, SeqOutput, TokenLogprobs
+from penstock.serve.engine.choice import Choice
+from penstock.serve.engine.desk import Desk
+from penstock.serve.engine.requests import Delta, Request, Usage
+
+Candidates = tuple[tuple[int, float], ...]
+
+
+class Searched:
+    """All live hypotheses advance together: a step of the search is taken when every one of them has candidates."""
+
+    def __init__(self, request: Request, first: Seq, desk: Desk, search: Any) -> None:
+        self.request = request
+        self.done = False
+        self._desk = desk
+        self._first = first
+        self._search = search
+        self._live = [first]  # in the order of the search's hypotheses
+        self._candidates: dict[int, Candidates] = {}
+        self._prompt_logprobs: list[TokenLogprobs] | None = None if request.params.prompt_logprobs is None else []
+        self._num_tokens = 0
+
+    def start(self) -> None:
+        self._desk.add(self, self._first)
+
+    def seqs(self) -> list[Seq]:
+        return list(self._live)
+
+    def take(self, output: SeqOutput) -> list[Delta]:
+        if self._prompt_logprobs is not None and output.seq_id == self._first.seq_id:
+            self._prompt_logprobs.extend(output.prompt_logprobs)
+        if output.candidates:
+            self._candidates[output.seq_id] = output.candidates
+        return []
+
+    def settle(self) -> list[Delta]:
+        if self.done or any(seq.seq_id not in self._candidates for seq in self._live):
+            return []
+        step = self._search.advance([self._candidates[seq.seq_id] for seq in self._live])
+        self._candidates.clear()
+        if step.done:
+            for seq in self._live:
+                self._desk.finish(seq, "stop")
+            self._live, self.done = [], True
+            return self._tell()
+        self._go_on(step.forks)
+        return []
+
+    def usage(self) -> Usage:
+        first = self._first
+        return Usage(
+            len(self.request.token_ids), self._num_tokens, first.num_cached, first.num_mark_created, first.num_mark_read)
+
+    def _go_on(self, forks: Any) -> None:
+        """A parent goes on as the first of its children, after the others were forked from it; one without children ends."""
+        heirs: dict[int, Seq] = {}
+        live, appended = [], []
+        for fork in forks:
+            parent = self._live[fork.parent]
+            if fork.parent not in heirs:
+                heirs[fork.parent] = parent
+                live.append(parent)
+                appended.append((parent, fork.token))
+                continue
+            child = replace(
+                parent, seq_id=self._desk.next_id(), tokens=[*parent.tokens, fork.token], block_ids=[], drafts=[], num_computed=0)
+            self._desk.fork(self, parent, child, len(parent.tokens))
+            live.append(child)
+        for parent, token in appended:
+            self._desk.scheduler.append(parent.seq_id, token)
+        for number, seq in enumerate(self._live):
+            if number not in heirs:
+                self._desk.finish(seq, "stop")
+        self._live = live
+
+    def _tell(self) -> list[Delta]:
+        params, request = self.request.params, self.request
+        deltas = []
+        for index, found in enumerate(self._search.best(params.n)):
+            choice = Choice(self._desk.tokenizer, params, request.token_ids)
+            said = choice.push(found.tokens, found.finish_reason)
+            tokens = found.tokens[: choice.num_tokens]
+            self._num_tokens += len(tokens)
+            logprobs: tuple[TokenLogprobs, ...] = ()
+            if params.logprobs is not None:
+                logprobs = tuple(TokenLogprobs(token, value, 0) for token, value in zip(tokens, found.logprobs, strict=False))
+            deltas.append(Delta(index, said.text, tokens, logprobs, None, said.finish_reason, said.stop_reason))
+        if self._prompt_logprobs is not None:
+            deltas[0] = replace(deltas[0], prompt_logprobs=(None, *self._prompt_logprobs))
+        return deltas
