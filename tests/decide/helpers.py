@@ -1,0 +1,98 @@
+"""Short ways to make sequences, managers and schedulers."""
+from penstock.core.clock import VirtualClock
+from penstock.core.types import CacheMark, SamplingParams, Seq
+from penstock.decide.kv.evict.lru import Lru
+from penstock.decide.kv.manager import KVManager
+from penstock.decide.scheduler.batching.continuous import Continuous
+from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.order.fcfs import Fcfs
+from penstock.decide.scheduler.scheduler import Scheduler
+from tests.fakes import FakeRunner
+
+VOCAB = 50
+
+
+def make_seq(seq_id, tokens, num_new=4, *, arrival_s=None, marks=(), params=None, **rest):
+    """A sequence with prompt `tokens` and up to `num_new` more. `marks`: (num_tokens, ttl_s) pairs."""
+    return Seq(
+        seq_id=seq_id,
+        tokens=list(tokens),
+        num_prompt=len(tokens),
+        params=params or SamplingParams(),
+        request_id=f"r{seq_id}",
+        arrival_s=float(seq_id) if arrival_s is None else arrival_s,
+        max_len=len(tokens) + num_new,
+        marks=tuple(CacheMark(*mark) for mark in marks),
+        **rest,
+    )
+
+
+def make_kv(num_blocks=8, block_size=4, prefix_cache=True, policy=None, clock=None):
+    return KVManager(num_blocks, block_size, prefix_cache, policy or Lru(), clock or VirtualClock())
+
+
+def compute(kv, seq, num_tokens=None):
+    """Grows, computes and commits `num_tokens` tokens (None: all that are there); returns the copies."""
+    num_tokens = len(seq.tokens) - seq.num_computed if num_tokens is None else num_tokens
+    copies = kv.grow(seq, num_tokens)
+    if copies is not None:
+        seq.num_computed += num_tokens
+        kv.commit(seq)
+        kv.check_integrity()
+    return copies
+
+
+def serve(kv, seq):
+    """Admits, computes and frees a sequence."""
+    assert kv.admit(seq)
+    compute(kv, seq)
+    kv.free(seq)
+    kv.check_integrity()
+    return seq
+
+
+class Rig:
+    """A scheduler with a fake runner and a clock that moves one second a step."""
+
+    def __init__(
+        self,
+        num_blocks=32,
+        block_size=4,
+        *,
+        max_num_seqs=8,
+        budget=16,
+        prefix_cache=True,
+        order=None,
+        batching=None,
+        num_drafts=0,
+        policy=None,
+    ):
+        self.clock = VirtualClock()
+        self.kv = make_kv(num_blocks, block_size, prefix_cache, policy, self.clock)
+        self.runner = FakeRunner(block_size, VOCAB, num_drafts)
+        self.scheduler = Scheduler(Limits(max_num_seqs, budget), self.kv, order or Fcfs(), batching or Continuous(), self.clock)
+
+    def step(self):
+        """One step; the plan and its outputs, or (None, [])."""
+        plan = self.scheduler.schedule()
+        self.scheduler.check_integrity()
+        if plan is None:
+            return None, []
+        outputs = self.scheduler.commit(plan, self.runner.execute(plan))
+        self.scheduler.check_integrity()
+        self.clock.advance(1.0)
+        return plan, outputs
+
+    def run(self, *seqs, max_steps=2000):
+        """Adds sequences and steps until nothing is left to do; returns the outputs."""
+        for seq in seqs:
+            self.scheduler.add(seq)
+        outputs = []
+        for _ in range(max_steps):
+            if not self.scheduler.has_work():
+                return outputs
+            plan, found = self.step()
+            outputs += found
+            if plan is None:
+                self.clock.advance(max(self.scheduler.wake_s() - self.clock.now(), 0.01))
+        raise AssertionError(f"not finished after {max_steps} steps")

@@ -1,0 +1,294 @@
+import logging
+
+import pytest
+
+from penstock.core.clock import VirtualClock
+from penstock.core.errors import CapacityError
+from penstock.core.types import SamplingParams
+from penstock.decide.kv.blocks import IntegrityError
+from penstock.decide.kv.manager import KVManager
+from penstock.decide.kv.radix import RadixTree
+from tests.decide.helpers import compute, make_kv, make_seq, serve
+
+
+def test_blocks_are_allocated_as_tokens_need_them():
+    kv = make_kv()
+    seq = make_seq(0, range(9))
+    assert kv.admit(seq) and seq.block_ids == []
+    compute(kv, seq, 3)
+    assert len(seq.block_ids) == 1
+    compute(kv, seq, 1)
+    assert len(seq.block_ids) == 1
+    compute(kv, seq, 5)
+    assert len(seq.block_ids) == 3 and kv.num_used == 3
+    assert kv.waste().allocated == 12 and kv.waste().filled == 9 and kv.waste().ratio == 0.25
+    kv.free(seq)
+    assert kv.num_used == 0 and kv.num_cached == 2 and seq.block_ids == [] and seq.num_computed == 0
+    assert kv.waste().ratio == 0
+
+
+def test_a_prompt_finds_the_whole_blocks_that_it_shares():
+    kv = make_kv()
+    serve(kv, make_seq(0, range(10)))
+    seq = make_seq(1, [*range(8), 90, 91, 92])
+    assert kv.admit(seq)
+    assert seq.num_cached == seq.num_computed == 8 and len(seq.block_ids) == 2
+    assert (kv.num_queried, kv.num_hit) == (21, 8)
+
+
+def test_the_last_token_of_a_prompt_is_computed_though_all_of_it_is_cached():
+    kv = make_kv()
+    serve(kv, make_seq(0, range(8)))
+    seq = make_seq(1, range(8))
+    assert kv.admit(seq)
+    assert seq.num_cached == 8 and seq.num_computed == 7
+    shared = seq.block_ids[1]
+    copies = kv.grow(seq, 1)
+    assert copies == [(shared, seq.block_ids[1])] and seq.block_ids[1] != shared
+    seq.num_computed = 8
+    kv.commit(seq)
+    assert seq.block_ids[1] == shared and kv.num_used == 2
+    kv.check_integrity()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_without_room_for_a_copy_the_last_block_is_computed_again(alone):
+    kv = make_kv(num_blocks=2)
+    serve(kv, make_seq(0, range(8)))
+    seq = make_seq(1, range(8), 1)
+    assert kv.admit(seq, alone=alone)
+    assert seq.num_computed == 4 and seq.num_cached == 4
+    assert compute(kv, seq) == []
+
+
+def test_without_room_for_a_copy_a_block_that_others_hold_does_not_help():
+    kv = make_kv(num_blocks=2)
+    first = make_seq(0, range(8))
+    assert kv.admit(first)
+    compute(kv, first)
+    assert not kv.admit(make_seq(1, range(8)))
+    kv.check_integrity()
+
+
+@pytest.mark.parametrize("rest", [{"params": SamplingParams(prompt_logprobs=0)}, {"wants_embedding": True}, {"salt": "other"}])
+def test_who_needs_every_row_or_has_another_salt_finds_nothing(rest):
+    kv = make_kv(num_blocks=16)
+    serve(kv, make_seq(0, range(9)))
+    seq = make_seq(1, range(9), **rest)
+    assert kv.admit(seq)
+    assert seq.num_cached == seq.num_computed == 0
+    assert kv.num_hit == 0
+
+
+def test_without_prefix_cache_nothing_is_kept():
+    kv = make_kv(prefix_cache=False)
+    assert serve(kv, make_seq(0, range(9))).num_cached == 0
+    assert kv.num_cached == 0
+    assert serve(kv, make_seq(1, range(9))).num_cached == 0
+    assert kv.num_queried == 0
+
+
+def test_two_that_compute_the_same_prefix_end_up_in_the_same_blocks():
+    kv = make_kv()
+    one, two = make_seq(0, range(9)), make_seq(1, range(9))
+    assert kv.admit(one) and kv.admit(two)
+    kv.grow(one, 9), kv.grow(two, 9)
+    assert kv.num_used == 6
+    for seq in (one, two):
+        seq.num_computed = 9
+        kv.commit(seq)
+    assert one.block_ids[:2] == two.block_ids[:2] and one.block_ids[2] != two.block_ids[2]
+    assert kv.num_used == 4
+    kv.check_integrity()
+
+
+def test_blocks_that_only_the_tree_holds_make_room():
+    kv = make_kv(num_blocks=4)
+    serve(kv, make_seq(0, range(16)))
+    assert kv.num_cached == 4
+    seq = make_seq(1, range(100, 116))
+    assert kv.admit(seq)
+    assert compute(kv, seq) == []
+    assert kv.num_used == 4 and kv.num_cached == 0
+
+
+def test_growing_beyond_the_room_changes_nothing():
+    kv = make_kv(num_blocks=3)
+    one, two = make_seq(0, range(8)), make_seq(1, range(50, 54))
+    assert kv.admit(one) and kv.admit(two)
+    compute(kv, one), compute(kv, two)
+    before = list(two.block_ids)
+    assert kv.grow(two, 1) is None and two.block_ids == before
+    kv.check_integrity()
+
+
+def test_admission_counts_what_others_have_yet_to_allocate():
+    kv = make_kv(num_blocks=4)
+    assert kv.admit(make_seq(0, range(12)))
+    assert not kv.admit(make_seq(1, range(50, 58)))
+    assert kv.admit(make_seq(2, range(50, 54)))
+    kv.check_integrity()
+
+
+def test_a_refused_sequence_is_not_looked_up_again_before_there_is_more_room(monkeypatch):
+    kv = make_kv(num_blocks=2)
+    first, second = make_seq(0, range(8)), make_seq(1, range(50, 58))
+    assert kv.admit(first)
+    compute(kv, first)
+    looked_up = []
+    match = RadixTree.match
+    monkeypatch.setattr(RadixTree, "match", lambda *args: looked_up.append(args) or match(*args))
+    assert not kv.admit(second) and not kv.admit(second)
+    assert len(looked_up) == 1
+    kv.free(first)
+    assert kv.admit(second) and len(looked_up) == 2
+
+
+def test_rejected_drafts_give_their_blocks_back_and_leave_no_trace():
+    kv = make_kv()
+    seq = make_seq(0, range(4), 20)
+    assert kv.admit(seq)
+    compute(kv, seq)
+    seq.tokens.append(7)
+    kv.grow(seq, 8)  # the token and seven drafts
+    assert len(seq.block_ids) == 3
+    seq.tokens.append(8)  # none accepted, one chosen
+    seq.num_computed = 5
+    kv.commit(seq)
+    kv.truncate(seq)
+    assert len(seq.block_ids) == 2
+    kv.truncate(seq)
+    kv.check_integrity()
+    kv.free(seq)
+    assert kv.num_cached == 1
+
+
+def test_only_final_tokens_are_registered():
+    kv = make_kv()
+    seq = make_seq(0, range(3), 20)
+    assert kv.admit(seq)
+    kv.grow(seq, 8)
+    seq.num_computed = 8  # five of them drafts, not appended
+    kv.commit(seq)
+    assert len(kv.tree) == 0
+
+
+def test_fork_shares_blocks_and_copies_the_partial_one_when_it_is_written():
+    kv = make_kv()
+    parent = make_seq(0, range(6), 20)
+    assert kv.admit(parent)
+    compute(kv, parent)
+    parent.tokens.append(40)
+    child = make_seq(1, [*range(6), 41], 20)
+    kv.fork(parent, child, 6)
+    kv.check_integrity()
+    assert child.block_ids == parent.block_ids and child.num_computed == 6 and kv.num_used == 2
+    shared = parent.block_ids[1]
+    assert compute(kv, child) == [(shared, child.block_ids[1])]
+    assert compute(kv, parent) == []  # the last holder writes in place
+    assert parent.block_ids == [child.block_ids[0], shared]
+    kv.free(parent)
+    kv.free(child)
+    kv.check_integrity()
+
+
+def test_a_fork_can_compute_the_last_prompt_token_again_where_it_ends_a_block():
+    kv = make_kv()
+    parent = make_seq(0, range(8), 20)
+    assert kv.admit(parent)
+    compute(kv, parent)
+    child = make_seq(1, range(8), 20)
+    kv.fork(parent, child, 7)
+    last = parent.block_ids[1]
+    assert compute(kv, child) != []
+    assert child.block_ids[1] == last  # the same tokens: the copy is given up
+    assert kv.num_used == 2
+
+
+def test_a_fork_from_the_first_block_has_nothing_registered():
+    kv = make_kv()
+    parent = make_seq(0, range(8), 20)
+    assert kv.admit(parent)
+    compute(kv, parent)
+    child = make_seq(1, [0, 1, 2, 9], 20)
+    kv.fork(parent, child, 3)
+    kv.check_integrity()
+    compute(kv, child)
+    assert child.block_ids[0] != parent.block_ids[0]
+
+
+def test_a_fork_of_what_was_not_computed_or_differs_is_refused():
+    kv = make_kv()
+    parent = make_seq(0, range(8), 20)
+    assert kv.admit(parent)
+    compute(kv, parent, 5)
+    with pytest.raises(ValueError, match="has computed 5 tokens, not 6"):
+        kv.fork(parent, make_seq(1, range(8)), 6)
+    with pytest.raises(ValueError, match="does not begin"):
+        kv.fork(parent, make_seq(1, [9] * 8), 5)
+    with pytest.raises(ValueError, match="does not begin"):
+        kv.fork(parent, make_seq(1, range(8), salt="other"), 5)
+
+
+def test_a_block_with_the_hash_of_another_prefix_stays_out_with_all_after_it(caplog):
+    kv = make_kv()
+    kv.tree = RadixTree(kv.pool, 4, kv.tree._evict, 4, lambda parent, tokens: bytes([sum(tokens) % 256]))
+    serve(kv, make_seq(0, [1, 2, 3, 4]))
+    seq = make_seq(1, [4, 3, 2, 1, 5, 5, 5, 5, 6])
+    serve(kv, seq)
+    assert seq.num_cached == 0 and len(kv.tree) == 1
+    assert "hash of another prefix" in caplog.text
+    assert kv.admit(make_seq(2, [1, 2, 3, 4, 5]))
+
+
+def test_the_log_names_the_first_differing_token(caplog):
+    caplog.set_level(logging.DEBUG, logger="penstock.prefix")
+    kv = make_kv(num_blocks=32)
+    serve(kv, make_seq(0, range(12)))
+    assert "request r0: 0 of 12 prompt tokens are cached, and nothing that goes on from there" in caplog.text
+    serve(kv, make_seq(1, [*range(6), 60, *range(7, 12)]))
+    assert "request r1: 4 of 12 prompt tokens are cached; the first differing token is at 6" in caplog.text
+    caplog.clear()
+    serve(kv, make_seq(2, range(12)))
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("num_blocks", "block_size"), [(0, 16), (4, 0)])
+def test_a_cache_without_room_is_refused(num_blocks, block_size):
+    with pytest.raises(CapacityError, match="at least 1"):
+        make_kv(num_blocks, block_size)
+
+
+def test_only_the_first_admission_counts_as_a_query():
+    kv = make_kv()
+    seq = serve(kv, make_seq(0, range(9)))
+    seq.num_preemptions = 1
+    serve(kv, seq)
+    assert (seq.num_cached, kv.num_queried, kv.num_hit) == (0, 9, 0)
+
+
+def test_figures():
+    kv = KVManager(200, 16, True, None, VirtualClock())
+    assert (kv.num_total, kv.num_tokens, kv.num_used, kv.num_cached, kv.holders()) == (200, 3200, 0, 0, set())
+    assert [kv.blocks_for(n) for n in (0, 1, 16, 17)] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda kv, seq: kv.pool.share(seq.block_ids[2]), "holders that there are"),
+        (lambda kv, seq: setattr(kv, "_num_promised", 3), "promised"),
+        (lambda kv, seq: seq.block_ids.append(seq.block_ids[0]), "a block twice"),
+        (lambda kv, seq: seq.block_ids.pop(), "2 blocks for 9 computed"),
+        (lambda kv, seq: setattr(kv._held[0], "num_registered", 1), "not as deep"),
+        (lambda kv, seq: seq.tokens.__setitem__(5, 99), "differ in block 1"),
+    ],
+)
+def test_integrity_check_sees_damage(damage, message):
+    kv = make_kv()
+    seq = make_seq(0, range(9))
+    assert kv.admit(seq)
+    compute(kv, seq)
+    damage(kv, seq)
+    with pytest.raises(IntegrityError, match=message):
+        kv.check_integrity()

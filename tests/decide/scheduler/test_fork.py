@@ -1,0 +1,146 @@
+"""Children that share a parent's blocks: parallel samples and beams."""
+import pytest
+
+from penstock.core.errors import RequestError
+from tests.decide.helpers import VOCAB, Rig, make_seq
+from tests.fakes import continuation
+
+
+def start(rig, seq):
+    rig.scheduler.add(seq)
+    while seq.num_computed < seq.num_prompt:
+        rig.step()
+
+
+@pytest.mark.parametrize("num_prompt", [7, 8, 9])
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_samples_share_the_prompt_and_compute_its_last_token_again(num_prompt, prefix_cache):
+    rig = Rig(prefix_cache=prefix_cache)
+    parent = make_seq(0, range(num_prompt), 6)
+    start(rig, parent)
+    children = [make_seq(i, range(num_prompt), 6, arrival_s=0.0) for i in (1, 2, 3)]
+    for child in children:
+        rig.scheduler.fork(0, child, num_prompt - 1)
+        rig.scheduler.check_integrity()
+        assert child.num_computed == num_prompt - 1
+    assert rig.kv.num_used == -(-num_prompt // 4)
+    plan, _ = rig.step()
+    assert [(p.seq_id, len(p.tokens)) for p in plan.seqs] == [(i, 1) for i in range(4)]
+    assert [p.new is not None for p in plan.seqs] == [False, True, True, True]
+    assert {target for _, target in plan.copies} <= {p.block_ids[-1] for p in plan.seqs}
+    rig.run()
+    expected = continuation(list(range(num_prompt)), 6, VOCAB)
+    assert all(seq.tokens[num_prompt:] == expected for seq in (parent, *children))
+    assert rig.kv.num_used == 0
+
+
+def test_more_samples_than_max_num_seqs_take_turns():
+    rig = Rig(max_num_seqs=2)
+    start(rig, make_seq(0, range(6), 4))
+    children = [make_seq(i, range(6), 4, arrival_s=0.0) for i in range(1, 6)]
+    for child in children:
+        rig.scheduler.fork(0, child, 5)
+    while rig.scheduler.has_work():
+        plan, _ = rig.step()
+        assert len(plan.seqs) <= 2
+    assert all(child.tokens[6:] == continuation(list(range(6)), 4, VOCAB) for child in children)
+
+
+def test_samples_survive_a_cache_that_holds_only_one_of_them():
+    rig = Rig(num_blocks=4)
+    start(rig, make_seq(0, range(8), 8))
+    children = [make_seq(i, range(8), 8, arrival_s=0.0) for i in (1, 2)]
+    for child in children:
+        rig.scheduler.fork(0, child, 7)
+    rig.run()
+    assert all(child.tokens[8:] == continuation(list(range(8)), 8, VOCAB) for child in children)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_child_whose_parent_has_ended_or_lost_its_blocks_starts_by_itself(ended):
+    rig = Rig(num_blocks=8)
+    parent = make_seq(5, range(8), 1 if ended else 20)
+    if ended:
+        rig.run(parent)
+    else:
+        rig.scheduler.add(parent)
+    child = make_seq(6, range(8), 5)
+    rig.scheduler.fork(5, child, 7)
+    rig.scheduler.check_integrity()
+    assert child.num_computed == 0
+    rig.run()
+    assert child.tokens[8:] == continuation(list(range(8)), 5, VOCAB)
+
+
+def test_a_fork_is_checked_like_any_sequence():
+    rig = Rig(num_blocks=8)
+    start(rig, make_seq(0, range(8), 4))
+    with pytest.raises(RequestError, match="do not fit"):
+        rig.scheduler.fork(0, make_seq(1, range(8), 100), 7)
+    with pytest.raises(ValueError, match="at most 7 tokens of sequence 1"):
+        rig.scheduler.fork(0, make_seq(1, range(8), 4), 8)
+    with pytest.raises(ValueError, match="known already"):
+        rig.scheduler.fork(0, make_seq(0, range(8), 4), 7)
+
+
+def candidates_of(outputs):
+    return {output.seq_id: output.candidates for output in outputs if output.candidates}
+
+
+def test_beams_fork_append_and_end():
+    """Two beams over a held root, as a search does it: children first, then the end of their parents."""
+    rig = Rig()
+    root = make_seq(0, range(6), 6, held=True)
+    rig.scheduler.add(root)
+    beams, next_id = [root], 1
+    for _ in range(5):
+        _, outputs = rig.step()
+        found = candidates_of(outputs)
+        assert found.keys() == {beam.seq_id for beam in beams}
+        assert all(beam.todo() == 0 for beam in beams) and not rig.scheduler.has_work()
+        best = beams[0]
+        children = []
+        for token, _ in found[best.seq_id]:
+            child = make_seq(next_id, best.tokens, 0, held=True)
+            child.num_prompt, child.max_len = 6, 12
+            rig.scheduler.fork(best.seq_id, child, best.num_computed)
+            rig.scheduler.append(next_id, token)
+            children.append(child)
+            next_id += 1
+        for beam in beams:
+            rig.scheduler.finish(beam.seq_id, "stop")
+        rig.scheduler.check_integrity()
+        beams = children
+    greedy = continuation(list(range(6)), 5, VOCAB)
+    assert beams[0].tokens[6:] == greedy and beams[1].tokens[6:] == [*greedy[:4], (greedy[4] + 1) % VOCAB]
+    assert rig.scheduler.counters.generation_tokens == 10
+
+
+def test_a_held_sequence_takes_tokens_only_while_there_is_room():
+    rig = Rig()
+    rig.scheduler.add(make_seq(0, range(3), 1, held=True))
+    rig.scheduler.add(make_seq(1, range(3), 1))
+    rig.scheduler.append(0, 9)
+    with pytest.raises(ValueError, match="it is full"):
+        rig.scheduler.append(0, 9)
+    with pytest.raises(ValueError, match="it is not held"):
+        rig.scheduler.append(1, 9)
+
+
+def test_a_held_sequence_that_loses_its_blocks_while_it_waits_for_a_token_comes_back_with_it():
+    rig = Rig(num_blocks=5)
+    held = make_seq(1, range(20, 28), 4, held=True)
+    other = make_seq(0, range(8), 12)
+    rig.scheduler.add(other)
+    rig.scheduler.add(held)
+    rig.step()
+    while held.num_preemptions == 0:
+        rig.step()
+    assert held.todo() == 8 and rig.scheduler.num_waiting == 1
+    rig.run()
+    assert other.finish_reason == "length" and held.status.value == "waiting"
+    rig.scheduler.append(1, 7)
+    plan, outputs = rig.step()
+    assert plan.seqs[0].num_output == 1 and outputs[0].candidates
+    rig.scheduler.finish(1, "abort")
+    rig.scheduler.check_integrity()
