@@ -2,7 +2,7 @@
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -17,12 +17,13 @@ from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import chat_rows, prompt_rows
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Rendered, read_conversation, render
-from penstock.serve.api.reply import Reply
+from penstock.serve.api.reply import delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import EventStream, compact
 from penstock.serve.api.usage import usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
+from penstock.serve.text.answer import AnswerParser, Event, ToolCallStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,14 @@ class Wish:
     streaming: Streaming
     num_top: int | None = None
     num_prompt_top: int | None = None
+    calls_tools: bool = False
 
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
     body = await receive(desk, http, fields.CHAT)
     conversation = read_conversation(desk, body)
-    wish = read_wish(desk, body)
+    wish = read_wish(desk, body, conversation.tools is not None)
     placing = read_placing(body)
     prompt = await render(desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
@@ -57,7 +59,10 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         call.close()
 
 
-def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
+def read_wish(desk: Desk, body: Mapping[str, Any], calls_tools: bool) -> Wish:
+    parser = desk.parts.tool_parser
+    if calls_tools and parser is None:
+        raise RequestError("tools need a tool parser: start the server with --tool-parser, or set tool_choice to \"none\"", param="tools")
     values = Values(body)
     streaming = read_streaming(body)
     num_prompt_top = values.integer("prompt_logprobs", None, 0, MAX_LOGPROBS)
@@ -65,7 +70,9 @@ def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", param="prompt_logprobs")
     num_top = read_top_logprobs(values)
     params = check_params(read_params(desk, body, read_max_tokens(values), num_top), desk.vocab_size)
-    return Wish(params, streaming, num_top, num_prompt_top)
+    if calls_tools and parser is not None and parser.needs_special_tokens:
+        params = replace(params, skip_special_tokens=False)
+    return Wish(params, streaming, num_top, num_prompt_top, calls_tools)
 
 
 def read_max_tokens(values: Values) -> int | None:
@@ -93,16 +100,17 @@ class Choice:
         self.begun = False
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
-        self._reply = Reply()
+        reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
+        self._parser = AnswerParser(None if reasoning is None else reasoning(), None if tools is None else tools())
         self._called = False
 
-    def added(self, delta: Delta) -> list[dict[str, Any]]:
-        """What the delta adds to the message, as fields of OpenAI's deltas."""
+    def added(self, delta: Delta) -> list[Event]:
+        """What the delta adds to the message."""
         self.num_tokens += len(delta.token_ids)
-        found = self._reply.push(delta.text)
+        found = self._parser.push(delta.text)
         if delta.finish_reason is not None:
-            found += self._reply.finish()
-        self._called = self._called or any("tool_calls" in part for part in found)
+            found += self._parser.finish()
+        self._called = self._called or any(isinstance(event, ToolCallStart) for event in found)
         return found
 
     def rows(self, delta: Delta) -> list[dict[str, Any]] | None:
@@ -119,7 +127,7 @@ class Answer:
         self._desk = desk
         self._wish = wish
         self._prompt = prompt
-        self._head = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
+        self._head: dict[str, Any] = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
                       "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
         self._choices = [Choice(desk, wish) for _ in range(wish.params.n)]
         self._usage = Usage()
@@ -139,15 +147,14 @@ class Answer:
     def _whole_choice(self, index: int, deltas: list[Delta]) -> dict[str, Any]:
         choice = self._choices[index]
         rows: list[dict[str, Any]] = []
-        parts: list[dict[str, Any]] = []
+        events: list[Event] = []
         for delta in deltas:
-            parts += choice.added(delta)
+            events += choice.added(delta)
             rows += choice.rows(delta) or ()
         end = next(delta for delta in reversed(deltas) if delta.finish_reason is not None)
-        return {
-            "index": index, "message": message_of(parts), "logprobs": None if self._wish.num_top is None else {"content": rows, "refusal": None},
-            "finish_reason": choice.reason(end), "stop_reason": end.stop_reason,
-        }
+        logprobs = None if self._wish.num_top is None else {"content": rows, "refusal": None}
+        return {"index": index, "message": message_of(events), "logprobs": logprobs,
+                "finish_reason": choice.reason(end), "stop_reason": end.stop_reason}
 
     async def events(self, call: Call) -> AsyncIterator[str]:
         async for _, delta in call.deltas():
@@ -160,7 +167,7 @@ class Answer:
     def _events(self, delta: Delta) -> list[str]:
         """The chunks of one delta: the role before all others, the finish reason with the last."""
         choice = self._choices[delta.index]
-        parts = choice.added(delta)
+        parts = [delta_of(event) for event in choice.added(delta)]
         rows = choice.rows(delta)
         chunks: list[dict[str, Any]] = []
         if not choice.begun:
@@ -176,7 +183,7 @@ class Answer:
         return [self._chunk(delta.index, chunk) for chunk in chunks]
 
     def _chunk(self, index: int, choice: dict[str, Any]) -> str:
-        chunk = {**self._head, "choices": [{"index": index, "logprobs": None, "finish_reason": None, **choice}]}
+        chunk: dict[str, Any] = {**self._head, "choices": [{"index": index, "logprobs": None, "finish_reason": None, **choice}]}
         if self._wish.streaming.continuous_usage:
             chunk["usage"] = usage_so_far(len(self._prompt.token_ids), self._choices[index].num_tokens)
         elif self._wish.streaming.include_usage:
@@ -187,12 +194,3 @@ class Answer:
         self._prompt_rows = delta.prompt_logprobs or self._prompt_rows
         self._usage = delta.usage or self._usage
 
-
-def message_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """An answer's deltas as one message."""
-    content = "".join(part.get("content") or "" for part in parts)
-    reasoning = [part["reasoning_content"] for part in parts if "reasoning_content" in part]
-    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-    if reasoning:
-        message["reasoning_content"] = "".join(reasoning)
-    return message

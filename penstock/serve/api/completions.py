@@ -21,7 +21,7 @@ from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_
 from penstock.serve.api.stream import EventStream, compact
 from penstock.serve.api.usage import usage_object, usage_so_far
 from penstock.serve.api.values import Values
-from penstock.serve.engine.requests import Delta, Request, Usage
+from penstock.serve.engine.requests import Delta, Usage
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
@@ -114,7 +114,7 @@ class Answer:
         self.wish = wish
         self._desk = desk
         self._prompts = prompts
-        self._head = {"id": completion_id, "object": "text_completion", "created": int(time.time()), "model": desk.model,
+        self._head: dict[str, Any] = {"id": completion_id, "object": "text_completion", "created": int(time.time()), "model": desk.model,
                       "system_fingerprint": desk.fingerprint}
         self._choices = {
             (number, index): Choice(desk, wish, prompt, number * wish.params.n + index)

@@ -13,7 +13,8 @@ from penstock.core.errors import RequestError
 from penstock.serve.api.values import show
 
 OBEYED, HARMLESS, REFUSED = "obeyed", "harmless", "refused"
-CHAT, COMPLETIONS, EMBEDDINGS, TOKENIZE, DETOKENIZE, STREAM = "chat", "completions", "embeddings", "tokenize", "detokenize", "stream_options"
+CHAT, COMPLETIONS, EMBEDDINGS = "chat", "completions", "embeddings"
+TOKENIZE, DETOKENIZE, STREAM = "tokenize", "detokenize", "stream_options"
 BOTH = (CHAT, COMPLETIONS)
 ALL = (CHAT, COMPLETIONS, EMBEDDINGS)
 
@@ -72,7 +73,7 @@ TABLE: tuple[Field, ...] = (
         include_stop_str_in_output="leave the stop string in the text",
         ignore_eos="go on after the end-of-text token",
         skip_special_tokens="leave special tokens out of the text",
-        add_special_tokens="let the tokenizer add its own special tokens (completions: true, chat: false, because the template writes them)",
+        add_special_tokens="let the tokenizer add its special tokens (completions: true; chat: false, because the template writes them)",
         logprobs="chat: true or false; completions: how many likeliest tokens beside the chosen one",
         prompt_logprobs="log-probabilities of the prompt's tokens, with this many likeliest ones",
         stream="server-sent events",
@@ -96,19 +97,21 @@ TABLE: tuple[Field, ...] = (
              continue_final_message="leave the last message open, so that the answer goes on with it"),
     *_obeyed((COMPLETIONS,), prompt="a string, a list of strings, token ids, or a list of token ids", echo="the prompt before the answer"),
     *_obeyed((EMBEDDINGS,), input="a string, a list of strings, token ids, or a list of token ids",
-             encoding_format="float or base64 (little-endian 32-bit floats)", add_special_tokens="let the tokenizer add its own special tokens",
+             encoding_format="float or base64 (little-endian 32-bit floats)",
+             add_special_tokens="let the tokenizer add its own special tokens",
              cache_salt="prefixes are shared only between requests with the same salt"),
     *_obeyed((TOKENIZE,), prompt="the text", messages="a chat, rendered by the chat template", tools="as in a chat request",
              chat_template_kwargs="as in a chat request", return_token_strs="add token_strs, each token's text",
              add_special_tokens="let the tokenizer add its own special tokens (prompt: true, messages: false)"),
     *_obeyed((DETOKENIZE,), tokens="token ids"),
-    *_obeyed((STREAM,), include_usage="a last chunk with the usage and no choices", continuous_usage_stats="the usage so far in every chunk"),
+    *_obeyed((STREAM,), include_usage="a last chunk with the usage and no choices",
+             continuous_usage_stats="the usage so far in every chunk"),
     _refused((STREAM,), "include_obfuscation", "events are not padded", False),
     # harmless
     _harmless(ALL, "user", str, "a name for your own records; nothing is kept by it"),
     _harmless((CHAT,), "safety_identifier", str, "a name for the provider's abuse records; there are none"),
     _harmless((CHAT,), "metadata", dict, "labels of stored completions; none are stored"),
-    _harmless((CHAT,), "prompt_cache_key", str, "routes requests to a machine's cache; there is one machine, and it finds shared prefixes by itself"),
+    _harmless((CHAT,), "prompt_cache_key", str, "chooses among machines' caches; here is one, and shared prefixes are found in it anyway"),
     _harmless((CHAT,), "prediction", dict, "a hint for speed that never changes the answer"),
     # refused: OpenAI
     _refused((CHAT,), "response_format", f"{NOT_YET}; only the type text is served", {"type": "text"}),

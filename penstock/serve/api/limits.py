@@ -103,7 +103,8 @@ class Gate:
         if scope["type"] != "http" or scope["path"] == "/health":
             return await self.app(scope, receive, send)
         if not self._has_key(scope):
-            refused = RequestError("the API key is missing or wrong; send it as Authorization: Bearer KEY", status=401, code="invalid_api_key")
+            message = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
+            refused = RequestError(message, status=401, code="invalid_api_key")
             return await error_response(refused)(scope, receive, send)
         if self.drain.draining and scope["method"] == "POST":
             stopping = RequestError("the server is stopping and takes no new requests", status=503, code="server_stopping")

@@ -76,7 +76,7 @@ class Metrics:
         self._labelled: dict[str, Counter[str]] = {name: Counter() for name in LABELLED}
         self._histograms = {name: Histogram() for name in HISTOGRAMS}
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)  # type: ignore[arg-type]  # a collector is anything with collect()
+        self.registry.register(self)
 
     def watch(self, gauges: Callable[[], Gauges]) -> None:
         self._gauges = gauges

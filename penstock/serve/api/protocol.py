@@ -1,5 +1,6 @@
 """uvicorn's HTTP/1.1 protocol with two things it lacks: a deadline for a request's head, and errors in the API's shape."""
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -52,8 +53,6 @@ class TimedProtocol(H11Protocol):
         body = json.dumps(error_object(RequestError(msg, code="invalid_http"))).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         events = (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body), h11.EndOfMessage())
-        try:
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer is already on its way; all that is left is to hang up
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
-        except h11.LocalProtocolError:  # an answer is already on its way; all that is left is to hang up
-            pass
         self.transport.close()

@@ -87,7 +87,8 @@ def read_variables(body: Mapping[str, Any], known: frozenset[str]) -> dict[str, 
 def _known(name: str, param: str, known: frozenset[str], given: Mapping[str, Any]) -> Any:
     if name not in known:
         path = name if name == param else f"{param}.{name[:80]}"
-        raise RequestError(f"{path} is not supported: this model's chat template does not read it", param=param, code="unsupported_parameter")
+        message = f"{path} is not supported: this model's chat template does not read it"
+        raise RequestError(message, param=param, code="unsupported_parameter")
     return given[name]
 
 

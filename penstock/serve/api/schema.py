@@ -115,11 +115,11 @@ def check_room(desk: Desk, num_tokens: int, max_tokens: int | None, prompt_name:
     if num_tokens == 0:
         raise RequestError(f"{prompt_name} has no tokens; at least 1 is needed", param=prompt_name)
     if num_tokens >= limit:
-        message = f"{prompt_name} has {num_tokens} tokens; at most {limit - 1} fit, because the model's context is {limit} and an answer has at least 1"
+        message = f"{prompt_name} has {num_tokens} tokens; at most {limit - 1} fit, because the context of {limit} holds the answer too"
         raise RequestError(message, param=prompt_name, code="context_length_exceeded")
     if max_tokens is not None and num_tokens + max_tokens > limit:
-        message = (f"{max_name} = {max_tokens} does not fit behind the {num_tokens} tokens of {prompt_name}: the model's context is {limit}, "
-                   f"so at most {limit - num_tokens}")
+        message = (f"{max_name} = {max_tokens} does not fit behind the {num_tokens} tokens of {prompt_name}: {limit - num_tokens} do, "
+                   f"because the context is {limit}")
         raise RequestError(message, param=max_name, code="context_length_exceeded")
 
 

@@ -13,7 +13,8 @@ from penstock.serve.api.values import show
 
 
 def model_object(desk: Desk) -> dict[str, Any]:
-    return {"id": desk.model, "object": "model", "created": desk.began, "owned_by": "penstock", "max_model_len": desk.parts.engine.max_model_len}
+    limit = desk.parts.engine.max_model_len
+    return {"id": desk.model, "object": "model", "created": desk.began, "owned_by": "penstock", "max_model_len": limit}
 
 
 async def models(desk: Desk, http: HttpRequest) -> Response:

@@ -8,7 +8,7 @@ R = TypeVar("R")
 
 
 class LongWork:
-    """Short inputs are worked on at once; long ones in a thread, at most `at_once` together, so that they cannot take all memory and cores."""
+    """Short inputs are worked on at once; long ones in a thread, at most `at_once` together: they cannot take all memory and cores."""
 
     def __init__(self, at_once: int = 2, long: int = 16 << 10) -> None:
         self._slots = asyncio.Semaphore(at_once)

@@ -28,8 +28,9 @@ SENTENCES = ["the old king went to the river and the town", "once upon a time th
 TEMPLATE = (
     "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% if documents %}<docs>{{ documents | tojson }}</docs>{% endif %}"
     "{% if reasoning_effort %}<effort>{{ reasoning_effort }}</effort>{% endif %}{% if enable_thinking is false %}<quick>{% endif %}"
-    "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
-    "</{{ message.role }}>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}"
+    "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}</{{ message.role }}>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
 
@@ -136,9 +137,7 @@ class Speaker:
         self.count += 1
         params = self.request.params
         text, stopped = self.stops.push(self.text.push([token]))
-        if stopped is not None:
-            self.reason = "stop"
-        elif token == 1 and not params.ignore_eos:
+        if stopped is not None or (token == 1 and not params.ignore_eos):
             self.reason = "stop"
         elif self.count >= self.limit:
             self.reason = "length"
