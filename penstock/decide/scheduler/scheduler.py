@@ -245,7 +245,8 @@ class Scheduler:
 
     def _let_in(self, step: Step, now: float) -> None:
         most = min(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
-        while len(self._waiting) and len(self._running) < most and step.num_tokens_left and step.num_seqs_left:
+        planned = True
+        while planned and len(self._waiting) and len(self._running) < most and step.num_tokens_left and step.num_seqs_left:
             seq = self._waiting.first(now)
             if not self._batching.may_enter(seq, self._view(now)) or not self.kv.admit(seq, alone=not len(self._running)):
                 return
@@ -254,8 +255,7 @@ class Scheduler:
             if seq.num_preemptions == 0:
                 self.counters.prompt_tokens += seq.num_prompt
             self._plan_seq(seq, step, now, 0)
-            if seq.seq_id not in step.planned:
-                return
+            planned = seq.seq_id in step.planned
 
     def _commit_seq(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
         prompt_logprobs = self._new_prompt_logprobs(seq, planned, found)

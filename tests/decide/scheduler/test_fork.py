@@ -144,3 +144,27 @@ def test_a_held_sequence_that_loses_its_blocks_while_it_waits_for_a_token_comes_
     assert plan.seqs[0].num_output == 1 and outputs[0].candidates
     rig.scheduler.finish(1, "abort")
     rig.scheduler.check_integrity()
+
+
+def test_a_fork_without_room_for_its_copy_starts_over_instead():
+    rig = Rig(num_blocks=2)
+    parent = make_seq(0, range(8), 0, held=True)
+    start(rig, parent)
+    child = make_seq(1, range(8), 0, held=True)
+    rig.scheduler.fork(0, child, 7)
+    rig.scheduler.finish(0, "stop")
+    plan, outputs = rig.step()
+    assert child.num_preemptions == 1 and plan.seqs[0].start == 4 and outputs[0].candidates
+
+
+def test_a_held_sequence_can_end_while_it_has_lost_its_blocks():
+    rig = Rig(num_blocks=5)
+    rig.scheduler.add(make_seq(0, range(8), 12))
+    held = make_seq(1, range(20, 28), 4, held=True)
+    rig.scheduler.add(held)
+    while held.num_preemptions == 0:
+        rig.step()
+    rig.scheduler.finish(1, "stop")
+    rig.scheduler.check_integrity()
+    assert rig.scheduler.num_waiting == 0
+    rig.run()

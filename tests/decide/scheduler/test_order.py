@@ -1,0 +1,126 @@
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.core.work import StepWork
+from penstock.decide.scheduler.order import TABLE
+from penstock.decide.scheduler.order.deadline import Deadline
+from penstock.decide.scheduler.order.fcfs import Fcfs
+from penstock.decide.scheduler.order.priority import Priority
+from penstock.decide.scheduler.order.shortest import Shortest
+from penstock.decide.scheduler.queue import Queue
+from tests.decide.helpers import Rig, make_seq
+
+
+def order_of(order, seqs, now=10.0):
+    queue = Queue(order)
+    for seq in seqs:
+        queue.push(seq, now)
+    assert queue.first(now) is queue.in_order(now)[0] and queue.last(now) is queue.in_order(now)[-1]
+    return [seq.seq_id for seq in queue.in_order(now)]
+
+
+def test_first_come_first_served_and_the_id_among_those_who_came_together():
+    seqs = [make_seq(2, [1], arrival_s=1.0), make_seq(0, [1], arrival_s=3.0), make_seq(1, [1], arrival_s=1.0)]
+    assert order_of(Fcfs(), seqs) == [1, 2, 0]
+
+
+def test_smaller_priority_first():
+    seqs = [make_seq(0, [1], priority=1), make_seq(1, [1], priority=-1), make_seq(2, [1]), make_seq(3, [1], arrival_s=0.0)]
+    assert order_of(Priority(), seqs) == [1, 3, 2, 0]
+
+
+def test_shortest_first_by_prompt_and_answer():
+    seqs = [make_seq(0, range(9), 9), make_seq(1, range(3), 20), make_seq(2, range(5), 3), make_seq(3, range(1), 7)]
+    assert order_of(Shortest(), seqs) == [2, 3, 0, 1]
+
+
+class Timer:
+    """A second a token."""
+
+    def __init__(self):
+        self.asked = []
+
+    def seconds(self, work: StepWork) -> float:
+        self.asked.append(work)
+        return float(work.num_tokens)
+
+
+def slo(seq_id, ttft, num_prompt=4, **rest):
+    return make_seq(seq_id, range(num_prompt), arrival_s=0.0, ttft_slo_s=ttft, **rest)
+
+
+def test_earliest_deadline_that_can_be_met_first_then_those_without_then_the_hopeless():
+    seqs = [slo(0, None), slo(1, 30.0), slo(2, 20.0), slo(3, 13.0), slo(4, 5.0)]
+    assert order_of(Deadline(timer=Timer()), seqs) == [2, 1, 0, 4, 3]
+
+
+def test_without_a_timer_options_say_how_fast_prompts_are():
+    seqs = [slo(0, 13.0), slo(1, 20.0)]
+    assert order_of(Deadline(Deadline.Options(prefill_tokens_per_s=1.0)), seqs) == [1, 0]
+    assert order_of(Deadline(Deadline.Options(prefill_tokens_per_s=2.0)), seqs) == [0, 1]
+    assert order_of(Deadline(), seqs, now=14.0) == [1, 0]
+
+
+def test_what_is_computed_already_needs_no_time():
+    seq, other = slo(0, 13.0), slo(1, 20.0)
+    seq.num_computed = 2
+    timer = Timer()
+    assert order_of(Deadline(timer=timer), [seq, other]) == [0, 1]
+    assert StepWork(num_tokens=2, num_seqs=1, num_context_tokens=4) in timer.asked
+
+
+def test_after_the_first_token_the_next_one_has_a_deadline():
+    def running(seq_id, tpot, num_output, num_new=10):
+        seq = make_seq(seq_id, range(4), num_new, arrival_s=0.0, tpot_slo_s=tpot)
+        seq.tokens += [0] * num_output
+        seq.first_token_s = 2.0
+        return seq
+
+    # At 10 s and a second a token: due at 2 + 2 * 6 = 14, 2 + 3 * 4 = 14, none, hopeless (9 tokens to come, the last due at 2 + 9 * 1.5).
+    seqs = [running(0, 2.0, 6), running(1, 3.0, 3), running(2, None, 1), running(3, 1.5, 1), slo(4, 12.5, num_prompt=2)]
+    assert order_of(Deadline(timer=Timer()), seqs) == [1, 4, 0, 2, 3]
+
+
+def test_a_queue_notices_keys_that_vary_with_time():
+    queue = Queue(Deadline(timer=Timer()))
+    urgent, late = slo(0, 10.0), slo(1, 50.0)
+    queue.push(late, 0.0)
+    queue.push(urgent, 0.0)
+    assert queue.first(0.0) is urgent and queue.first(7.0) is late
+    queue.remove(urgent)
+    assert list(queue) == [late] and urgent not in queue and late in queue and len(queue) == 1
+
+
+@pytest.mark.parametrize("name", ["prefill_tokens_per_s", "decode_tokens_per_s"])
+def test_speeds_are_above_zero(name):
+    with pytest.raises(UsageError, match=f"{name} must be above 0"):
+        Deadline.Options(**{name: 0.0})
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_order_serves_everybody(name):
+    order, options = TABLE.parse(name)
+    rig = Rig(num_blocks=7, budget=8, order=order() if options is None else order(options))
+    ttft, tpot = (None, 5.0, 10.0), (None, 1.5)
+    seqs = [
+        make_seq(i, range(20 * i, 21 * i + 3), 10, priority=-i, ttft_slo_s=ttft[i % 3], tpot_slo_s=tpot[i % 2]) for i in range(8)
+    ]
+    rig.run(*seqs)
+    assert all(seq.num_output == 10 for seq in seqs)
+
+
+def first_tokens(order, seqs):
+    rig = Rig(max_num_seqs=1, order=order)
+    rig.run(*seqs)
+    return [seq.seq_id for seq in sorted(seqs, key=lambda s: s.first_token_s)]
+
+
+def test_the_scheduler_obeys_the_order():
+    def seqs():
+        kinds = ((9, 50.0), (5, 40.0), (7, 1.0))  # prompt tokens, TTFT objective
+        return [make_seq(i, [i] * n, arrival_s=float(i), priority=-i, ttft_slo_s=t) for i, (n, t) in enumerate(kinds)]
+
+    assert first_tokens(Fcfs(), seqs()) == [0, 1, 2]
+    assert first_tokens(Priority(), seqs()) == [2, 1, 0]
+    assert first_tokens(Shortest(), seqs()) == [1, 2, 0]
+    assert first_tokens(Deadline(Deadline.Options(prefill_tokens_per_s=1.0)), seqs()) == [1, 0, 2]
