@@ -7,37 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.compute.program import Op, Program, Shape
-
-
-@dataclass(frozen=True, slots=True)
-class StepWork:
-    """The size of one step, all that operations and bytes depend on."""
-
-    num_tokens: int  # rows of the step
-    num_logits: int  # rows whose logits are wanted
-    kv_read_tokens: int = 0  # sum over sequences of the tokens whose keys and values are read
-    attention_pairs: int = 0  # sum over rows of the tokens each one sees
-    contexts: tuple[tuple[int, int], ...] = ()  # (rows, tokens in the cache afterwards) per sequence, for windows
-
-    @classmethod
-    def of(cls, contexts: tuple[tuple[int, int], ...], num_logits: int) -> "StepWork":
-        """`contexts`: per sequence (rows in this step, tokens in the cache after it)."""
-        rows = sum(n for n, _ in contexts)
-        pairs = sum(n * total - n * (n - 1) // 2 for n, total in contexts)
-        return cls(rows, num_logits, sum(total for _, total in contexts), pairs, contexts)
-
-    def windowed(self, window: int | None) -> tuple[int, int]:
-        """(tokens read, pairs) of a layer whose rows see at most `window` tokens."""
-        if window is None:
-            return self.kv_read_tokens, self.attention_pairs
-        read = pairs = 0
-        for rows, total in self.contexts:
-            read += min(total, window + rows - 1)
-            first = total - rows + 1  # tokens that the first row sees without a window
-            full = max(0, min(rows, window - first + 1))  # rows that see fewer than `window` tokens, or just that many
-            pairs += full * first + full * (full - 1) // 2 + (rows - full) * window
-        return read, pairs
-
+from penstock.core.work import StepWork
 
 Count = Callable[[Op, Program, StepWork], int]
 
@@ -140,7 +110,7 @@ OPS: dict[str, OpKind] = {
     "rms_norm": OpKind(_same, _per_value(4), ("eps", "offset"), "x / sqrt(mean(x^2) + eps) * (w + offset) over the last axis"),
     "linear": OpKind(_linear, _matmul, (), "x W^T (+ b); W is [out, in]"),
     "split_heads": OpKind(_split, _nothing, ("heads", "head_dim"), "[T, sum(heads) * dim] into [T, heads_i, dim] each"),
-    "rope": OpKind(_same, _per_value(3), ("inv_freq", "scale"), "rotates pairs (i, i + dim/2) by position * inv_freq[i]; cos, sin times scale"),
+    "rope": OpKind(_same, _per_value(3), ("inv_freq", "scale"), "rotates pairs (i, i + n) by position * inv_freq[i]; cos, sin times scale"),
     "kv_write": OpKind(_none, _nothing, ("layer",), "stores k, v [T, kv_heads, dim] in the step's slots of KV layer `layer`"),
     "attention": OpKind(_flat, _attend, ("layer", "scale", "window", "softcap"), "softmax(q k^T * scale) v over the sequence so far"),
     "act_mul": OpKind(_half, _per_value(3), ("activation",), "activation(first half) * second half"),

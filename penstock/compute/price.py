@@ -5,8 +5,9 @@ the keys that are read and seen, per window. Both are added up from `ops` once.
 """
 from dataclasses import dataclass
 
-from penstock.compute.ops import OPS, StepWork, numel
+from penstock.compute.ops import OPS, numel
 from penstock.compute.program import Op, Program
+from penstock.core.work import StepWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Price:
     def __init__(self, program: Program, storage: Storage) -> None:
         self._storage = storage
         self._kv = program.kv
-        a_row, a_logit = StepWork(1, 0), StepWork(0, 1)
+        a_row, a_logit = StepWork(contexts=((1, 1),)), StepWork(contexts=(), num_logits=1)
         plain = [op for op in program.ops if op.kind != "attention"]
         attention = [op for op in program.ops if op.kind == "attention"]
         self._operations = [sum(OPS[op.kind].operations(op, program, work) for op in plain) for work in (a_row, a_logit)]

@@ -5,11 +5,41 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """One step in counts: enough to price it."""
+    """The size of one step: all that its operations, bytes and time depend on."""
 
-    num_tokens: int  # computed in this step, over all sequences
-    num_seqs: int
-    num_context_tokens: int = 0  # keys and values read, summed over sequences
+    contexts: tuple[tuple[int, int], ...]  # per sequence: (rows in this step, tokens in the cache after it)
+    num_logits: int = 0  # rows whose logits are wanted
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows of the step."""
+        return sum(rows for rows, _ in self.contexts)
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.contexts)
+
+    @property
+    def num_context_tokens(self) -> int:
+        """Tokens whose keys and values are read, summed over sequences."""
+        return sum(total for _, total in self.contexts)
+
+    @property
+    def attention_pairs(self) -> int:
+        """Tokens that each row sees, itself included, summed over rows."""
+        return sum(rows * total - rows * (rows - 1) // 2 for rows, total in self.contexts)
+
+    def windowed(self, window: int | None) -> tuple[int, int]:
+        """(tokens read, pairs) of a layer whose rows see at most `window` tokens, themselves included."""
+        if window is None:
+            return self.num_context_tokens, self.attention_pairs
+        read = pairs = 0
+        for rows, total in self.contexts:
+            read += min(total, window + rows - 1)
+            first = total - rows + 1  # tokens that the first row would see without a window
+            short = max(0, min(rows, window - first + 1))  # rows that the window takes nothing from
+            pairs += short * first + short * (short - 1) // 2 + (rows - short) * window
+        return read, pairs
 
 
 class StepTimer(Protocol):

@@ -7,11 +7,11 @@ from penstock.compute.backends.contract import Backend, Outputs
 from penstock.compute.decoding.logprobs import token_logprobs
 from penstock.compute.decoding.sampler import Choice, Sampler
 from penstock.compute.decoding.state import RowState
-from penstock.compute.ops import StepWork
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import Wanted, assemble, wanted_rows
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqInfo, SeqResult, StepPlan, StepResult, TokenLogprobs
+from penstock.core.work import StepWork
 
 Array = Any
 
@@ -38,7 +38,7 @@ class Runner:
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, batch)
         seconds = self._clock.now() - began
-        work = StepWork.of(tuple((len(p.tokens), p.start + len(p.tokens)) for p in plan.seqs), len(batch.logit_rows))
+        work = StepWork(tuple((len(p.tokens), p.start + len(p.tokens)) for p in plan.seqs), len(batch.logit_rows))
         cost = self._price.count(work)
         return StepResult(
             plan.step_id, tuple(self._results(plan, wanted, outputs)), compute_seconds=seconds, weight_bytes=cost.weight_bytes,

@@ -66,7 +66,7 @@ def test_what_is_computed_already_needs_no_time():
     seq.num_computed = 2
     timer = Timer()
     assert order_of(Deadline(timer=timer), [seq, other]) == [0, 1]
-    assert StepWork(num_tokens=2, num_seqs=1, num_context_tokens=4) in timer.asked
+    assert StepWork(contexts=((2, 4),), num_logits=1) in timer.asked
 
 
 def test_after_the_first_token_the_next_one_has_a_deadline():

@@ -55,4 +55,4 @@ class Deadline:
     def _seconds(self, num_tokens: int, num_context_tokens: int, estimate_s: float) -> float:
         if self._timer is None:
             return estimate_s
-        return self._timer.seconds(StepWork(num_tokens=num_tokens, num_seqs=1, num_context_tokens=num_context_tokens))
+        return self._timer.seconds(StepWork(contexts=((num_tokens, num_context_tokens),), num_logits=1))
