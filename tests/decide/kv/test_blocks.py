@@ -90,4 +90,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None, derandomize=True)
+TestPoolMachine.settings = settings(max_examples=20, stateful_step_count=30, deadline=None, derandomize=True)

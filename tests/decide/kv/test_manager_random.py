@@ -101,4 +101,4 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 TestManagerMachine = ManagerMachine.TestCase
-TestManagerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+TestManagerMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None, derandomize=True)

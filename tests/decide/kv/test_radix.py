@@ -312,4 +312,4 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTreeMachine = TreeMachine.TestCase
-TestTreeMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+TestTreeMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None, derandomize=True)

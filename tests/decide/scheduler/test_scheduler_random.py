@@ -143,4 +143,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=80, stateful_step_count=50, deadline=None, derandomize=True)
+TestSchedulerMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
