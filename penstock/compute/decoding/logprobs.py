@@ -27,9 +27,11 @@ def likeliest(logits: Array, nums: Sequence[int]) -> list[tuple[tuple[int, float
     if not any(nums):
         return [()] * len(nums)
     ids = key_ids(largest_keys(rank_keys(logits), max(nums)))
-    values = log_softmax(logits, ids).tolist()
-    return [tuple(zip(row_ids[:num], row_values[:num], strict=True))
-            for row_ids, row_values, num in zip(ids.tolist(), values, nums, strict=True)]
+    return _pairs(ids.tolist(), log_softmax(logits, ids).tolist(), nums)
+
+
+def _pairs(ids: list[list[int]], values: list[list[float]], nums: Sequence[int]) -> list[tuple[tuple[int, float], ...]]:
+    return [tuple(zip(row_ids[:num], row_values[:num], strict=True)) for row_ids, row_values, num in zip(ids, values, nums, strict=True)]
 
 
 def token_logprobs(logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
@@ -48,10 +50,11 @@ def token_logprobs(logits: Array, token_ids: Sequence[int], nums: Sequence[int])
 def _score(logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
     xp = array_namespace(logits)
     chosen = xp.asarray(list(token_ids), dtype=xp.int64, device=device(logits))[:, None]
-    values = log_softmax(logits, chosen)[:, 0].tolist()
-    keys = rank_keys(logits)
     rows = xp.arange(logits.shape[0], device=device(logits))[:, None]
+    keys = rank_keys(logits)
     ranks = (1 + xp.sum(xp.astype(keys > keys[rows, chosen], xp.int64), axis=-1)).tolist()
-    tops = likeliest(logits, nums)
-    return [TokenLogprobs(int(token), value, rank, top)
-            for token, value, rank, top in zip(token_ids, values, ranks, tops, strict=True)]
+    top = key_ids(largest_keys(keys, max(nums)))
+    values = log_softmax(logits, xp.concat([chosen, top], axis=-1)).tolist()
+    tops = _pairs(top.tolist(), [line[1:] for line in values], nums)
+    return [TokenLogprobs(int(token), line[0], rank, pairs)
+            for token, line, rank, pairs in zip(token_ids, values, ranks, tops, strict=True)]

@@ -1,0 +1,44 @@
+"""A sampler with every filter, rows of it, and the two array libraries."""
+import numpy as np
+import pytest
+from array_api_compat import is_torch_array
+
+from penstock.compute.decoding.filters import TABLE
+from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.decoding.state import RowState
+from penstock.core.types import SamplingParams, SeqInfo
+
+
+@pytest.fixture
+def sampler():
+    return Sampler([TABLE.load(name)() for name in TABLE])
+
+
+@pytest.fixture
+def row():
+    def make(prompt=(), output=(), seed=0, eos=(), **params):
+        info = SeqInfo(SamplingParams(**params), tuple(prompt), seed=seed, eos_token_ids=tuple(eos), held="beam_width" in params)
+        return RowState(info, output)
+
+    return make
+
+
+@pytest.fixture
+def torch():
+    """torch on one thread, which is fastest for small arrays; a test may ask for more."""
+    library = pytest.importorskip("torch")
+    num_threads = library.get_num_threads()
+    library.set_num_threads(1)
+    yield library
+    library.set_num_threads(num_threads)
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def to_array(request):
+    """Turns a numpy array into one of the library under test."""
+    return np.asarray if request.param == "numpy" else request.getfixturevalue("torch").tensor
+
+
+@pytest.fixture
+def to_numpy():
+    return lambda array: array.numpy() if is_torch_array(array) else array

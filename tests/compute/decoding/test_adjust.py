@@ -1,0 +1,108 @@
+"""min_tokens, logit_bias and penalties against naive loops."""
+import random
+
+import numpy as np
+import pytest
+
+from penstock.compute.decoding.adjust import adjust
+
+VOCAB = 40
+
+
+def naive(logits, params, prompt, output, stops, index):
+    new = [float(x) for x in logits]
+    if index < params.get("min_tokens", 0):
+        for token in stops:
+            new[token] = float("-inf")
+    for token, bias in params.get("logit_bias", {}).items():
+        new[token] = float(np.float32(new[token]) + np.float32(bias))
+    for token in range(len(new)):
+        count = output.count(token)
+        if token in prompt or count:
+            rep = params.get("repetition_penalty", 1.0)
+            new[token] = new[token] / rep if new[token] > 0 else new[token] * rep
+        new[token] -= params.get("frequency_penalty", 0.0) * count
+        new[token] -= params.get("presence_penalty", 0.0) * (count > 0)
+    return np.array(new, np.float32)
+
+
+def some_params(rng):
+    params = {}
+    if rng.random() < 0.5:
+        params["repetition_penalty"] = rng.choice([0.5, 1.2, 3.0])
+    if rng.random() < 0.5:
+        params["frequency_penalty"] = rng.uniform(-2, 2)
+    if rng.random() < 0.5:
+        params["presence_penalty"] = rng.uniform(-2, 2)
+    if rng.random() < 0.5:
+        params["logit_bias"] = {rng.randrange(VOCAB): rng.uniform(-100, 100) for _ in range(5)}
+    if rng.random() < 0.5:
+        params |= {"min_tokens": rng.randrange(8), "stop_token_ids": (3, 9)}
+    return params
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_adjusted_logits_are_those_of_naive_loops(to_array, to_numpy, row, seed):
+    rng = random.Random(seed)
+    logits = np.random.default_rng(seed).standard_normal((30, VOCAB)).astype(np.float32) * 4
+    states, wanted, indices = [], [], []
+    for each in logits:
+        params = some_params(rng)
+        prompt = [rng.randrange(VOCAB) for _ in range(rng.randrange(10))]
+        output = [rng.randrange(VOCAB) for _ in range(rng.randrange(10))]
+        state = row(prompt, output[:2], eos=(5,), **params)
+        state.extend(output[2:])
+        states.append(state)
+        indices.append(len(output))
+        wanted.append(naive(each, params, prompt, output, {3, 5, 9} if "stop_token_ids" in params else {5}, len(output)))
+    given = logits.copy()
+    adjusted = to_numpy(adjust(to_array(logits), states, indices))
+    np.testing.assert_allclose(adjusted, np.stack(wanted), rtol=1e-6, atol=1e-6)
+    assert np.array_equal(logits, given)
+
+
+def test_nothing_is_copied_when_no_row_asks(row):
+    logits = np.zeros((2, VOCAB), np.float32)
+    states = [row(prompt=(1, 2), output=(3,), eos=(4,)), row(min_tokens=3, eos=(4,))]
+    assert adjust(logits, states, [1, 3]) is logits
+
+
+def test_min_tokens_forbids_what_would_end_the_sequence_until_there_are_enough(row):
+    logits = np.zeros((1, VOCAB), np.float32)
+    state = row(min_tokens=2, stop_token_ids=(7,), eos=(4, 6, 10**6))  # an id that the model does not have
+
+    def forbidden(state, index):
+        return np.flatnonzero(adjust(logits, [state], [index]) == -np.inf).tolist()
+
+    assert forbidden(state, 0) == forbidden(state, 1) == [4, 6, 7]
+    assert forbidden(state, 2) == []
+    assert forbidden(row(min_tokens=2, stop_token_ids=(7,), eos=(4,), ignore_eos=True), 0) == [7]
+
+
+def test_a_forbidden_token_stays_forbidden(row):
+    logits = np.zeros((1, VOCAB), np.float32)
+    state = row(prompt=(4,), output=(4,), eos=(4,), min_tokens=9, logit_bias={4: 100.0}, repetition_penalty=0.5, frequency_penalty=-2)
+    assert adjust(logits, [state], [1])[0, 4] == -np.inf
+
+
+@pytest.mark.parametrize("penalty", [1e-320, 1e-30, 1e30, 1e300])
+def test_absurd_penalties_leave_numbers(row, penalty):
+    logits = np.array([[3, -3, 0, 1e30, -1e30]], np.float32)
+    adjusted = adjust(logits, [row(prompt=range(5), repetition_penalty=penalty)], [0])
+    assert np.isfinite(adjusted).all()
+
+
+def test_state_counts_only_the_output(row):
+    state = row(prompt=(1, 2, 2, 1), output=(2, 5), repetition_penalty=1.5)
+    state.extend([5, 5])
+    assert dict(zip(state.seen_ids, state.seen_counts, strict=True)) == {1: 0, 2: 1, 5: 3}
+
+
+@pytest.mark.parametrize(("params", "plain"), [
+    ({"temperature": 0}, True), ({"temperature": 0, "top_k": 3, "top_p": 0.5}, True), ({"temperature": 0, "best_of": 1}, True),
+    ({}, False), ({"temperature": 0, "logprobs": 0}, False), ({"temperature": 0, "logit_bias": {1: 2.0}}, False),
+    ({"temperature": 0, "presence_penalty": 0.1}, False), ({"temperature": 0, "min_tokens": 1}, False),
+    ({"temperature": 0, "beam_width": 2}, False), ({"temperature": 0, "best_of": 2}, False),
+])
+def test_plain_rows_are_those_that_only_take_the_likeliest_token(row, params, plain):
+    assert row(**params).plain is plain
