@@ -1,0 +1,48 @@
+"""Finding tags in a stream of text: what is certainly no tag goes on, what may become one waits."""
+from dataclasses import dataclass
+
+from penstock.serve.text.answer import ContentDelta, Event
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first of some tags in a text. Without one, `before` is what certainly belongs to none, and `after` what waits for more."""
+
+    before: str
+    tag: str | None
+    after: str
+
+
+def find_tag(text: str, tags: tuple[str, ...]) -> Found:
+    at, tag = min(((text.find(tag), tag) for tag in tags if tag in text), default=(-1, None))
+    if tag is not None:
+        return Found(text[:at], tag, text[at + len(tag) :])
+    edge = len(text) - max((num_begun(text, tag) for tag in tags), default=0)
+    return Found(text[:edge], None, text[edge:])
+
+
+def num_begun(text: str, tag: str) -> int:
+    """How many characters at the end of `text` are the beginning of `tag`, but not all of it."""
+    longest = min(len(text), len(tag) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)
+
+
+class ContentWriter:
+    """Ordinary text whose ends are trimmed where markup follows: white space waits until it is known what comes behind it."""
+
+    def __init__(self) -> None:
+        self._blank = ""
+
+    def write(self, text: str) -> list[Event]:
+        text = self._blank + text
+        shown = text.rstrip()
+        self._blank = text[len(shown) :]
+        return [ContentDelta(shown)] if shown else []
+
+    def trim(self) -> None:
+        """Markup follows: the white space before it belongs to it."""
+        self._blank = ""
+
+    def finish(self) -> list[Event]:
+        text, self._blank = self._blank, ""
+        return [ContentDelta(text)] if text else []

@@ -1,0 +1,18 @@
+"""Reasoning parsers, by the name of the format that the model writes: text in, reasoning and content out, while it comes.
+
+    class ReasoningParser:
+        needs_special_tokens: ClassVar[bool]     # the text must come with its special tokens, because the markup is one
+        @classmethod
+        def suits(cls, template: str) -> bool    # whether a chat template's source speaks of this format
+        def __init__(self, prompt: str = "")     # the rendered prompt, which may already have opened the reasoning
+        def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
+        def finish(self) -> list[Event]
+
+One parser reads one answer. Whatever the pushes, the events add up to the same; text that is no markup is passed on at once, and
+white space between the two belongs to the markup.
+"""
+from penstock.core.registry import Table
+
+TABLE = Table("reasoning parser", {
+    "think": "penstock.serve.text.reasoning.think:ThinkParser",
+})

@@ -1,0 +1,75 @@
+"""`<think>...</think>` before the answer, as DeepSeek R1, Qwen3 and many after them write it."""
+from typing import ClassVar
+
+from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
+from penstock.serve.text.markup import find_tag
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+class ThinkParser:
+    """Reasoning begins with the answer's first word or was opened by the prompt's last; a tag further on is ordinary text.
+
+    An answer that ends before its reasoning does has no content.
+    """
+
+    needs_special_tokens: ClassVar[bool] = False
+
+    def __init__(self, prompt: str = "") -> None:
+        self._read = self._read_start
+        self._opened = prompt.rstrip().endswith(OPEN)
+        self._waiting = ""  # may be markup
+        self._begun = False  # whether the reasoning, or after it the content, has shown anything
+
+    @classmethod
+    def suits(cls, template: str) -> bool:
+        return OPEN in template or CLOSE in template
+
+    def push(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        while text:
+            text = self._read(text, events)
+        return events
+
+    def finish(self) -> list[Event]:
+        text, self._waiting = self._waiting, ""
+        if not text:
+            return []
+        reasoning = self._read == self._read_reasoning or (self._read == self._read_start and self._opened)
+        return [ReasoningDelta(text) if reasoning else ContentDelta(text)]
+
+    def _read_start(self, text: str, events: list[Event]) -> str:
+        """The opening tag, or what shows that there is none."""
+        text, self._waiting = self._waiting + text, ""
+        begun = text.lstrip()
+        if begun.startswith(OPEN):
+            self._read = self._read_reasoning
+            return begun.removeprefix(OPEN)
+        if OPEN.startswith(begun):
+            self._waiting = text
+            return ""
+        self._read = self._read_reasoning if self._opened else self._read_content
+        self._begun = not self._opened
+        return text
+
+    def _read_reasoning(self, text: str, events: list[Event]) -> str:
+        found = find_tag(self._waiting + text, (CLOSE,))
+        shown = found.before.rstrip()
+        blank = found.before[len(shown) :]
+        shown = shown if self._begun else shown.lstrip()
+        if shown:
+            events.append(ReasoningDelta(shown))
+            self._begun = True
+        if found.tag is None:
+            self._waiting = (blank if self._begun else "") + found.after
+            return ""
+        self._waiting, self._begun = "", False
+        self._read = self._read_content
+        return found.after
+
+    def _read_content(self, text: str, events: list[Event]) -> str:
+        shown = text if self._begun else text.lstrip()
+        if shown:
+            events.append(ContentDelta(shown))
+            self._begun = True
+        return ""

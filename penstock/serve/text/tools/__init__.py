@@ -1,0 +1,23 @@
+"""Tool-call parsers, by the name of the format that the model writes: text in, content and calls out, while it comes.
+
+    class ToolParser:
+        needs_special_tokens: ClassVar[bool]     # the text must come with its special tokens, because the markup is one
+        @classmethod
+        def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
+        def __init__(self, new_id: Callable[[], str] = ...)      # makes the ids of calls
+        def push(self, text: str) -> list[Event]                 # ContentDelta, ToolCallStart, ToolCallArguments
+        def finish(self) -> list[Event]
+
+One parser reads one answer. Non-streaming is one push and finish: whatever the pushes, the events add up to the same. Text that
+is no markup is passed on at once, markup never is, and white space between the two belongs to the markup. What begins like a
+call and is none, or is cut off, is given back as content, character by character, unless its arguments are already on their
+way (see `calls.HOLD`): then they stay as they are, and what follows is content.
+"""
+from penstock.core.registry import Table
+
+TABLE = Table("tool parser", {
+    "hermes": "penstock.serve.text.tools.hermes:HermesParser",
+    "llama3_json": "penstock.serve.text.tools.llama3_json:Llama3JsonParser",
+    "mistral": "penstock.serve.text.tools.mistral:MistralParser",
+    "pythonic": "penstock.serve.text.tools.pythonic:PythonicParser",
+})

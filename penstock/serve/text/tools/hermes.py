@@ -1,0 +1,57 @@
+"""Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, text before, between and after."""
+from typing import ClassVar
+
+from penstock.serve.text.answer import Event
+from penstock.serve.text.calls import CallReader, NewId, new_call_id
+from penstock.serve.text.json_object import State
+from penstock.serve.text.markup import ContentWriter, find_tag
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+OTHERS = ("<function=", "<arg_key>")  # formats that put something else than JSON between the same tags
+
+
+class HermesParser:
+    """The closing tag may be missing; text between a call's last brace and its closing tag is content."""
+
+    needs_special_tokens: ClassVar[bool] = False
+
+    def __init__(self, new_id: NewId = new_call_id) -> None:
+        self._content = ContentWriter()
+        self._calls = CallReader(new_id, self._content)
+        self._waiting = ""  # may be the beginning of a tag
+        self._in_call = False
+        self._closing = False  # whether a closing tag is due
+
+    @classmethod
+    def suits(cls, template: str) -> bool:
+        return OPEN in template and "arguments" in template and not any(tag in template for tag in OTHERS)
+
+    def push(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        rest, self._waiting = self._waiting + text, ""
+        while rest:
+            if self._in_call:
+                reading = self._calls.read(rest)
+                events += reading.events
+                rest = reading.rest
+                self._in_call = reading.state is State.OPEN
+                self._closing = reading.state is State.DONE
+                continue
+            found = find_tag(rest, (OPEN, CLOSE) if self._closing else (OPEN,))
+            events += self._content.write(found.before)
+            rest = found.after
+            if found.tag is None:
+                self._waiting, rest = rest, ""
+            elif found.tag == OPEN:
+                self._in_call = True
+                self._calls.begin(OPEN)
+            else:
+                self._closing = False
+                self._content.trim()
+        return events
+
+    def finish(self) -> list[Event]:
+        events = [*self._content.write(self._waiting), *self._calls.finish()]
+        if self._calls.num_calls:
+            self._content.trim()
+        return [*events, *self._content.finish()]

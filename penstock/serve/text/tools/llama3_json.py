@@ -1,0 +1,66 @@
+"""Llama 3.1 and later: the answer is a call and nothing else, `{"name": ..., "parameters": {...}}`, or several with `;` between them."""
+from typing import ClassVar
+
+from penstock.serve.text.answer import ContentDelta, Event
+from penstock.serve.text.calls import CallReader, NewId, new_call_id
+from penstock.serve.text.json_object import BLANK, State
+from penstock.serve.text.markup import ContentWriter
+
+PYTHON_TAG = "<|python_tag|>"  # may stand before the first call
+SEPARATORS = BLANK + ";,"
+KEYS = frozenset({"type", "id", "name", "parameters", "arguments"})
+
+
+class Llama3JsonParser:
+    """Without any markup, JSON that has other keys than a call's is an ordinary answer. After the last call everything is content."""
+
+    needs_special_tokens: ClassVar[bool] = False
+
+    def __init__(self, new_id: NewId = new_call_id) -> None:
+        self._content = ContentWriter()
+        self._calls = CallReader(new_id, self._content, KEYS)
+        self._between = ""  # white space, the python tag, separators: markup only if a call follows
+        self._in_call = False
+        self._plain = False
+
+    @classmethod
+    def suits(cls, template: str) -> bool:
+        return '"parameters"' in template and "<|start_header_id|>" in template
+
+    def push(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        while text and not self._plain:
+            if self._in_call:
+                reading = self._calls.read(text)
+                events += reading.events
+                text = reading.rest
+                self._in_call = reading.state is State.OPEN
+                self._plain = reading.state is State.BROKEN
+            elif text[0] == "{" and self._may_begin():
+                self._in_call = True
+                self._calls.begin(self._between)
+                self._between = ""
+            elif self._fits(self._between + text[0]):
+                self._between += text[0]
+                text = text[1:]
+            else:
+                self._plain = True
+        if self._plain:
+            text, self._between = self._between + text, ""
+            events += self._content.finish()
+            return [*events, ContentDelta(text)] if text else events
+        return events
+
+    def finish(self) -> list[Event]:
+        events = self._calls.finish()
+        rest = "" if self._calls.num_calls else self._between
+        return [*events, *self._content.finish(), *([ContentDelta(rest)] if rest else [])]
+
+    def _fits(self, between: str) -> bool:
+        """Whether this may stand before a call."""
+        if self._calls.num_calls:
+            return not between.strip(SEPARATORS)
+        return PYTHON_TAG.startswith(between.strip(BLANK)) or between.strip(BLANK) == PYTHON_TAG
+
+    def _may_begin(self) -> bool:
+        return bool(self._calls.num_calls) or self._between.strip(BLANK) in ("", PYTHON_TAG)

@@ -1,0 +1,111 @@
+"""Mistral: `[TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...]`, and since 2025 `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+import re
+import secrets
+import string
+from typing import ClassVar
+
+from penstock.serve.text.answer import Event
+from penstock.serve.text.calls import CallReader, NewId
+from penstock.serve.text.json_object import BLANK, State
+from penstock.serve.text.markup import ContentWriter, find_tag
+
+TAG = "[TOOL_CALLS]"
+LIST = re.compile(r"\s*\[\s*")
+NAMED = re.compile(r"\s*([\w.-]+)(\[CALL_ID\]\w+)?(\[ARGS\])?\s*")
+HEADER = frozenset(string.ascii_letters + string.digits + "_.-[]" + BLANK)  # what stands between the tag and the first brace
+MAX_HEADER = 256  # characters
+
+
+def new_call_id() -> str:
+    """Nine letters and digits: the chat templates refuse any other."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+
+class MistralParser:
+    """The tag is a special token."""
+
+    needs_special_tokens: ClassVar[bool] = True
+
+    def __init__(self, new_id: NewId = new_call_id) -> None:
+        self._content = ContentWriter()
+        self._calls = CallReader(new_id, self._content)
+        self._read = self._read_content
+        self._waiting = ""  # may be the beginning of the tag, or is what stands before a call
+        self._in_list = False
+
+    @classmethod
+    def suits(cls, template: str) -> bool:
+        return TAG in template
+
+    def push(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        while text:
+            text = self._read(text, events)
+        return events
+
+    def finish(self) -> list[Event]:
+        rest = self._waiting
+        if self._in_list and not rest.strip(BLANK + ","):
+            rest = ""
+        events = [*self._content.write(rest), *self._calls.finish()]
+        if self._calls.num_calls:
+            self._content.trim()
+        return [*events, *self._content.finish()]
+
+    def _read_content(self, text: str, events: list[Event]) -> str:
+        found = find_tag(self._waiting + text, (TAG,))
+        events += self._content.write(found.before)
+        self._waiting = found.after
+        if found.tag is None:
+            return ""
+        self._waiting = TAG
+        self._read = self._read_header
+        return found.after
+
+    def _read_header(self, text: str, events: list[Event]) -> str:
+        for at, char in enumerate(text):
+            header = self._waiting.removeprefix(TAG)
+            if char == "{" and (named := NAMED.fullmatch(header)):
+                return self._begin(text[at:], named[1])
+            if char == "{" and LIST.fullmatch(header):
+                self._in_list = True
+                return self._begin(text[at:], None)
+            if char not in HEADER or len(header) >= MAX_HEADER:
+                return self._give_back(text[at:], events)
+            self._waiting += char
+        return ""
+
+    def _begin(self, text: str, name: str | None) -> str:
+        self._calls.begin(self._waiting, name)
+        self._waiting = ""
+        self._read = self._read_call
+        return text
+
+    def _read_call(self, text: str, events: list[Event]) -> str:
+        reading = self._calls.read(text)
+        events += reading.events
+        if reading.state is State.BROKEN:
+            self._in_list = False
+        if reading.state is not State.OPEN:
+            self._read = self._read_list if self._in_list else self._read_content
+        return reading.rest
+
+    def _read_list(self, text: str, events: list[Event]) -> str:
+        """Between two calls of a list, or behind the last."""
+        for at, char in enumerate(text):
+            if char == "{" and self._waiting.strip(BLANK) == ",":
+                return self._begin(text[at:], None)
+            if char == "]" and not self._waiting.strip(BLANK):
+                self._waiting, self._in_list = "", False
+                self._read = self._read_content
+                return text[at + 1 :]
+            if (self._waiting + char).strip(BLANK) not in ("", ","):
+                return self._give_back(text[at:], events)
+            self._waiting += char
+        return ""
+
+    def _give_back(self, text: str, events: list[Event]) -> str:
+        events += self._content.write(self._waiting)
+        self._waiting, self._in_list = "", False
+        self._read = self._read_content
+        return text

@@ -1,0 +1,153 @@
+"""Pythonic calls, as Llama 3.2 and Llama 4 write them: the answer is `[f(a=1, b="x"), g()]` and nothing else."""
+import ast
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar, Optional
+
+from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
+from penstock.serve.text.calls import NewId, new_call_id
+from penstock.serve.text.json_object import BLANK
+
+START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
+WORDS = {"true": True, "false": False, "null": None}  # JSON's, which models mix in
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+
+Step = Callable[[str], Optional["Step"]]
+
+
+class PythonicParser:
+    """Tells of a call when its closing parenthesis has come: only then its arguments can be written as JSON.
+
+    Arguments are keywords with literals. Each state reads one character and gives the next state, None when this is no call.
+    """
+
+    needs_special_tokens: ClassVar[bool] = False
+
+    def __init__(self, new_id: NewId = new_call_id) -> None:
+        self._new_id = new_id
+        self._num_calls = 0
+        self._events: list[Event] = []
+        self._step: Step | None = self._at_start
+        self._raw: list[str] = []  # since the last call
+        self._begin = 0  # of the call, in `_raw`
+        self._open: list[str] = []  # the closing bracket of each open one
+        self._quote = ""
+        self._escaped = False
+
+    @classmethod
+    def suits(cls, template: str) -> bool:
+        return START in template or "[func_name1(" in template
+
+    def push(self, text: str) -> list[Event]:
+        for at, char in enumerate(text):
+            if self._step is None:
+                self._events.append(ContentDelta(text[at:]))
+                break
+            self._raw.append(char)
+            self._step = self._step(char)
+            if self._step is None:
+                self._give_back()
+        events, self._events = self._events, []
+        return events
+
+    def finish(self) -> list[Event]:
+        if self._num_calls and not "".join(self._raw).strip(BLANK + ","):
+            self._raw = []
+        self._give_back()
+        events, self._events = self._events, []
+        return events
+
+    def _give_back(self) -> None:
+        if self._raw:
+            self._events.append(ContentDelta("".join(self._raw)))
+        self._raw = []
+
+    def _at_start(self, char: str) -> Step | None:
+        begun = "".join(self._raw).strip(BLANK)
+        if begun in ("[", START + "["):
+            return self._before_name
+        return self._at_start if START.startswith(begun) else None
+
+    def _before_name(self, char: str) -> Step | None:
+        if char in BLANK:
+            return self._before_name
+        self._begin = len(self._raw) - 1
+        return self._in_name if char.isidentifier() else None
+
+    def _in_name(self, char: str) -> Step | None:
+        if char == "(":
+            self._open = [")"]
+            return self._in_arguments
+        return self._in_name if char.isalnum() or char in "_." else None
+
+    def _in_arguments(self, char: str) -> Step | None:
+        if self._quote:
+            closes = char == self._quote and not self._escaped
+            self._escaped = char == "\\" and not self._escaped
+            self._quote = "" if closes else self._quote
+        elif char in "'\"":
+            self._quote = char
+        elif char in PAIRS:
+            self._open.append(PAIRS[char])
+        elif char == self._open[-1]:
+            self._open.pop()
+        elif char in PAIRS.values():
+            return None
+        return self._in_arguments if self._open else self._end_call()
+
+    def _end_call(self) -> Step | None:
+        call = read_call("".join(self._raw[self._begin :]))
+        if call is None:
+            return None
+        name, arguments = call
+        self._events += [ToolCallStart(self._num_calls, self._new_id(), name), ToolCallArguments(self._num_calls, arguments)]
+        self._num_calls += 1
+        self._raw = []
+        return self._after_call
+
+    def _after_call(self, char: str) -> Step | None:
+        if char == "]":
+            self._raw = []
+            return self._at_end
+        if char == ",":
+            return self._before_name
+        return self._after_call if char in BLANK else None
+
+    def _at_end(self, char: str) -> Step | None:
+        begun = "".join(self._raw).strip(BLANK)
+        if begun == END:
+            self._raw = []
+        return self._at_end if END.startswith(begun) else None
+
+
+def read_call(source: str) -> tuple[str, str] | None:
+    """`f(a=1)` -> ("f", '{"a": 1}'); None when it is no call with literals as keyword arguments."""
+    try:
+        call = ast.parse(source, mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
+            return None
+        arguments = {str(keyword.arg): value_of(keyword.value) for keyword in call.keywords}
+        written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        written.encode()  # half a surrogate pair could not be sent
+        return ast.unparse(call.func), written
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def value_of(node: ast.expr) -> Any:
+    """A literal as JSON has it. Raises ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in WORDS:
+        return WORDS[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = value_of(node.operand)
+        if type(value) in (int, float):
+            return -value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [value_of(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [None if key is None else value_of(key) for key in node.keys]
+        if all(isinstance(key, str) for key in keys):
+            return dict(zip(keys, map(value_of, node.values), strict=True))
+    raise ValueError(f"{ast.unparse(node)} is not a literal")

@@ -1,0 +1,76 @@
+"""Reasoning between think tags, and both parsers one after the other."""
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.serve.text.answer import Answer, AnswerParser, ContentDelta, ReasoningDelta
+from penstock.serve.text.reasoning.think import ThinkParser
+from penstock.serve.text.tools.hermes import HermesParser
+from tests.serve.text.tools.reading import call, cuts, numbered, pieces, pushed, read
+
+CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+SNIPPETS = ("<think>", "</think>", "<thi", "</", "nk>", " ", "\n", "Hm", "é", "<tool_call>", CALL)
+answers = st.lists(st.sampled_from(SNIPPETS), max_size=10).map("".join)
+OPENED = "<|im_start|>assistant\n<think>\n"
+
+
+@settings(max_examples=300)
+@given(answers, cuts, st.sampled_from(["", OPENED]))
+def test_any_cut_gives_the_same_answer(text: str, at: list[int], prompt: str) -> None:
+    whole = read(ThinkParser(prompt), text)
+    assert read(ThinkParser(prompt), *text) == whole
+    assert read(ThinkParser(prompt), *pieces(text, at)) == whole
+
+
+@settings(max_examples=300)
+@given(answers, cuts, st.sampled_from(["", OPENED]))
+def test_with_tools_any_cut_gives_the_same_answer(text: str, at: list[int], prompt: str) -> None:
+    def both() -> AnswerParser:
+        return AnswerParser(ThinkParser(prompt), HermesParser(numbered()))
+
+    assert read(both(), *pieces(text, at)) == read(both(), text)
+
+
+@pytest.mark.parametrize(("prompt", "text", "reasoning", "content"), [
+    ("", "<think>\nFirst,\nthen.\n</think>\n\nYes.\n", "First,\nthen.", "Yes.\n"),
+    ("", "\n <think>a</think>b", "a", "b"),
+    ("", "<think>\n\n</think>\n\nYes.", None, "Yes."),
+    ("", "<think>on and on\n", "on and on\n", None),
+    ("", "Plain <think>a</think>", None, "Plain <think>a</think>"),
+    ("", "\nPlain", None, "\nPlain"),
+    ("", "<thin", None, "<thin"),
+    ("", "<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
+    ("", "</think>b", None, "</think>b"),
+    (OPENED, "a\n</think>\nb", "a", "b"),
+    (OPENED, "a < b </thin", "a < b </thin", None),
+    (OPENED, "<think>\na</think>b", "a", "b"),
+    (OPENED, "</think>b", None, "b"),
+    (OPENED + "\n</think>\n\n", "b", None, "b"),
+    ("", "", None, None),
+])
+def test_what_is_reasoning_and_what_is_the_answer(prompt: str, text: str, reasoning: str | None, content: str | None) -> None:
+    assert read(ThinkParser(prompt), text) == Answer(content, reasoning)
+
+
+def test_reasoning_streams_but_for_what_may_be_a_tag() -> None:
+    reader = ThinkParser()
+    assert pushed(reader, "<th") == []
+    assert pushed(reader, "ink>Hm") == [ReasoningDelta("Hm")]
+    assert pushed(reader, ", a <") == [ReasoningDelta(", a")]
+    assert pushed(reader, " b </thin") == [ReasoningDelta(" < b")]
+    assert pushed(reader, "k>\nSo") == [ContentDelta("So")]
+    assert pushed(reader, " <think>") == [ContentDelta(" <think>")]
+
+
+def test_calls_are_looked_for_in_the_answer_only() -> None:
+    text = f"<think>I could {CALL}</think>\n{CALL}"
+    answer = read(AnswerParser(ThinkParser(), HermesParser(numbered())), text)
+    assert answer == Answer(None, f"I could {CALL}", (call(0, "f", "{}"),))
+
+
+def test_without_parsers_all_is_content() -> None:
+    assert read(AnswerParser(), "a", "", "<think>b") == Answer("a<think>b")
+
+
+def test_it_suits_templates_that_speak_of_thinking() -> None:
+    assert ThinkParser.suits("{{ content.split('</think>')[-1] }}") and not ThinkParser.suits("{{ content }}")

@@ -1,0 +1,45 @@
+"""What the tests of parsers share: an answer read whole or in pieces, with ids that can be compared."""
+import itertools
+from collections.abc import Callable, Iterable
+
+from hypothesis import strategies as st
+
+from penstock.serve.text.answer import Answer, AnswerParser, Event, Parser, ToolCall, collect, merged
+
+MakeParser = Callable[[], Parser]
+cuts = st.lists(st.integers(0, 400), max_size=12)
+
+
+def numbered() -> Callable[[], str]:
+    ids = itertools.count()
+    return lambda: f"id{next(ids)}"
+
+
+def events_of(parser: Parser, chunks: Iterable[str]) -> list[Event]:
+    return [*(event for chunk in chunks for event in parser.push(chunk)), *parser.finish()]
+
+
+def pushed(parser: Parser, text: str) -> list[Event]:
+    """What comes at once."""
+    return merged(parser.push(text))
+
+
+def read(parser: Parser, *chunks: str) -> Answer:
+    return collect(events_of(parser, chunks))
+
+
+def pieces(text: str, at: list[int]) -> list[str]:
+    edges = sorted({0, len(text), *(edge % (len(text) + 1) for edge in at)})
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def check_any_cut(make: MakeParser, text: str, at: list[int]) -> None:
+    """In one piece, in characters, in any pieces: the same answer."""
+    whole = read(make(), text)
+    assert read(make(), *text) == whole
+    assert read(make(), *pieces(text, at)) == whole
+    assert read(AnswerParser(None, make()), *pieces(text, at)) == whole
+
+
+def call(number: int, name: str, arguments: str) -> ToolCall:
+    return ToolCall(f"id{number}", name, arguments)

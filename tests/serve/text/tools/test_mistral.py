@@ -1,0 +1,76 @@
+"""Mistral tool calls, old and new."""
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.serve.text.answer import Answer, ContentDelta
+from penstock.serve.text.tools.mistral import MAX_HEADER, MistralParser
+from tests.serve.text.tools.reading import call, check_any_cut, cuts, numbered, pushed, read
+
+SNIPPETS = (
+    "[TOOL_CALLS]", "[TOOL", "[", "]", "[ARGS]", '{"name": "f", "arguments": {"a": 1}}', '{"name": "g"', ', "arguments": {}}', ", ", " ",
+    "weather", "{}", '{"x": "["}', "Hi!", '"', "[CALL_ID]abc",
+)
+answers = st.lists(st.sampled_from(SNIPPETS), max_size=10).map("".join)
+
+
+def parser() -> MistralParser:
+    return MistralParser(numbered())
+
+
+@settings(max_examples=300)
+@given(answers, cuts)
+def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
+    check_any_cut(parser, text, at)
+
+
+@settings(max_examples=300)
+@given(answers)
+def test_without_a_call_the_text_is_unchanged(text: str) -> None:
+    answer = read(parser(), text)
+    if not answer.tool_calls:
+        assert (answer.content or "") == text
+
+
+def test_a_list_of_calls() -> None:
+    text = 'Sure. [TOOL_CALLS] [{"name": "f", "arguments": {"a": "]"}}, {"arguments": {}, "name": "g"}]'
+    assert read(parser(), text) == Answer("Sure.", None, (call(0, "f", '{"a": "]"}'), call(1, "g", "{}")))
+
+
+def test_named_calls() -> None:
+    text = '[TOOL_CALLS]weather{"city": "Oslo"}[TOOL_CALLS]get.time-1[CALL_ID]a1[ARGS]{}'
+    assert read(parser(), text) == Answer(None, None, (call(0, "weather", '{"city": "Oslo"}'), call(1, "get.time-1", "{}")))
+
+
+@pytest.mark.parametrize("text", [
+    "[TOOL_CALLS]", "[TOOL_CALLS] none", "[TOOL_CALLS] []", "[TOOL_CALLS] [{}]", '[TOOL_CALLS] {"name": "f"}',
+    '[TOOL_CALLS] [{"name": "f"', "[TOOL_CA", "[TOOL_CALLS]f[{}]", "[TOOL_CALLS]f!{}", "[TOOL_CALLS]" + "x" * MAX_HEADER + "y{}",
+    "a [TOOL_CALLS]f{bad}",
+])
+def test_a_malformed_call_is_given_back(text: str) -> None:
+    assert read(parser(), text) == Answer(text)
+
+
+def test_a_list_that_breaks_keeps_its_good_calls() -> None:
+    answer = read(parser(), '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": 5}] ok')
+    assert answer == Answer(', {"name": 5}] ok', None, (call(0, "f", "{}"),))
+    answer = read(parser(), '[TOOL_CALLS][{"name": "f", "arguments": {}} but')
+    assert answer == Answer(" but", None, (call(0, "f", "{}"),))
+    assert read(parser(), '[TOOL_CALLS][{"name": "f", "arguments": {}}, ') == Answer(None, None, (call(0, "f", "{}"),))
+
+
+def test_ordinary_text_is_not_held_back() -> None:
+    reader = parser()
+    assert pushed(reader, "see [1]") == [ContentDelta("see [1]")]
+    assert pushed(reader, " and [T") == [ContentDelta(" and")]
+    assert pushed(reader, "2]") == [ContentDelta(" [T2]")]
+
+
+def test_ids_are_nine_letters_or_digits_as_its_templates_demand() -> None:
+    made = read(MistralParser(), "[TOOL_CALLS]f{}").tool_calls[0].id
+    assert len(made) == 9 and made.isalnum()
+
+
+def test_its_tag_is_a_special_token() -> None:
+    assert MistralParser.needs_special_tokens
+    assert MistralParser.suits("{{ '[TOOL_CALLS]' }}") and not MistralParser.suits("[INST]")

@@ -1,0 +1,79 @@
+"""Pythonic tool calls."""
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.serve.text.answer import Answer, ContentDelta, ToolCallArguments, ToolCallStart
+from penstock.serve.text.tools.pythonic import PythonicParser
+from tests.serve.text.tools.reading import call, check_any_cut, cuts, numbered, pushed, read
+
+SNIPPETS = (
+    "[", "]", "f(", ")", "g()", "a=1", 'b="x, y)"', "c='it\\'s'", ", ", " ", "\n", "<|python_start|>", "<|python_end|>",
+    "[f(a=1), ", "Hi", '"', "{", "}", "d=[1]",
+)
+answers = st.lists(st.sampled_from(SNIPPETS), max_size=12).map("".join)
+
+
+def parser() -> PythonicParser:
+    return PythonicParser(numbered())
+
+
+@settings(max_examples=300)
+@given(answers, cuts)
+def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
+    check_any_cut(parser, text, at)
+
+
+@settings(max_examples=300)
+@given(answers)
+def test_without_a_call_the_text_is_unchanged(text: str) -> None:
+    answer = read(parser(), text)
+    if not answer.tool_calls:
+        assert (answer.content or "") == text
+
+
+@pytest.mark.parametrize(("written", "arguments"), [
+    ("f()", "{}"),
+    ("f(a=1, b=-2.5, c=True, d=None)", '{"a": 1, "b": -2.5, "c": true, "d": null}'),
+    ("f(a=false, b=null)", '{"a": false, "b": null}'),
+    ("f(q='it\\'s \"é\" )]')", '{"q": "it\'s \\"é\\" )]"}'),
+    ("f(x=[1, (2, 3)], y={'k': {'l': []}})", '{"x": [1, [2, 3]], "y": {"k": {"l": []}}}'),
+])
+def test_literals_become_json(written: str, arguments: str) -> None:
+    assert read(parser(), f"[{written}]") == Answer(None, None, (call(0, "f", arguments),))
+
+
+def test_several_calls_between_their_tags() -> None:
+    text = "<|python_start|>[ a.b(x=1),\n c() ] <|python_end|>\n"
+    assert read(parser(), text) == Answer(None, None, (call(0, "a.b", '{"x": 1}'), call(1, "c", "{}")))
+
+
+@pytest.mark.parametrize("text", [
+    "Hello", "[1] According to", "[link](url)", "[f]", "[f(1)]", "[f(**x)]", "[f(a=g())]", "[f(a=b)]", "[f(a={1: 2})]",
+    "[f(a=1]", "[f(a='x", "[f(a=1e999)]", "[f(a='\\ud800')]", "[.f()]", "[f.1()]", "[]", "<|python_sta", "f(a=1)", "[f(a=b'x')]",
+    "[f(a=-'x')]",
+    f"[f(a={'-' * 5000}1)]", "[f(a={**b})]",
+])
+def test_other_answers_are_content(text: str) -> None:
+    assert read(parser(), text) == Answer(text)
+
+
+def test_what_breaks_behind_a_call_is_content() -> None:
+    assert read(parser(), "[f(), oops] x") == Answer(", oops] x", None, (call(0, "f", "{}"),))
+    assert read(parser(), "[f()] and so on") == Answer(" and so on", None, (call(0, "f", "{}"),))
+    assert read(parser(), "[f(), ") == Answer(None, None, (call(0, "f", "{}"),))
+
+
+def test_each_call_comes_with_its_closing_parenthesis() -> None:
+    reader = parser()
+    assert pushed(reader, "[f(a=1") == []
+    assert pushed(reader, "), g(") == [ToolCallStart(0, "id0", "f"), ToolCallArguments(0, '{"a": 1}')]
+
+
+def test_ordinary_text_is_not_held_back() -> None:
+    assert pushed(parser(), "Hi [") == [ContentDelta("Hi [")]
+    assert pushed(parser(), "[2") == [ContentDelta("[2")]
+
+
+def test_it_suits_templates_that_show_its_form() -> None:
+    assert PythonicParser.suits("[func_name1(params_name1=params_value1)]") and not PythonicParser.suits("[INST]")
