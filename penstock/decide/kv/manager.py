@@ -136,6 +136,7 @@ class KVManager:
             tree.expire(now)
             if num_new > self.pool.num_free + tree.num_evictable + (tree.num_pinned_idle if break_pins else 0):
                 return None
+        num_pinned = tree.num_pinned
         copies = []
         for i in shared:
             source, block_ids[i] = block_ids[i], self._allocate(now, break_pins)
@@ -144,6 +145,9 @@ class KVManager:
             block_ids.append(self._allocate(now, break_pins))
         for source, _ in copies:
             tree.release(source, now)
+        if tree.num_pinned < num_pinned:
+            broken = num_pinned - tree.num_pinned
+            log.warning("request %s runs alone and cannot go on without %d pinned blocks: evicted early", seq.request_id, broken)
         held = self._held[seq.seq_id]
         kept = min(num_new, held.num_promised)
         held.num_promised -= kept
@@ -302,7 +306,7 @@ class KVManager:
             log.info("request %s: its marks cover less than a block of %d tokens and pin nothing", seq.request_id, self.block_size)
             return
         self.tree.expire(now)
-        pinned = marks.pin(self.tree, held.node, marked, now)
+        pinned = marks.pin(self.tree, held.node, marked)
         seq.num_mark_created = max(pinned * self.block_size - seq.num_mark_read, 0)
         if pinned < longest:
             log.warning(
@@ -315,8 +319,5 @@ class KVManager:
 
     def _allocate(self, now: float, break_pins: bool) -> int:
         if self.pool.num_free == 0:
-            num_pinned = self.tree.num_pinned
             self.tree.evict(now, break_pins)
-            if self.tree.num_pinned < num_pinned:
-                log.warning("a pinned block is evicted before its time: without it the only running request could not go on")
         return self.pool.allocate()

@@ -28,7 +28,7 @@ def num_read(nodes: Sequence[Node], marked: Spans) -> int:
     return max(ends, default=0)
 
 
-def pin(tree: RadixTree, deepest: Node, marked: Spans, now: float) -> int:
+def pin(tree: RadixTree, deepest: Node, marked: Spans) -> int:
     """Pins the marked blocks on the way to `deepest`, each for the longest time of the marks that cover it, as far as the
     tree's bound allows; returns how many are pinned. `deepest` must be at least as deep as the longest mark."""
     path: list[Node] = []
@@ -39,7 +39,7 @@ def pin(tree: RadixTree, deepest: Node, marked: Spans, now: float) -> int:
     path.reverse()
     pinned = 0
     for node in path[: max(marked)]:
-        if not tree.pin(node, max(ttl for depth, ttl in marked.items() if depth >= node.depth), now):
+        if not tree.pin(node, max(ttl for depth, ttl in marked.items() if depth >= node.depth)):
             break
         pinned = node.depth
     for depth in marked:

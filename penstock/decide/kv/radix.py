@@ -149,7 +149,7 @@ class RadixTree:
             self._count_idle(node, 1)
             self._enqueue(node, now)
 
-    def pin(self, node: Node, ttl_s: float, now: float) -> bool:
+    def pin(self, node: Node, ttl_s: float) -> bool:
         """Keeps the node from eviction until `ttl_s` after its last use; False when `max_pinned` nodes are pinned. Pin ancestors first."""
         if not node.pinned:
             if self.num_pinned >= self.max_pinned:
@@ -162,7 +162,7 @@ class RadixTree:
             self.num_pinned += 1
             if idle:
                 self._count_idle(node, 1)
-            heapq.heappush(self._expiries, (now + ttl_s, self._ticket(), node))
+            heapq.heappush(self._expiries, (node.last_used_s + ttl_s, self._ticket(), node))
         node.pin_ttl_s = max(node.pin_ttl_s, ttl_s)
         return True
 

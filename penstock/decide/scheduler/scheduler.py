@@ -74,6 +74,7 @@ class Scheduler:
     def add(self, seq: Seq) -> None:
         """Takes in a new sequence. Raises RequestError, with the number that would fit, when the KV cache can never hold it."""
         self._check_new(seq)
+        seq.status = Status.WAITING
         self._seqs[seq.seq_id] = seq
         self._waiting.push(seq, self._clock.now())
 
@@ -199,10 +200,10 @@ class Scheduler:
         running = self._running.in_order(now)
         behind = [len(seq.tokens) - seq.num_computed for seq in running]
         decodes = [seq for seq, left in zip(running, behind, strict=True) if left == 1]
-        num_waiting = min(len(decodes), step.num_seqs_left)  # decodes to come; each keeps a token of the budget
+        num_to_come = min(len(decodes), step.num_seqs_left)  # each keeps a token of the budget
         for seq in decodes:
-            num_waiting -= 1
-            self._plan_seq(seq, step, now, max(num_waiting, 0))
+            num_to_come = max(num_to_come - 1, 0)
+            self._plan_seq(seq, step, now, num_to_come)
         for seq, left in zip(running, behind, strict=True):
             if left > 1:
                 self._plan_seq(seq, step, now, 0)

@@ -138,7 +138,7 @@ def test_a_pinned_prefix_outlasts_everything_until_its_time_to_live_after_the_la
     pool, tree = make()
     blocks = put(pool, tree, [1, 2, 3, 4])
     node = tree.match("", [1, 2], 1)[0]
-    assert tree.pin(node, 10.0, 0.0)
+    assert tree.pin(node, 10.0)
     drop(tree, blocks, now=5.0)
     assert tree.evict(6.0) and not tree.evict(6.0)
     assert tree.num_pinned_idle == 1 and tree.num_evictable == 0
@@ -152,7 +152,7 @@ def test_a_pinned_prefix_outlasts_everything_until_its_time_to_live_after_the_la
 def test_a_held_pin_does_not_expire():
     pool, tree = make()
     blocks = put(pool, tree, [1, 2])
-    tree.pin(tree.match("", [1, 2], 1)[0], 10.0, 0.0)
+    tree.pin(tree.match("", [1, 2], 1)[0], 10.0)
     tree.expire(100.0)
     assert tree.num_pinned == 1
     drop(tree, blocks, now=105.0)
@@ -165,7 +165,7 @@ def test_a_held_pin_does_not_expire():
 def test_a_held_pin_without_time_to_live_expires():
     pool, tree = make()
     put(pool, tree, [1, 2])
-    tree.pin(tree.match("", [1, 2], 1)[0], 0.0, 0.0)
+    tree.pin(tree.match("", [1, 2], 1)[0], 0.0)
     tree.expire(0.0)
     assert tree.num_pinned == 0
     tree.check_integrity()
@@ -175,8 +175,8 @@ def test_idle_nodes_can_be_pinned_and_pinned_longer():
     pool, tree = make()
     drop(tree, put(pool, tree, [1, 2]))
     node = tree.match("", [1, 2], 1)[0]
-    assert tree.pin(node, 5.0, 0.0) and tree.num_evictable == 0 and tree.num_pinned_idle == 1
-    assert tree.pin(node, 20.0, 0.0) and tree.num_pinned == 1
+    assert tree.pin(node, 5.0) and tree.num_evictable == 0 and tree.num_pinned_idle == 1
+    assert tree.pin(node, 20.0) and tree.num_pinned == 1
     tree.check_integrity()
     tree.expire(5.0)
     assert not tree.evict(5.0)
@@ -188,9 +188,9 @@ def test_pins_are_bounded_and_can_be_broken_soonest_first():
     pool, tree = make(max_pinned=2)
     for i, ttl in enumerate((30.0, 10.0)):
         drop(tree, put(pool, tree, [i, i]))
-        assert tree.pin(tree.match("", [i, i], 1)[0], ttl, 0.0)
+        assert tree.pin(tree.match("", [i, i], 1)[0], ttl)
     drop(tree, put(pool, tree, [5, 5]))
-    assert not tree.pin(tree.match("", [5, 5], 1)[0], 10.0, 0.0)
+    assert not tree.pin(tree.match("", [5, 5], 1)[0], 10.0)
     assert tree.evict(1.0, break_pins=True) and cached(tree, [5, 5]) == 0
     assert tree.evict(1.0, break_pins=True) and cached(tree, [1, 1]) == 0 and cached(tree, [0, 0]) == 2
     tree.expire(10.0)  # the entry of the pin that was broken
@@ -230,8 +230,8 @@ def test_a_priority_that_changes_by_itself_is_noticed():
         (lambda pool, tree, nodes: setattr(nodes[0], "tokens", (9, 9)), "wrong name"),
         (lambda pool, tree, nodes: [pool.release(nodes[1].block_id) for _ in range(2)], "does not hold"),
         (lambda pool, tree, nodes: pool.share(nodes[1].block_id), "do not hold its parent"),
-        (lambda pool, tree, nodes: tree.pin(nodes[1], 1.0, 0.0), "pinned for longer"),
-        (lambda pool, tree, nodes: [tree.pin(node, ttl, 0.0) for node, ttl in zip(nodes, (1.0, 2.0), strict=True)], "pinned for longer"),
+        (lambda pool, tree, nodes: tree.pin(nodes[1], 1.0), "pinned for longer"),
+        (lambda pool, tree, nodes: [tree.pin(node, ttl) for node, ttl in zip(nodes, (1.0, 2.0), strict=True)], "pinned for longer"),
         (lambda pool, tree, nodes: tree._queue.clear(), "not queued"),
         (lambda pool, tree, nodes: setattr(tree, "num_evictable", 7), "counters"),
     ],
@@ -286,7 +286,7 @@ class TreeMachine(RuleBasedStateMachine):
     def pin(self, tokens, ttl):
         self.tree.expire(self.now)
         for node in self.tree.match("", tokens, len(tokens) // SIZE):
-            if not self.tree.pin(node, ttl, self.now):
+            if not self.tree.pin(node, ttl):
                 assert self.tree.num_pinned == 4
                 break
 

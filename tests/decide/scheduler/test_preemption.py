@@ -2,7 +2,6 @@
 import pytest
 
 from penstock.decide.scheduler.order.priority import Priority
-from penstock.decide.scheduler.order.shortest import Shortest
 from tests.decide.helpers import VOCAB, Rig, make_seq
 from tests.fakes import continuation
 
@@ -38,13 +37,17 @@ def test_the_last_in_order_loses_its_blocks():
 
 
 def test_a_sequence_that_was_planned_in_the_same_step_can_lose_its_place():
-    rig = Rig(num_blocks=6, budget=64, order=Shortest())
-    late = make_seq(0, range(8), 16)
-    rig.scheduler.add(late)
-    rig.step()
-    rig.run(make_seq(1, range(50, 62), 11))
-    assert late.num_preemptions > 0
-    assert late.finish_reason == "length"
+    rig = Rig(num_blocks=6, budget=5, order=Priority())
+    low, high = make_seq(0, range(10), 12, priority=1), make_seq(1, range(50, 62), 5)
+    rig.scheduler.add(low)
+    rig.step(), rig.step()
+    rig.scheduler.add(high)
+    plans = [rig.step()[0] for _ in range(3)]
+    # The third block of the prompt was set aside for it, but the decode before it in the step took it.
+    assert [[(p.seq_id, len(p.tokens)) for p in plan.seqs] for plan in plans] == [[(0, 1), (1, 4)], [(0, 1), (1, 4)], [(1, 4)]]
+    assert low.num_preemptions == 1
+    rig.run()
+    assert low.num_output == 12 and high.num_output == 5
 
 
 def test_a_preempted_sequence_goes_on_where_it_was_with_its_blocks_from_the_cache():
