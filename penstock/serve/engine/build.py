@@ -13,13 +13,13 @@ from penstock.compute.models import families
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
-from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.checkpoint import FolderCheckpoint
 from penstock.compute.models.load.weights import load_weights
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
-from penstock.core.config import EngineConfig, Resolved
+from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import ModelError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.decide.kv import evict
@@ -31,6 +31,7 @@ from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.machine import look
 from penstock.serve.engine.resolve import Held, choose_dtype, resolve
+from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
 
@@ -103,7 +104,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     limit_threads(engine_config.threads)
     folder = hub.fetch_weights(found.source, progress)
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
-    weights = load_weights(program, Checkpoint(folder), dtype, progress)
+    weights = load_weights(program, FolderCheckpoint(folder), dtype, progress)
     tokenizer = Tokenizer.load(folder)
     layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
     loaded = backend.load(program, weights, layout)
@@ -153,3 +154,10 @@ def recommended(folder: Path) -> dict[str, Any]:
     if not config.get("do_sample", False):
         return {}
     return {name: config[name] for name in SAMPLING_FIELDS if config.get(name) is not None}
+
+
+def parsers(server: ServerConfig) -> tuple[type[Any] | None, type[Any] | None]:
+    """The classes of the tool-call and reasoning parsers that were asked for. Raises UsageError for an unknown name."""
+    return tuple(
+        None if name is None else table.load(name)
+        for name, table in ((server.tool_parser, tools.TABLE), (server.reasoning_parser, reasoning.TABLE)))

@@ -81,7 +81,7 @@ class Loop:
         now = self._engine.clock.now()
         if now - self._beat_s > self._wedged_s:
             return Health(False, f"no step has ended for {now - self._beat_s:.0f} s")
-        if self._engine.has_work() and now - self._progress_s > self._wedged_s:
+        if self._engine.num_requests() and now - self._progress_s > self._wedged_s:
             return Health(False, f"requests wait, but no step could be planned for {now - self._progress_s:.0f} s")
         return Health(True)
 

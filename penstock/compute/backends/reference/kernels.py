@@ -14,7 +14,7 @@ ROWS = 16
 def matmul(xp: Any, x: Array, weight: Array, rows: int | None) -> Array:
     """x [T, in] times weight [out, in] transposed. With `rows`, T is a multiple of it and each block is a product of its own."""
     turned = xp.permute_dims(weight, (1, 0))
-    if rows is None or x.shape[0] == rows:
+    if rows is None or x.shape[0] <= rows:
         return xp.matmul(x, turned)
     return xp.concat([xp.matmul(x[at : at + rows, :], turned) for at in range(0, x.shape[0], rows)], axis=0)
 

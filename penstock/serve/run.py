@@ -1,0 +1,58 @@
+"""Starts a server: model, engine on its thread, HTTP until SIGTERM."""
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock.core.config import EngineConfig, ServerConfig
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.api.parts import Parts
+from penstock.serve.api.server import bind, create_app, run
+from penstock.serve.engine.build import Built, build, parsers
+from penstock.serve.engine.loop import Loop
+from penstock.serve.text.chat import ChatTemplate
+
+Say = Callable[[str], None]
+
+
+def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. `say` is given lines for people. Raises PenstockError before anything is served."""
+    tool_parser, reasoning_parser = parsers(server)
+    listener = bind(server)
+    with listener:
+        metrics = Metrics()
+        built = build(engine, metrics, progress, say)
+        template = built.chat_template
+        if server.chat_template is not None:
+            template = ChatTemplate.of(built.tokenizer, Path(server.chat_template))
+        loop = Loop(built.engine, server.max_queue)
+        metrics.watch(loop.gauges)
+        app = create_app(Parts(
+            engine=loop, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics, tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults, fingerprint=built.fingerprint,
+            vocab_size=built.spec.vocab_size))
+        for line in banner(built, server):
+            say(line)
+        loop.start()
+        try:
+            run(app, server, listener)
+        finally:
+            loop.stop()
+
+
+def banner(built: Built, server: ServerConfig) -> Iterator[str]:
+    """What was loaded, what fits and why, and a request to try."""
+    config, reasons = built.resolved.engine, built.resolved.reasons
+    kv_tokens, max_len = config.kv_tokens or 0, config.max_model_len or 0
+    yield f"  weights    {mib(built.weight_bytes)} in memory: {built.spec.num_parameters():,} parameters"
+    yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {mib(kv_tokens * built.kv_bytes_per_token)}: {reasons['kv_tokens']}"
+    yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit at once"
+    yield f"  threads    {config.threads}: {reasons['threads']}"
+    name = server.served_model_name or config.model
+    at = f"http://{server.host}:{server.port}"
+    key = " -H 'Authorization: Bearer KEY'" if server.api_key else ""
+    yield f"Serving {name} at {at}  (stop with Ctrl-C). Try:"
+    yield (f"""  curl {at}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n"""
+           """    -d '{"messages": [{"role": "user", "content": "Tell me about the fox and the old king."}], "max_tokens": 120}'""")
+
+
+def mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.1f} MiB"

@@ -1,0 +1,150 @@
+"""What a request comes to: n, best_of, beams, stops, embeddings, aborts."""
+import math
+from pathlib import Path
+
+import pytest
+
+from penstock import LLM, SamplingParams
+from penstock.core.errors import RequestError, UsageError
+from tests.tiny import write_model
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    return LLM(str(write_model(tmp_path_factory.mktemp("model"))))
+
+
+def free(llm: LLM) -> None:
+    gauges = llm._engine.gauges()
+    assert gauges.num_running == gauges.num_waiting == gauges.kv_blocks_used == 0
+    llm._engine.check_integrity()
+
+
+def test_n_answers_share_the_prompt_and_the_first_is_that_of_one(llm: LLM) -> None:
+    params = SamplingParams(n=4, temperature=1.0, seed=5, max_tokens=12)
+    output = llm.generate("tell me of the fox", params)[0]
+    assert [each.index for each in output.outputs] == [0, 1, 2, 3]
+    assert len({each.text for each in output.outputs}) == 4
+    one = llm.generate("tell me of the fox", SamplingParams(temperature=1.0, seed=5, max_tokens=12))[0]
+    assert one.outputs[0].token_ids == output.outputs[0].token_ids
+    free(llm)
+
+
+def test_n_answers_of_one_token(llm: LLM) -> None:
+    output = llm.generate("abc", SamplingParams(n=3, temperature=1.0, seed=1, max_tokens=1))[0]
+    assert [len(each.token_ids) for each in output.outputs] == [1, 1, 1]
+    free(llm)
+
+
+def test_best_of_returns_the_likeliest(llm: LLM) -> None:
+    params = SamplingParams(n=5, temperature=1.0, seed=9, max_tokens=6, logprobs=0, ignore_eos=True)
+    all_of_them = llm.generate("abc", params)[0].outputs
+    best = llm.generate("abc", SamplingParams(n=2, best_of=5, temperature=1.0, seed=9, max_tokens=6, logprobs=0, ignore_eos=True))[0].outputs
+    mean = sorted((sum(row[token].logprob for token, row in zip(each.token_ids, each.logprobs, strict=True)) / 6 for each in all_of_them))
+    got = [each.cumulative_logprob / 6 for each in best]
+    assert got == pytest.approx(mean[:-3:-1])
+    free(llm)
+
+
+def test_beams_are_the_likeliest_of_all_continuations(llm: LLM) -> None:
+    """A wide beam finds the likeliest pair of tokens."""
+    wide = llm.generate("xy", SamplingParams(beam_width=128, n=1, temperature=0, max_tokens=2, ignore_eos=True))[0].outputs[0]
+    rows = llm.generate("xy", SamplingParams(temperature=0, max_tokens=1, logprobs=20, ignore_eos=True))[0]
+    firsts = rows.outputs[0].logprobs[0]
+    ids = llm.get_tokenizer().encode("xy")
+    best, pair = -math.inf, None
+    for first, entry in firsts.items():
+        then = llm.generate({"prompt_token_ids": [*ids, first]}, SamplingParams(temperature=0, max_tokens=1, logprobs=1, ignore_eos=True))[0]
+        token, row = then.outputs[0].token_ids[0], then.outputs[0].logprobs[0]
+        if entry.logprob + row[token].logprob > best:
+            best, pair = entry.logprob + row[token].logprob, [first, token]
+    assert wide.token_ids == pair
+    free(llm)
+
+
+def test_beam_search_returns_n_distinct_answers_in_falling_order(llm: LLM) -> None:
+    outputs = llm.generate("the fox", SamplingParams(beam_width=4, n=3, temperature=0, max_tokens=8, logprobs=0, ignore_eos=True))[0].outputs
+    scores = [each.cumulative_logprob for each in outputs]
+    assert scores == sorted(scores, reverse=True) and len({tuple(each.token_ids) for each in outputs}) == 3
+    free(llm)
+
+
+def test_beam_search_survives_preemption(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    params = SamplingParams(beam_width=4, n=2, temperature=0, max_tokens=20, ignore_eos=True)
+    prompts = ["the fox went over the river", "an old man", "far away by the sea they lived and"]
+    roomy = [[each.token_ids for each in output.outputs] for output in LLM(str(folder)).generate(prompts, params)]
+    llm = LLM(str(folder), kv_tokens=120, block_size=4, max_num_batched_tokens=13)
+    assert [[each.token_ids for each in output.outputs] for output in llm.generate(prompts, params)] == roomy
+    assert llm._engine._scheduler.counters.preemptions > 0
+    free(llm)
+
+
+def test_stop_string_cuts_text_and_frees_at_once(llm: LLM) -> None:
+    whole = llm.generate("the sea", SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))[0].outputs[0]
+    stop = whole.text[5:8]
+    cut = llm.generate("the sea", SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop=[stop]))[0].outputs[0]
+    assert cut.text == whole.text[: whole.text.index(stop)] and cut.finish_reason == "stop" and cut.stop_reason == stop
+    assert len(cut.token_ids) < len(whole.token_ids)
+    kept = llm.generate(
+        "the sea", SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop=[stop], include_stop_str_in_output=True))[0].outputs[0]
+    assert kept.text == cut.text + stop
+    free(llm)
+
+
+def test_stop_token_is_not_shown(llm: LLM) -> None:
+    whole = llm.generate("the sea", SamplingParams(temperature=0, max_tokens=6, ignore_eos=True))[0].outputs[0]
+    token = whole.token_ids[3]
+    cut = llm.generate("the sea", SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, stop_token_ids=[token]))[0].outputs[0]
+    at = whole.token_ids.index(token)
+    assert cut.token_ids == whole.token_ids[: at + 1] and cut.finish_reason == "stop" and cut.stop_reason == token
+    assert whole.text.startswith(cut.text) and cut.text != whole.text
+
+
+def test_embeddings_are_unit_vectors_of_the_prompt_alone(llm: LLM) -> None:
+    one, other = llm.embed(["a cat", "a dog"])
+    assert len(one.embedding) == 32 and math.isclose(sum(x * x for x in one.embedding), 1.0, rel_tol=1e-9)
+    assert one.embedding != other.embedding and llm.embed("a cat")[0].embedding == one.embedding
+    free(llm)
+
+
+def test_prompt_logprobs_cover_the_prompt(llm: LLM) -> None:
+    output = llm.generate("a cat sat", SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=2))[0]
+    assert output.prompt_logprobs[0] is None and len(output.prompt_logprobs) == len(output.prompt_token_ids)
+    for token, row in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
+        assert row[token].logprob <= 0 and len(row) >= 2
+
+
+def test_what_cannot_be_served_is_refused_with_the_numbers(llm: LLM) -> None:
+    with pytest.raises(RequestError, match=r"300 tokens.*256"):
+        llm.generate({"prompt_token_ids": [5] * 300})
+    with pytest.raises(RequestError, match=r"max_tokens is 250.*leaves 246"):
+        llm.generate({"prompt_token_ids": [5] * 10}, SamplingParams(max_tokens=250))
+    with pytest.raises(RequestError, match="300"):
+        llm.generate({"prompt_token_ids": [300]})
+    with pytest.raises(RequestError, match="empty"):
+        llm.generate({"prompt_token_ids": []})
+    with pytest.raises(UsageError, match="colour"):
+        LLM("brook", colour="red")
+    free(llm)
+
+
+def test_max_tokens_none_fills_the_context(llm: LLM) -> None:
+    output = llm.generate({"prompt_token_ids": [5] * 10}, SamplingParams(max_tokens=None, temperature=0, ignore_eos=True))[0]
+    assert len(output.outputs[0].token_ids) == 246 and output.outputs[0].finish_reason == "length"
+
+
+def test_interrupted_generate_frees_everything(llm: LLM) -> None:
+    step, calls = llm._engine.step, []
+
+    def broken() -> object:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return step()
+
+    llm._engine.step = broken
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["a", "b", "c"], SamplingParams(max_tokens=20, n=2))
+    llm._engine.step = step
+    free(llm)

@@ -1,0 +1,92 @@
+"""Promise 1: a request's tokens and log-probabilities are the same bits, alone and crowded, however its prompt was cut, whatever the
+prefix cache held, and whether it was preempted."""
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LLM, SamplingParams
+from penstock.core.types import Output
+from tests.tiny import write_model
+
+WORDS = "the old fox went over a river to see his friend who lived by the sea and told him all".split()
+CROWDED: dict[str, dict[str, Any]] = {
+    "crowded": {},
+    "small chunks": {"max_num_batched_tokens": 7},
+    "odd chunks": {"max_num_batched_tokens": 33, "max_num_seqs": 5},
+    "no prefix cache": {"prefix_cache": False},
+    "preempted": {"kv_tokens": 256, "block_size": 4},
+    "preempted and chunked": {"kv_tokens": 288, "block_size": 16, "max_num_batched_tokens": 19, "evict": "lfu"},
+    "large blocks": {"block_size": 64},
+    "static batches": {"batching": "static:size=5"},
+    "shortest first": {"order": "shortest", "max_num_seqs": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def requests() -> list[tuple[str, SamplingParams]]:
+    rng = random.Random(5)
+    shared = " ".join(rng.choices(WORDS, k=20))
+    made = []
+    for number in range(24):
+        prompt = (shared + " " if number % 3 == 0 else "") + " ".join(rng.choices(WORDS, k=rng.randint(1, 25)))
+        hot = number % 2 == 0
+        params = SamplingParams(
+            max_tokens=rng.randint(1, 24), temperature=0.9 if hot else 0.0, top_p=0.8 if number % 4 == 0 else 1.0, seed=number, logprobs=3)
+        if number % 6 == 1:
+            params = replace(params, repetition_penalty=1.2, frequency_penalty=0.3)
+        if number % 6 == 5:
+            params = replace(params, prompt_logprobs=1)
+        made.append((prompt, params))
+    return made
+
+
+def said(output: Output) -> Any:
+    answer = output.outputs[0]
+    return answer.text, answer.finish_reason, answer.token_ids, answer.logprobs, output.prompt_logprobs
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> list[Any]:
+    llm = LLM(str(folder), prefix_cache=False)
+    return [said(llm.generate(prompt, params)[0]) for prompt, params in requests()]
+
+
+@pytest.mark.parametrize("options", CROWDED.values(), ids=CROWDED.keys())
+def test_same_bits_as_alone(folder: Path, alone: list[Any], options: dict[str, Any]) -> None:
+    llm = LLM(str(folder), **options)
+    order = list(range(len(alone)))
+    for seed in (1, 2):
+        random.Random(seed).shuffle(order)
+        made = requests()
+        outputs = llm.generate([made[i][0] for i in order], [made[i][1] for i in order])
+        for i, output in zip(order, outputs, strict=True):
+            assert said(output) == alone[i], f"request {i} in round {seed}"
+    llm._engine.check_integrity()
+    if "kv_tokens" in options:
+        assert llm._engine._scheduler.counters.preemptions > 0
+
+
+def test_same_bits_on_torch(folder: Path) -> None:
+    pytest.importorskip("torch")
+    backend = "reference:arrays=torch"
+    lonely = LLM(str(folder), backend=backend, prefix_cache=False, threads=1)
+    expected = [said(lonely.generate(prompt, params)[0]) for prompt, params in requests()[:10]]
+    llm = LLM(str(folder), backend=backend, max_num_batched_tokens=11, kv_tokens=256, block_size=4, threads=1)
+    made = requests()[:10]
+    outputs = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
+    assert [said(output) for output in outputs] == expected
+
+
+def test_cached_prefix_gives_the_same_bits(folder: Path) -> None:
+    llm = LLM(str(folder))
+    prompt, params = "one two three four five six seven eight nine", SamplingParams(max_tokens=8, temperature=0, logprobs=2)
+    first, second = llm.generate(prompt, params)[0], llm.generate(prompt, params)[0]
+    assert second.num_cached_tokens >= 32 and first.num_cached_tokens == 0
+    assert said(first) == said(second)
