@@ -45,7 +45,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     placing = read_placing(body)
     prompt = await render(desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
-    check_room(desk, len(prompt.token_ids), wish.params.max_tokens, "messages", max_name)
+    check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{uuid.uuid4().hex}"
     request = make_request(chat_id, prompt.token_ids, wish.params, placing, prompt=prompt.text, marks=prompt.marks)
     call = Call(desk, http.receive, [request], arrived_s)

@@ -73,7 +73,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     prompts = await read_prompts(desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
     for at, prompt in enumerate(prompts):
         name = "prompt" if len(prompts) == 1 else f"prompt[{at}]"
-        check_room(desk, len(prompt.token_ids), wish.params.max_tokens, name)
+        check_room(desk, len(prompt.token_ids), wish.params, name)
     completion_id = f"cmpl-{uuid.uuid4().hex}"
     requests = [make_request(f"{completion_id}-{at}", p.token_ids, wish.params, placing, prompt=p.text) for at, p in enumerate(prompts)]
     return await answer(desk, Call(desk, http.receive, requests, arrived_s), Answer(desk, completion_id, wish, prompts))

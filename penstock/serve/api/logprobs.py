@@ -1,9 +1,10 @@
 """Log-probabilities in OpenAI's two shapes, and vLLM's for the prompt."""
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.types import TokenLogprobs
-from penstock.serve.text.detokenize import Detokenizer
+from penstock.serve.text.detokenize import REPLACEMENT, Detokenizer, unfinished
 from penstock.serve.text.tokenizer import Tokenizer
 
 LEAST = -9999.0  # stands for minus infinity, which JSON cannot say
@@ -47,6 +48,8 @@ class CompletionRows:
         self._num_top = num_top
         self._at = 0  # characters so far
         self._answer = Detokenizer(tokenizer, skip_special_tokens, prompt_ids)
+        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._tail = b""  # an incomplete character that the answer ends in so far
 
     def prompt(self, text: str, ids: Sequence[int], rows: Sequence[TokenLogprobs | None]) -> dict[str, Any]:
         """The rows of a prompt that is shown as `text`. Special tokens that it does not show have no width."""
@@ -66,9 +69,19 @@ class CompletionRows:
         """The rows of the answer's next tokens."""
         offsets = []
         for row in rows:
-            offsets.append(self._at)
+            offsets.append(self._at + self._broken_before(row.token_id))
             self._at += len(self._answer.push([row.token_id]))
         return self._object([row.token_id for row in rows], rows, offsets)
+
+    def _broken_before(self, token_id: int) -> int:
+        """Characters that stand for a broken one which ends where this token begins."""
+        piece = b"" if token_id in self._skipped else self._tokenizer.token_bytes(token_id)
+        if not piece:
+            return 0
+        tail, self._tail = self._tail, unfinished(self._tail + piece)
+        if not tail or not codecs.utf_8_decode(tail + piece[:1], "replace", False)[0].startswith(REPLACEMENT):
+            return 0
+        return len(tail) if self._tokenizer.pieces.bytewise else 1
 
     def _object(self, ids: Sequence[int], rows: Sequence[TokenLogprobs | None], offsets: list[int]) -> dict[str, Any]:
         return {

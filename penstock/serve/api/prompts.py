@@ -34,8 +34,9 @@ async def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_speci
         return [await _from_text(desk, entry, add_special_tokens) for entry in value]
     if all(isinstance(entry, list) for entry in value):
         return [_from_ids(desk, entry, f"{name}[{at}]") for at, entry in enumerate(value)]
-    wrong = next(at for at, entry in enumerate(value) if type(entry) is not type(value[0]) or not isinstance(entry, (str, list)))
-    raise RequestError(f"{name}[{wrong}] is {show(value[wrong])}; all entries must be strings, or all lists of token ids", param=name)
+    wanted = type(value[0]) if type(value[0]) in (int, str, list) else str
+    wrong = next(at for at, entry in enumerate(value) if type(entry) is not wanted)
+    raise RequestError(f"{name}[{wrong}] is {show(value[wrong])}; the entries must be strings, token ids, or lists of token ids, all of one kind", param=name)
 
 
 async def encode(desk: Desk, text: str, add_special_tokens: bool) -> tuple[int, ...]:

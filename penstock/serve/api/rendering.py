@@ -37,8 +37,11 @@ def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
     values = Values(body)
     messages = read_messages(body, any("developer" in source for source in template.sources.values()))
     tools = chosen_tools(body)
+    if not template.sources:
+        message = "the model has no chat template: send a prompt to /v1/completions, or start the server with --chat-template FILE"
+        raise RequestError(message, param="messages")
     known = template.variables(tools is not None)
-    if template.sources and tools is not None and "tools" not in known:
+    if tools is not None and "tools" not in known:
         raise RequestError("tools cannot be given to this model: its chat template does not show them", param="tools")
     going_on = values.boolean("continue_final_message", False)
     return Conversation(

@@ -4,9 +4,10 @@ import hashlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -177,10 +178,11 @@ class Running:
     port: int
     server: Any
     thread: threading.Thread
-    desk: Any = None
-    stack: list[Callable[[], None]] = field(default_factory=list)
+    desk: Any
+    client: httpx.Client
 
     def stop(self) -> None:
+        self.client.close()
         self.server.drain.begin()
         self.server.drain.begin()
         self.thread.join(20)
@@ -205,7 +207,9 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     while not server.started:
         assert thread.is_alive()
         time.sleep(0.005)
-    return Running(engine, metrics, f"http://{host}:{port}", host, port, server, thread, app.state.desk)
+    url = f"http://{host}:{port}"
+    client = httpx.Client(base_url=url, timeout=30, verify=False)  # one for all: making a TLS context takes long
+    return Running(engine, metrics, url, host, port, server, thread, app.state.desk, client)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:

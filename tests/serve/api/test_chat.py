@@ -1,0 +1,238 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
+from penstock.serve.text.tools.hermes import HermesParser
+from tests.serve.api.fakes import Running, serve
+
+HELLO = [{"role": "user", "content": "tell me about the fox"}]
+TOOLS = [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}]
+CALL = '<tool_call>{"name": "look", "arguments": {"at": "the fox"}}</tool_call>'
+
+
+class ThinkParser:
+    """What stands before a bar is reasoning."""
+
+    needs_special_tokens = False
+
+    def __init__(self) -> None:
+        self.thinking = True
+
+    def push(self, text: str) -> list[Event]:
+        if not self.thinking:
+            return [ContentDelta(text)] if text else []
+        thought, bar, rest = text.partition("|")
+        self.thinking = not bar
+        found: list[Event] = [ReasoningDelta(thought)] if thought else []
+        return [*found, ContentDelta(rest)] if rest else found
+
+    def finish(self) -> list[Event]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Running]:
+    running = serve(parts={"tool_parser": HermesParser})
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def thinker() -> Iterator[Running]:
+    running = serve(template="{% for m in messages %}{{ m.content }}{% endfor %}", parts={"reasoning_parser": ThinkParser})
+    yield running
+    running.stop()
+
+
+def chat(http: httpx.Client, **body: Any) -> dict[str, Any]:
+    response = http.post("/v1/chat/completions", json={"messages": HELLO, "max_tokens": 12, **body})
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def stream(http: httpx.Client, **body: Any) -> list[dict[str, Any]]:
+    with http.stream("POST", "/v1/chat/completions", json={"messages": HELLO, "max_tokens": 12, **body, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def refused(http: httpx.Client, param: str, **body: Any) -> str:
+    response = http.post("/v1/chat/completions", json={"messages": HELLO, **body})
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["param"] == param, error
+    message: str = error["message"]
+    return message
+
+
+def test_the_stream_says_the_same_as_the_whole_with_the_role_first(http: httpx.Client) -> None:
+    whole = chat(http, n=2, temperature=1, seed=5)
+    events = stream(http, n=2, temperature=1, seed=5, stream_options={"include_usage": True})
+    assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 24
+    for choice in whole["choices"]:
+        deltas = [c for event in events for c in event["choices"] if c["index"] == choice["index"]]
+        assert deltas[0]["delta"]["role"] == "assistant" and all("role" not in d["delta"] for d in deltas[1:])
+        assert "".join(d["delta"].get("content") or "" for d in deltas) == choice["message"]["content"]
+        assert [d["finish_reason"] for d in deltas if d["finish_reason"]] == [choice["finish_reason"]] == ["length"]
+        assert deltas[-1]["finish_reason"] == "length"
+    assert whole["object"] == "chat.completion" and {event["object"] for event in events} == {"chat.completion.chunk"}
+
+
+def test_logprobs_have_one_row_per_token_in_the_stream_as_well(http: httpx.Client) -> None:
+    whole = chat(http, logprobs=True, top_logprobs=3)
+    rows = whole["choices"][0]["logprobs"]["content"]
+    assert len(rows) == 12 and all(len(row["top_logprobs"]) == 3 and row["top_logprobs"][0]["logprob"] == row["logprob"] for row in rows)
+    assert b"".join(bytes(row["bytes"]) for row in rows).decode("utf-8", "replace") == whole["choices"][0]["message"]["content"]
+    events = stream(http, logprobs=True, top_logprobs=3)
+    assert [r for e in events for c in e["choices"] for r in (c["logprobs"] or {}).get("content", [])] == rows
+    assert chat(http, logprobs=True)["choices"][0]["logprobs"]["content"][0]["top_logprobs"] == []
+    assert "logprobs" in refused(http, "top_logprobs", top_logprobs=3)
+    assert chat(http, prompt_logprobs=0)["prompt_logprobs"][0] is None
+
+
+def test_without_max_tokens_an_answer_takes_what_fits(http: httpx.Client) -> None:
+    assert chat(http, max_tokens=None)["usage"]["total_tokens"] == 256
+
+
+def test_max_completion_tokens_and_max_tokens_must_agree(http: httpx.Client) -> None:
+    assert chat(http, max_tokens=3, max_completion_tokens=3)["usage"]["completion_tokens"] == 3
+    assert "differ" in refused(http, "max_completion_tokens", max_tokens=3, max_completion_tokens=4)
+    assert "max_completion_tokens = 5000" in refused(http, "max_completion_tokens", max_completion_tokens=5000)
+    assert "max_tokens = 5000" in refused(http, "max_tokens", max_tokens=5000)
+
+
+def test_messages_that_do_not_fit_are_refused_with_both_numbers(http: httpx.Client) -> None:
+    long = [{"role": "user", "content": "the fox " * 300}]
+    count = http.post("/tokenize", json={"messages": long}).json()["count"]
+    message = refused(http, "messages", messages=long)
+    assert str(count) in message and "255" in message
+
+
+@pytest.mark.parametrize(("param", "messages"), [
+    ("messages", []), ("messages", "hello"), ("messages", None), ("messages", {"role": "user"}), ("messages[0]", [5]),
+    ("messages[0].content", [{"role": "user"}]), ("messages[0].role", [{"content": "x"}]), ("messages[0].role", [{"role": 5, "content": "x"}]),
+    ("messages[0].role", [{"role": "function", "name": "f", "content": "x"}]), ("messages[0].content", [{"role": "user", "content": 5}]),
+    ("messages[1].content", [*HELLO, {"role": "assistant", "content": None}]),
+    ("messages[0].colour", [{"role": "user", "content": "x", "colour": "red"}]),
+    ("messages[0].tool_calls", [{"role": "user", "content": "x", "tool_calls": []}]),
+    ("messages[0].name", [{"role": "user", "content": "x", "name": 5}]),
+    ("messages[0].content[0]", [{"role": "user", "content": ["x"]}]),
+    ("messages[0].content[1]", [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "x"}}]}]),
+    ("messages[0].content[0].text", [{"role": "user", "content": [{"type": "text", "text": 5}]}]),
+    ("messages[0].content[0].detail", [{"role": "user", "content": [{"type": "text", "text": "x", "detail": "low"}]}]),
+    ("messages[0].refusal", [{"role": "assistant", "content": "x", "refusal": "no"}]),
+    ("messages[0].tool_calls", [{"role": "assistant", "tool_calls": "x"}]), ("messages[0].tool_calls[0]", [{"role": "assistant", "tool_calls": [{}]}]),
+])
+def test_what_is_no_message_is_refused_by_its_place(http: httpx.Client, server: Running, param: str, messages: Any) -> None:
+    message = refused(http, param, messages=messages)
+    assert param in message and not server.engine.requests
+
+
+def test_a_developers_message_is_a_system_message(http: httpx.Client, server: Running) -> None:
+    chat(http, messages=[{"role": "developer", "content": "be kind"}, *HELLO])
+    assert "<system>be kind</system>" in (server.engine.requests[0].prompt or "")
+
+
+def test_an_answer_can_be_sent_back_as_it_came(http: httpx.Client, server: Running) -> None:
+    empty = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "tool_calls": None}
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
+    chat(http, messages=[
+        *HELLO, {"role": "assistant", "content": "a fox", **empty}, {"role": "assistant", "content": None, **empty, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "seen"}]}])
+    prompt = server.engine.requests[0].prompt or ""
+    assert "<assistant>a fox</assistant>" in prompt and "look" in prompt and "<tool>seen</tool>" in prompt
+
+
+def test_cache_control_pins_a_prefix(http: httpx.Client, server: Running) -> None:
+    marked = {"type": "text", "text": "once upon a time", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    chat(http, messages=[{"role": "system", "content": [marked]}, *HELLO])
+    (mark,) = server.engine.requests[0].marks
+    kept = server.engine.tokenizer.decode(server.engine.requests[0].token_ids[: mark.num_tokens])
+    assert mark.ttl_s == 3600 and kept.startswith("<system>once upon a ti") and "fox" not in kept
+    wrong = [{"role": "user", "content": "x", "cache_control": {"type": "for ever"}}]
+    assert "cache_control" in refused(http, "messages", messages=wrong)
+
+
+def test_a_tool_call_comes_apart_from_the_content(http: httpx.Client, server: Running) -> None:
+    server.engine.script = "I look. " + CALL
+    choice = chat(http, tools=TOOLS, max_tokens=100)["choices"][0]
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] == "I look."
+    assert call["function"]["name"] == "look" and json.loads(call["function"]["arguments"]) == {"at": "the fox"} and call["type"] == "function"
+    deltas = [c["delta"] for e in stream(http, tools=TOOLS, max_tokens=100) for c in e["choices"]]
+    parts = [part for delta in deltas for part in delta.get("tool_calls", [])]
+    assert "".join(part["function"].get("arguments", "") for part in parts) == call["function"]["arguments"]
+    assert parts[0]["function"]["name"] == "look" and parts[0]["id"].startswith("call_") and {part["index"] for part in parts} == {0}
+    assert "".join(delta.get("content") or "" for delta in deltas) == "I look."
+
+
+def test_a_call_without_words_has_null_content(http: httpx.Client, server: Running) -> None:
+    server.engine.script = CALL
+    assert chat(http, tools=TOOLS, max_tokens=100)["choices"][0]["message"]["content"] is None
+
+
+def test_tools_are_left_out_of_the_prompt_when_none_may_be_called(http: httpx.Client, server: Running) -> None:
+    server.engine.script = CALL
+    choice = chat(http, tools=TOOLS, tool_choice="none", max_tokens=100)["choices"][0]
+    assert choice["message"]["content"] == CALL and choice["finish_reason"] == "stop" and "tool_calls" not in choice["message"]
+    assert "look" not in (server.engine.requests[0].prompt or "")
+    assert chat(http, tools=[], max_tokens=3)["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize(("param", "body"), [
+    ("tools", {"tools": "hammer"}), ("tools[0].function", {"tools": [{"type": "function"}]}), ("tools[0].type", {"tools": [5]}),
+    ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
+    ("tools[0].function.name", {"tools": [{"type": "function", "function": {}}]}),
+    ("tools[0].function.strict", {"tools": [{"type": "function", "function": {"name": "x", "strict": True}}]}),
+    ("tools[0].function.colour", {"tools": [{"type": "function", "function": {"name": "x", "colour": 1}}]}),
+    ("tools[0].function.parameters", {"tools": [{"type": "function", "function": {"name": "x", "parameters": []}}]}),
+    ("tool_choice", {"tools": TOOLS, "tool_choice": "required"}), ("tool_choice", {"tool_choice": "auto"}),
+    ("tool_choice", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "look"}}}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"no_such_thing": 1}}), ("chat_template_kwargs", {"chat_template_kwargs": 5}),
+    ("chat_template_kwargs", {"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"}}),
+    ("documents", {"documents": ["x"]}), ("reasoning_effort", {"reasoning_effort": 5}),
+    ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
+])
+def test_what_the_model_or_its_template_cannot_do_is_refused(http: httpx.Client, server: Running, param: str, body: dict[str, Any]) -> None:
+    message = refused(http, param, **body)
+    assert param.partition("[")[0] in message and not server.engine.requests
+
+
+def test_reasoning_comes_in_a_field_of_its_own(thinker: Running) -> None:
+    thinker.engine.script = "hm a fox|It is red"
+    message = chat(thinker.client, max_tokens=60)["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("hm a fox", "It is red")
+    deltas = [c["delta"] for e in stream(thinker.client, max_tokens=60) for c in e["choices"]]
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm a fox"
+    assert "".join(delta.get("content", "") for delta in deltas) == "It is red"
+
+
+def test_a_template_that_shows_no_tools_refuses_them(thinker: Running) -> None:
+    assert "template" in refused(thinker.client, "tools", tools=TOOLS)
+    assert "template" in refused(thinker.client, "reasoning_effort", reasoning_effort="low")
+    assert "template" in refused(thinker.client, "documents", documents=[{"text": "x"}])
+
+
+def test_without_a_parser_tools_are_refused_with_the_option_that_is_missing() -> None:
+    running = serve()
+    try:
+        assert "--tool-parser" in refused(running.client, "tools", tools=TOOLS)
+        assert chat(running.client, tools=TOOLS, tool_choice="none")["choices"]
+    finally:
+        running.stop()
+
+
+def test_a_model_without_a_template_says_so() -> None:
+    running = serve(template="")
+    running.desk.parts.chat_template.sources.clear()
+    try:
+        assert "no chat template" in refused(running.client, "messages")
+        assert "no chat template" in refused(running.client, "messages", tools=TOOLS, chat_template_kwargs={"a": 1})
+    finally:
+        running.stop()

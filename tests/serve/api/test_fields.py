@@ -1,0 +1,212 @@
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai.resources.chat.completions import Completions as Chat
+from openai.resources.completions import Completions
+from openai.resources.embeddings import Embeddings
+
+from penstock.serve.api import fields, reference
+from penstock.serve.api.fields import BY_ENDPOINT, HARMLESS, OBEYED, REFUSED, Field
+from penstock.serve.engine.requests import Request
+from tests.serve.api.fakes import Running, serve
+
+PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings", "tokenize": "/tokenize",
+         "detokenize": "/detokenize", "stream_options": "/v1/completions"}
+HELLO = [{"role": "user", "content": "tell me"}]
+BASES: dict[str, dict[str, Any]] = {
+    "chat": {"messages": HELLO, "max_tokens": 4},
+    "completions": {"prompt": "the old king", "max_tokens": 4},
+    "embeddings": {"input": "the old king"},
+    "tokenize": {"prompt": "the old king"},
+    "detokenize": {"tokens": [40, 41]},
+    "stream_options": {"prompt": "the old king", "max_tokens": 4, "stream": True},
+}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+PARAMS = {
+    "temperature": 0.5, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "presence_penalty": 1.5, "frequency_penalty": -1.5,
+    "repetition_penalty": 1.1, "seed": 11, "n": 2, "min_tokens": 2, "ignore_eos": True, "include_stop_str_in_output": True,
+    "skip_special_tokens": False, "prompt_logprobs": 2, "beam_width": 3,
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Fields to add, and what must then hold of the request that reaches the engine; None: it, or the answer, is not what it was."""
+
+    more: dict[str, Any]
+    holds: Callable[[Request], bool] | None = None
+
+
+def shown(name: str, value: Any) -> Sample:
+    return Sample({name: value}, lambda request: bool(getattr(request.params, name) == value))
+
+
+SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS.items()} | {
+    "model": Sample({"model": "tiny"}, lambda r: True),
+    "logit_bias": Sample({"logit_bias": {"5": -100}}, lambda r: r.params.logit_bias == {5: -100.0}),
+    "best_of": Sample({"best_of": 3}, lambda r: r.params.best_of == 3),
+    "use_beam_search": Sample({"use_beam_search": True, "n": 2, "best_of": 4}, lambda r: r.params.beam_width == 4),
+    "length_penalty": Sample({"length_penalty": 0.5, "beam_width": 2}, lambda r: r.params.length_penalty == 0.5),
+    "early_stopping": Sample({"early_stopping": True, "beam_width": 2}, lambda r: r.params.early_stopping),
+    "max_tokens": Sample({"max_tokens": 7}, lambda r: r.params.max_tokens == 7),
+    "max_completion_tokens": Sample({"max_completion_tokens": 7, "max_tokens": None}, lambda r: r.params.max_tokens == 7),
+    "stop": Sample({"stop": "xyz"}, lambda r: r.params.stop == ("xyz",)),
+    "stop_token_ids": Sample({"stop_token_ids": [9]}, lambda r: r.params.stop_token_ids == (9,)),
+    "add_special_tokens": Sample({"add_special_tokens": True}),
+    "logprobs": Sample({"logprobs": True}, lambda r: r.params.logprobs == 0),
+    "top_logprobs": Sample({"logprobs": True, "top_logprobs": 3}, lambda r: r.params.logprobs == 3),
+    "stream": Sample({"stream": True}),
+    "stream_options": Sample({"stream": True, "stream_options": {"include_usage": True}}),
+    "cache_salt": Sample({"cache_salt": "mine"}, lambda r: r.salt == "mine"),
+    "slo": Sample({"slo": {"ttft_ms": 500, "tpot_ms": 50}}, lambda r: (r.ttft_slo_s, r.tpot_slo_s) == (0.5, 0.05)),
+    "priority": Sample({"priority": -3}, lambda r: r.priority == -3),
+    "messages": Sample({"messages": [{"role": "user", "content": "the fox"}]}, lambda r: "the fox" in (r.prompt or "")),
+    "tools": Sample({"tools": [TOOL]}, lambda r: "look" in (r.prompt or "")),
+    "tool_choice": Sample({"tools": [TOOL], "tool_choice": "auto"}, lambda r: "look" in (r.prompt or "")),
+    "reasoning_effort": Sample({"reasoning_effort": "high"}, lambda r: "<effort>high" in (r.prompt or "")),
+    "documents": Sample({"documents": [{"text": "a fact"}]}, lambda r: "a fact" in (r.prompt or "")),
+    "chat_template_kwargs": Sample({"chat_template_kwargs": {"enable_thinking": False}}, lambda r: "<quick>" in (r.prompt or "")),
+    "add_generation_prompt": Sample({"add_generation_prompt": False}, lambda r: "<assistant>" not in (r.prompt or "")),
+    "continue_final_message": Sample({"continue_final_message": True}, lambda r: (r.prompt or "").endswith("tell me")),
+    "prompt": Sample({"prompt": "the fox"}, lambda r: r.prompt == "the fox"),
+    "echo": Sample({"echo": True}),
+    "input": Sample({"input": "the fox"}, lambda r: r.prompt == "the fox"),
+    "encoding_format": Sample({"encoding_format": "base64"}),
+    "return_token_strs": Sample({"return_token_strs": True}),
+    "tokens": Sample({"tokens": [50]}),
+    "include_usage": Sample({"include_usage": True}),
+    "continuous_usage_stats": Sample({"continuous_usage_stats": True}),
+}
+OF_ENDPOINT: dict[tuple[str, str], Sample] = {
+    ("completions", "logprobs"): Sample({"logprobs": 2}, lambda r: r.params.logprobs == 2),
+    ("completions", "add_special_tokens"): Sample({"add_special_tokens": False}, lambda r: r.token_ids[0] != 0),
+    ("embeddings", "add_special_tokens"): Sample({"add_special_tokens": False}, lambda r: r.token_ids[0] != 0),
+    ("tokenize", "add_special_tokens"): Sample({"add_special_tokens": False}),
+    ("tokenize", "prompt"): Sample({"prompt": "the fox"}),
+    ("tokenize", "messages"): Sample({"prompt": None, "messages": HELLO}),
+    ("tokenize", "tools"): Sample({"prompt": None, "messages": HELLO, "tools": [TOOL]}),
+    ("tokenize", "chat_template_kwargs"): Sample({"prompt": None, "messages": HELLO, "chat_template_kwargs": {"enable_thinking": False}}),
+    ("tokenize", "add_generation_prompt"): Sample({"prompt": None, "messages": HELLO, "add_generation_prompt": False}),
+    ("tokenize", "continue_final_message"): Sample({"prompt": None, "messages": HELLO, "continue_final_message": True}),
+    ("tokenize", "model"): Sample({"model": "tiny"}, None),
+    ("detokenize", "model"): Sample({"model": "tiny"}, None),
+}
+
+
+class NoCalls:
+    """A tool parser that finds no calls."""
+
+    needs_special_tokens = False
+
+    def push(self, text: str) -> list[Any]:
+        return []
+
+    def finish(self) -> list[Any]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Running]:
+    running = serve(parts={"tool_parser": NoCalls})
+    yield running
+    running.stop()
+
+
+def of_fate(*fates: str) -> list[Any]:
+    return [
+        pytest.param(endpoint, field, id=f"{endpoint}-{field.name}")
+        for endpoint, table in BY_ENDPOINT.items() for field in table.values() if field.fate in fates
+    ]
+
+
+def send(server: Running, endpoint: str, more: dict[str, Any]) -> tuple[httpx.Response, list[Request]]:
+    """The answer, and what reached the engine, ids left out."""
+    body = {**BASES[endpoint], **({"stream_options": more} if endpoint == "stream_options" else more)}
+    before = len(server.engine.requests)
+    response = server.client.post(PATHS[endpoint], json=body)
+    return response, [replace(request, request_id="") for request in server.engine.requests[before:]]
+
+
+def content(response: httpx.Response) -> str:
+    """The answer's text without what differs from one answer to the next."""
+    text = response.text
+    for line in text.removeprefix("data: ").split("\n\ndata: "):
+        if line.startswith("{"):
+            for name in ("id", "created"):
+                text = text.replace(json.dumps(json.loads(line).get(name)), "*")
+    return text
+
+
+@pytest.mark.parametrize(("endpoint", "field"), of_fate(OBEYED))
+def test_an_obeyed_field_changes_what_the_engine_or_the_client_gets(server: Running, endpoint: str, field: Field) -> None:
+    sample = OF_ENDPOINT.get((endpoint, field.name)) or SAMPLES[field.name]
+    plain, requests_before = send(server, endpoint, {})
+    response, requests = send(server, endpoint, sample.more)
+    assert plain.status_code == response.status_code == 200, response.text
+    if sample.holds is not None and requests:
+        assert sample.holds(requests[0])
+    if field.name != "model":
+        server.engine.cached.clear()
+        assert requests != requests_before or content(plain) != content(response)
+
+
+@pytest.mark.parametrize(("endpoint", "field"), of_fate(HARMLESS))
+def test_a_harmless_field_is_accepted_and_changes_nothing(server: Running, endpoint: str, field: Field) -> None:
+    value = {"a": "b"} if field.kind is dict else "a"
+    _, requests_before = send(server, endpoint, {})
+    response, requests = send(server, endpoint, {field.name: value})
+    assert response.status_code == 200 and requests == requests_before
+    wrong, _ = send(server, endpoint, {field.name: 5})
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == field.name
+
+
+@pytest.mark.parametrize(("endpoint", "field"), of_fate(REFUSED))
+def test_a_refused_field_is_refused_by_name_unless_it_asks_for_nothing(server: Running, endpoint: str, field: Field) -> None:
+    _, requests_before = send(server, endpoint, {})
+    for value in (None, *field.accepted):
+        response, requests = send(server, endpoint, {field.name: value})
+        assert response.status_code == 200 and requests == requests_before
+    for value in ("something else", 7, {"type": "something else"}):
+        response, requests = send(server, endpoint, {field.name: value})
+        error = response.json()["error"]
+        assert response.status_code == 400 and field.name in error["message"] and field.name in error["param"] and not requests
+        assert error["code"] == "unsupported_parameter" and error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("endpoint", BY_ENDPOINT)
+def test_an_unknown_field_is_refused_by_name(server: Running, endpoint: str) -> None:
+    response, requests = send(server, endpoint, {"no_such_field": None})
+    error = response.json()["error"]
+    assert response.status_code == 400 and "no_such_field" in error["message"] and error["code"] == "unknown_parameter" and not requests
+
+
+def test_a_misspelt_field_is_told_its_name(server: Running) -> None:
+    response, _ = send(server, "chat", {"temprature": 1})
+    assert "did you mean temperature?" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("endpoint", "create"), [("chat", Chat.create), ("completions", Completions.create), ("embeddings", Embeddings.create)])
+def test_the_table_covers_every_parameter_of_the_openai_client(endpoint: str, create: Callable[..., Any]) -> None:
+    own = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    assert set(inspect.signature(create).parameters) - own <= set(BY_ENDPOINT[endpoint])
+
+
+def test_no_field_stands_in_the_table_twice() -> None:
+    pairs = [(endpoint, field.name) for field in fields.TABLE for endpoint in field.endpoints]
+    assert len(pairs) == len(set(pairs))
+
+
+def test_the_documentation_says_what_the_table_says() -> None:
+    text = (Path(__file__).parents[3] / "docs/api.md").read_text("utf-8")
+    assert reference.render() in text and reference.updated(text) == text
+
+
+def test_true_is_not_one_where_values_are_compared(server: Running) -> None:
+    response, _ = send(server, "chat", {"store": 0})
+    assert response.status_code == 400 and "store" in response.json()["error"]["message"]
