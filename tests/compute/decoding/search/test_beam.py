@@ -39,7 +39,7 @@ def search_with(model, search, num_candidates, keep=None):
             return search, finished
 
 
-def oracle(model, vocab, width, max_tokens, length_penalty, early_stopping, stop_ids=(EOS,)):
+def oracle(model, width, max_tokens, length_penalty=1.0, early_stopping=False, stop_ids=(EOS,)):
     """The rules of transformers' beam search, over every continuation of every beam."""
     live, ended = [((), 0.0)], []
     while live:
@@ -64,7 +64,7 @@ def test_agrees_with_the_oracle(width, length_penalty, early_stopping):
     for seed in range(12):
         model = toy_model(seed, 8)
         search, _ = search_with(model, BeamSearch(width, 7, {EOS}, length_penalty, early_stopping), 2 * width)
-        wanted = oracle(model, 8, width, 7, length_penalty, early_stopping)
+        wanted = oracle(model, width, 7, length_penalty, early_stopping)
         assert [each.tokens for each in search.best(width)] == [tokens for _, tokens in wanted]
         assert [each.score for each in search.best(width)] == pytest.approx([score for score, _ in wanted])
 
@@ -74,7 +74,7 @@ def test_agrees_with_the_oracle_when_several_tokens_end():
     for seed in range(20):
         model = toy_model(seed, 9)
         search, _ = search_with(model, BeamSearch(3, 6, stops), 4 * 3)
-        assert [each.tokens for each in search.best(3)] == [tokens for _, tokens in oracle(model, 9, 3, 6, 1.0, False, stops)]
+        assert [each.tokens for each in search.best(3)] == [tokens for _, tokens in oracle(model, 3, 6, stop_ids=stops)]
 
 
 def test_a_beam_as_wide_as_the_tree_finds_the_best_sequence_there_is():
@@ -177,23 +177,31 @@ def llama():
     return transformers.LlamaForCausalLM(config).eval()
 
 
+@pytest.fixture
+def our_beam_search(llama, torch, sampler, row):
+    """prompt, stop ids, BeamSearch and its width -> the best hypotheses that the tiny Llama comes to."""
+    def run(prompt, eos, search, width):
+        state, live, done = row(prompt, eos=eos, beam_width=width), [()], False
+        while not done:
+            logits = llama(torch.tensor([[*prompt, *tokens] for tokens in live])).logits[:, -1].detach()
+            choices = sampler.sample(logits.numpy(), [state] * len(live), [len(live[0])] * len(live))
+            step = search.advance([choice.candidates for choice in choices])
+            live, done = [(*live[fork.parent], fork.token) for fork in step.forks], step.done
+        return search.best(width)
+
+    return run
+
+
 @pytest.mark.parametrize(("width", "length_penalty", "early_stopping", "eos"), [
     (2, 1.0, False, [2]), (4, 1.0, True, [2]), (3, 0.3, False, [2, 7, 9]), (4, 2.0, False, [2, 7, 9, 11, 13]), (3, -0.5, True, [2, 7, 9]),
 ])
-def test_agrees_with_transformers(llama, torch, sampler, row, width, length_penalty, early_stopping, eos):
+def test_agrees_with_transformers(llama, our_beam_search, width, length_penalty, early_stopping, eos):
     for prompt in ([1, 5, 6], [1, 30, 17, 4, 4]):
-        with torch.no_grad():
-            theirs = llama.generate(torch.tensor([prompt]), num_beams=width, num_return_sequences=width, max_new_tokens=8, do_sample=False,
-                                    length_penalty=length_penalty, early_stopping=early_stopping, eos_token_id=eos, pad_token_id=PAD,
-                                    return_dict_in_generate=True, output_scores=True)
-            state = row(prompt, eos=eos, beam_width=width)
-            search, live, done = BeamSearch(width, 8, set(eos), length_penalty, early_stopping), [()], False
-            while not done:
-                logits = llama(torch.tensor([[*prompt, *tokens] for tokens in live])).logits[:, -1]
-                choices = sampler.sample(logits.numpy(), [state] * len(live), [len(live[0])] * len(live))
-                step = search.advance([choice.candidates for choice in choices])
-                live, done = [(*live[fork.parent], fork.token) for fork in step.forks], step.done
-        best = search.best(width)
-        longest = max(len(each.tokens) for each in best)
-        assert theirs.sequences[:, len(prompt):].tolist() == [[*each.tokens, *[PAD] * (longest - len(each.tokens))] for each in best]
-        np.testing.assert_allclose([each.score for each in best], theirs.sequences_scores.numpy(), rtol=1e-4)
+        ours = our_beam_search(prompt, eos, BeamSearch(width, 8, set(eos), length_penalty, early_stopping), width)
+        theirs = llama.generate(
+            llama.dummy_inputs["input_ids"].new_tensor([prompt]), num_beams=width, num_return_sequences=width, max_new_tokens=8,
+            do_sample=False, length_penalty=length_penalty, early_stopping=early_stopping, eos_token_id=eos, pad_token_id=PAD,
+            return_dict_in_generate=True, output_scores=True)
+        longest = max(len(each.tokens) for each in ours)
+        assert theirs.sequences[:, len(prompt):].tolist() == [[*each.tokens, *[PAD] * (longest - len(each.tokens))] for each in ours]
+        np.testing.assert_allclose([each.score for each in ours], theirs.sequences_scores.numpy(), rtol=1e-4)
