@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_RENDERED = 64 << 20  # characters
 MAX_SECONDS = 20.0
-RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+RESERVED = ("messages", "tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class ChatTemplate:
         return cls(sources, tokenizer.facts.special_tokens)
 
     def variables(self, with_tools: bool = False) -> frozenset[str]:
-        """The names that the template reads: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""
+        """The names that the template may read from outside: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""
         return self._choose(with_tools).form.variables if self.sources else frozenset()
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, *,
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, /, *,
         add_generation_prompt: bool = True, continue_final_message: bool = False, documents: Sequence[Mapping[str, Any]] | None = None,
         **template_kwargs: Any,
     ) -> str:

@@ -10,7 +10,7 @@ class TemplateForm:
     """`parts`: it goes through the parts of a message's content; else content must be one string. `strings`: it also takes a string.
 
     `json_arguments`: it writes a tool call's arguments out itself, so they must stay JSON text; else they are objects.
-    `variables`: every name that it reads and neither sets itself nor finds in the environment.
+    `variables`: every name that it may read from outside, also where it sets the name itself in some branch.
     """
 
     parts: bool
