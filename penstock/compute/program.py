@@ -27,7 +27,10 @@ class WeightSpec:
     """A weight and where the checkpoint keeps it.
 
     `tensors` names the checkpoint's tensors that, laid one after another along axis 0, give `shape`. With `stacked`, one such
-    tuple per index of axis 0 (an expert). `matrix` marks what a quantization scheme may pack.
+    tuple per index of axis 0 (an expert), unless the checkpoint has the whole stack as the tensor `fused`. `parts` are the rows
+    of what stands one after another in such a matrix: queries, keys, values; gate, up. `fallback` replaces tensors that a
+    checkpoint may leave out; `twins` repeat the one that is named, where a checkpoint has them. `matrix` marks what a
+    quantization scheme may pack.
     """
 
     name: str
@@ -35,6 +38,10 @@ class WeightSpec:
     tensors: tuple[str, ...] = ()
     stacked: tuple[tuple[str, ...], ...] = ()
     matrix: bool = False
+    parts: tuple[int, ...] = ()
+    fused: str = ""
+    fallback: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class Program:
     vocab_size: int
     max_position: int
     outputs: Mapping[str, str] = field(default_factory=dict)  # what a step can hand out: "logits", "hidden" -> buffer
+    aliases: tuple[tuple[str, str], ...] = ()  # (what stands in a tensor's name, what a checkpoint may have there instead)
 
     def num_parameters(self) -> int:
         total = 0

@@ -3,14 +3,15 @@ from penstock.compute.models.blocks import attention, experts, mlp
 from penstock.compute.models.draft import Draft
 from penstock.compute.models.heads import lm_head
 from penstock.compute.models.names import TensorNames, fill
-from penstock.compute.program import Program
+from penstock.compute.program import Program, WeightSpec
 from penstock.core.modelspec import ModelSpec
 
 
 def build(spec: ModelSpec, names: TensorNames, max_len: int | None = None) -> Program:
     """The program of `spec`. `max_len`: the longest sequence to be served, in tokens (default: what the model was made for)."""
     draft = Draft(spec, names)
-    table = draft.weight("embed", (spec.vocab_size, spec.hidden_size), fill(names.embed), matrix=True)
+    twins = fill(names.lm_head) if spec.tied_embeddings else ()
+    table = draft.declare(WeightSpec("embed", (spec.vocab_size, spec.hidden_size), fill(names.embed), matrix=True, twins=twins))
     x = draft.op("embed", ("tokens",), "embedded", (table,), scale=spec.embedding_scale)
     kv_layers = kv_layer_of(spec)
     for i in range(spec.num_layers):

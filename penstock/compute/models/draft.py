@@ -18,13 +18,13 @@ class Draft:
         self._buffers: dict[str, Shape] = {"tokens": ("T",), "positions": ("T",)}
         self._weights: dict[str, WeightSpec] = {}
 
-    def weight(self, name: str, shape: tuple[int, ...], tensors: tuple[str, ...], matrix: bool = False) -> str:
-        return self._declare(WeightSpec(name, shape, tensors=tensors, matrix=matrix))
+    def weight(
+        self, name: str, shape: tuple[int, ...], tensors: tuple[str, ...], matrix: bool = False, parts: tuple[int, ...] = (),
+    ) -> str:
+        return self.declare(WeightSpec(name, shape, tensors=tensors, matrix=matrix, parts=parts))
 
-    def experts(self, name: str, shape: tuple[int, ...], stacked: tuple[tuple[str, ...], ...]) -> str:
-        return self._declare(WeightSpec(name, shape, stacked=stacked, matrix=True))
-
-    def _declare(self, weight: WeightSpec) -> str:
+    def declare(self, weight: WeightSpec) -> str:
+        """Takes the weight into the program and returns its name."""
         self._weights[weight.name] = weight
         return weight.name
 
@@ -45,7 +45,7 @@ class Draft:
         kv = KVSpec(spec.num_kv_layers, spec.num_kv_heads, spec.head_dim)
         program = Program(
             tuple(self._ops), MappingProxyType(self._buffers), MappingProxyType(self._weights), kv,
-            spec.vocab_size, spec.max_position, MappingProxyType(outputs),
+            spec.vocab_size, spec.max_position, MappingProxyType(outputs), self.names.aliases,
         )
         check(program)
         return program

@@ -1,9 +1,12 @@
 """What a family file states: how to read its config.json, and the names of its tensors."""
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+from penstock.compute.models.fields import Fields
 from penstock.compute.models.names import TensorNames
+from penstock.core.errors import ModelError
 from penstock.core.modelspec import ModelSpec
 
 Config = Mapping[str, Any]
@@ -11,5 +14,26 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    spec: Callable[[Config], ModelSpec]  # raises ModelError on a config that it does not understand
+    """`defaults` are what transformers takes where config.json is silent, of the fields that no tensor's shape would give away."""
+
+    facts: Callable[[Fields], ModelSpec]
     names: TensorNames = TensorNames()
+    defaults: Config = field(default_factory=lambda: MappingProxyType({}))
+
+    def spec(self, config: Config) -> ModelSpec:
+        """Raises ModelError on a config that lacks a field, has one out of its range, or asks for what is not supported."""
+        refuse_quantized(config)
+        fields = Fields(config, self.defaults)
+        spec = self.facts(fields)
+        fields.check_unread()
+        return spec
+
+
+def refuse_quantized(config: Config) -> None:
+    for name in ("quantization_config", "compression_config"):
+        given = config.get(name)
+        if given:
+            method = given.get("quant_method") if isinstance(given, Mapping) else None
+            raise ModelError(
+                f"the checkpoint is quantized with {method or name}, which is not supported yet;"
+                " use the original in float32, float16 or bfloat16")

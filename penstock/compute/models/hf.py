@@ -1,46 +1,95 @@
 """Reading a Hugging Face config.json: the fields that most families share."""
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from penstock.compute.models.fields import Fields
 from penstock.core.errors import ModelError
-from penstock.core.modelspec import RopeSpec
+from penstock.core.modelspec import DTYPE_BYTES
 
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
-DTYPES = ("float32", "float16", "bfloat16")
+ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+}
+FULL, SLIDING = "full_attention", "sliding_attention"
 Config = Mapping[str, Any]
 
 
-def head_dim(config: Config) -> int:
-    given = config.get("head_dim")
-    return int(given) if given else int(config["hidden_size"]) // int(config["num_attention_heads"])
+def architecture(config: Config, known: Collection[str]) -> str:
+    """The architecture that config.json names, one of `known`. Raises ModelError when it names none, or another."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names:
+        raise ModelError(f"config.json names no architecture; known: {', '.join(known)}")
+    for name in names:
+        if isinstance(name, str) and name in known:
+            return name
+    raise ModelError(f"unknown architecture {names[0]!r} in config.json; known: {', '.join(known)}")
 
 
 def dtype(config: Config) -> str:
+    """What the checkpoint was saved in. Raises ModelError unless it is one of the dtypes known here."""
     name = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
-    if name not in DTYPES:
-        raise ModelError(f"config.json says dtype {name!r}; known: {', '.join(DTYPES)}")
+    if name not in DTYPE_BYTES:
+        raise ModelError(f"config.json says dtype {name!r}; known: {', '.join(DTYPE_BYTES)}")
     return name
 
 
-def shape(config: Config) -> dict[str, Any]:
-    """The arguments of ModelSpec that every family has. Raises ModelError on a missing field or an unknown activation."""
-    try:
-        activation = config.get("hidden_act") or config.get("hidden_activation") or "silu"
-        if activation not in ACTIVATIONS:
-            raise ModelError(f"config.json says activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
-        return dict(
-            vocab_size=config["vocab_size"], hidden_size=config["hidden_size"], num_heads=config["num_attention_heads"],
-            num_kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"], head_dim=head_dim(config),
-            intermediate_size=config["intermediate_size"], max_position=config.get("max_position_embeddings", 2048),
-            norm_eps=config.get("rms_norm_eps", 1e-6), activation=ACTIVATIONS[activation],
-            tied_embeddings=bool(config.get("tie_word_embeddings", False)), dtype=dtype(config),
-        )
-    except KeyError as error:
-        raise ModelError(f"config.json has no {error.args[0]!r}") from None
+def head_dim(fields: Fields) -> int:
+    return fields.whole("head_dim", max(1, fields.whole("hidden_size") // fields.whole("num_attention_heads")))
 
 
-def rope(config: Config, default_theta: float = 10000.0) -> RopeSpec:
-    """Both forms: `rope_theta` with `rope_scaling`, and `rope_parameters`. Raises ModelError on an unknown kind of scaling."""
-    given = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    theta = given.pop("rope_theta", None) or config.get("rope_theta") or default_theta
-    return RopeSpec(theta=theta, dim=head_dim(config))
+def shape(fields: Fields, activation: str = "hidden_act") -> dict[str, Any]:
+    """The arguments of ModelSpec that every family has; `activation` is the field that names it. Raises ModelError."""
+    heads = fields.whole("num_attention_heads")
+    kv_heads = fields.whole("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise ModelError(f"config.json says {heads} attention heads, which is no multiple of its {kv_heads} key-value heads")
+    return {
+        "vocab_size": fields.whole("vocab_size"), "hidden_size": fields.whole("hidden_size"), "num_heads": heads, "num_kv_heads": kv_heads,
+        "head_dim": head_dim(fields), "intermediate_size": fields.whole("intermediate_size"),
+        "max_position": fields.whole("max_position_embeddings", 2048), "norm_eps": fields.number("rms_norm_eps", 1e-6),
+        "activation": ACTIVATIONS[fields.choice(activation, ACTIVATIONS, "silu")],
+        "tied_embeddings": fields.flag("tie_word_embeddings"),
+        "dtype": dtype({name: fields.raw(name, None) for name in ("dtype", "torch_dtype")}),
+    }
+
+
+def layer_types(fields: Fields) -> tuple[str, ...] | None:
+    """`full_attention` or `sliding_attention` for each layer; None where config.json does not list them. Raises ModelError."""
+    count, types = fields.whole("num_hidden_layers"), fields.items("layer_types", str)
+    if types is None:
+        return None
+    strange = next((kind for kind in types if kind not in (FULL, SLIDING)), None)
+    if strange is not None:
+        raise ModelError(f"config.json says layer type {strange!r}; known: {FULL}, {SLIDING}")
+    if len(types) != count:
+        raise ModelError(f"config.json lists {len(types)} layer_types for {count} layers")
+    return types
+
+
+def windows(types: tuple[str, ...], window: int | None) -> tuple[int | None, ...]:
+    """The window of each layer, in tokens; None: it sees all. Raises ModelError when a layer slides but there is no window."""
+    if window is None and SLIDING in types:
+        raise ModelError(f"config.json says {SLIDING} for layer {types.index(SLIDING)}, but gives no sliding_window to use")
+    return tuple(window if kind == SLIDING else None for kind in types)
+
+
+def one_window(fields: Fields, window: int | None) -> int | None:
+    """The window of all layers. Raises ModelError when layer_types says otherwise."""
+    types, expected = layer_types(fields), FULL if window is None else SLIDING
+    if types is not None and set(types) != {expected}:
+        raise ModelError(f"config.json says {' and '.join(sorted(set(types)))} in layer_types, but only {expected} is supported with"
+                         f" sliding_window {'null' if window is None else window} in this architecture")
+    return window
+
+
+def switched_window(fields: Fields) -> int | None:
+    """`sliding_window`, where `use_sliding_window` switches it on."""
+    window = fields.maybe_whole("sliding_window")
+    return window if fields.flag("use_sliding_window") else None
+
+
+def upper_windows(fields: Fields) -> tuple[int | None, ...]:
+    """Layers from `max_window_layers` on slide, unless layer_types says otherwise."""
+    window, first = switched_window(fields), fields.whole("max_window_layers", 28, least=0)
+    derived = tuple(SLIDING if window is not None and i >= first else FULL for i in range(fields.whole("num_hidden_layers")))
+    return windows(layer_types(fields) or derived, window)

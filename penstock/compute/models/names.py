@@ -7,7 +7,10 @@ LAYER = "model.layers.{i}."
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
-    """Where several templates stand, their tensors are laid one after another along axis 0."""
+    """Where several templates stand, their tensors are laid one after another along axis 0.
+
+    `aliases` are (what stands in a name, what may stand there instead): other writers of the same family.
+    """
 
     embed: Templates = ("model.embed_tokens.weight",)
     norm: Templates = ("model.norm.weight",)
@@ -26,6 +29,9 @@ class TensorNames:
     router: Templates = (LAYER + "mlp.gate.weight",)
     expert_gate_up: Templates = (LAYER + "mlp.experts.{e}.gate_proj.weight", LAYER + "mlp.experts.{e}.up_proj.weight")
     expert_down: Templates = (LAYER + "mlp.experts.{e}.down_proj.weight",)
+    fused_expert_gate_up: str = ""  # one tensor [experts, 2 * intermediate, hidden] instead
+    fused_expert_down: str = ""
+    aliases: tuple[tuple[str, str], ...] = (("model.", ""),)
 
 
 def fill(templates: Templates, i: int = 0, e: int = 0) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ def append(draft: Draft, x: str, i: int, kv_layer: int, max_len: int) -> str:
     at, own_kv = f"layers.{i}.", draft.spec.layers[i].kv_source is None
     heads = (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads) if own_kv else (spec.num_heads,)
     templates = names.qkv if own_kv else names.q
-    rows = sum(heads) * spec.head_dim
-    weights = [draft.weight(at + "qkv", (rows, spec.hidden_size), fill(templates, i), matrix=True)]
+    sizes = tuple(count * spec.head_dim for count in heads)
+    weights = [draft.weight(at + "qkv", (sum(sizes), spec.hidden_size), fill(templates, i), matrix=True, parts=sizes)]
     if spec.qkv_bias:
-        weights.append(draft.weight(at + "qkv_bias", (rows,), fill(bias(templates), i)))
+        weights.append(draft.weight(at + "qkv_bias", (sum(sizes),), fill(bias(templates), i), parts=sizes))
     qkv = draft.op("linear", (x,), at + "qkv", tuple(weights))
     parts = tuple(at + part for part in ("q", "k", "v")[: len(heads)])
     draft.op("split_heads", (qkv,), parts, heads=heads, head_dim=spec.head_dim)

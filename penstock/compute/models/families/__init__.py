@@ -3,4 +3,14 @@ from penstock.core.registry import Table
 
 TABLE = Table("architecture", {
     "LlamaForCausalLM": "penstock.compute.models.families.llama:FAMILY",
+    "MistralForCausalLM": "penstock.compute.models.families.mistral:FAMILY",
+    "Qwen2ForCausalLM": "penstock.compute.models.families.qwen2:FAMILY",
+    "Qwen3ForCausalLM": "penstock.compute.models.families.qwen3:FAMILY",
+    "Gemma2ForCausalLM": "penstock.compute.models.families.gemma2:FAMILY",
+    "Gemma3ForCausalLM": "penstock.compute.models.families.gemma3:TEXT",
+    "Gemma3ForConditionalGeneration": "penstock.compute.models.families.gemma3:IMAGE_TEXT",
+    "Phi3ForCausalLM": "penstock.compute.models.families.phi3:FAMILY",
+    "SmolLM3ForCausalLM": "penstock.compute.models.families.smollm3:FAMILY",
+    "MixtralForCausalLM": "penstock.compute.models.families.mixtral:FAMILY",
+    "Qwen3MoeForCausalLM": "penstock.compute.models.families.qwen3_moe:FAMILY",
 })

@@ -1,13 +1,15 @@
 """The language-model head: the rows that need it -> logits [L, vocab]."""
 from penstock.compute.models.draft import Draft
 from penstock.compute.models.names import fill
+from penstock.compute.program import WeightSpec
 
 
 def append(draft: Draft, hidden: str) -> str:
     spec, names = draft.spec, draft.names
     table = "embed"
     if not spec.tied_embeddings:
-        table = draft.weight("lm_head", (spec.vocab_size, spec.hidden_size), fill(names.lm_head), matrix=True)
+        shape, tensors = (spec.vocab_size, spec.hidden_size), fill(names.lm_head)
+        table = draft.declare(WeightSpec("lm_head", shape, tensors, matrix=True, fallback=fill(names.embed)))
     rows = draft.op("gather", (hidden,), "wanted")
     logits = draft.op("linear", (rows,), "logits", (table,))
     if spec.logit_softcap is not None:

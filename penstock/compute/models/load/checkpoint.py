@@ -1,0 +1,107 @@
+"""A checkpoint: config.json and named tensors. Here in Hugging Face layout, safetensors in one file or several."""
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.compute.models.load.tensorfile import Array, TensorFile
+from penstock.core.errors import ModelError
+
+CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+
+
+class Checkpoint(Protocol):
+    """What weights are assembled from, whatever the file format."""
+
+    where: str  # for messages: the folder or the file
+    config: Mapping[str, Any]
+
+    def names(self) -> Collection[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def tensor(self, name: str) -> Array:
+        """float32, float16, bfloat16 or float64, read only; nothing is read from the disk before it is used."""
+        ...
+
+
+class FolderCheckpoint:
+    """The tensors of a folder's safetensors files, memory-mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ModelError when config.json, a weight file or the index is missing or broken."""
+        self.where = str(folder)
+        self.config: Mapping[str, Any] = read_config(folder)
+        self._files: dict[str, TensorFile] = {}  # by tensor
+        for path, promised in weight_files(folder).items():
+            if not path.is_file():
+                raise ModelError(f"{path} is missing: {INDEX} says that it holds {len(promised)} tensors, such as {min(promised)}")
+            file = TensorFile(path)
+            for name in file.names():
+                self._files[name] = file
+            lacking = [name for name in promised if name not in file.names()]
+            if lacking:
+                raise ModelError(f"{lacking[0]} is missing from {path}, where {INDEX} says that it is")
+
+    def names(self) -> Collection[str]:
+        return self._files.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._files[name].shape(name)
+
+    def tensor(self, name: str) -> Array:
+        return self._files[name].tensor(name)
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Raises ModelError when config.json, a weight file or the index is missing or broken."""
+    return FolderCheckpoint(folder)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a checkpoint. Raises ModelError when it is missing or is not a JSON object."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}")
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ModelError(f"{folder} has no {CONFIG}, which says what the model is")
+    return read_object(path)
+
+
+def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
+    """The files that hold the tensors, and what the index promises of each (nothing where there is no index)."""
+    if (folder / INDEX).is_file():
+        found: dict[Path, list[str]] = {}
+        for name, file in weight_map(folder / INDEX).items():
+            found.setdefault(folder / file, []).append(name)
+        return {path: tuple(names) for path, names in found.items()}
+    if (folder / WHOLE).is_file():
+        return {folder / WHOLE: ()}
+    others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.gguf", "*.safetensors") for path in folder.glob(pattern))
+    if others:
+        raise ModelError(f"{folder} holds {others[0]} but no {WHOLE}: weights are read as safetensors only, so convert them")
+    raise ModelError(f"{folder} holds no weights: neither {WHOLE} nor {INDEX}")
+
+
+def weight_map(path: Path) -> dict[str, str]:
+    """Tensor -> file, from the index. Raises ModelError unless every file is a plain name."""
+    found = read_object(path).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise ModelError(f"{path} has no weight_map")
+    for name, file in found.items():
+        if not isinstance(file, str) or Path(file).name != file:
+            raise ModelError(f"{path} says that {name} is in {file!r}, which is not the name of a file beside it")
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises ModelError when it holds anything else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} holds a {type(content).__name__} where a JSON object is needed")
+    return content

@@ -1,0 +1,203 @@
+"""What a model's name stands for: a folder, a model that Penstock brings along, or a repository of the Hugging Face hub.
+
+In two steps, so that a caller can say from config.json alone whether a model fits: `fetch_config`, then `fetch_weights`. The hub's
+cache and HF_HUB_OFFLINE are huggingface_hub's affair, as are its progress bars; it is imported only for a hub name.
+"""
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from penstock.compute.models import hf
+from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, read_config, read_object, weight_map
+from penstock.core.errors import ModelError
+
+Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
+BUNDLED = ("brook", "rill")
+BESIDE = (  # small files that a repository may have
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "chat_template.json",
+)
+UNREAD_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors", "adapter_model.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model whose config.json has been read. `repo` and `commit` are set for one of the hub."""
+
+    model: str  # as it was asked for
+    folder: Path
+    config: Mapping[str, Any]
+    repo: str | None = None
+    commit: str | None = None
+
+    @property
+    def precision(self) -> str:
+        """What the checkpoint is stored in: a dtype, or a method of quantization."""
+        quantization = self.config.get("quantization_config")
+        if isinstance(quantization, Mapping) and quantization:
+            return str(quantization.get("quant_method", "quantized"))
+        inner = self.config.get("text_config")
+        return hf.dtype({**(inner if isinstance(inner, Mapping) else {}), **self.config})
+
+    @property
+    def resolved(self) -> str:
+        """For people: where the model is, its revision and its precision."""
+        where = str(self.folder) if self.repo is None else f"{self.repo} at {self.commit}"
+        return f"{where} in {self.precision}"
+
+
+def fetch_config(model: str, revision: str | None = None) -> Source:
+    """Finds the model and its config.json, and downloads nothing else. `revision`: a branch, tag or commit of a hub repository.
+
+    Raises ModelError when there is no such model, when it cannot be had (offline, gated), or when config.json is missing or broken.
+    """
+    folder = local_folder(model)
+    if folder is not None:
+        if revision is not None:
+            raise ModelError(f"{model} is a folder, which has no revision {revision!r}; revisions are for names of the hub")
+        return Source(model, folder, read_config(folder))
+    path = Path(_download(model, CONFIG, revision))
+    return Source(model, path.parent, read_object(path), model, path.parent.name)
+
+
+def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
+    """The folder with the checkpoint's files, downloaded where it is one of the hub. Raises ModelError as `fetch_config` does."""
+    if source.repo is None:
+        return source.folder
+    for name in BESIDE:
+        _download_if_there(source, name)
+    index = _download_if_there(source, INDEX)
+    files = sorted(set(weight_map(index).values())) if index else [WHOLE]
+    total = _total_bytes(index)
+    done = 0
+    for name in files:
+        path = _download_if_there(source, name)
+        if path is None:
+            raise ModelError(_no_weights(source, name))
+        done += path.stat().st_size
+        if progress is not None:
+            progress(done, max(done, total))
+    return source.folder
+
+
+def local_folder(model: str) -> Path | None:
+    """The folder that a name stands for; None for a name of the hub. Raises ModelError for a path to nothing, or to a file."""
+    folder = Path(os.path.expanduser(model))  # pathlib's raises for an unknown user
+    bundled = Path(str(resources.files("penstock"))) / "bundled" / model if model in BUNDLED else None
+    if folder.is_dir() and (bundled is None or (folder / CONFIG).is_file()):
+        return folder
+    if bundled is not None:
+        return bundled
+    if folder.suffix == ".gguf":
+        raise ModelError(f"{model} is a GGUF file, which is not read yet; give a folder with config.json and safetensors")
+    if folder.is_file():
+        raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, or a name of the hub")
+    if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or not model:
+        raise ModelError(f"there is no folder {model!r}")
+    return None
+
+
+def _download_if_there(source: Source, name: str) -> Path | None:
+    """None where the repository has no such file or, offline, the cache. Raises ModelError."""
+    import huggingface_hub
+    from huggingface_hub import constants, errors
+
+    repo = str(source.repo)
+    cached = huggingface_hub.try_to_load_from_cache(repo, name, revision=source.commit)
+    if cached is not None:
+        return Path(cached) if isinstance(cached, str) else None  # else: a mark that the repository has none
+    try:
+        return Path(_file(repo, name, source.commit))
+    except errors.LocalEntryNotFoundError:
+        if constants.HF_HUB_OFFLINE:
+            return None
+        raise ModelError(f"{name} of {_at(repo, source.commit)} {_unreachable()}") from None
+    except errors.EntryNotFoundError:
+        return None
+
+
+def _download(repo: str, name: str, revision: str | None) -> str:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return _file(repo, name, revision)
+    except LocalEntryNotFoundError:
+        raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
+    except EntryNotFoundError:
+        raise ModelError(f"{_at(repo, revision)} on the hub has no {name}, which says what the model is") from None
+
+
+def _file(repo: str, name: str, revision: str | None) -> str:
+    """The path of a file in the cache, downloaded if need be. Raises EntryNotFoundError when there is none, else ModelError."""
+    import huggingface_hub
+
+    with _told(repo, revision):
+        return str(huggingface_hub.hf_hub_download(repo, name, revision=revision))
+
+
+@contextmanager
+def _told(repo: str, revision: str | None) -> Iterator[None]:
+    """Turns what huggingface_hub raises, but for a missing file, into one sentence."""
+    from huggingface_hub import errors
+
+    what = _at(repo, revision)
+    try:
+        yield
+    except errors.EntryNotFoundError:
+        raise
+    except errors.HFValidationError:
+        raise ModelError(f"there is no folder {repo!r}, and it is not a name of the hub either, such as 'owner/model'") from None
+    except errors.GatedRepoError:
+        raise ModelError(f"{what} is gated: accept its terms on huggingface.co, then set HF_TOKEN to a token that may read it") from None
+    except errors.RepositoryNotFoundError:
+        raise ModelError(f"there is no folder {repo!r} and no model of that name on the hub (a private one needs HF_TOKEN)") from None
+    except errors.RevisionNotFoundError:
+        raise ModelError(f"{repo} on the hub has no revision {revision!r}") from None
+    except errors.OfflineModeIsEnabled:
+        raise ModelError(f"{what} {_unreachable()}") from None
+    except OSError as error:  # no network, a full disk, a server's fault
+        reason = str(error).strip().splitlines()
+        raise ModelError(f"{what} could not be downloaded: {reason[0] if reason else type(error).__name__}") from None
+
+
+def _no_weights(source: Source, name: str) -> str:
+    others = [other for other in UNREAD_WEIGHTS if _there(source, other)]
+    if others:
+        return f"{source.repo} has {others[0]} but no {name}: weights are read as safetensors only, so take a converted model"
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return f"{name} of {source.repo} {_unreachable()}"
+    return f"{source.repo} at {source.commit} on the hub has no {name}"
+
+
+def _there(source: Source, name: str) -> bool:
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return (source.folder / name).is_file()
+    with _told(str(source.repo), source.commit):
+        return bool(huggingface_hub.file_exists(str(source.repo), name, revision=source.commit))
+
+
+def _unreachable() -> str:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return f"is not in the cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to download it"
+    return f"is not in the cache {constants.HF_HUB_CACHE}, and the hub cannot be reached"
+
+
+def _at(repo: str, revision: str | None) -> str:
+    return repo if revision is None else f"{repo} at {revision}"
+
+
+def _total_bytes(index: Path | None) -> int:
+    metadata = read_object(index).get("metadata") if index is not None else None
+    size = metadata.get("total_size") if isinstance(metadata, Mapping) else None
+    return int(size) if isinstance(size, int | float) else 0

@@ -1,0 +1,84 @@
+"""One safetensors file, memory-mapped: eight bytes with the header's length, a JSON header, then the tensors' bytes.
+
+The format: https://github.com/huggingface/safetensors. Read here without the library, which has no bfloat16 for numpy.
+"""
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from penstock.core.errors import ModelError
+
+Array = Any
+DTYPES = {
+    "F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    dtype: str  # the format's word
+    shape: tuple[int, ...]
+    start: int  # bytes from the beginning of the file
+    end: int
+
+
+class TensorFile:
+    def __init__(self, path: Path) -> None:
+        """Reads the header. Raises ModelError when it cannot be read or the file ends before its last tensor."""
+        self.path = path
+        try:
+            self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
+        except (OSError, ValueError) as error:  # ValueError: an empty file
+            raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        self._entries = entries(self._bytes, path)
+
+    def names(self) -> Collection[str]:
+        return self._entries.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._entries[name].shape
+
+    def tensor(self, name: str) -> Array:
+        """The tensor as it lies in the file, read only. Raises ModelError when its dtype is none of DTYPES."""
+        entry = self._entries[name]
+        if entry.dtype not in DTYPES:
+            raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}; known: {', '.join(DTYPES)}")
+        return self._bytes[entry.start : entry.end].view(DTYPES[entry.dtype]).reshape(entry.shape)
+
+
+def entries(content: Array, path: Path) -> dict[str, Entry]:
+    """The header of a file's `content` (uint8), checked against its length. Raises ModelError."""
+    size = len(content)
+    length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
+    begin = LENGTH_BYTES + length
+    if size < LENGTH_BYTES or length > MAX_HEADER_BYTES or begin > size:
+        raise ModelError(f"{path} is not a safetensors file, or is cut short: its header of {length} bytes does not fit in {size}")
+    try:
+        header = json.loads(content[LENGTH_BYTES:begin].tobytes())
+        found = {name: _entry(given, begin) for name, given in header.items() if name != "__metadata__"}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{path} has a header that cannot be read: {error}") from None
+    for name, entry in found.items():
+        if entry.end > size:
+            raise ModelError(f"{path} is cut short: {name} ends at byte {entry.end}, but the file has {size}")
+        itemsize = DTYPES[entry.dtype].itemsize if entry.dtype in DTYPES else None
+        if itemsize is not None and math.prod(entry.shape) * itemsize != entry.end - entry.start:
+            raise ModelError(
+                f"{path} has a broken header: {name} is {entry.dtype} {list(entry.shape)} in {entry.end - entry.start} bytes")
+    return found
+
+
+def _entry(given: Mapping[str, Any], begin: int) -> Entry:
+    start, end = (int(offset) for offset in given["data_offsets"])
+    shape = tuple(int(size) for size in given["shape"])
+    if start < 0 or end < start or any(size < 0 for size in shape):
+        raise ValueError(f"data_offsets {given['data_offsets']} and shape {given['shape']}")
+    return Entry(str(given["dtype"]), shape, begin + start, begin + end)
