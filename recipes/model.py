@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Options, Reference
-from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.decoder import build
+from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.program import Program
 
 Tensor = torch.Tensor
@@ -70,6 +70,13 @@ class Model:
         """Mean cross-entropy of windows [B, length + 1], in nats a token."""
         logits = self.logits(windows[:, :-1])
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), windows[:, 1:].reshape(-1))
+
+    def restore(self, folder: Path) -> None:
+        """Takes the weights that `save` wrote."""
+        saved = load_file(str(folder / "model.safetensors"))
+        with torch.no_grad():
+            for name, weight in self.program.weights.items():
+                self.parameters[name].copy_(torch.cat([saved[tensor] for tensor in weight.tensors]))
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors in Hugging Face layout, bfloat16."""

@@ -45,7 +45,8 @@ def main() -> None:
     }
     (args.out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     sample = "".join(held_out[:20])
-    print(f"{tokenizer.get_vocab_size()} tokens; {len(sample.encode()) / len(tokenizer.encode(sample).ids):.2f} bytes a token on held-out text")
+    bytes_a_token = len(sample.encode()) / len(tokenizer.encode(sample).ids)
+    print(f"{tokenizer.get_vocab_size()} tokens; {bytes_a_token:.2f} bytes a token on held-out text")
 
 
 if __name__ == "__main__":

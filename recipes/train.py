@@ -5,6 +5,8 @@
 import argparse
 import math
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import data
@@ -27,6 +29,13 @@ def schedule(done: float) -> float:
 def held_out_loss(model: Model, stream: data.Stream, windows: int = 48, length: int = 1024) -> float:
     chosen = torch.from_numpy(stream.epoch(length, seed=0)[:windows].astype(np.int64))
     return sum(model.loss(chosen[at : at + 4]).item() for at in range(0, len(chosen), 4)) / math.ceil(len(chosen) / 4)
+
+
+@dataclass(frozen=True)
+class Plan:
+    total: int  # tokens
+    seed: int
+    steps: int | None = None  # at most, to try it
 
 
 class Run:
@@ -53,60 +62,73 @@ class Run:
         part.rename(self.file)
 
 
-def batches(stream: data.Stream, run: Run, total: int, seed: int):
+def length_at(done: float) -> int:
+    return next(length for until, length in LENGTHS if done < until)
+
+
+def batches(stream: data.Stream, run: Run, total: int, seed: int) -> Iterator[torch.Tensor]:
     """Batches [BATCH_TOKENS / length, length + 1] from where the run is to its end; a new shuffle for every pass and length."""
     while run.tokens < total:
-        length = next(size for until, size in LENGTHS if run.tokens < until * total)
+        length = length_at(run.tokens / total)
         size = BATCH_TOKENS // length
         windows = stream.epoch(length, seed=seed + run.tokens // len(stream.ids))
         first = run.tokens % len(stream.ids) // length
         for at in range(first, len(windows) - size + 1, size):
-            if run.tokens >= total or length != next(s for until, s in LENGTHS if run.tokens < until * total):
+            if run.tokens >= total or length != length_at(run.tokens / total):
                 break
             yield torch.from_numpy(windows[at : at + size].astype(np.int64))
         else:
             run.tokens = (run.tokens // len(stream.ids) + 1) * len(stream.ids)  # the pass is over
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--name", default="brook", choices=SHAPES)
-    parser.add_argument("--passes", type=float, default=2.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", type=Path, default=Path("checkpoints/brook"))
-    parser.add_argument("--out", type=Path, default=Path("penstock/bundled/brook"))
-    parser.add_argument("--steps", type=int, help="stop after so many steps, to try it")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the loss: 1.3 times as fast, needs a C++ compiler")
-    args = parser.parse_args()
-    torch.manual_seed(args.seed)
-    train, held_out = data.load(args.corpus, Path("penstock/bundled/brook/tokenizer.json"))
-    total = int(args.passes * len(train.ids))
-    run = Run(args.name, args.seed, args.work)
-    print(f"{run.model.program.num_parameters():,} parameters, {len(train.ids):,} training tokens, {len(held_out.ids):,} held out; "
-          f"{run.tokens:,} of {total:,} done", flush=True)
-    loss_of = torch.compile(run.model.loss, dynamic=False) if args.compile else run.model.loss
-    began, tokens_then, since_saved, steps = time.time(), run.tokens, time.time(), 0
-    for batch in batches(train, run, total, args.seed):
-        loss = loss_of(batch)
-        loss.backward()
-        run.optimizer.step(schedule(run.tokens / total))
+def go(run: Run, stream: data.Stream, loss: Callable[[torch.Tensor], torch.Tensor], plan: Plan, report: Callable[[], str]) -> None:
+    """Trains to the end of the plan. Saves every few minutes, and then prints what `report` says."""
+    began, tokens_then, saved = time.time(), run.tokens, time.time()
+    for step, batch in enumerate(batches(stream, run, plan.total, plan.seed), 1):
+        value = loss(batch)
+        value.backward()
+        run.optimizer.step(schedule(run.tokens / plan.total))
         run.tokens += BATCH_TOKENS
-        steps += 1
-        if steps % 20 == 0:
+        if step % 20 == 0:
             rate = (run.tokens - tokens_then) / (time.time() - began)
-            print(f"{run.tokens / total:6.1%}  loss {loss.item():.3f}  {rate:,.0f} tokens/s  "
-                  f"{(total - run.tokens) / rate / 60:.0f} min left", flush=True)
-        if time.time() - since_saved > 180:
+            left = (plan.total - run.tokens) / rate / 60
+            print(f"{run.tokens / plan.total:6.1%}  loss {value.item():.3f}  {rate:,.0f} tokens/s  {left:.0f} min left", flush=True)
+        if time.time() - saved > 180:
             run.save()
-            since_saved = time.time()
-            print(f"held-out perplexity {math.exp(held_out_loss(run.model, held_out, windows=16)):.2f}", flush=True)
-        if steps == args.steps:
+            saved = time.time()
+            print(report(), flush=True)
+        if step == plan.steps:
             break
     run.save()
-    print(f"held-out perplexity {math.exp(held_out_loss(run.model, held_out)):.2f}")
+    print(report(), flush=True)
+
+
+def options(description: str, work: str, out: str, passes: float) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--corpus", type=Path, required=True, help="the folder of books")
+    parser.add_argument("--passes", type=float, default=passes, help="over the training books")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path(work), help="where the run is kept, so that it can go on")
+    parser.add_argument("--out", type=Path, default=Path(out))
+    parser.add_argument("--steps", type=int, help="stop after so many steps, to try it")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the loss: 1.3 times as fast, needs a C++ compiler")
+    return parser
+
+
+def main() -> None:
+    args = options(str(__doc__), "checkpoints/brook", "penstock/bundled/brook", passes=2).parse_args()
+    torch.manual_seed(args.seed)
+    train, held_out = data.load(args.corpus, Path("penstock/bundled/brook/tokenizer.json"))
+    plan = Plan(int(args.passes * len(train.ids)), args.seed, args.steps)
+    run = Run("brook", args.seed, args.work)
+    model = run.model
+    print(f"{model.program.num_parameters():,} parameters, {len(train.ids):,} training tokens, {len(held_out.ids):,} held out; "
+          f"{run.tokens:,} of {plan.total:,} done", flush=True)
+    loss = torch.compile(model.loss, dynamic=False) if args.compile else model.loss
+    go(run, train, loss, plan, lambda: f"held-out perplexity {math.exp(held_out_loss(model, held_out, windows=16)):.2f}")
+    print(f"held-out perplexity {math.exp(held_out_loss(model, held_out, windows=96)):.2f}")
     if not args.steps:
-        run.model.save(args.out)
+        model.save(args.out)
 
 
 if __name__ == "__main__":

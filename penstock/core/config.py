@@ -36,7 +36,7 @@ class ServerConfig:
     api_key: str | None = None
     no_auth: bool = False
     served_model_name: str | None = None
-    max_queue: int = 512  # requests waiting; one more is answered 429
+    max_queue: int = 512  # requests that may wait beside max_num_seqs that run; one more is answered 429
     max_body_bytes: int = 16 << 20
     drain_s: float = 25.0  # how long SIGTERM waits for running requests
     log_requests: str | None = None  # a folder

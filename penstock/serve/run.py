@@ -23,7 +23,7 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         template = built.chat_template
         if server.chat_template is not None:
             template = ChatTemplate.of(built.tokenizer, Path(server.chat_template))
-        loop = Loop(built.engine, server.max_queue)
+        loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
         metrics.watch(loop.gauges)
         app = create_app(Parts(
             engine=loop, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics, tool_parser=tool_parser,

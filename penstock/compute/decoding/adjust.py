@@ -3,8 +3,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any as Array
 
-from array_api_compat import array_namespace, device
-
+from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.state import RowState
 
 _LARGEST = 1e30  # no logit of a model comes near; twice it is still a float32

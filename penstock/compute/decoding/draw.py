@@ -3,8 +3,7 @@ batched with others draws the same tokens again."""
 from collections.abc import Sequence
 from typing import Any as Array
 
-from array_api_compat import array_namespace, device
-
+from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.sums import SumTree
 
 _MASK = (1 << 64) - 1

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any as Array
 from typing import Protocol
 
-from array_api_compat import array_namespace, device
-
+from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.adjust import adjust
 from penstock.compute.decoding.draw import below_max, draw, uniform
 from penstock.compute.decoding.logprobs import likeliest, token_logprobs

@@ -5,7 +5,7 @@ additions of whole arrays only, so the order for one row depends on its own leng
 """
 from typing import Any as Array
 
-from array_api_compat import array_namespace, device
+from penstock.compute.arrays import array_namespace, device
 
 
 class SumTree:

@@ -28,6 +28,7 @@ class Runner:
         self._block_size: int = loaded.layout.block_size
         self._infos: dict[int, SeqInfo] = {}
         self._states: dict[int, RowState] = {}
+        self._counted: dict[int, int] = {}  # output tokens that the state of a held sequence has been told of
 
     def execute(self, plan: StepPlan) -> StepResult:
         """One step. Raises whatever the backend raises; nothing is half-done then but slots that will be written again."""
@@ -48,10 +49,21 @@ class Runner:
         for seq_id in plan.finished:
             self._infos.pop(seq_id, None)
             self._states.pop(seq_id, None)
+            self._counted.pop(seq_id, None)
         for planned in plan.seqs:
             if planned.new is not None:
                 self._infos[planned.seq_id] = planned.new
                 self._states[planned.seq_id] = RowState(planned.new, planned.new.output)
+                self._counted[planned.seq_id] = len(planned.new.output)
+            if self._infos[planned.seq_id].held:
+                self._count_appended(planned)
+
+    def _count_appended(self, planned: PlannedSeq) -> None:
+        """A search appends tokens by itself: the state hears of them when they are computed."""
+        counted = self._counted[planned.seq_id]
+        fresh = planned.tokens[max(0, planned.num_prompt + counted - planned.start) :]
+        self._states[planned.seq_id].extend(fresh)
+        self._counted[planned.seq_id] = counted + len(fresh)
 
     def _wanted(self, planned: PlannedSeq) -> Wanted:
         info = self._infos[planned.seq_id]

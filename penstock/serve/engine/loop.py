@@ -27,12 +27,12 @@ class Mailbox:
 
 
 class Loop:
-    def __init__(self, engine: Engine, max_queue: int = 512, wedged_s: float = 60.0) -> None:
-        """`max_queue`: requests that may wait; `wedged_s`: a step that takes longer makes `health` say so."""
+    def __init__(self, engine: Engine, max_open: int = 576, wedged_s: float = 60.0) -> None:
+        """`max_open`: requests that may run or wait together; `wedged_s`: a step that takes longer makes `health` say so."""
         self.model_name = engine.facts.model_name
         self.max_model_len = engine.facts.max_model_len
         self._engine = engine
-        self._max_queue = max_queue
+        self._max_open = max_open
         self._wedged_s = wedged_s
         self._commands: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
@@ -62,9 +62,9 @@ class Loop:
         if not health.ok:
             raise RequestError(f"the engine is not well: {health.reason}", status=503, code="engine_unavailable")
         self._engine.check(request)
-        waiting = self._gauges.num_waiting + self._num_coming
-        if waiting >= self._max_queue:
-            raise OverloadedError(f"{waiting} requests are waiting and the queue holds {self._max_queue}; try again later", retry_after_s=1.0)
+        num_open = len(self._mailboxes) + self._num_coming
+        if num_open >= self._max_open:
+            raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", retry_after_s=1.0)
         mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue())
         self._num_coming += 1
         self._tell(lambda: self._add(request, mailbox))

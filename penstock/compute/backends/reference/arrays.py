@@ -43,10 +43,7 @@ class NumpyArrays:
     dtype = "float32"
     itemsize = 4
 
-    def __init__(self) -> None:
-        import array_api_compat.numpy as xp
-
-        self.xp: Any = xp
+    xp: Any = np
 
     def take(self, array: Array) -> Array:
         return np.ascontiguousarray(array, dtype=np.float32)

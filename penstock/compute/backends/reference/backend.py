@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
+from penstock.compute.arrays import array_namespace
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays

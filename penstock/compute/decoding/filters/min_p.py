@@ -3,8 +3,7 @@ import math
 from collections.abc import Sequence
 from typing import Any as Array
 
-from array_api_compat import array_namespace, device
-
+from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.draw import below_max
 from penstock.core.types import SamplingParams
 

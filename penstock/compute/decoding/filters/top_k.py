@@ -2,8 +2,7 @@
 from collections.abc import Sequence
 from typing import Any as Array
 
-from array_api_compat import array_namespace, device
-
+from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.rank import largest_keys, rank_keys
 from penstock.core.types import SamplingParams
 

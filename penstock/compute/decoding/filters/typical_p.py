@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any as Array
 
-from array_api_compat import array_namespace, device
-
+from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.draw import below_max
 from penstock.compute.decoding.rank import rank_keys, share_key
 from penstock.compute.decoding.sums import SumTree
