@@ -60,8 +60,8 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
 
 
 def read_wish(desk: Desk, body: Mapping[str, Any], calls_tools: bool) -> Wish:
-    parser = desk.parts.tool_parser
-    if calls_tools and parser is None:
+    tool_parser = desk.parts.tool_parser
+    if calls_tools and tool_parser is None:
         raise RequestError("tools need a tool parser: start the server with --tool-parser, or set tool_choice to \"none\"", param="tools")
     values = Values(body)
     streaming = read_streaming(body)
@@ -70,7 +70,7 @@ def read_wish(desk: Desk, body: Mapping[str, Any], calls_tools: bool) -> Wish:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", param="prompt_logprobs")
     num_top = read_top_logprobs(values)
     params = check_params(read_params(desk, body, read_max_tokens(values), num_top), desk.vocab_size)
-    if calls_tools and parser is not None and parser.needs_special_tokens:
+    if any(parser.needs_special_tokens for parser in (desk.parts.reasoning_parser, tool_parser if calls_tools else None) if parser):
         params = replace(params, skip_special_tokens=False)
     return Wish(params, streaming, num_top, num_prompt_top, calls_tools)
 
@@ -95,13 +95,13 @@ def read_top_logprobs(values: Values) -> int | None:
 class Choice:
     """One choice on its way out."""
 
-    def __init__(self, desk: Desk, wish: Wish) -> None:
+    def __init__(self, desk: Desk, wish: Wish, prompt: Rendered) -> None:
         self.num_tokens = 0
         self.begun = False
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
         reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
-        self._parser = AnswerParser(None if reasoning is None else reasoning(), None if tools is None else tools())
+        self._parser = AnswerParser(None if reasoning is None else reasoning(prompt.text), None if tools is None else tools())
         self._called = False
 
     def added(self, delta: Delta) -> list[Event]:
@@ -129,7 +129,7 @@ class Answer:
         self._prompt = prompt
         self._head: dict[str, Any] = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
                       "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
-        self._choices = [Choice(desk, wish) for _ in range(wish.params.n)]
+        self._choices = [Choice(desk, wish, prompt) for _ in range(wish.params.n)]
         self._usage = Usage()
         self._prompt_rows: tuple[TokenLogprobs | None, ...] = ()
 

@@ -36,6 +36,8 @@ def error_response(error: Exception, headers: dict[str, str] | None = None) -> R
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if status_of(error) == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if status_of(error) == 408:
+        headers["Connection"] = "close"
     return json_response(error_object(error), status_of(error), headers)
 
 
@@ -43,10 +45,6 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     """JSON without spaces, in UTF-8. NaN and infinity are errors here: they are not JSON."""
     body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
     return Response(body, status, headers, "application/json")
-
-
-async def on_refused(request: Request, error: Exception) -> Response:
-    return error_response(error)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -61,5 +59,5 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_failure(request: Request, error: Exception) -> Response:
-    """A bug, or a PenstockError that is nobody's request's fault. Starlette raises it again, so that the log has the traceback."""
+    """A bug outside of every handler. Starlette raises it again, so that the log has the traceback."""
     return error_response(error)

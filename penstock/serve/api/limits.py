@@ -62,10 +62,10 @@ class Intake:
                     message = await request.receive()
                     if message["type"] == "http.disconnect":
                         raise ClientGone
+                    if len(data) + len(message["body"]) > self.max_body_bytes:
+                        raise self._too_large(f"more than {self.max_body_bytes}")
                     self._hold(len(message["body"]))
                     data += message["body"]
-                    if len(data) > self.max_body_bytes:
-                        raise self._too_large(f"more than {self.max_body_bytes}")
                     if not message.get("more_body", False):
                         return bytes(data)
         except TimeoutError:

@@ -36,7 +36,8 @@ async def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_speci
         return [_from_ids(desk, entry, f"{name}[{at}]") for at, entry in enumerate(value)]
     wanted = type(value[0]) if type(value[0]) in (int, str, list) else str
     wrong = next(at for at, entry in enumerate(value) if type(entry) is not wanted)
-    raise RequestError(f"{name}[{wrong}] is {show(value[wrong])}; the entries must be strings, token ids, or lists of token ids, all of one kind", param=name)
+    message = f"{name}[{wrong}] is {show(value[wrong])}; all entries must be strings, all token ids, or all lists of token ids"
+    raise RequestError(message, param=name)
 
 
 async def encode(desk: Desk, text: str, add_special_tokens: bool) -> tuple[int, ...]:

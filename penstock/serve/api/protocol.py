@@ -32,9 +32,11 @@ class TimedProtocol(H11Protocol):
         self.stop_watching()
 
     def on_response_complete(self) -> None:
-        """From here uvicorn's keep-alive timer watches, until the next byte."""
+        """From here uvicorn's keep-alive timer watches, unless the client is in the middle of something."""
         super().on_response_complete()
         self.stop_watching()
+        if self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]:
+            self.watch()
 
     def watch(self) -> None:
         """The timer runs, without being set anew, while a head is incomplete or the rest of a refused body is thrown away."""

@@ -1,6 +1,7 @@
 """The application and how it is run: routes, error handlers, the gate before them; uvicorn with deadlines and a graceful end."""
 import asyncio
 import functools
+import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,10 +19,12 @@ from penstock.core.config import ServerConfig
 from penstock.core.errors import PenstockError, RequestError
 from penstock.serve.api import chat, completions, embeddings, status, tokenize
 from penstock.serve.api.drain import Drain
-from penstock.serve.api.errors import on_failure, on_http_exception, on_refused
+from penstock.serve.api.errors import error_response, on_failure, on_http_exception
 from penstock.serve.api.limits import ClientGone, Gate, check_bind
 from penstock.serve.api.parts import Desk, Parts, open_desk
 from penstock.serve.api.protocol import TimedProtocol
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[Desk, HttpRequest], Awaitable[Response]]
 SWITCH_S = 0.0005  # each write to a socket gives the GIL away; with Python's 5 ms, 64 streams would wait 0.3 s a step to get it back
@@ -45,10 +48,8 @@ def create_app(parts: Parts) -> Starlette:
     """The ASGI application. `app.state.desk` holds what its handlers work with. Raises UsageError for a log folder that cannot be made."""
     desk = open_desk(parts)
     app = Starlette(
-        routes=[Route(path, functools.partial(handler, desk), methods=[method]) for method, path, handler in ROUTES],
-        exception_handlers={
-            RequestError: on_refused, HTTPException: on_http_exception, ClientGone: on_client_gone, Exception: on_failure,
-        },
+        routes=[Route(path, functools.partial(answer, handler, desk), methods=[method]) for method, path, handler in ROUTES],
+        exception_handlers={HTTPException: on_http_exception, Exception: on_failure},
         middleware=[Middleware(Gate, api_key=parts.config.api_key, drain=desk.drain)],
     )
     router: Router = app.router
@@ -57,8 +58,17 @@ def create_app(parts: Parts) -> Starlette:
     return app
 
 
-async def on_client_gone(request: HttpRequest, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+async def answer(handler: Handler, desk: Desk, http: HttpRequest) -> Response:
+    """What the handler answers, or its error in the API's shape. The connection outlives a bug."""
+    try:
+        return await handler(desk, http)
+    except ClientGone:
+        return Response(status_code=499)  # nobody reads it
+    except RequestError as error:
+        return error_response(error)
+    except Exception as error:
+        log.exception("%s %s failed", http.method, http.url.path)
+        return error_response(error)
 
 
 class Server(uvicorn.Server):

@@ -89,16 +89,14 @@ class FakeEngine:
         usage_cached = len(request.token_ids) // 2 if request.token_ids in self.cached else 0
         self.cached.add(request.token_ids)
         if request.wants_embedding:
-            await asyncio.sleep(self.step_s)
+            await self._step()
             self.active.discard(request.request_id)
             yield Delta(0, embedding=embedding_of(request.token_ids), finish_reason="stop", done=True, usage=Usage(len(request.token_ids)))
             return
         choices = [Speaker(self, request, index) for index in range(params.n)]
         first, count = True, 0
         while any(choice.reason is None for choice in choices):
-            await asyncio.sleep(self.step_s)
-            while self.hold.is_set():
-                await asyncio.sleep(0.002)
+            await self._step()
             if request.request_id not in self.active:
                 return
             if self.fail_after is not None and count >= self.fail_after:
@@ -114,6 +112,11 @@ class FakeEngine:
                 usage = Usage(len(request.token_ids), sum(c.count for c in choices), usage_cached) if done else None
                 yield Delta(choice.index, delta.text, delta.token_ids, delta.logprobs, rows, delta.finish_reason, delta.stop_reason,
                             done=done, usage=usage)
+
+    async def _step(self) -> None:
+        await asyncio.sleep(self.step_s)
+        while self.hold.is_set():
+            await asyncio.sleep(0.002)
 
     def _prompt_rows(self, request: Request) -> tuple[TokenLogprobs | None, ...]:
         return (None, *(row_of(token, request.params.prompt_logprobs or 0) for token in request.token_ids[1:]))

@@ -191,7 +191,9 @@ def test_a_misspelt_field_is_told_its_name(server: Running) -> None:
     assert "did you mean temperature?" in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(("endpoint", "create"), [("chat", Chat.create), ("completions", Completions.create), ("embeddings", Embeddings.create)])
+@pytest.mark.parametrize(("endpoint", "create"), [
+    ("chat", Chat.create), ("completions", Completions.create), ("embeddings", Embeddings.create),
+])
 def test_the_table_covers_every_parameter_of_the_openai_client(endpoint: str, create: Callable[..., Any]) -> None:
     own = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
     assert set(inspect.signature(create).parameters) - own <= set(BY_ENDPOINT[endpoint])

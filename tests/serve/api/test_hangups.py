@@ -1,0 +1,62 @@
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from tests.serve.api.fakes import Running, wait_for
+
+HELLO = {"messages": [{"role": "user", "content": "x"}]}
+REQUESTS = [
+    ("/v1/completions", {"prompt": "x", "max_tokens": 200}, 1), ("/v1/completions", {"prompt": ["x", "y", "z"], "n": 2}, 3),
+    ("/v1/completions", {"prompt": "x", "max_tokens": 200, "stream": True}, 1), ("/v1/chat/completions", HELLO, 1),
+    ("/v1/completions", {"prompt": ["x", "y", "z"], "n": 2, "stream": True}, 3), ("/v1/chat/completions", {**HELLO, "stream": True}, 1),
+    ("/v1/embeddings", {"input": ["x", "y"]}, 2),
+]
+
+
+def send(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
+    connection = socket.create_connection((server.host, server.port), timeout=20)
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+@pytest.mark.parametrize(("path", "body", "num_prompts"), REQUESTS)
+def test_a_client_that_hangs_up_frees_what_it_held(server: Running, path: str, body: dict[str, Any], num_prompts: int) -> None:
+    server.engine.hold.set()  # no step ends: what frees the request is the hanging up, not its next token
+    connection = send(server, path, body)
+    wait_for(lambda: len(server.engine.active) == num_prompts)
+    connection.close()
+    wait_for(lambda: len(server.engine.aborted) == num_prompts)
+    assert not server.engine.active
+    wait_for(lambda: not server.desk.drain._stops)
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_a_stream_ends_it(server: Running) -> None:
+    server.engine.step_s = 0.002
+    for _ in range(8):
+        with server.client.stream("POST", "/v1/completions", json={"prompt": "x", "max_tokens": 250, "stream": True}) as response:
+            next(response.iter_lines())
+    wait_for(lambda: len(server.engine.aborted) == 8 and not server.engine.active)
+    assert server.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
+
+
+def test_a_client_that_hangs_up_while_it_sends_costs_nothing(server: Running) -> None:
+    connection = socket.create_connection((server.host, server.port))
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+    wait_for(lambda: server.desk.intake.held_bytes == 1)
+    connection.close()
+    wait_for(lambda: server.desk.intake.held_bytes == 0)
+    assert not server.engine.requests
+
+
+def test_a_client_that_never_reads_holds_nobody_up(server: Running) -> None:
+    server.engine.step_s = 0.0
+    body = {"prompt": ["x"] * 20, "max_tokens": None, "n": 8, "temperature": 1, "stream": True, "logprobs": 5}
+    connection = send(server, "/v1/completions", body)
+    wait_for(lambda: len(server.engine.requests) == 20)
+    assert server.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
+    connection.close()
+    wait_for(lambda: not server.engine.active)

@@ -1,0 +1,195 @@
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.core.config import ServerConfig
+from penstock.core.errors import OverloadedError, PenstockError, UsageError
+from penstock.serve.api.limits import Intake, Limits, check_bind
+from penstock.serve.api.server import bind
+from tests.serve.api.fakes import Running, serve, wait_for
+
+BODY = {"prompt": "the fox", "max_tokens": 3}
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Running]:
+    """Small bodies, short deadlines, a key."""
+    running = serve(limits=Limits(head_s=0.3, body_s=0.3), max_body_bytes=5000, api_key="sésame")
+    yield running
+    running.stop()
+
+
+def post(server: Running, path: str = "/v1/completions", **more: Any) -> httpx.Response:
+    return server.client.post(path, **{"json": BODY, "headers": {"Authorization": "Bearer sésame".encode()}, **more})
+
+
+def test_the_key_is_asked_for_everywhere_but_at_health(strict: Running) -> None:
+    for path in ("/v1/completions", "/v1/models", "/metrics", "/version", "/tokenize", "/no/such/path"):
+        for value in (None, b"Bearer wrong", "sésame".encode(), "Basic sésame".encode(), b"Bearer"):
+            headers = {} if value is None else {"Authorization": value}
+            response = strict.client.request("POST" if path.endswith("ns") else "GET", path, headers=headers)
+            assert response.status_code == 401 and response.json()["error"]["code"] == "invalid_api_key"
+            assert response.headers["www-authenticate"] == "Bearer" and "sésame" not in response.text
+    assert strict.client.get("/health").status_code == 200
+    assert post(strict).status_code == 200
+    assert post(strict, headers={"authorization": "bearer sésame".encode()}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])
+def test_this_machine_may_be_served_without_a_key(host: str) -> None:
+    check_bind(ServerConfig(host=host))
+    assert check_bind(ServerConfig(host="0.0.0.0", api_key="k")) is None is check_bind(ServerConfig(host="0.0.0.0", no_auth=True))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.org", ""])
+def test_other_machines_are_not_served_without_a_key(host: str) -> None:
+    with pytest.raises(UsageError, match="--api-key"):
+        check_bind(ServerConfig(host=host))
+    with pytest.raises(UsageError, match="--no-auth"):
+        bind(ServerConfig(host=host, port=0))
+
+
+def test_a_port_that_is_taken_is_said_to_be() -> None:
+    with bind(ServerConfig(port=0)) as first:
+        first.listen()
+        port = first.getsockname()[1]
+        with pytest.raises(PenstockError, match=f"port {port}.*--port"):
+            bind(ServerConfig(port=port))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_body_that_is_too_large_is_refused_without_being_kept(strict: Running, streamed: bool) -> None:
+    chunks = (b"a" * 1000 for _ in range(500))
+    response = post(strict, json=None, content=chunks if streamed else b"a" * 500_000)
+    assert response.status_code == 413 and "5000" in response.json()["error"]["message"]
+    assert strict.desk.intake.held_bytes == 0 and post(strict).status_code == 200
+
+
+def test_64_megabytes_are_refused_and_not_swallowed(server: Running) -> None:
+    content = b'{"model": "' + b"a" * (64 << 20) + b'"}'
+    response = server.client.post("/v1/completions", content=content, headers={"Content-Type": "application/json"})
+    error = response.json()["error"]
+    assert response.status_code == 413 and str(len(content)) in error["message"] and str(16 << 20) in error["message"]
+
+
+def test_bodies_that_come_together_share_a_limit() -> None:
+    intake = Intake(1000, Limits(bodies_at_once=2))
+    intake._hold(1500)
+    with pytest.raises(OverloadedError):
+        intake._hold(600)
+    intake._hold(500)
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_what_is_not_called_json_is_refused(server: Running, media: str) -> None:
+    response = server.client.post("/v1/completions", content=json.dumps(BODY), headers={"Content-Type": media})
+    assert response.status_code == 415 and media.partition(";")[0] in response.json()["error"]["message"]
+
+
+def test_json_by_any_other_name_is_read(server: Running) -> None:
+    for headers in ({}, {"Content-Type": "application/json; charset=utf-8"}, {"Content-Type": "application/vnd.api+json"}):
+        assert server.client.post("/v1/completions", content=json.dumps(BODY), headers=headers).status_code == 200
+
+
+def raw(server: Running, data: bytes) -> bytes:
+    """What comes back on a connection of its own until the server closes it."""
+    with socket.create_connection((server.host, server.port), timeout=20) as connection:
+        connection.sendall(data)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65536):
+                received += part
+    return received
+
+
+def test_a_body_that_does_not_come_is_given_up(strict: Running) -> None:
+    answer = raw(strict, HEAD.replace(b"Host: x", "Host: x\r\nAuthorization: Bearer sésame".encode()) + b"{")
+    assert answer.startswith(b"HTTP/1.1 408") and b'"error"' in answer
+
+
+@pytest.mark.parametrize("head", [b"", b"POST /v1/comple", HEAD[:60], b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea"])
+def test_a_head_that_does_not_come_is_given_up(strict: Running, head: bytes) -> None:
+    answer = raw(strict, head)
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 200")
+
+
+def test_the_rest_of_a_refused_body_is_not_waited_for(strict: Running) -> None:
+    head = HEAD.replace(b"1000", b"9999999").replace(b"Host: x", "Host: x\r\nAuthorization: Bearer sésame".encode())
+    assert raw(strict, head + b"aaa").startswith(b"HTTP/1.1 413")
+
+
+def test_half_requests_hold_nobody_up(server: Running) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(64):
+            connection = stack.enter_context(socket.create_connection((server.host, server.port)))
+            connection.sendall(HEAD + b"{")
+        assert server.client.post("/v1/completions", json=BODY).status_code == 200
+    wait_for(lambda: len(server.server.server_state.tasks) == 0)
+
+
+@pytest.mark.parametrize("data", [
+    b"\x00\x01\x02\r\n\r\n", b"GET /health HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+])
+def test_what_is_not_http_is_refused_in_the_apis_shape(server: Running, data: bytes) -> None:
+    head, _, body = raw(server, data).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400") and json.loads(body)["error"]["code"] == "invalid_http"
+
+
+def test_unknown_paths_and_methods_have_the_apis_shape(server: Running) -> None:
+    for method, path, status in (("GET", "/v1/nothing", 404), ("GET", "/v1/completions", 405), ("DELETE", "/health", 405),
+                                 ("POST", "/v1/completions/", 404), ("OPTIONS", "/v1/completions", 405), ("GET", "/v1/models/other", 404)):
+        response = server.client.request(method, path)
+        assert response.status_code == status and response.json()["error"].keys() == {"message", "type", "param", "code"}
+        assert "access-control-allow-origin" not in response.headers
+    assert "POST" in server.client.get("/v1/completions").headers["allow"]
+
+
+def test_an_unknown_model_is_a_404_that_names_it(server: Running) -> None:
+    for path in ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize"):
+        response = server.client.post(path, json={"model": "no-such-model"})
+        error = response.json()["error"]
+        assert response.status_code == 404 and "no-such-model" in error["message"] and error["code"] == "model_not_found"
+
+
+def test_models_health_and_version(server: Running) -> None:
+    (model,) = server.client.get("/v1/models").json()["data"]
+    assert model["id"] == "tiny" and model["object"] == "model" and model["max_model_len"] == 256
+    assert server.client.get("/v1/models/tiny").json() == model
+    assert server.client.get("/version").json()["version"] and server.client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_model_is_served_under_the_name_it_was_given() -> None:
+    running = serve(served_model_name="org/small")
+    try:
+        assert running.client.get("/v1/models/org/small").status_code == 200
+        assert running.client.post("/v1/completions", json={**BODY, "model": "org/small"}).json()["model"] == "org/small"
+        assert running.client.post("/v1/completions", json={**BODY, "model": "tiny"}).status_code == 404
+    finally:
+        running.stop()
+
+
+def test_an_engine_that_is_not_well_is_a_503_that_says_why(server: Running) -> None:
+    from penstock.serve.engine.requests import Health
+    server.engine.state = Health(False, "no token for 60 s")
+    response = server.client.get("/health")
+    assert response.status_code == 503 and response.json()["error"]["message"] == "no token for 60 s"
+
+
+def test_a_full_queue_is_a_429_that_says_when_to_come_again(server: Running) -> None:
+    server.engine.max_queue = 0
+    response = server.client.post("/v1/completions", json=BODY)
+    assert response.status_code == 429 and response.headers["retry-after"] == "3"
+    assert response.json()["error"]["code"] == "rate_limit_exceeded"
+
+
+def test_prompts_of_a_request_are_queued_together_or_not_at_all(server: Running) -> None:
+    server.engine.max_queue = 2
+    assert server.client.post("/v1/completions", json={**BODY, "prompt": ["a", "b", "c"]}).status_code == 429
+    assert len(server.engine.aborted) == 2 and not server.engine.active

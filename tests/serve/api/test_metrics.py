@@ -1,0 +1,89 @@
+from collections import Counter
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.core.events import StepRecord
+from penstock.serve.api.metrics import LATENCY_S, Histogram, Metrics
+from penstock.serve.engine.requests import Gauges, Usage
+from tests.serve.api.fakes import Running, wait_for
+
+
+def samples(text: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if "le" not in sample.labels:
+                found[sample.name + "".join(f"{{{value}}}" for value in sample.labels.values())] += sample.value
+    return found
+
+
+def test_a_fresh_server_shows_every_name(http: httpx.Client) -> None:
+    found = samples(http.get("/metrics").text)
+    for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
+        assert f"penstock_{name}_count" in found and f"penstock_{name}_sum" in found
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio", "prefix_cache_queries_total",
+                 "prefix_cache_hits_total", "preemptions_total", "prompt_tokens_total", "generation_tokens_total",
+                 "spec_drafted_tokens_total",
+                 "spec_accepted_tokens_total", "spec_passes_total"):
+        assert f"penstock_{name}" in found
+
+
+def test_token_counters_are_the_sum_of_the_usages(http: httpx.Client, server: Running) -> None:
+    before = samples(http.get("/metrics").text)
+    body = {"prompt": ["the fox", "a king"], "n": 2, "max_tokens": 5}
+    usages = [http.post("/v1/completions", json=body).json()["usage"] for _ in range(3)]
+    usages.append(http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}], "max_tokens": 7}).json()["usage"])
+    server.engine.step_s = 0.01
+    with http.stream("POST", "/v1/completions", json={"prompt": "x", "max_tokens": 200, "stream": True}) as response:
+        next(response.iter_lines())  # and hang up: nobody is told of its usage
+    wait_for(lambda: bool(server.engine.aborted))
+    after = samples(http.get("/metrics").text)
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown["penstock_prompt_tokens_total"] == sum(usage["prompt_tokens"] for usage in usages)
+    assert grown["penstock_generation_tokens_total"] == sum(usage["completion_tokens"] for usage in usages) == 67
+    assert grown["penstock_prefix_cache_hits_total"] == sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages) > 0
+    assert grown["penstock_e2e_request_latency_seconds_count"] == 7 and grown["penstock_requests_total{abort}"] == 1
+    assert grown["penstock_time_to_first_token_seconds_count"] == 8
+    assert after["penstock_num_requests_running"] == 0
+
+
+def test_steps_are_added_up() -> None:
+    metrics = Metrics(lambda: Gauges(num_running=3, num_waiting=2, kv_blocks_used=4, kv_blocks_total=16))
+    metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 2, 10, 0, num_preempted=1, weight_bytes=100, kv_bytes=10, activation_bytes=1,
+                               operations=7))
+    metrics.on_step(StepRecord(2, 0.5, 0.25, 0.2, 2, 3, 2, weight_bytes=100, operations=5))
+    metrics.on_step(StepRecord(3, 0.7, 0.25, 0.2, 2, 0, 6, num_draft_tokens=8, num_accepted_tokens=5, num_draft_seqs=2))
+    metrics.on_queue(0.02)
+    found = samples(metrics.render().decode())
+    assert [found[f"penstock_steps_total{{{kind}}}"] for kind in ("prefill", "mixed", "decode")] == [1, 1, 1]
+    assert (found["penstock_step_tokens_total{prefill}"], found["penstock_step_tokens_total{decode}"]) == (13, 8)
+    assert [found[f"penstock_step_bytes_total{{{kind}}}"] for kind in ("weights", "kv", "activations")] == [200, 10, 1]
+    assert found["penstock_step_operations_total"] == 12 and found["penstock_step_seconds_total"] == 1.0
+    assert [found[f"penstock_spec_{name}_total"] for name in ("drafted_tokens", "accepted_tokens", "passes")] == [8, 5, 2]
+    assert found["penstock_preemptions_total"] == 1 and found["penstock_request_queue_time_seconds_count"] == 1
+    assert found["penstock_kv_cache_usage_ratio"] == 0.25 and found["penstock_num_requests_waiting"] == 2
+
+
+def test_totals_are_what_the_counters_say() -> None:
+    metrics = Metrics()
+    metrics.on_request("stop", Usage(10, 5, 4), 1.0)
+    metrics.on_request("length", Usage(1, 2), 1.0)
+    metrics.on_request("abort", Usage(), None)
+    totals = metrics.totals()
+    assert (totals.prompt_tokens, totals.generation_tokens, totals.prefix_queries, totals.prefix_hits) == (11, 7, 11, 4)
+    assert totals.requests == {"stop": 1, "length": 1, "abort": 1}
+
+
+def test_a_histogram_puts_a_value_into_the_first_bucket_that_holds_it() -> None:
+    histogram = Histogram()
+    histogram.observe(LATENCY_S[2], 2)
+    histogram.observe(10_000)
+    counts = [count for _, count in histogram.buckets()]
+    assert counts[:3] == [0, 0, 2] and counts[-2:] == [2, 3] and histogram.sum == 2 * LATENCY_S[2] + 10_000
+
+
+def test_two_servers_share_no_metrics() -> None:
+    one, other = Metrics(), Metrics()
+    one.on_queue(1)
+    assert samples(one.render().decode()) != samples(other.render().decode())
