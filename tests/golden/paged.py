@@ -28,11 +28,14 @@ def read(config: Mapping[str, Any], max_len: int | None = None) -> tuple[ModelSp
 class Model:
     """One checkpoint on the reference backend, and the blocks of two sequences, in no order."""
 
-    def __init__(self, folder: Path, arrays: str = "numpy", dtype: str = "float32", max_len: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, arrays: str = "numpy", dtype: str = "float32", weights: str | None = None, max_len: int | None = None,
+    ) -> None:
+        """`dtype` is computed in, `weights` (the same, unless given) is what they are rounded to."""
         checkpoint = open_checkpoint(folder)
         self.spec, self.program = read(checkpoint.config, max_len)
         self.backend = Reference(Options(arrays), dtype=dtype)
-        self.weights = load_weights(self.program, checkpoint, dtype)
+        self.weights = load_weights(self.program, checkpoint, weights or dtype)
         self.blocks = np.random.default_rng(5).permutation(NUM_BLOCKS).reshape(2, -1)
         self.reset()
 

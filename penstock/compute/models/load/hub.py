@@ -86,6 +86,8 @@ def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
 
 def local_folder(model: str) -> Path | None:
     """The folder that a name stands for; None for a name of the hub. Raises ModelError for a path to nothing, or to a file."""
+    if not model:
+        raise ModelError("the name of the model is empty")
     folder = Path(os.path.expanduser(model))  # pathlib's raises for an unknown user
     bundled = Path(str(resources.files("penstock"))) / "bundled" / model if model in BUNDLED else None
     if folder.is_dir() and (bundled is None or (folder / CONFIG).is_file()):
@@ -96,7 +98,7 @@ def local_folder(model: str) -> Path | None:
         raise ModelError(f"{model} is a GGUF file, which is not read yet; give a folder with config.json and safetensors")
     if folder.is_file():
         raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, or a name of the hub")
-    if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or not model:
+    if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
         raise ModelError(f"there is no folder {model!r}")
     return None
 

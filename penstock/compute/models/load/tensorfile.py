@@ -66,9 +66,10 @@ def entries(content: Array, path: Path) -> dict[str, Entry]:
         found = {name: _entry(given, begin) for name, given in header.items() if name != "__metadata__"}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} has a header that cannot be read: {error}") from None
+    needed = max((entry.end for entry in found.values()), default=begin)
+    if needed > size:
+        raise ModelError(f"{path} is cut short: it has {size} bytes, but its tensors take {needed}")
     for name, entry in found.items():
-        if entry.end > size:
-            raise ModelError(f"{path} is cut short: {name} ends at byte {entry.end}, but the file has {size}")
         itemsize = DTYPES[entry.dtype].itemsize if entry.dtype in DTYPES else None
         if itemsize is not None and math.prod(entry.shape) * itemsize != entry.end - entry.start:
             raise ModelError(

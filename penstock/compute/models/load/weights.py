@@ -69,6 +69,7 @@ class Source:
         unused = sorted(name for name in self._names - self._used if not RECOMPUTED.search(name))
         if unused:
             log.warning("tensors of %s that are not used: %s", self._checkpoint.where, summary(unused))
+            log.debug("all tensors that are not used: %s", ", ".join(unused))
 
     def _join(self, weight: WeightSpec, tensors: tuple[str, ...], out: Array) -> None:
         found = [self._find(name) for name in tensors]

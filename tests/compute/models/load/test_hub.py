@@ -1,0 +1,222 @@
+"""Names of models: folders, bundled models and the hub, which is never reached here."""
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub import constants, errors
+
+from penstock.compute.models.load import hub
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.core.errors import ModelError
+from tests.compute.models.load.makers import CONFIG, tensors_of, write_folder
+
+REPO, COMMIT = "some/model", "0123456789abcdef0123456789abcdef01234567"
+BF16 = {**CONFIG, "torch_dtype": "bfloat16"}
+
+
+class Response:
+    """As much of an HTTP response as huggingface_hub's errors look at."""
+
+    status_code = 404
+    headers: dict[str, str] = {}
+    request = None
+
+
+def check_refused(call: Callable[[], Any], *said: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message and all(part in message for part in said), message
+
+
+def http_error(kind: type[Exception]) -> Exception:
+    try:
+        return kind("404 Client Error", response=Response())  # type: ignore[call-arg]
+    except TypeError:
+        return kind("404 Client Error")
+
+
+class Remote:
+    """A hub with one repository, that remembers what was asked of it."""
+
+    def __init__(self, folder: Path, files: dict[str, bytes]) -> None:
+        self.folder, self.files = folder / "snapshots" / COMMIT, files
+        self.asked: list[tuple[str, str | None]] = []
+        self.failure: Exception | None = None
+
+    def hf_hub_download(self, repo: str, name: str, revision: str | None = None) -> str:
+        self.asked.append((name, revision))
+        if self.failure is not None:
+            raise self.failure
+        if name not in self.files:
+            raise http_error(errors.RemoteEntryNotFoundError)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_bytes(self.files[name])
+        return str(self.folder / name)
+
+    def file_exists(self, repo: str, name: str, revision: str | None = None) -> bool:
+        return name in self.files
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remote:
+    made = write_folder(tmp_path / "made", BF16, tensors_of(CONFIG), num_files=2)
+    found = Remote(tmp_path / "cache", {path.name: path.read_bytes() for path in made.iterdir()})
+    found.files["tokenizer.json"] = b"{}"
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", found.hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "file_exists", found.file_exists)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return found
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "mine", BF16, tensors_of(CONFIG))
+    source = hub.fetch_config(str(folder))
+    assert (source.folder, source.config, source.repo, source.commit) == (folder, BF16, None, None)
+    assert hub.fetch_weights(source) == folder and source.resolved == f"{folder} in bfloat16"
+    check_refused(lambda: hub.fetch_config(str(folder), "main"), "is a folder, which has no revision 'main'")
+
+
+def test_a_folder_without_config(tmp_path: Path) -> None:
+    check_refused(lambda: hub.fetch_config(str(tmp_path)), f"{tmp_path} has no config.json")
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "./nowhere", "../nowhere", "~/nowhere/at/all", "~nobody-here/model", "a/b/c"])
+def test_a_path_to_nothing(name: str) -> None:
+    check_refused(lambda: hub.fetch_config(name), f"there is no folder {name!r}")
+    check_refused(lambda: hub.fetch_config(""), "the name of the model is empty")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    check_refused(lambda: hub.fetch_config(str(tmp_path / "model.safetensors")), "is a file; a model is a folder")
+    check_refused(lambda: hub.fetch_config("model.Q4_K.gguf"), "is a GGUF file, which is not read yet")
+
+
+def test_a_bundled_name_means_the_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "brook").mkdir()  # not a model
+    assert hub.local_folder("brook") == Path(hub.__file__).parents[3] / "bundled" / "brook"
+    (tmp_path / "rill").mkdir()
+    (tmp_path / "rill" / "config.json").write_text("{}")
+    assert hub.local_folder("rill") == Path("rill")
+
+
+def test_config_first_then_weights(remote: Remote) -> None:
+    source = hub.fetch_config(REPO, "v1")
+    assert remote.asked == [("config.json", "v1")]
+    assert (source.repo, source.commit, source.precision) == (REPO, COMMIT, "bfloat16")
+    assert source.resolved == f"{REPO} at {COMMIT} in bfloat16"
+    seen: list[tuple[int, int]] = []
+    folder = hub.fetch_weights(source, lambda done, total: seen.append((done, total)))
+    assert all(revision == COMMIT for _, revision in remote.asked[1:])
+    assert set(open_checkpoint(folder).names()) == set(tensors_of(CONFIG)) and (folder / "tokenizer.json").exists()
+    assert len(seen) == 2 and seen[0][0] < seen[0][1] and seen[1][0] == seen[1][1]
+
+
+def test_only_files_that_are_read_are_downloaded(remote: Remote) -> None:
+    remote.files |= {"pytorch_model.bin": b"", "consolidated.safetensors": b"", "model.onnx": b""}
+    hub.fetch_weights(hub.fetch_config(REPO))
+    assert not {"pytorch_model.bin", "consolidated.safetensors", "model.onnx"} & {name for name, _ in remote.asked}
+
+
+def test_a_single_file(remote: Remote, tmp_path: Path) -> None:
+    made = write_folder(tmp_path / "single", BF16, tensors_of(CONFIG))
+    remote.files = {path.name: path.read_bytes() for path in made.iterdir()}
+    folder = hub.fetch_weights(hub.fetch_config(REPO))
+    np.testing.assert_array_equal(open_checkpoint(folder).tensor("model.norm.weight"), tensors_of(CONFIG)["model.norm.weight"])
+
+
+def test_other_forms_of_weights(remote: Remote) -> None:
+    config = remote.files["config.json"]
+    remote.files = {"config.json": config, "pytorch_model.bin": b""}
+    check_refused(lambda: hub.fetch_weights(hub.fetch_config(REPO)), f"{REPO} has pytorch_model.bin but no model.safetensors")
+    remote.files = {"config.json": config}
+    check_refused(lambda: hub.fetch_weights(hub.fetch_config(REPO)), f"{REPO} at {COMMIT} on the hub has no model.safetensors")
+
+
+@pytest.mark.parametrize("kind, said", [
+    (errors.RepositoryNotFoundError, "there is no folder 'some/model' and no model of that name on the hub"),
+    (errors.GatedRepoError, "some/model at v9 is gated: accept its terms"),
+    (errors.RevisionNotFoundError, "some/model on the hub has no revision 'v9'"),
+    (errors.RemoteEntryNotFoundError, "some/model at v9 on the hub has no config.json"),
+    (errors.LocalEntryNotFoundError, "is not in the cache"),
+    (errors.OfflineModeIsEnabled, "is not in the cache"),
+    (errors.HFValidationError, "is not a name of the hub either"),
+    (errors.HfHubHTTPError, "some/model at v9 could not be downloaded: 404 Client Error"),
+    (ConnectionError, "some/model at v9 could not be downloaded: 404 Client Error"),
+])
+def test_what_the_hub_says_is_one_sentence(remote: Remote, kind: type[Exception], said: str) -> None:
+    remote.failure = http_error(kind)
+    check_refused(lambda: hub.fetch_config(REPO, "v9"), said)
+
+
+def test_a_network_that_fails_later_is_no_missing_file(remote: Remote) -> None:
+    """Else a model would be served without its tokenizer's settings."""
+    source = hub.fetch_config(REPO)
+    remote.failure = errors.LocalEntryNotFoundError("no network")
+    check_refused(lambda: hub.fetch_weights(source), f"generation_config.json of {REPO} at {COMMIT}", "the hub cannot be reached")
+
+
+def test_precision() -> None:
+    def precision(**config: Any) -> str:
+        return hub.Source("m", Path(), config).precision
+
+    assert precision() == "float32" and precision(dtype="float16") == "float16"
+    assert precision(quantization_config={"quant_method": "awq"}, torch_dtype="float16") == "awq"
+    assert precision(text_config={"torch_dtype": "bfloat16"}) == "bfloat16"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache in the hub's layout: refs name commits, snapshots link to blobs."""
+    home = tmp_path / "hub"
+    repo = home / "models--some--model"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(COMMIT)
+    made = write_folder(tmp_path / "made", BF16, tensors_of(CONFIG), num_files=2)
+    (repo / "blobs").mkdir()
+    (repo / "snapshots" / COMMIT).mkdir(parents=True)
+    for number, path in enumerate(sorted(made.iterdir())):
+        (repo / "blobs" / str(number)).write_bytes(path.read_bytes())
+        (repo / "snapshots" / COMMIT / path.name).symlink_to(Path("..") / ".." / "blobs" / str(number))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return repo / "snapshots" / COMMIT
+
+
+def test_the_cache_is_enough_offline(cache: Path) -> None:
+    for revision in (None, "main", COMMIT):
+        source = hub.fetch_config(REPO, revision)
+        assert (source.commit, source.config) == (COMMIT, BF16)
+    folder = hub.fetch_weights(source)
+    assert folder == cache and set(open_checkpoint(folder).names()) == set(tensors_of(CONFIG))
+
+
+def test_what_the_cache_lacks_is_named(cache: Path) -> None:
+    check_refused(lambda: hub.fetch_config("other/model"), "other/model is not in the cache", "HF_HUB_OFFLINE forbids")
+    check_refused(lambda: hub.fetch_config(REPO, "v2"), f"{REPO} at v2 is not in the cache")
+    check_refused(lambda: hub.fetch_config("not a name"), "'not a name'", "not a name of the hub either")
+    (cache / "model-00002-of-00002.safetensors").unlink()
+    check_refused(lambda: hub.fetch_weights(hub.fetch_config(REPO)), f"model-00002-of-00002.safetensors of {REPO}", "HF_HUB_OFFLINE")
+
+
+def test_a_mark_that_a_file_does_not_exist_is_believed(cache: Path) -> None:
+    marks = cache.parents[1] / ".no_exist" / COMMIT
+    marks.mkdir(parents=True)
+    (marks / "tokenizer.json").touch()
+    source = hub.fetch_config(REPO)
+    assert not (hub.fetch_weights(source) / "tokenizer.json").exists()
+
+
+def test_a_broken_config_in_the_cache(cache: Path) -> None:
+    (cache / "config.json").unlink()
+    (cache / "config.json").write_text("{")
+    check_refused(lambda: hub.fetch_config(REPO), "config.json is not JSON")
+    (cache / "config.json").write_text(json.dumps([1]))
+    check_refused(lambda: hub.fetch_config(REPO), "holds a list")
