@@ -55,6 +55,8 @@ class KVSpec:
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """A model as it is run: `ops` in order, over `buffers` (name -> shape) and `weights` by name."""
+
     ops: tuple[Op, ...]
     buffers: Mapping[str, Shape]
     weights: Mapping[str, WeightSpec]

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from penstock.core.errors import ModelError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
 BUNDLED = ("brook", "rill")
+HOME = Path(__file__).parents[3] / "bundled"
 BESIDE = (  # small files that a repository may have
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "chat_template.json",
@@ -89,7 +89,7 @@ def local_folder(model: str) -> Path | None:
     if not model:
         raise ModelError("the name of the model is empty")
     folder = Path(os.path.expanduser(model))  # pathlib's raises for an unknown user
-    bundled = Path(str(resources.files("penstock"))) / "bundled" / model if model in BUNDLED else None
+    bundled = HOME / model if model in BUNDLED else None
     if folder.is_dir() and (bundled is None or (folder / CONFIG).is_file()):
         return folder
     if bundled is not None:
