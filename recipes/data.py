@@ -8,17 +8,40 @@ from tokenizers import Tokenizer
 BEGIN, END = 0, 1
 
 
+class LooseSpaces:
+    """Now and then writes " word" as " " and "word", so that the model can go on from a prompt that ends in a space."""
+
+    def __init__(self, tokenizer: Tokenizer, share: float = 0.01, seed: int = 3) -> None:
+        self._share = share
+        self._rng = np.random.default_rng(seed)
+        (space,) = tokenizer.encode(" ", add_special_tokens=False).ids
+        self._split: dict[int, list[int]] = {}  # token -> space and what is left
+        for token in range(tokenizer.get_vocab_size()):
+            text = tokenizer.decode([token], skip_special_tokens=False)
+            if text.startswith(" ") and text[1:].isalpha():
+                self._split[token] = [space, *tokenizer.encode(text[1:], add_special_tokens=False).ids]
+
+    def __call__(self, ids: list[int]) -> list[list[int]]:
+        """For each token what is written in its place."""
+        chosen = self._rng.random(len(ids)) < self._share
+        return [self._split.get(token, [token]) if split else [token] for token, split in zip(ids, chosen, strict=True)]
+
+
 class Stream:
     """All passages, shuffled, one after another: begin token, text, end token."""
 
-    def __init__(self, passages: list[str], tokenizer: Tokenizer) -> None:
+    def __init__(self, passages: list[str], tokenizer: Tokenizer, loose_spaces: bool = False) -> None:
+        loosen = LooseSpaces(tokenizer, share=0.01 if loose_spaces else 0.0)
         ids: list[int] = []
         starts: list[int] = []  # where a paragraph begins
         for encoded, text in zip(tokenizer.encode_batch(passages, add_special_tokens=False), passages, strict=True):
             ids.append(BEGIN)
             begins = {0} | {at + 2 for at in _breaks(text)}
-            starts += [len(ids) + i for i, (begin, _) in enumerate(encoded.offsets) if begin in begins]
-            ids += [*encoded.ids, END]
+            for written, (begin, _) in zip(loosen(encoded.ids), encoded.offsets, strict=True):
+                if begin in begins:
+                    starts.append(len(ids))
+                ids += written
+            ids.append(END)
         self.ids = np.array(ids, dtype=np.int32)
         self.starts = np.array(starts, dtype=np.int64)
 
@@ -48,4 +71,4 @@ def load(corpus: Path, tokenizer_file: Path) -> tuple[Stream, Stream]:
     """(training, held out)."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     train, held_out = split(corpus)
-    return Stream(shuffled(train, seed=1), tokenizer), Stream(held_out, tokenizer)
+    return Stream(shuffled(train, seed=1), tokenizer, loose_spaces=True), Stream(held_out, tokenizer)

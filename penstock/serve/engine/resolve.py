@@ -8,6 +8,7 @@ from penstock.serve.engine.machine import Machine
 
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
 ACTIVATIONS_BYTES = 64 << 20
+SMALL_MATRIX = 4 << 20  # values: a block of rows takes it well under a millisecond, and threads that wait for a busy core take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,18 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine)
     kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
-    threads = config.threads or machine.num_cpus
-    reasons["threads"] = "as asked" if config.threads else "one for each processor"
+    threads, reasons["threads"] = _threads(config, spec, machine)
     engine = replace(
         config, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens, threads=threads)
     return Resolved(engine, reasons)
+
+
+def _threads(config: EngineConfig, spec: ModelSpec, machine: Machine) -> tuple[int, str]:
+    if config.threads is not None:
+        return config.threads, "as asked"
+    if spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) < SMALL_MATRIX:
+        return 1, "this model's products are too small to share"
+    return machine.num_cpus, "one for each processor"
 
 
 def _check_numbers(config: EngineConfig) -> None:

@@ -19,6 +19,10 @@ class Arrays(Protocol):
         """A numpy array as the library's own, in the dtype computed in."""
         ...
 
+    def take_matrix(self, array: Array) -> Array:
+        """The same for matrices [..., out, in] that rows are multiplied with: laid out as the library multiplies fastest."""
+        ...
+
     def give(self, array: Array) -> Array:
         """The library's array as numpy float32."""
         ...
@@ -48,8 +52,12 @@ class NumpyArrays:
     def take(self, array: Array) -> Array:
         return np.ascontiguousarray(array, dtype=np.float32)
 
+    def take_matrix(self, array: Array) -> Array:
+        """A view of its transpose: with few rows, a product with a transposed matrix takes OpenBLAS 1.7 times as long."""
+        return np.ascontiguousarray(np.swapaxes(array, -1, -2), dtype=np.float32).swapaxes(-1, -2)
+
     def give(self, array: Array) -> Array:
-        return array
+        return np.asarray(array, dtype=np.float32)
 
     def index(self, array: Array) -> Array:
         return array
@@ -83,6 +91,9 @@ class TorchArrays:
         if isinstance(array, np.ndarray):
             array = self._torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
         return array.to(self._device, self._dtype)
+
+    def take_matrix(self, array: Array) -> Array:
+        return self.take(array)
 
     def give(self, array: Array) -> Array:
         return array.float().cpu().numpy()

@@ -28,7 +28,7 @@ class Loaded:
     program: Program
     weights: dict[str, Array]
     layout: KVLayout
-    keys: list[Array]  # per KV layer [slots, kv_heads, head_dim]; the last block takes what padding rows write
+    keys: list[Array]  # per KV layer [slots + 2, kv_heads, head_dim]; slot -2 takes what padding rows write, slot -1 holds zeros
     values: list[Array]
     last_use: list[tuple[str, ...]]  # buffers that nothing reads after op i
     weight_bytes: int = 0
@@ -68,10 +68,9 @@ class Reference:
     def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded:
         """Converts the weights (numpy) and makes an empty KV pool. Raises KeyError when a weight is missing."""
         arrays = self.arrays
-        slots = (kv.num_blocks + 1) * kv.block_size
-        shape = (slots, program.kv.num_kv_heads, program.kv.head_dim)
+        shape = (kv.num_blocks * kv.block_size + 2, program.kv.num_kv_heads, program.kv.head_dim)
         layers = range(program.kv.num_layers)
-        taken = {name: arrays.take(weights[name]) for name in program.weights}
+        taken = {name: (arrays.take_matrix if w.matrix else arrays.take)(weights[name]) for name, w in program.weights.items()}
         loaded = Loaded(
             program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program))
         loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
@@ -86,12 +85,13 @@ class Reference:
                 pool[target * block_size : (target + 1) * block_size] = pool[source * block_size : (source + 1) * block_size]
         count, wanted = len(batch.tokens), len(batch.logit_rows)
         padded = count + 1 + -(count + 1) % kernels.ROWS  # at least one padding row: tiles point to it
-        tiles = attention.tile(np, batch, block_size, padded - 1)
+        padding_slot = loaded.layout.num_blocks * block_size
+        tiles = attention.tile(np, batch, block_size, padded - 1, padding_slot + 1)
         run = Step(arrays.xp, batch, loaded, kernels.ROWS)
         run.tiles = attention.Tiles(
             arrays.index(tiles.rows), arrays.index(tiles.positions), arrays.index(pad(tiles.places, padded, 0)),
             tuple(attention.Chunk(*map(arrays.index, (c.tiles, c.slots, c.key_positions))) for c in tiles.chunks))
-        run.slots = arrays.index(pad(batch.slots, padded, loaded.layout.num_blocks * block_size))
+        run.slots = arrays.index(pad(batch.slots, padded, padding_slot))
         run.logit_rows = arrays.index(pad(batch.logit_rows, wanted + -wanted % kernels.ROWS, padded - 1))
         inputs = {"tokens": arrays.index(pad(batch.tokens, padded, 0)), "positions": arrays.index(pad(batch.positions, padded, 0))}
         with arrays.inference():

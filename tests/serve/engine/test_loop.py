@@ -1,0 +1,149 @@
+"""The engine on its thread: many streams, clients that leave, a full queue, a step that fails, a step that hangs."""
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.config import EngineConfig
+from penstock.core.errors import OverloadedError, PenstockError, RequestError
+from penstock.core.types import SamplingParams
+from penstock.serve.engine.build import build
+from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.requests import Request
+from tests.tiny import write_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def loop(folder: Path) -> Iterator[Loop]:
+    made = Loop(build(EngineConfig(model=str(folder), max_num_seqs=8)).engine, max_open=20, wedged_s=0.5)
+    made.start()
+    yield made
+    made.stop()
+
+
+def request(number: int, max_tokens: int = 8, **more: Any) -> Request:
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, **more)
+    return Request(f"r{number}", tuple(range(10 + number, 30 + number)), params)
+
+
+async def collect(loop: Loop, asked: Request) -> list[int]:
+    tokens: list[int] = []
+    async for delta in loop.submit(asked):
+        tokens += delta.token_ids
+    return tokens
+
+
+async def until_idle(loop: Loop) -> None:
+    for _ in range(500):
+        gauges = loop.gauges()
+        if gauges.num_running == gauges.num_waiting == gauges.kv_blocks_used == 0:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"still busy: {loop.gauges()}")
+
+
+def test_streams_together_say_what_each_says_alone(loop: Loop) -> None:
+    async def main() -> None:
+        together = await asyncio.gather(*(collect(loop, request(i)) for i in range(16)))
+        alone = [await collect(loop, replace(request(i), request_id=f"again{i}")) for i in range(16)]
+        assert together == alone and all(len(tokens) == 8 for tokens in together)
+        await until_idle(loop)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_frees_its_blocks(loop: Loop) -> None:
+    async def main() -> None:
+        stream = loop.submit(request(1, max_tokens=200))
+        async for _ in stream:
+            break
+        assert loop.gauges().num_running == 1
+        await stream.aclose()
+        await until_idle(loop)
+        cancelled = asyncio.ensure_future(collect(loop, request(2, max_tokens=200)))
+        await asyncio.sleep(0.05)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await until_idle(loop)
+
+    asyncio.run(main())
+
+
+def test_refusals_come_at_once(loop: Loop) -> None:
+    async def main() -> None:
+        with pytest.raises(RequestError, match="max_tokens is 500"):
+            loop.submit(request(1, max_tokens=500))
+        go_on, execute = threading.Event(), loop._engine._runner.execute
+        loop._engine._runner.execute = lambda plan: (go_on.wait(20), execute(plan))[1]  # type: ignore[method-assign]
+        tasks = [asyncio.ensure_future(collect(loop, request(i, max_tokens=100))) for i in range(20)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(OverloadedError, match="20 requests run or wait"):
+            loop.submit(request(99))
+        go_on.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await until_idle(loop)
+
+    asyncio.run(main())
+
+
+def test_a_failing_step_ends_every_request_and_says_so(loop: Loop) -> None:
+    async def main() -> None:
+        def fail(plan: object) -> None:
+            raise MemoryError("no room for activations")
+
+        loop._engine._runner.execute = fail  # type: ignore[method-assign, assignment]
+        results = await asyncio.gather(*(collect(loop, request(i)) for i in range(3)), return_exceptions=True)
+        assert all(isinstance(result, PenstockError) and "no room" in str(result) for result in results)
+        health = loop.health()
+        assert not health.ok and "MemoryError" in health.reason
+        with pytest.raises(RequestError) as refused:
+            loop.submit(request(5))
+        assert refused.value.status == 503
+
+    asyncio.run(main())
+
+
+def test_a_step_that_hangs_is_not_healthy(loop: Loop) -> None:
+    async def main() -> None:
+        assert loop.health().ok
+        go_on, execute = threading.Event(), loop._engine._runner.execute
+
+        def hang(plan: Any) -> Any:
+            go_on.wait(20)
+            return execute(plan)
+
+        loop._engine._runner.execute = hang  # type: ignore[method-assign, assignment]
+        task = asyncio.ensure_future(collect(loop, request(1)))
+        until = time.monotonic() + 10
+        while loop.health().ok and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        assert "no step has ended" in loop.health().reason
+        go_on.set()
+        assert len(await task) == 8
+        assert loop.health().ok
+
+    asyncio.run(main())
+
+
+def test_stopping_ends_open_requests_with_an_error(loop: Loop) -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(collect(loop, request(1, max_tokens=200)))
+        await asyncio.sleep(0.1)
+        loop.stop()
+        with pytest.raises(PenstockError, match="stopping"):
+            await task
+
+    asyncio.run(main())
