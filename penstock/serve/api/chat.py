@@ -39,11 +39,12 @@ class Wish:
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
-    body = await receive(desk, http, fields.CHAT)
-    conversation = read_conversation(desk, body)
+    received = await receive(desk, http, fields.CHAT)
+    body = received.body
+    conversation = await desk.work.run(received.size, read_conversation, desk, body)
     wish = read_wish(desk, body, conversation.tools is not None)
     placing = read_placing(body)
-    prompt = await render(desk, conversation)
+    prompt = await desk.work.run(received.size, render, desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -138,7 +139,8 @@ class Answer:
         async for _, delta in call.deltas():
             self._note(delta)
             deltas[delta.index].append(delta)
-        choices = [self._whole_choice(index, found) for index, found in enumerate(deltas)]
+        size = self._usage.completion_tokens * (1 + (self._wish.num_top or 0))
+        choices = await self._desk.work.run(size, lambda: [self._whole_choice(index, found) for index, found in enumerate(deltas)])
         answer = {**self._head, "choices": choices, "usage": usage_object([self._usage])}
         if self._wish.num_prompt_top is not None:
             answer["prompt_logprobs"] = prompt_rows(self._desk.parts.tokenizer, self._prompt_rows, self._wish.num_prompt_top)

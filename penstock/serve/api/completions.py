@@ -24,6 +24,7 @@ from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
+CHOICES_PER_PLACE = 16  # sequences of one request for each place in the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,28 @@ class Choice:
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
-    body = await receive(desk, http, fields.COMPLETIONS)
+    received = await receive(desk, http, fields.COMPLETIONS)
+    body = received.body
     wish = read_wish(desk, body)
     placing = read_placing(body)
-    prompts = await read_prompts(desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
+    prompts = await desk.work.run(received.size, read_prompts, desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
+    check_choices(desk, len(prompts), wish.params)
     for at, prompt in enumerate(prompts):
         name = "prompt" if len(prompts) == 1 else f"prompt[{at}]"
         check_room(desk, len(prompt.token_ids), wish.params, name)
     completion_id = f"cmpl-{uuid.uuid4().hex}"
     requests = [make_request(f"{completion_id}-{at}", p.token_ids, wish.params, placing, prompt=p.text) for at, p in enumerate(prompts)]
     return await answer(desk, Call(desk, http.receive, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
+
+
+def check_choices(desk: Desk, num_prompts: int, params: SamplingParams) -> None:
+    """Raises RequestError when one request would keep the server busy for everyone."""
+    width = max(params.n, params.best_of or 1, params.beam_width or 1)
+    most = CHOICES_PER_PLACE * desk.parts.config.max_queue
+    if num_prompts * width > most:
+        total = num_prompts * width
+        message = f"{num_prompts} prompts with n, best_of or beam_width = {width} are {total} sequences; one request may ask for {most}"
+        raise RequestError(message, param="n")
 
 
 async def answer(desk: Desk, call: Call, content: "Answer") -> Response:
@@ -128,7 +141,8 @@ class Answer:
         async for number, delta in call.deltas():
             self._note(number, delta)
             deltas[number, delta.index].append(delta)
-        choices = [self._whole_choice(key, deltas[key]) for key in self._choices]
+        size = sum(usage.completion_tokens for usage in self._usages) * (1 + (self.wish.num_top or 0))
+        choices = await self._desk.work.run(size, lambda: [self._whole_choice(key, deltas[key]) for key in self._choices])
         return {**self._head, "choices": choices, "usage": usage_object(self._usages)}
 
     def _whole_choice(self, key: tuple[int, int], deltas: list[Delta]) -> dict[str, Any]:

@@ -24,11 +24,12 @@ PARAMS = SamplingParams(max_tokens=1)
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
-    body = await receive(desk, http, fields.EMBEDDINGS)
+    received = await receive(desk, http, fields.EMBEDDINGS)
+    body = received.body
     values = Values(body)
     encoding = values.choice("encoding_format", "float", ("float", "base64"))
     placing = read_placing(body)
-    prompts = await read_prompts(desk, body, "input", values.boolean("add_special_tokens", True))
+    prompts = await desk.work.run(received.size, read_prompts, desk, body, "input", values.boolean("add_special_tokens", True))
     for at, prompt in enumerate(prompts):
         check_room(desk, len(prompt.token_ids), None, "input" if len(prompts) == 1 else f"input[{at}]")
     name = f"embd-{uuid.uuid4().hex}"

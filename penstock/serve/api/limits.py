@@ -77,6 +77,9 @@ class Intake:
         media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if media != "application/json" and not media.endswith("+json"):
             raise RequestError(f"Content-Type must be application/json, not {media[:80]}", status=415, code="unsupported_media_type")
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise RequestError(f"Content-Encoding must be identity, not {encoding[:80]}", status=415, code="unsupported_media_type")
         declared = request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > self.max_body_bytes:
             raise self._too_large(declared[:20])

@@ -16,13 +16,14 @@ class Prompt:
     text: str | None = None
 
 
-async def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_special_tokens: bool) -> list[Prompt]:
+def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_special_tokens: bool) -> list[Prompt]:
     """The prompts in the field `name`, in order. Raises RequestError naming the field, and the entry where there are several."""
+    encode = desk.parts.tokenizer.encode
     value = body.get(name)
     if value is None:
         raise RequestError(f"{name} is missing; it must be a string, a list of strings, token ids, or a list of token ids", param=name)
     if isinstance(value, str):
-        return [await _from_text(desk, value, add_special_tokens)]
+        return [Prompt(tuple(encode(value, add_special_tokens)), value)]
     if not isinstance(value, list) or not value:
         raise RequestError(f"{name} must be a string, token ids, or a list of either with at least 1 entry, not {show(value)}", param=name)
     if all(type(entry) is int for entry in value):
@@ -31,21 +32,13 @@ async def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_speci
     if len(value) > most:
         raise RequestError(f"{name} has {len(value)} entries; at most {most} are taken in one request", param=name)
     if all(isinstance(entry, str) for entry in value):
-        return [await _from_text(desk, entry, add_special_tokens) for entry in value]
+        return [Prompt(tuple(encode(entry, add_special_tokens)), entry) for entry in value]
     if all(isinstance(entry, list) for entry in value):
         return [_from_ids(desk, entry, f"{name}[{at}]") for at, entry in enumerate(value)]
     wanted = type(value[0]) if type(value[0]) in (int, str, list) else str
     wrong = next(at for at, entry in enumerate(value) if type(entry) is not wanted)
     message = f"{name}[{wrong}] is {show(value[wrong])}; all entries must be strings, all token ids, or all lists of token ids"
     raise RequestError(message, param=name)
-
-
-async def encode(desk: Desk, text: str, add_special_tokens: bool) -> tuple[int, ...]:
-    return tuple(await desk.work.run(len(text), desk.parts.tokenizer.encode, text, add_special_tokens))
-
-
-async def _from_text(desk: Desk, text: str, add_special_tokens: bool) -> Prompt:
-    return Prompt(await encode(desk, text, add_special_tokens), text)
 
 
 def _from_ids(desk: Desk, ids: list[Any], name: str) -> Prompt:

@@ -35,6 +35,9 @@ def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
     """Raises RequestError for the first field that the template cannot obey."""
     template = desk.parts.chat_template
     values = Values(body)
+    given, most = body.get("messages"), desk.parts.engine.max_model_len
+    if isinstance(given, list) and len(given) > most:
+        raise RequestError(f"messages has {len(given)} entries; at most {most} fit, one token each", param="messages")
     messages = read_messages(body, any("developer" in source for source in template.sources.values()))
     tools = chosen_tools(body)
     if not template.sources:
@@ -95,12 +98,8 @@ def _known(name: str, param: str, known: frozenset[str], given: Mapping[str, Any
     return given[name]
 
 
-async def render(desk: Desk, conversation: Conversation) -> Rendered:
+def render(desk: Desk, conversation: Conversation) -> Rendered:
     """Raises RequestError when the template refuses the messages."""
-    return await desk.work.run(size_of(conversation), _render, desk, conversation)
-
-
-def _render(desk: Desk, conversation: Conversation) -> Rendered:
     one = partial(_render_text, desk, conversation)
     encode = partial(desk.parts.tokenizer.encode, add_special_tokens=conversation.add_special_tokens)
     text = one(conversation.messages, conversation.tools)
@@ -112,9 +111,3 @@ def _render_text(desk: Desk, conversation: Conversation, messages: Sequence[Mapp
     return desk.parts.chat_template.render(
         messages, tools, add_generation_prompt=conversation.add_generation_prompt,
         continue_final_message=conversation.continue_final_message, **conversation.variables)
-
-
-def size_of(conversation: Conversation) -> int:
-    """About how many characters the prompt will have."""
-    contents = [message.get("content") for message in conversation.messages]
-    return sum(len(c) if isinstance(c, str) else sum(len(part["text"]) for part in c) if c else 0 for c in contents)

@@ -19,6 +19,7 @@ SAME_NAME = (
     "skip_special_tokens", "beam_width", "length_penalty", "early_stopping",
 )
 MAX_LOGPROBS = 20
+MAX_STOPS = {"stop": 64, "stop_token_ids": 1024}  # each costs time with each token
 INT64 = 1 << 63
 
 
@@ -39,7 +40,15 @@ class Placing:
     tpot_slo_s: float | None = None
 
 
-async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Received:
+    """`size` is the body's in bytes: the measure of all work on it."""
+
+    body: dict[str, Any]
+    size: int
+
+
+async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> Received:
     """The body of a POST, every field of it known and none refused, for the model that is served."""
     data = await desk.intake.read(request)
     body = await desk.work.run(len(data), parse_object, data)
@@ -47,7 +56,7 @@ async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> dict[str, 
         await desk.work.run(len(data), desk.log.write, request.url.path, body)
     fields.check_fields(body, endpoint)
     check_model(desk, body)
-    return body
+    return Received(body, len(data))
 
 
 def check_model(desk: Desk, body: Mapping[str, Any]) -> None:
@@ -90,6 +99,9 @@ def read_placing(body: Mapping[str, Any]) -> Placing:
 def read_params(desk: Desk, body: Mapping[str, Any], max_tokens: int | None, logprobs: Any) -> SamplingParams:
     """The fields that have SamplingParams' own names, and two whose meaning depends on the endpoint. Not yet checked."""
     given = {name: body[name] for name in SAME_NAME if body.get(name) is not None}
+    for name, most in MAX_STOPS.items():
+        if isinstance(given.get(name), list) and len(given[name]) > most:
+            raise RequestError(f"{name} has {len(given[name])} entries; at most {most} are taken", param=name)
     given |= {"max_tokens": max_tokens, "logprobs": logprobs}
     given |= _beams(body)
     defaults = {} if given.get("beam_width") else {k: v for k, v in desk.parts.sampling_defaults.items() if k not in given}

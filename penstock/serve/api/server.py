@@ -1,7 +1,9 @@
 """The application and how it is run: routes, error handlers, the gate before them; uvicorn with deadlines and a graceful end."""
 import asyncio
+import contextlib
 import functools
 import logging
+import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from penstock.core.config import ServerConfig
-from penstock.core.errors import PenstockError, RequestError
+from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.serve.api import chat, completions, embeddings, status, tokenize
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response, on_failure, on_http_exception
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[Desk, HttpRequest], Awaitable[Response]]
 SWITCH_S = 0.0005  # each write to a socket gives the GIL away; with Python's 5 ms, 64 streams would wait 0.3 s a step to get it back
+MAX_FILES = 65536
 STOP_S = 5  # after the last call has been ended: until connections are cut
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
@@ -101,8 +104,10 @@ def make_server(app: Starlette, config: ServerConfig) -> Server:
 
 
 def bind(config: ServerConfig) -> socket.socket:
-    """A listening socket. Raises UsageError for a host that others reach without a key, PenstockError for a port that is taken."""
+    """A socket to listen on. Raises UsageError for options that cannot be served with, PenstockError for a port that is taken."""
     check_bind(config)
+    if config.log_level not in uvicorn.config.LOG_LEVELS:
+        raise UsageError(f"--log-level {config.log_level} is unknown; known: {', '.join(uvicorn.config.LOG_LEVELS)}")
     try:
         found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -114,9 +119,29 @@ def bind(config: ServerConfig) -> socket.socket:
     return listener
 
 
+def allow_connections() -> None:
+    """As many open files as the system lets this process have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(MAX_FILES, most)
+    with contextlib.suppress(ValueError, OSError):  # macOS may allow less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def log_to_stderr(level: str) -> None:
+    """Penstock's own log, as detailed as uvicorn's; other libraries' stays as it is."""
+    own = logging.getLogger("penstock")
+    own.setLevel(max(logging.DEBUG, uvicorn.config.LOG_LEVELS[level]))
+    if not own.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        own.addHandler(handler)
+
+
 def run(app: Starlette, config: ServerConfig, listener: socket.socket | None = None) -> None:
     """Serves until SIGTERM or SIGINT, then drains; returns when all is done. `listener`: from `bind`, when it was wanted earlier."""
     listener = listener or bind(config)
     sys.setswitchinterval(SWITCH_S)
+    log_to_stderr(config.log_level)
+    allow_connections()
     with listener:
         asyncio.run(make_server(app, config).serve(sockets=[listener]))

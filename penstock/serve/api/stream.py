@@ -18,7 +18,8 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """In ASCII: some clients take U+2028 and its like for the end of a line."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 class EventStream(Response):
@@ -46,7 +47,7 @@ class EventStream(Response):
         try:
             async for event in self.events:
                 async with asyncio.timeout(self.write_s):
-                    await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode("utf-8", "replace"), "more_body": True})
+                    await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode(), "more_body": True})
         except (ClientGone, TimeoutError):
             return ""
         except Exception as error:

@@ -10,8 +10,19 @@ D = TypeVar("D")
 
 def show(value: Any) -> str:
     """A value in an error message, as JSON, at most some 60 characters."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(_clipped(value), ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _clipped(value: Any) -> Any:
+    """Enough of a value to be shown, whatever its size. Values from a body are not nested deeply."""
+    if isinstance(value, str):
+        return value[:64]
+    if isinstance(value, list):
+        return [_clipped(item) for item in value[:8]]
+    if isinstance(value, dict):
+        return {name[:64]: _clipped(value[name]) for name in list(value)[:8]}
+    return value
 
 
 class Values:

@@ -136,6 +136,15 @@ def test_what_is_no_message_is_refused_by_its_place(http: httpx.Client, server: 
     assert param in message and not server.engine.requests
 
 
+def test_more_messages_than_tokens_fit_are_refused(http: httpx.Client) -> None:
+    assert "257" in refused(http, "messages", messages=HELLO * 257)
+
+
+def test_a_long_answer_with_many_logprobs_is_put_together_beside_the_event_loop(http: httpx.Client) -> None:
+    answer = chat(http, n=100, max_tokens=40, logprobs=True, top_logprobs=20, temperature=1, seed=1)
+    assert len(answer["choices"]) == 100 and all(len(choice["logprobs"]["content"]) == 40 for choice in answer["choices"])
+
+
 def test_a_developers_message_is_a_system_message(http: httpx.Client, server: Running) -> None:
     chat(http, messages=[{"role": "developer", "content": "be kind"}, *HELLO])
     assert "<system>be kind</system>" in (server.engine.requests[0].prompt or "")

@@ -206,6 +206,17 @@ def test_the_defaults_of_the_checkpoint_hold_where_a_request_says_nothing() -> N
         running.stop()
 
 
+def test_characters_that_some_take_for_line_ends_go_through_a_stream(http: httpx.Client, server: Running) -> None:
+    server.engine.script = "a\u2028b\x85c\u2029d\r\n\x0b\x1ce"
+    assert texts(stream(http, max_tokens=100)) == [server.engine.script] == [complete(http, max_tokens=100)["choices"][0]["text"]]
+
+
+def test_a_request_that_would_keep_everyone_waiting_is_refused(http: httpx.Client, server: Running) -> None:
+    assert "16384" in refused(http, "n", prompt=["a"] * 128, n=128)
+    assert "65" in refused(http, "stop", stop=["x"] * 65) and "1025" in refused(http, "stop_token_ids", stop_token_ids=[5] * 1025)
+    assert not server.engine.requests
+
+
 def test_an_engine_that_fails_is_a_500_that_tells_no_secrets(http: httpx.Client, server: Running) -> None:
     server.engine.fail_after = 2
     response = http.post("/v1/completions", json={"prompt": PROMPT})

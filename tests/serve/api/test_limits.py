@@ -55,6 +55,11 @@ def test_other_machines_are_not_served_without_a_key(host: str) -> None:
         bind(ServerConfig(host=host, port=0))
 
 
+def test_an_unknown_log_level_is_said_to_be() -> None:
+    with pytest.raises(UsageError, match="--log-level loud.*info"):
+        bind(ServerConfig(port=0, log_level="loud"))
+
+
 def test_a_port_that_is_taken_is_said_to_be() -> None:
     with bind(ServerConfig(port=0)) as first:
         first.listen()
@@ -90,6 +95,11 @@ def test_bodies_that_come_together_share_a_limit() -> None:
 def test_what_is_not_called_json_is_refused(server: Running, media: str) -> None:
     response = server.client.post("/v1/completions", content=json.dumps(BODY), headers={"Content-Type": media})
     assert response.status_code == 415 and media.partition(";")[0] in response.json()["error"]["message"]
+
+
+def test_what_is_compressed_is_refused(server: Running) -> None:
+    response = server.client.post("/v1/completions", content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+    assert response.status_code == 415 and "gzip" in response.json()["error"]["message"]
 
 
 def test_json_by_any_other_name_is_read(server: Running) -> None:
