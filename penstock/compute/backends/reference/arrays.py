@@ -10,6 +10,8 @@ Array = Any
 
 
 class Arrays(Protocol):
+    """One array library."""
+
     xp: Any  # the array API namespace
     dtypes: tuple[str, ...]  # that weights may have; those that are not computed in are held in float32
     dtype: str  # computed in
@@ -73,6 +75,8 @@ class NumpyArrays:
 
 
 class TorchArrays:
+    """Computes in the dtype of the weights, on any device of torch's. Raises UsageError where torch is not installed."""
+
     dtypes = ("float32", "bfloat16")
 
     def __init__(self, device: str, dtype: str) -> None:

@@ -36,8 +36,11 @@ class Tiles:
     chunks: tuple[Chunk, ...]
 
 
-def tile(np: Any, batch: Batch, block_size: int, padding_row: int) -> Tiles:
-    """Cuts the step into tiles and chunks. `np` is numpy: these are indices, computed on the host."""
+def tile(np: Any, batch: Batch, block_size: int, padding_row: int, zero_slot: int) -> Tiles:
+    """Cuts the step into tiles and chunks. `np` is numpy: these are indices, computed on the host.
+
+    `zero_slot` stands for every key after the last one that a tile may see, so that nothing is read that the sequence has not written.
+    """
     rows, positions, owners = [], [], []
     places = np.empty(len(batch.tokens), dtype=np.int64)
     offsets = np.arange(TILE)
@@ -54,24 +57,26 @@ def tile(np: Any, batch: Batch, block_size: int, padding_row: int) -> Tiles:
             positions.append(at + offsets)
             owners.append(s)
     positions = np.stack(positions)
-    chunks = _chunks(np, batch, block_size, owners, positions)
+    chunks = _chunks(np, batch, block_size, (owners, positions), zero_slot)
     return Tiles(np.stack(rows), positions, places, chunks)
 
 
-def _chunks(np: Any, batch: Batch, block_size: int, owners: Sequence[int], positions: Array) -> tuple[Chunk, ...]:
+def _chunks(np: Any, batch: Batch, block_size: int, tiles: tuple[Sequence[int], Array], zero_slot: int) -> tuple[Chunk, ...]:
+    """`tiles`: each one's sequence, and its positions [R, TILE]."""
+    owners, positions = np.asarray(tiles[0]), tiles[1]
     longest = int(max(batch.contexts))
     last = np.minimum(positions[:, -1], np.asarray(batch.contexts)[owners] - 1)  # the last key that a tile may see
     reach = -(-longest // CHUNK) * CHUNK // block_size + 1
     tables = np.zeros((len(batch.contexts), max(reach, *map(len, batch.block_tables))), dtype=np.int64)
     for s, table in enumerate(batch.block_tables):
         tables[s, : len(table)] = table
-    owners = np.asarray(owners)
     chunks = []
     for at in range(0, longest, CHUNK):
         reached = np.nonzero(last >= at)[0]
         keys = at + np.arange(CHUNK)
         blocks = tables[owners[reached]][:, keys // block_size]
-        chunks.append(Chunk(reached, blocks * block_size + keys % block_size, keys))
+        slots = np.where(keys <= last[reached, None], blocks * block_size + keys % block_size, zero_slot)
+        chunks.append(Chunk(reached, slots, keys))
     return tuple(chunks)
 
 

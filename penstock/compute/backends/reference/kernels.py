@@ -9,14 +9,26 @@ from typing import Any
 
 Array = Any
 ROWS = 16
+ALIGNED = 16
 
 
 def matmul(xp: Any, x: Array, weight: Array, rows: int | None) -> Array:
-    """x [T, in] times weight [out, in] transposed. With `rows`, T is a multiple of it and each block is a product of its own."""
+    """x [T, in] times weight [out, in] transposed. With `rows`, T is a multiple of it and each block is a product of its own.
+
+    The inner length of such a block is filled up with zeros to a multiple of ALIGNED: MKL sums a row in an order that depends on its
+    address modulo 16 bytes.
+    """
+    if rows is not None and x.shape[1] % ALIGNED:
+        x, weight = _filled(xp, x), _filled(xp, weight)
     turned = xp.permute_dims(weight, (1, 0))
     if rows is None or x.shape[0] <= rows:
         return xp.matmul(x, turned)
     return xp.concat([xp.matmul(x[at : at + rows, :], turned) for at in range(0, x.shape[0], rows)], axis=0)
+
+
+def _filled(xp: Any, x: Array) -> Array:
+    """x [n, m] with columns of zeros up to a multiple of ALIGNED."""
+    return xp.concat([x, xp.zeros((x.shape[0], -x.shape[1] % ALIGNED), dtype=x.dtype, device=x.device)], axis=1)
 
 
 def rms_norm(xp: Any, x: Array, weight: Array, eps: float, offset: float) -> Array:
