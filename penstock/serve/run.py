@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. `say` is given lines for people. Raises PenstockError before anything is served."""
-    tool_parser, reasoning_parser = parsers(server)
+    parsers(server)
     listener = bind(server)
     with listener:
         metrics = Metrics()
@@ -23,6 +23,7 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         template = built.chat_template
         if server.chat_template is not None:
             template = ChatTemplate.of(built.tokenizer, Path(server.chat_template))
+        tool_parser, reasoning_parser = parsers(server, template)
         loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
         metrics.watch(loop.gauges)
         app = create_app(Parts(
@@ -43,7 +44,8 @@ def banner(built: Built, server: ServerConfig) -> Iterator[str]:
     config, reasons = built.resolved.engine, built.resolved.reasons
     kv_tokens, max_len = config.kv_tokens or 0, config.max_model_len or 0
     yield f"  weights    {mib(built.weight_bytes)} in memory: {built.spec.num_parameters():,} parameters"
-    yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {mib(kv_tokens * built.kv_bytes_per_token)}: {reasons['kv_tokens']}"
+    cache = mib(kv_tokens * built.kv_bytes_per_token)
+    yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {cache}: {reasons['kv_tokens']}"
     yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit at once"
     yield f"  threads    {config.threads}: {reasons['threads']}"
     name = server.served_model_name or config.model

@@ -51,6 +51,8 @@ class Loaded(Protocol):
 
 
 class Backend(Protocol):
+    """Runs programs. A row of the result has the same bits whatever rows are beside it."""
+
     caps: Caps
     dtype: str  # computed in, and what the KV cache holds
 

@@ -48,6 +48,7 @@ class Step:
 
 
 def describe(seq: Seq) -> SeqInfo:
+    """What the runner is told of a sequence that it does not know."""
     return SeqInfo(
         params=seq.params,
         prompt=tuple(seq.tokens[: seq.num_prompt]),

@@ -22,6 +22,7 @@ from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import ModelError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.registry import Table
 from penstock.decide.kv import evict
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler import batching, order
@@ -156,8 +157,16 @@ def recommended(folder: Path) -> dict[str, Any]:
     return {name: config[name] for name in SAMPLING_FIELDS if config.get(name) is not None}
 
 
-def parsers(server: ServerConfig) -> tuple[type[Any] | None, type[Any] | None]:
-    """The classes of the tool-call and reasoning parsers that were asked for. Raises UsageError for an unknown name."""
-    return tuple(
-        None if name is None else table.load(name)
-        for name, table in ((server.tool_parser, tools.TABLE), (server.reasoning_parser, reasoning.TABLE)))
+def parsers(server: ServerConfig, template: ChatTemplate | None = None) -> tuple[type[Any] | None, type[Any] | None]:
+    """The classes of the tool-call and reasoning parsers: those asked for, else those that suit the chat template.
+
+    Raises UsageError for an unknown name.
+    """
+    source = "".join(template.sources.values()) if template is not None else ""
+    return _parser(tools.TABLE, server.tool_parser, source), _parser(reasoning.TABLE, server.reasoning_parser, source)
+
+
+def _parser(table: Table, name: str | None, source: str) -> type[Any] | None:
+    if name is not None:
+        return table.load(name)
+    return next((parser for parser in map(table.load, table) if parser.suits(source)), None) if source else None

@@ -64,7 +64,7 @@ class Loop:
         self._engine.check(request)
         num_open = len(self._mailboxes) + self._num_coming
         if num_open >= self._max_open:
-            raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", retry_after_s=1.0)
+            raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", 1.0)
         mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue())
         self._num_coming += 1
         self._tell(lambda: self._add(request, mailbox))

@@ -8,7 +8,7 @@ from penstock.core.types import SamplingParams
 from penstock.decide.kv.blocks import IntegrityError
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.kv.radix import RadixTree
-from tests.decide.helpers import compute, make_kv, make_seq, serve
+from tests.decide.builders import compute, make_kv, make_seq, serve
 
 
 def test_blocks_are_allocated_as_tokens_need_them():

@@ -8,7 +8,7 @@ from penstock.core.types import Seq
 from penstock.decide.kv.evict.lfu import Lfu
 from penstock.decide.kv.evict.lru import Lru
 from penstock.decide.kv.evict.slru import Slru
-from tests.decide.helpers import make_kv, make_seq
+from tests.decide.builders import make_kv, make_seq
 
 NUM_BLOCKS, SIZE = 10, 3
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)

@@ -5,7 +5,7 @@ import pytest
 from penstock.core.clock import VirtualClock
 from penstock.core.types import CacheMark
 from penstock.decide.kv.marks import spans
-from tests.decide.helpers import compute, make_kv, make_seq, serve
+from tests.decide.builders import compute, make_kv, make_seq, serve
 
 
 def usage(seq):

@@ -5,7 +5,7 @@ from penstock.decide.scheduler.batching import TABLE
 from penstock.decide.scheduler.batching.continuous import Continuous
 from penstock.decide.scheduler.batching.dynamic import Dynamic
 from penstock.decide.scheduler.batching.static import Static
-from tests.decide.helpers import Rig, make_seq
+from tests.decide.builders import Rig, make_seq
 
 
 def timeline(batching, arrivals, *, num_new=None, until=200):

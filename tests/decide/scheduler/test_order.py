@@ -8,7 +8,7 @@ from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.order.priority import Priority
 from penstock.decide.scheduler.order.shortest import Shortest
 from penstock.decide.scheduler.queue import Queue
-from tests.decide.helpers import Rig, make_seq
+from tests.decide.builders import Rig, make_seq
 
 
 def order_of(order, seqs, now=10.0):

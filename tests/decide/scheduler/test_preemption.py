@@ -2,7 +2,7 @@
 import pytest
 
 from penstock.decide.scheduler.order.priority import Priority
-from tests.decide.helpers import VOCAB, Rig, make_seq
+from tests.decide.builders import VOCAB, Rig, make_seq
 from tests.fakes import continuation
 
 

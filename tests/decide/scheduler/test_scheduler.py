@@ -4,7 +4,7 @@ from penstock.core.errors import RequestError, UsageError
 from penstock.core.types import SamplingParams, SeqResult, Status, StepResult
 from penstock.decide.kv.blocks import IntegrityError
 from penstock.decide.scheduler.limits import Limits
-from tests.decide.helpers import VOCAB, Rig, make_seq
+from tests.decide.builders import VOCAB, Rig, make_seq
 from tests.fakes import continuation
 
 

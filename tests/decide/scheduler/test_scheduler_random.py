@@ -16,7 +16,7 @@ from penstock.decide.scheduler.order.deadline import Deadline
 from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.order.priority import Priority
 from penstock.decide.scheduler.order.shortest import Shortest
-from tests.decide.helpers import VOCAB, Rig, make_seq
+from tests.decide.builders import VOCAB, Rig, make_seq
 from tests.fakes import continuation
 
 SIZE = 3

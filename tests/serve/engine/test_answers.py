@@ -1,5 +1,6 @@
 """What a request comes to: n, best_of, beams, stops, embeddings, aborts."""
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def test_n_answers_of_one_token(llm: LLM) -> None:
 def test_best_of_returns_the_likeliest(llm: LLM) -> None:
     params = SamplingParams(n=5, temperature=1.0, seed=9, max_tokens=6, logprobs=0, ignore_eos=True)
     all_of_them = llm.generate("abc", params)[0].outputs
-    best = llm.generate("abc", SamplingParams(n=2, best_of=5, temperature=1.0, seed=9, max_tokens=6, logprobs=0, ignore_eos=True))[0].outputs
-    mean = sorted((sum(row[token].logprob for token, row in zip(each.token_ids, each.logprobs, strict=True)) / 6 for each in all_of_them))
+    best = llm.generate("abc", replace(params, n=2, best_of=5))[0].outputs
+    mean = sorted(sum(row[token].logprob for token, row in zip(each.token_ids, each.logprobs, strict=True)) / 6 for each in all_of_them)
     got = [each.cumulative_logprob / 6 for each in best]
     assert got == pytest.approx(mean[:-3:-1])
     free(llm)
@@ -54,7 +55,8 @@ def test_beams_are_the_likeliest_of_all_continuations(llm: LLM) -> None:
     ids = llm.get_tokenizer().encode("xy")
     best, pair = -math.inf, None
     for first, entry in firsts.items():
-        then = llm.generate({"prompt_token_ids": [*ids, first]}, SamplingParams(temperature=0, max_tokens=1, logprobs=1, ignore_eos=True))[0]
+        params = SamplingParams(temperature=0, max_tokens=1, logprobs=1, ignore_eos=True)
+        then = llm.generate({"prompt_token_ids": [*ids, first]}, params)[0]
         token, row = then.outputs[0].token_ids[0], then.outputs[0].logprobs[0]
         if entry.logprob + row[token].logprob > best:
             best, pair = entry.logprob + row[token].logprob, [first, token]
@@ -63,7 +65,8 @@ def test_beams_are_the_likeliest_of_all_continuations(llm: LLM) -> None:
 
 
 def test_beam_search_returns_n_distinct_answers_in_falling_order(llm: LLM) -> None:
-    outputs = llm.generate("the fox", SamplingParams(beam_width=4, n=3, temperature=0, max_tokens=8, logprobs=0, ignore_eos=True))[0].outputs
+    params = SamplingParams(beam_width=4, n=3, temperature=0, max_tokens=8, logprobs=0, ignore_eos=True)
+    outputs = llm.generate("the fox", params)[0].outputs
     scores = [each.cumulative_logprob for each in outputs]
     assert scores == sorted(scores, reverse=True) and len({tuple(each.token_ids) for each in outputs}) == 3
     free(llm)
@@ -81,13 +84,13 @@ def test_beam_search_survives_preemption(tmp_path: Path) -> None:
 
 
 def test_stop_string_cuts_text_and_frees_at_once(llm: LLM) -> None:
-    whole = llm.generate("the sea", SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))[0].outputs[0]
+    params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+    whole = llm.generate("the sea", params)[0].outputs[0]
     stop = whole.text[5:8]
-    cut = llm.generate("the sea", SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop=[stop]))[0].outputs[0]
+    cut = llm.generate("the sea", replace(params, stop=[stop]))[0].outputs[0]
     assert cut.text == whole.text[: whole.text.index(stop)] and cut.finish_reason == "stop" and cut.stop_reason == stop
     assert len(cut.token_ids) < len(whole.token_ids)
-    kept = llm.generate(
-        "the sea", SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop=[stop], include_stop_str_in_output=True))[0].outputs[0]
+    kept = llm.generate("the sea", replace(params, stop=[stop], include_stop_str_in_output=True))[0].outputs[0]
     assert kept.text == cut.text + stop
     free(llm)
 
