@@ -6,8 +6,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     with threadpool_limits(1):
         yield
+    torch.set_num_threads(before)
