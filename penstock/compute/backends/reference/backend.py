@@ -31,6 +31,7 @@ class Loaded:
     keys: list[Array]  # per KV layer [slots + 2, kv_heads, head_dim]; slot -2 takes what padding rows write, slot -1 holds zeros
     values: list[Array]
     last_use: list[tuple[str, ...]]  # buffers that nothing reads after op i
+    block_rows: int  # rows of one matrix product
     weight_bytes: int = 0
     kv_bytes_per_token: int = 0
 
@@ -72,7 +73,8 @@ class Reference:
         layers = range(program.kv.num_layers)
         taken = {name: (arrays.take_matrix if w.matrix else arrays.take)(weights[name]) for name, w in program.weights.items()}
         loaded = Loaded(
-            program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program))
+            program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program),
+            kernels.block_rows(arrays.xp, matrices(program, taken)))
         loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
         loaded.kv_bytes_per_token = 2 * len(layers) * shape[1] * shape[2] * arrays.itemsize
         return loaded
@@ -84,15 +86,15 @@ class Reference:
             for pool in (*loaded.keys, *loaded.values):
                 pool[target * block_size : (target + 1) * block_size] = pool[source * block_size : (source + 1) * block_size]
         count, wanted = len(batch.tokens), len(batch.logit_rows)
-        padded = count + 1 + -(count + 1) % kernels.ROWS  # at least one padding row: tiles point to it
+        padded = count + 1 + -(count + 1) % loaded.block_rows  # at least one padding row: tiles point to it
         padding_slot = loaded.layout.num_blocks * block_size
         tiles = attention.tile(np, batch, block_size, padded - 1, padding_slot + 1)
-        run = Step(arrays.xp, batch, loaded, kernels.ROWS)
+        run = Step(arrays.xp, batch, loaded, loaded.block_rows)
         run.tiles = attention.Tiles(
             arrays.index(tiles.rows), arrays.index(tiles.positions), arrays.index(pad(tiles.places, padded, 0)),
             tuple(attention.Chunk(*map(arrays.index, (c.tiles, c.slots, c.key_positions))) for c in tiles.chunks))
         run.slots = arrays.index(pad(batch.slots, padded, padding_slot))
-        run.logit_rows = arrays.index(pad(batch.logit_rows, wanted + -wanted % kernels.ROWS, padded - 1))
+        run.logit_rows = arrays.index(pad(batch.logit_rows, wanted + -wanted % loaded.block_rows, padded - 1))
         inputs = {"tokens": arrays.index(pad(batch.tokens, padded, 0)), "positions": arrays.index(pad(batch.positions, padded, 0))}
         with arrays.inference():
             found = self._run(loaded, run, inputs, {"logits", *batch.wanted})
@@ -140,6 +142,13 @@ class Reference:
 
 def pad(values: Array, length: int, fill: int) -> Array:
     return np.concatenate([values, np.full(length - len(values), fill, dtype=np.int64)])
+
+
+def matrices(program: Program, weights: Mapping[str, Array]) -> list[Array]:
+    """One [out, in] of each shape that rows are multiplied with."""
+    used = [weights[name] for op in program.ops if op.kind != "embed" for name in op.weights]
+    found = {weight.shape[-2:]: weight[0, ...] if len(weight.shape) == 3 else weight for weight in used if len(weight.shape) > 1}
+    return list(found.values())
 
 
 def last_uses(program: Program) -> list[tuple[str, ...]]:
@@ -210,6 +219,6 @@ KERNELS: dict[str, Kernel] = {
     "gather": _gather,
     "softcap": lambda run, op, x, w: kernels.softcap(run.xp, x[0], op.attrs["cap"]),
     "moe_route": _moe_route,
-    "moe_experts": lambda run, op, x, w: kernels.moe_experts(run.xp, x[0], (x[1], x[2]), w[0], w[1], op.attrs["activation"]),
+    "moe_experts": lambda run, op, x, w: kernels.moe_experts(run.xp, x[0], (x[1], x[2]), (w[0], w[1]), op.attrs["activation"], run.rows),
 }
 assert KERNELS.keys() == OPS.keys()

@@ -1,15 +1,16 @@
 """Every op but attention, in the array API standard.
 
 Batch invariance (an output row's bits depend on nothing but the row): elementwise and last-axis operations have it by nature;
-matrix products are done in blocks of ROWS rows, so that every product of a weight has the same shape whatever the batch.
+matrix products are done in blocks of one number of rows, so that every product of a weight has the same shape whatever the batch,
+and that number is one for which the library's kernels give a row the same bits wherever it stands in its block.
 """
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Array = Any
-ROWS = 16
-ALIGNED = 16
+ROWS = (16, 8, 4, 1)  # of a block, the best first
+ALIGNED = 16  # columns
 
 
 def matmul(xp: Any, x: Array, weight: Array, rows: int | None) -> Array:
@@ -29,6 +30,26 @@ def matmul(xp: Any, x: Array, weight: Array, rows: int | None) -> Array:
 def _filled(xp: Any, x: Array) -> Array:
     """x [n, m] with columns of zeros up to a multiple of ALIGNED."""
     return xp.concat([x, xp.zeros((x.shape[0], -x.shape[1] % ALIGNED), dtype=x.dtype, device=x.device)], axis=1)
+
+
+def block_rows(xp: Any, matrices: Iterable[Array]) -> int:
+    """The first of ROWS with which every matrix [out, in] makes equal rows out of equal rows.
+
+    A block of 16 is not the same to all kernels: OpenBLAS's for AVX2 takes 12 rows and then 4, which it adds up in another order.
+    """
+    matrices = list(matrices)
+    return next(rows for rows in ROWS if rows == 1 or all(_even(xp, matrix, rows) for matrix in matrices))
+
+
+def _even(xp: Any, matrix: Array, rows: int) -> bool:
+    """Tries so many rows that at least 256 sums are compared."""
+    out, inner = matrix.shape
+    for trial in range(1, 2 + 256 // out):
+        row = xp.sin(xp.arange(1, inner + 1, dtype=xp.float32, device=matrix.device) * (1.7 * trial))
+        product = matmul(xp, xp.tile(xp.astype(row, matrix.dtype)[None, :], (rows, 1)), matrix, rows)
+        if not bool(xp.all((product == product[:1, :]) | (product != product))):
+            return False
+    return True
 
 
 def rms_norm(xp: Any, x: Array, weight: Array, eps: float, offset: float) -> Array:
@@ -97,21 +118,20 @@ def moe_route(xp: Any, scores: Array, num_active: int, renormalize: bool) -> tup
     return chosen, ids
 
 
-def moe_experts(xp: Any, x: Array, routed: tuple[Array, Array], gate_up: Array, down: Array, activation: str) -> Array:
-    """x [T, hidden] through each row's experts. A row's sum goes over its experts in the order of their ids.
-
-    Rows of one expert are computed in blocks of ROWS, the last one filled up with zeros.
+def moe_experts(xp: Any, x: Array, routed: tuple[Array, Array], experts: tuple[Array, Array], activation: str, rows: int | None) -> Array:
+    """x [T, hidden] through each row's experts: `routed` are weights and ids, `experts` gate_up and down. A row's sum goes over its
+    experts in the order of their ids. With `rows`, those of one expert are computed in such blocks, the last one filled up with zeros.
     """
-    weights, ids = routed
+    (weights, ids), (gate_up, down) = routed, experts
     total = xp.zeros_like(x, dtype=xp.float32)
     for expert in range(gate_up.shape[0]):
-        rows, slots = xp.nonzero(ids == expert)
-        count = rows.shape[0]
+        at, slots = xp.nonzero(ids == expert)
+        count = at.shape[0]
         if count == 0:
             continue
-        padding = xp.zeros((-count % ROWS, x.shape[1]), dtype=x.dtype, device=x.device)
-        chosen = xp.concat([xp.take(x, rows, axis=0), padding], axis=0)
-        inner = act_mul(xp, matmul(xp, chosen, gate_up[expert, ...], ROWS), activation)
-        out = xp.astype(matmul(xp, inner, down[expert, ...], ROWS)[:count, :], xp.float32)
-        total[rows] = total[rows] + out * weights[rows, slots][:, None]
+        padding = xp.zeros((-count % (rows or 1), x.shape[1]), dtype=x.dtype, device=x.device)
+        chosen = xp.concat([xp.take(x, at, axis=0), padding], axis=0)
+        inner = act_mul(xp, matmul(xp, chosen, gate_up[expert, ...], rows), activation)
+        out = xp.astype(matmul(xp, inner, down[expert, ...], rows)[:count, :], xp.float32)
+        total[at] = total[at] + out * weights[at, slots][:, None]
     return xp.astype(total, x.dtype)
