@@ -32,7 +32,7 @@ def run(arrays: Any, m: SimpleNamespace, rows: np.ndarray) -> np.ndarray:
     x = arrays.take(padded)
     router, gate_up, down = (arrays.take_matrix(w) for w in (m.router, m.gate_up, m.down))
     routed = kernels.moe_route(xp, kernels.matmul(xp, x, router, kernels.ROWS), m.active, True)
-    return arrays.give(kernels.moe_experts(xp, x, routed, gate_up, down, "silu"))[: len(rows)]
+    return arrays.give(kernels.moe_experts(xp, x, routed, (gate_up, down), "silu", kernels.ROWS))[: len(rows)]
 
 
 def check_alone_and_crowded(m: SimpleNamespace, library: str, dtype: str) -> None:
