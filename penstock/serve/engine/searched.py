@@ -22,6 +22,7 @@ class Searched:
         self._live = [first]  # in the order of the search's hypotheses
         self._candidates: dict[int, Candidates] = {}
         self._prompt_logprobs: list[TokenLogprobs] | None = None if request.params.prompt_logprobs is None else []
+        self._rows: dict[tuple[int, ...], Candidates] = {}  # by output so far, where log-probabilities are reported
         self._num_tokens = 0
 
     def start(self) -> None:
@@ -40,6 +41,8 @@ class Searched:
     def settle(self) -> list[Delta]:
         if self.done or any(seq.seq_id not in self._candidates for seq in self._live):
             return []
+        if self.request.params.logprobs is not None:
+            self._rows |= {tuple(seq.tokens[seq.num_prompt :]): self._candidates[seq.seq_id] for seq in self._live}
         step = self._search.advance([self._candidates[seq.seq_id] for seq in self._live])
         self._candidates.clear()
         if step.done:
@@ -85,10 +88,13 @@ class Searched:
             said = choice.push(found.tokens, found.finish_reason)
             tokens = found.tokens[: choice.num_tokens]
             self._num_tokens += len(tokens)
-            logprobs: tuple[TokenLogprobs, ...] = ()
-            if params.logprobs is not None:
-                logprobs = tuple(TokenLogprobs(token, value, 0) for token, value in zip(tokens, found.logprobs, strict=False))
+            logprobs = () if params.logprobs is None else tuple(self._score(tokens, at, params.logprobs) for at in range(len(tokens)))
             deltas.append(Delta(index, said.text, tokens, logprobs, None, said.finish_reason, said.stop_reason))
-        if self._prompt_logprobs is not None:
+        if self._prompt_logprobs is not None and deltas:
             deltas[0] = replace(deltas[0], prompt_logprobs=(None, *self._prompt_logprobs))
-        return deltas
+        return deltas or [Delta(0, finish_reason="stop")]  # no token was possible at all
+
+    def _score(self, tokens: tuple[int, ...], at: int, num_top: int) -> TokenLogprobs:
+        row = self._rows[tokens[:at]]
+        rank = next(place for place, (token, _) in enumerate(row, 1) if token == tokens[at])
+        return TokenLogprobs(tokens[at], row[rank - 1][1], rank, row[:num_top])

@@ -65,8 +65,11 @@ def test_beams_are_the_likeliest_of_all_continuations(llm: LLM) -> None:
 
 
 def test_beam_search_returns_n_distinct_answers_in_falling_order(llm: LLM) -> None:
-    params = SamplingParams(beam_width=4, n=3, temperature=0, max_tokens=8, logprobs=0, ignore_eos=True)
+    params = SamplingParams(beam_width=4, n=3, temperature=0, max_tokens=8, logprobs=2, ignore_eos=True)
     outputs = llm.generate("the fox", params)[0].outputs
+    for each in outputs:
+        for token, row in zip(each.token_ids, each.logprobs, strict=True):
+            assert 2 <= len(row) <= 3 and max(row.values(), key=lambda said: said.logprob).rank == 1 and token in row
     scores = [each.cumulative_logprob for each in outputs]
     assert scores == sorted(scores, reverse=True) and len({tuple(each.token_ids) for each in outputs}) == 3
     free(llm)
