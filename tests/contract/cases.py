@@ -47,8 +47,9 @@ def rms_norm() -> Iterator[Case]:
     sketch = Sketch()
     sketch.op("split_heads", (sketch.table("x", normal(3, VOCAB, 5 * 24)),), ("q", "k"), heads=(3, 2), head_dim=24)
     weights = sketch.weight("w", normal(4, 24)), sketch.weight("u", normal(5, 24))
-    outs = [sketch.op("rms_norm", (name,), name + "_normed", (w,), eps=1e-6, offset=0.0) for name, w in zip(("q", "k"), weights, strict=True)]
-    yield Case("over each head", sketch.program(q=outs[0], k=outs[1]), sketch.weights, lambda w, t: {
+    for name, w in zip(("q", "k"), weights, strict=True):
+        sketch.op("rms_norm", (name,), name + "_normed", (w,), eps=1e-6, offset=0.0)
+    yield Case("over each head", sketch.program(q="q_normed", k="k_normed"), sketch.weights, lambda w, t: {
         name: oracle.rms_norm(oracle.wide(w["x_table"])[t].reshape(-1, 5, 24)[:, part], w[weight], 1e-6, 0.0)
         for name, part, weight in (("q", slice(0, 3), "w"), ("k", slice(3, 5), "u"))})
 
@@ -163,8 +164,9 @@ def moe_experts() -> Iterator[Case]:
         x = sketch.table("x", normal(1, VOCAB, hidden))
         router = sketch.weight("router", np.eye(experts))
         sketch.op("moe_route", (sketch.table("s", scores),), ("weights", "ids"), (router,), num_active=active, renormalize=True)
-        weights = (sketch.weight("gate_up", normal(2, experts, 2 * inner, hidden) * 0.4), sketch.weight("down", normal(3, experts, hidden, inner) * 0.4))
-        out = sketch.op("moe_experts", (x, "weights", "ids"), "y", weights, activation="silu")
+        gate_up = sketch.weight("gate_up", normal(2, experts, 2 * inner, hidden) * 0.4)
+        down = sketch.weight("down", normal(3, experts, hidden, inner) * 0.4)
+        out = sketch.op("moe_experts", (x, "weights", "ids"), "y", (gate_up, down), activation="silu")
 
         def expect(w: Mapping[str, Array], t: Array, active: int = active) -> dict[str, Array]:
             routed = oracle.moe_route(oracle.wide(w["s_table"])[t], active, True)
@@ -210,7 +212,8 @@ def attending(how: Heads) -> Case:
 
 def attention() -> Iterator[Case]:
     for how in (
-        Heads(1, 1, 16), Heads(2, 2, 32), Heads(4, 2, 64), Heads(3, 1, 80), Heads(8, 2, 16), Heads(8, 1, 128), Heads(2, 2, 256), Heads(6, 3, 5),
+        Heads(1, 1, 16), Heads(2, 2, 32), Heads(4, 2, 64), Heads(3, 1, 80), Heads(8, 2, 16), Heads(8, 1, 128), Heads(2, 2, 256),
+        Heads(6, 3, 5),
         Heads(4, 2, 16, window=1), Heads(4, 2, 16, window=5), Heads(2, 1, 16, window=130), Heads(2, 1, 16, window=1000),
         Heads(4, 4, 16, softcap=2.0), Heads(4, 1, 32, window=40, softcap=50.0),
     ):

@@ -68,11 +68,12 @@ class Share:
 
 def batch_of(shares: Sequence[Share], block_size: int, wanted: tuple[str, ...] = (), copies: Sequence[tuple[int, int]] = ()) -> Batch:
     positions = [np.arange(share.start, share.start + len(share.tokens)) for share in shares]
+    slots = [share.table[at // block_size] * block_size + at % block_size for share, at in zip(shares, positions, strict=True)]
     starts = np.cumsum([0, *(len(share.tokens) for share in shares)])
     return Batch(
         tokens=np.concatenate([share.tokens for share in shares]).astype(np.int64),
         positions=np.concatenate(positions),
-        slots=np.concatenate([share.table[at // block_size] * block_size + at % block_size for share, at in zip(shares, positions, strict=True)]),
+        slots=np.concatenate(slots),
         row_starts=starts,
         contexts=np.array([share.start + len(share.tokens) for share in shares], dtype=np.int64),
         block_tables=[share.table for share in shares],

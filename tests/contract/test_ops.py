@@ -57,7 +57,8 @@ def check(participant: Participant, case: Case, story: Story) -> None:
             continue
         tolerance = 0 if name in case.exact else participant.tolerance * max(1.0, max(abs(values).max() for values in per_seq))
         for s, values in enumerate(per_seq):
-            np.testing.assert_allclose(found[name][s], values, rtol=0, atol=tolerance, equal_nan=False, err_msg=f"{case.name}: {name} of sequence {s}")
+            where = f"{case.name}: {name} of sequence {s}"
+            np.testing.assert_allclose(found[name][s], values, rtol=0, atol=tolerance, equal_nan=False, err_msg=where)
 
 
 def test_every_op_is_covered() -> None:
