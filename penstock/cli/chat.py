@@ -39,7 +39,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) 
     from penstock.serve.llm import LLM
 
     with LoadingBar(f"loading {engine.model}") as progress:
-        llm = LLM.from_config(engine, progress=progress)
+        llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed)
     talk = Conversation(options.system)
     by_hand = sys.stdin.isatty()

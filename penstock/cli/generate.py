@@ -30,7 +30,7 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
     from penstock.serve.llm import LLM
 
     with LoadingBar(f"loading {engine.model}") as progress:
-        llm = LLM.from_config(engine, progress=progress)
+        llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
     if not options.json:
         llm.complete(options.prompt, params, on_text=write)

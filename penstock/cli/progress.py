@@ -22,6 +22,9 @@ class LoadingBar:
             if done >= total:
                 self._stop()
 
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr)
+
     def __enter__(self) -> "LoadingBar":
         return self
 

@@ -33,17 +33,19 @@ class LLM:
         for name in options:
             if name not in known:
                 raise UsageError(f"LLM has no option {name!r}; it has: {', '.join(known)}")
-        self._open(EngineConfig(model=model, **options), None)
+        self._open(EngineConfig(model=model, **options), None, None)
 
     @classmethod
-    def from_config(cls, config: EngineConfig, progress: Callable[[int, int], None] | None = None) -> "LLM":
-        """`progress` is called with (bytes loaded, bytes in all)."""
+    def from_config(
+        cls, config: EngineConfig, progress: Callable[[int, int], None] | None = None, say: OnText | None = None
+    ) -> "LLM":
+        """`progress` is called with (bytes loaded, bytes in all), `say` with lines about a model of the hub."""
         llm = cls.__new__(cls)
-        llm._open(config, progress)
+        llm._open(config, progress, say)
         return llm
 
-    def _open(self, config: EngineConfig, progress: Callable[[int, int], None] | None) -> None:
-        self._built = build(config, progress=progress)
+    def _open(self, config: EngineConfig, progress: Callable[[int, int], None] | None, say: OnText | None) -> None:
+        self._built = build(config, progress=progress, say=say)
         self._engine = self._built.engine
         self._numbers = itertools.count()
 

@@ -34,7 +34,7 @@ class Called:
 def make_llm(called: Called) -> type:
     class LLM:
         @classmethod
-        def from_config(cls, config: EngineConfig, progress: Callable[[int, int], None]) -> "LLM":
+        def from_config(cls, config: EngineConfig, progress: Callable[[int, int], None], say: Callable[[str], None]) -> "LLM":
             called.engine = config
             progress(1, 1)
             return cls()

@@ -53,6 +53,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Built:
+    found: Found
     engine: Engine
     tokenizer: Tokenizer
     chat_template: ChatTemplate
@@ -87,7 +88,8 @@ def holding(config: EngineConfig) -> Held:
 
 def build(config: EngineConfig, listener: Listener | None = None, progress: Progress | None = None,
           say: Callable[[str], None] | None = None) -> Built:
-    """Loads a model and wires an engine around it. `progress` is called with (bytes loaded, bytes in all), `say` with lines for people.
+    """Loads a model and wires an engine around it. `progress` is called with (bytes loaded, bytes in all), `say` with what a
+    name of the hub turned out to be and whether it fits, before its weights are downloaded.
 
     Raises UsageError for options that do not go together, ModelError for a checkpoint that cannot be read, CapacityError for one
     that does not fit: before any weight is downloaded.
@@ -99,8 +101,9 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     dtype, _ = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
     backend = backend_class(options, dtype=dtype)
     resolved = resolve(config, found.spec, Held(backend.caps.dtypes, backend.dtype), look())
-    if say is not None:
-        say(f"{config.model}: {found.source.resolved}, {found.architecture}, weights in {resolved.engine.dtype}")
+    if say is not None and found.source.repo is not None:
+        say(f"{config.model} is {found.source.resolved}")
+        say(f"it fits: {fit(found.spec, resolved, DTYPE_BYTES[backend.dtype])}")
     engine_config = resolved.engine
     limit_threads(engine_config.threads)
     folder = hub.fetch_weights(found.source, progress)
@@ -119,8 +122,15 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     desk = Desk(scheduler, tokenizer, {name: search.TABLE.load(name) for name in search.TABLE})
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
-        engine, tokenizer, ChatTemplate.of(tokenizer), recommended(folder), found.spec, program, resolved,
+        found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(folder), found.spec, program, resolved,
         loaded.weight_bytes, loaded.kv_bytes_per_token, f"{config.backend} {backend.dtype} {engine_config.dtype}")
+
+
+def fit(spec: ModelSpec, resolved: Resolved, value_bytes: int) -> str:
+    """What weights and KV cache take of the memory, in words."""
+    weights, kv = spec.num_parameters() * value_bytes, (resolved.engine.kv_tokens or 0) * spec.kv_bytes_per_token(value_bytes)
+    return (f"{weights / 2**30:.2f} GiB of weights and {kv / 2**30:.2f} GiB for {resolved.engine.kv_tokens:,} tokens of keys and values, "
+            f"of {look().memory_bytes / 2**30:.2f} GiB free")
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock) -> Scheduler:
