@@ -1,4 +1,4 @@
-"""Promise 1 of every backend: a row's logits are the same bits, whoever is in its step, however its prompt was cut, wherever its keys lie."""
+"""Promise 1 of every backend: a row's logits are the same bits in any company, however its prompt is cut, wherever its keys lie."""
 import os
 import subprocess
 import sys
