@@ -51,17 +51,22 @@ class Loaded(Protocol):
 
 
 class Backend(Protocol):
-    """Runs programs. A row of the result has the same bits whatever rows are beside it."""
+    """Runs programs. A row's outputs have the same bits whatever else is in its step (promise 1); slots that a sequence has not
+    written are never read into its results."""
 
     caps: Caps
     dtype: str  # computed in, and what the KV cache holds
 
-    def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded: ...
+    def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded:
+        """`weights`: numpy, one for each of the program's. Raises KeyError when one is missing."""
+        ...
 
     def step(self, loaded: Any, batch: Batch) -> Outputs: ...
 
     def read_blocks(self, loaded: Any, ids: Sequence[int]) -> Array:
-        """Keys and values of whole blocks: [2, kv_layers, len(ids), block_size, kv_heads, head_dim]."""
+        """Keys and values of whole blocks: [2, kv_layers, len(ids), block_size, kv_heads, head_dim], float32."""
         ...
 
-    def write_blocks(self, loaded: Any, ids: Sequence[int], data: Array) -> None: ...
+    def write_blocks(self, loaded: Any, ids: Sequence[int], data: Array) -> None:
+        """What `read_blocks` gave, into these blocks. Raises ValueError when `data` has another shape."""
+        ...

@@ -112,19 +112,18 @@ class Reference:
 
     def read_blocks(self, loaded: Loaded, ids: Sequence[int]) -> Array:
         """[2, kv_layers, len(ids), block_size, kv_heads, head_dim], float32."""
-        size = loaded.layout.block_size
-
-        def blocks(pool: Array) -> Array:
-            return np.stack([self.arrays.give(pool[i * size : (i + 1) * size]) for i in ids])
-
-        return np.stack([np.stack([blocks(pool) for pool in pools]) for pools in (loaded.keys, loaded.values)])
+        slots = self.arrays.index(block_slots(loaded.layout, ids))
+        return np.reshape(
+            [[self.arrays.give(pool[slots]) for pool in pools] for pools in (loaded.keys, loaded.values)], blocks_shape(loaded, ids))
 
     def write_blocks(self, loaded: Loaded, ids: Sequence[int], data: Array) -> None:
-        size = loaded.layout.block_size
+        """Raises ValueError unless `data` has the shape that `read_blocks` gives."""
+        if data.shape != blocks_shape(loaded, ids):
+            raise ValueError(f"{len(ids)} blocks have the shape {blocks_shape(loaded, ids)}, not {data.shape}")
+        slots = self.arrays.index(block_slots(loaded.layout, ids))
         for pools, of_kind in zip((loaded.keys, loaded.values), data, strict=True):
             for pool, of_layer in zip(pools, of_kind, strict=True):
-                for i, block in zip(ids, of_layer, strict=True):
-                    pool[i * size : (i + 1) * size] = self.arrays.take(block)
+                pool[slots] = self.arrays.take(of_layer)
 
     def _run(self, loaded: Loaded, run: Step, buffers: dict[str, Array], outputs: set[str]) -> dict[str, Array]:
         program = loaded.program
@@ -142,6 +141,16 @@ class Reference:
 
 def pad(values: Array, length: int, fill: int) -> Array:
     return np.concatenate([values, np.full(length - len(values), fill, dtype=np.int64)])
+
+
+def block_slots(layout: KVLayout, ids: Sequence[int]) -> Array:
+    """[len(ids), block_size]"""
+    return np.asarray(ids, dtype=np.int64)[:, None] * layout.block_size + np.arange(layout.block_size)
+
+
+def blocks_shape(loaded: Loaded, ids: Sequence[int]) -> tuple[int, ...]:
+    kv = loaded.program.kv
+    return 2, kv.num_layers, len(ids), loaded.layout.block_size, kv.num_kv_heads, kv.head_dim
 
 
 def matrices(program: Program, weights: Mapping[str, Array]) -> list[Array]:
