@@ -9,7 +9,7 @@ from penstock.compute import backends
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.decoding import filters, search
 from penstock.compute.decoding.sampler import Sampler
-from penstock.compute.models import families
+from penstock.compute.models import families, hf
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
@@ -69,13 +69,9 @@ class Built:
 def find(config: EngineConfig) -> Found:
     """Reads a model's config.json, downloading nothing else. Raises ModelError when there is none or it is not understood."""
     source = hub.fetch_config(config.model, config.revision)
-    architectures = source.config.get("architectures") or []
-    known = [name for name in architectures if name in families.TABLE]
-    if not known:
-        named = ", ".join(architectures) or "none"
-        raise ModelError(f"{config.model} has the architecture {named}; known: {', '.join(families.TABLE)}")
-    family: Family = families.TABLE.load(known[0])
-    return Found(source, source.config, known[0], family, family.spec(source.config))
+    name = hf.architecture(source.config, families.TABLE)
+    family: Family = families.TABLE.load(name)
+    return Found(source, source.config, name, family, family.spec(source.config))
 
 
 def holding(config: EngineConfig) -> Held:
