@@ -54,7 +54,7 @@ def main() -> None:
        lambda: f"agrees with the teacher on {agreement(student, teacher, held_out):.1%} of held-out tokens")
     if not args.steps:
         student.save(args.out)
-        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
             if (args.teacher / name).exists():
                 shutil.copy(args.teacher / name, args.out / name)
 

@@ -89,6 +89,7 @@ class Model:
                 tensors[tensor] = piece.clone().contiguous()
         part = folder / "model.safetensors.part"
         save_file(tensors, str(part), metadata={"format": "pt"})
+        part.chmod(0o644)
         part.rename(folder / "model.safetensors")
         (folder / "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
 
