@@ -5,7 +5,8 @@ speculation, forks and preemption by recompute all follow from it. Sequences tha
 prompts do not hold up running answers; the rest of the budget goes to prompts, in order.
 
 Progress: the sequence that comes first in the order loses its blocks to nobody, every token that a step yields is kept when
-its sequence is preempted, and a sequence that runs alone may use the whole cache. So whatever `add` accepts is finished.
+its sequence is preempted, a sequence that runs alone may use the whole cache, and held ones that wait for a token make room
+when nothing else could go on. So whatever `add` accepts is finished.
 """
 from dataclasses import dataclass
 
@@ -128,6 +129,10 @@ class Scheduler:
         self._plan_running(step, now)
         if not step.planned or not step.num_preempted:
             self._let_in(step, now)
+        while not step.planned and len(self._waiting) and len(self._running):
+            # All that run are held and wait for a token, which may depend on one that waits for their blocks.
+            self._preempt(self._running.last(now), step, now)
+            self._let_in(step, now)
         if not step.planned:
             return None
         for seq_id in step.planned:
@@ -200,7 +205,7 @@ class Scheduler:
         running = self._running.in_order(now)
         behind = [len(seq.tokens) - seq.num_computed for seq in running]
         decodes = [seq for seq, left in zip(running, behind, strict=True) if left == 1]
-        num_to_come = min(len(decodes), step.num_seqs_left)  # each keeps a token of the budget
+        num_to_come = min(len(decodes), step.num_seqs_left, step.num_tokens_left)  # each keeps a token of the budget
         for seq in decodes:
             num_to_come = max(num_to_come - 1, 0)
             self._plan_seq(seq, step, now, num_to_come)

@@ -2,6 +2,9 @@
 import pytest
 
 from penstock.core.errors import RequestError
+from penstock.decide.scheduler.batching.continuous import Continuous
+from penstock.decide.scheduler.batching.dynamic import Dynamic
+from penstock.decide.scheduler.batching.static import Static
 from tests.decide.builders import VOCAB, Rig, make_seq
 from tests.fakes import continuation
 
@@ -44,6 +47,15 @@ def test_more_samples_than_max_num_seqs_take_turns():
         plan, _ = rig.step()
         assert len(plan.seqs) <= 2
     assert all(child.tokens[6:] == continuation(list(range(6)), 4, VOCAB) for child in children)
+
+
+def test_samples_beyond_the_budget_do_not_go_before_the_first_in_order():
+    rig = Rig(budget=2)
+    start(rig, make_seq(0, range(2), 4))
+    for i in range(1, 5):
+        rig.scheduler.fork(0, make_seq(i, range(2), 4, arrival_s=0.0), 1)
+    plan, _ = rig.step()
+    assert [p.seq_id for p in plan.seqs] == [0, 1]
 
 
 def test_samples_survive_a_cache_that_holds_only_one_of_them():
@@ -144,6 +156,24 @@ def test_a_held_sequence_that_loses_its_blocks_while_it_waits_for_a_token_comes_
     assert plan.seqs[0].num_output == 1 and outputs[0].candidates
     rig.scheduler.finish(1, "abort")
     rig.scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("batching", [Continuous, Static, Dynamic])
+def test_held_sequences_that_wait_for_tokens_make_room_for_one_that_waits_for_blocks(batching):
+    """As when some beams of a search are computed and the others have lost their blocks: the search cannot go on without those."""
+    rig = Rig(num_blocks=5, batching=batching())
+    held = [make_seq(i, range(10 * i, 10 * i + 8), 4, held=True, arrival_s=0.0) for i in range(2)]
+    for seq in held:
+        rig.scheduler.add(seq)
+    while rig.scheduler.num_running < 2 or any(seq.todo() for seq in held):
+        rig.step()
+        rig.clock.advance(1.0)
+    other = make_seq(2, range(20, 28), 4, held=True)
+    assert candidates_of(rig.run(other, max_steps=20)).keys() == {2}
+    assert held[1].num_preemptions == 1
+    for seq in (*held, other):
+        rig.scheduler.append(seq.seq_id, 7)
+    assert candidates_of(rig.run(max_steps=20)).keys() == {0, 1, 2}
 
 
 def test_a_fork_without_room_for_its_copy_starts_over_instead():
