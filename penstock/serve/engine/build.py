@@ -1,7 +1,7 @@
 """The only wiring: a config becomes an engine. Tables are read here, and pairs that cannot work are refused here."""
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from penstock.compute.program import Program
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
-from penstock.core.errors import ModelError, UsageError
+from penstock.core.errors import ModelError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.registry import Table
 from penstock.decide.kv import evict
@@ -74,9 +74,15 @@ def find(config: EngineConfig) -> Found:
     return Found(source, source.config, name, family, family.spec(source.config))
 
 
+def parse_backend(config: EngineConfig) -> tuple[Any, Any]:
+    """The backend's class and its options, --device among them."""
+    backend_class, options = backends.TABLE.parse(config.backend)
+    return backend_class, options if config.device is None else replace(options, device=config.device)
+
+
 def holding(config: EngineConfig) -> Held:
     """What the configured backend holds when it is given the configured dtype."""
-    backend_class, options = backends.TABLE.parse(config.backend)
+    backend_class, options = parse_backend(config)
     dtype = config.dtype if config.dtype in DTYPE_BYTES else "float32"
     backend = backend_class(options, dtype=dtype)
     return Held(backend.caps.dtypes, backend.dtype)
@@ -91,9 +97,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     that does not fit: before any weight is downloaded.
     """
     found = find(config)
-    backend_class, options = backends.TABLE.parse(config.backend)
-    if config.device is not None:
-        raise UsageError(f"--device {config.device}: name the device with the backend, as in --backend reference:arrays=torch,device=...")
+    backend_class, options = parse_backend(config)
     dtype, _ = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
     backend = backend_class(options, dtype=dtype)
     resolved = resolve(config, found.spec, Held(backend.caps.dtypes, backend.dtype), look())
@@ -101,15 +105,15 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
         say(f"{config.model} is {found.source.resolved}")
         say(f"it fits: {fit(found.spec, resolved, DTYPE_BYTES[backend.dtype])}")
     engine_config = resolved.engine
+    layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
+    clock = MonotonicClock()
+    scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
     limit_threads(engine_config.threads)
     folder = hub.fetch_weights(found.source, progress)
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
     weights = load_weights(program, FolderCheckpoint(folder), dtype, progress)
     tokenizer = Tokenizer.load(folder)
-    layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
     loaded = backend.load(program, weights, layout)
-    clock = MonotonicClock()
-    scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
     sampler = Sampler([filters.TABLE.load(name)() for name in filters.TABLE])

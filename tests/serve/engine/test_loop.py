@@ -14,7 +14,7 @@ from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams
 from penstock.serve.engine.build import build
 from penstock.serve.engine.loop import Loop
-from penstock.serve.engine.requests import Request
+from penstock.serve.engine.requests import Health, Request
 from tests.tiny import write_model
 
 
@@ -145,5 +145,16 @@ def test_stopping_ends_open_requests_with_an_error(loop: Loop) -> None:
         loop.stop()
         with pytest.raises(PenstockError, match="stopping"):
             await task
+
+    asyncio.run(main())
+
+
+def test_a_request_that_comes_as_the_engine_ends_is_refused_and_not_left_waiting(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        loop.stop()
+        monkeypatch.setattr(loop, "health", lambda: Health(True))  # as it was a moment ago
+        with pytest.raises(RequestError, match="has ended") as refused:
+            loop.submit(request(0))
+        assert refused.value.status == 503
 
     asyncio.run(main())

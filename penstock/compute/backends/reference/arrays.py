@@ -87,6 +87,10 @@ class TorchArrays:
         import array_api_compat.torch as xp
 
         self.xp: Any = xp
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise UsageError(f"torch has no device {device!r} here: {str(error).splitlines()[0]}") from None
         self._torch, self._device, self._dtype = torch, torch.device(device), getattr(torch, dtype)
         self.dtype = dtype
         self.itemsize = self._dtype.itemsize
@@ -121,6 +125,8 @@ def make_arrays(name: str, device: str, dtype: str) -> Arrays:
     if name not in libraries:
         raise UsageError(f"arrays={name} is not one of {', '.join(libraries)}")
     library = libraries[name]
+    if library is NumpyArrays and device != "cpu":
+        raise UsageError(f"numpy computes on the cpu, not on {device!r}: arrays=torch may")
     if dtype not in library.dtypes:
         raise UsageError(f"the reference backend on {name} takes weights in {' or '.join(library.dtypes)}, not {dtype}")
     return TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()

@@ -1,0 +1,89 @@
+"""Gaps in a config are filled with reasons; what does not go together or does not fit is refused with the number that would."""
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.config import EngineConfig
+from penstock.core.errors import CapacityError, PenstockError, UsageError
+from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
+from penstock.serve.engine.build import build, holding
+from penstock.serve.engine.machine import Machine, look
+from penstock.serve.engine.resolve import Held, resolve
+
+SPEC = ModelSpec(1000, 64, 4, 2, 16, 128, (LayerSpec(rope=RopeSpec(dim=16)),) * 2, max_position=512, dtype="bfloat16")
+HELD = Held(("float32", "bfloat16", "float16"), "float32")
+ROOMY = Machine(memory_bytes=8 << 30, num_cpus=2)
+KV_BYTES = 2 * 2 * 2 * 16 * 4  # a token's keys and values in float32
+
+
+def test_gaps_are_filled_and_explained() -> None:
+    found = resolve(EngineConfig(), SPEC, HELD, ROOMY)
+    engine = found.engine
+    assert (engine.dtype, engine.kv_dtype, engine.threads) == ("bfloat16", "float32", 1)
+    assert (engine.max_model_len, engine.kv_tokens) == (512, 64 * 512)
+    assert set(found.reasons) == {"dtype", "kv_dtype", "max_model_len", "kv_tokens", "threads"}
+    assert resolve(EngineConfig(), SPEC, HELD, ROOMY) == found
+
+
+def test_the_cache_takes_what_memory_leaves() -> None:
+    free = 10 << 20
+    small = Machine(SPEC.num_parameters() * 4 + (64 << 20) + free, 2)
+    found = resolve(EngineConfig(max_num_seqs=4096), SPEC, HELD, small).engine
+    assert found.kv_tokens == int(free * 0.6) // KV_BYTES // 16 * 16
+
+
+def test_a_small_cache_shortens_the_context_unless_it_was_asked_for() -> None:
+    found = resolve(EngineConfig(kv_tokens=100), SPEC, HELD, ROOMY)
+    assert found.engine.kv_tokens == found.engine.max_model_len == 96 and "96" in found.reasons["max_model_len"]
+    assert resolve(EngineConfig(kv_tokens=100, max_model_len=300), SPEC, HELD, ROOMY).engine.max_model_len == 300
+
+
+def test_dynamic_rope_may_be_stretched() -> None:
+    stretched = replace(SPEC, layers=(LayerSpec(rope=RopeSpec(dim=16, scaling="dynamic", factor=2.0, original_max_position=512)),))
+    assert resolve(EngineConfig(max_model_len=900), stretched, HELD, ROOMY).engine.max_model_len == 900
+
+
+@pytest.mark.parametrize(("config", "says"), [
+    (EngineConfig(max_model_len=513), "513.*512"),
+    (EngineConfig(kv_tokens=15), "15 is less than one block of 16"),
+    (EngineConfig(dtype="float8"), "float8.*float32, bfloat16, float16"),
+    (EngineConfig(quant="int4"), "int4"),
+    (EngineConfig(propose="ngram"), "ngram"),
+    (EngineConfig(kv_dtype="int8"), "int8.*float32"),
+    (EngineConfig(block_size=0), "--block-size must be at least 1, not 0"),
+    (EngineConfig(threads=-1), "--threads"),
+])
+def test_contradictions_are_refused(config: EngineConfig, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        resolve(config, SPEC, HELD, ROOMY)
+
+
+def test_what_does_not_fit_is_refused_with_what_would() -> None:
+    with pytest.raises(CapacityError, match=r"GiB for its weights"):
+        resolve(EngineConfig(), SPEC, HELD, Machine(1 << 20, 2))
+    fits = ((1 << 30) - SPEC.num_parameters() * 4 - (64 << 20)) // KV_BYTES // 16 * 16
+    with pytest.raises(CapacityError, match=f"{fits:,} tokens would fit"):
+        resolve(EngineConfig(kv_tokens=10**8), SPEC, HELD, Machine(1 << 30, 2))
+
+
+@pytest.mark.parametrize(("config", "says"), [
+    (EngineConfig(backend="nowhere"), "unknown backend 'nowhere'; known: reference"),
+    (EngineConfig(backend="reference:colour=red"), "no option 'colour'"),
+    (EngineConfig(device="cuda"), "numpy computes on the cpu"),
+    (EngineConfig(batching="sometimes"), "unknown batching mode"),
+    (EngineConfig(order="random"), "unknown order"),
+    (EngineConfig(evict="fifo"), "unknown eviction policy"),
+])
+def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:
+    with pytest.raises(PenstockError, match=says):
+        build(config)
+
+
+def test_holding_says_what_the_backend_computes_in() -> None:
+    assert holding(EngineConfig(dtype="bfloat16")).dtype == "float32"
+    pytest.importorskip("torch")
+    assert holding(EngineConfig(backend="reference:arrays=torch", dtype="bfloat16")).dtype == "bfloat16"
+
+
+def test_the_machine_has_memory_and_processors() -> None:
+    assert look().memory_bytes > 1 << 20 and look().num_cpus >= 1
