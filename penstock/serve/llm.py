@@ -1,8 +1,10 @@
 """Offline use: `LLM("brook").generate([...], SamplingParams(...))`. The names are vLLM's. Runs in the caller's thread."""
 import itertools
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_type_hints
 
 from penstock.compute.decoding.params import check_params
 from penstock.core.config import EngineConfig
@@ -27,13 +29,14 @@ class Timings:
 
 
 class LLM:
-    def __init__(self, model: str = "brook", **options: Any) -> None:
-        """`options` are the fields of EngineConfig. Raises UsageError for an unknown one, ModelError for a model that cannot be loaded."""
-        known = [field.name for field in fields(EngineConfig)]
-        for name in options:
-            if name not in known:
-                raise UsageError(f"LLM has no option {name!r}; it has: {', '.join(known)}")
-        self._open(EngineConfig(model=model, **options), None, None)
+    """May be used from several threads, whose calls take turns."""
+
+    def __init__(self, model: str | os.PathLike[str] = "brook", **options: Any) -> None:
+        """`options` are the fields of EngineConfig. Raises UsageError for an unknown one or one of another type, ModelError for a
+        model that cannot be loaded."""
+        given = {"model": os.fspath(model) if isinstance(model, os.PathLike) else model, **options}
+        check_options(given)
+        self._open(EngineConfig(**given), None, None)
 
     @classmethod
     def from_config(
@@ -48,6 +51,7 @@ class LLM:
         self._built = build(config, progress=progress, say=say)
         self._engine = self._built.engine
         self._numbers = itertools.count()
+        self._turn = threading.RLock()
 
     def get_tokenizer(self) -> Any:
         return self._built.tokenizer
@@ -63,22 +67,24 @@ class LLM:
 
         Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated.
         """
-        listed = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
+        listed = list_prompts(prompts)
         default = self.get_default_sampling_params() if sampling_params is None else sampling_params
-        params = [default] * len(listed) if isinstance(default, SamplingParams) else list(default)
+        params = [default] * len(listed) if isinstance(default, SamplingParams) else default
+        if not isinstance(params, list | tuple) or not all(isinstance(each, SamplingParams) for each in params):
+            raise RequestError(f"sampling_params are SamplingParams or a list of them, not {default!r:.80}", "sampling_params")
         if len(params) != len(listed):
             raise RequestError(f"{len(params)} sampling_params for {len(listed)} prompts; give one, or one for each", "sampling_params")
         return self._run([self._request(prompt, each) for prompt, each in zip(listed, params, strict=True)])
 
     def chat(self, messages: Sequence[Any], sampling_params: SamplingParams | None = None) -> list[Output]:
         """One conversation (a list of messages), or a list of conversations."""
-        talks = [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
+        talks = list_talks(messages)
         template = self._built.chat_template
         return self.generate([self._rendered(template.render(talk)) for talk in talks], sampling_params)
 
     def embed(self, prompts: Prompt | Sequence[Prompt]) -> list[Output]:
         """`Output.embedding`: the last token's hidden state at length one."""
-        listed = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
+        listed = list_prompts(prompts)
         return self._run([self._request(prompt, SamplingParams(), embedding=True) for prompt in listed])
 
     def complete(self, prompt: Prompt, params: SamplingParams, on_text: OnText | None = None) -> tuple[Output, Timings]:
@@ -102,6 +108,10 @@ class LLM:
         return request
 
     def _run(self, requests: list[Request], on_delta: Callable[[Delta], None] | None = None) -> list[Output]:
+        with self._turn:
+            return self._run_all(requests, on_delta)
+
+    def _run_all(self, requests: list[Request], on_delta: Callable[[Delta], None] | None) -> list[Output]:
         outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
         for request in requests:
             self._engine.add(request)
@@ -160,19 +170,53 @@ class LLM:
             num_decoded / (last - first) if num_decoded > 0 and last > first else None)
 
 
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises UsageError for what is no field of EngineConfig, or of another type than the field."""
+    known = get_type_hints(EngineConfig)
+    for name, value in options.items():
+        if name not in known:
+            raise UsageError(f"LLM has no option {name!r}; it has: {', '.join(known)}")
+        wanted = known[name]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise UsageError(f"{name} must be of type {getattr(wanted, '__name__', wanted)}, not {value!r:.80}")
+
+
+def list_prompts(prompts: Any) -> list[Any]:
+    """One prompt or several, as a list. Raises RequestError for what is neither."""
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
+        raise RequestError(f"prompts are a prompt or a list of prompts, not {prompts!r:.80}", "prompts")
+    return list(prompts)
+
+
+def list_talks(messages: Any) -> list[Any]:
+    """One conversation or several, as a list. Raises RequestError for messages without a role, or with nothing in them."""
+    talks = [messages] if isinstance(messages, list | tuple) and messages and isinstance(messages[0], Mapping) else messages
+    if not isinstance(talks, list | tuple) or not all(isinstance(talk, list | tuple) and talk for talk in talks):
+        raise RequestError(f"messages are a list of messages, or a list of such lists, not {messages!r:.80}", "messages")
+    for message in itertools.chain.from_iterable(talks):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not {"content", "tool_calls"} & set(message):
+            raise RequestError(f"a message is a dict with role and content, not {message!r:.80}", "messages")
+    return list(talks)
+
+
 def read_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int) -> tuple[str | None, tuple[int, ...]]:
     """(text, token ids). Raises RequestError for what is neither a string nor a dict with `prompt` or `prompt_token_ids`."""
-    if isinstance(prompt, str):
-        return prompt, tuple(tokenizer.encode(prompt))
-    if not isinstance(prompt, Mapping) or not set(prompt) <= {"prompt", "prompt_token_ids"} or not prompt:
+    given: Any = {"prompt": prompt} if isinstance(prompt, str) else prompt
+    if not isinstance(given, Mapping) or not set(given) <= {"prompt", "prompt_token_ids"}:
         raise RequestError(f"a prompt is a string or a dict with prompt or prompt_token_ids, not {prompt!r:.80}", "prompt")
-    ids = prompt.get("prompt_token_ids")
+    text, ids = given.get("prompt"), given.get("prompt_token_ids")
+    if not isinstance(text, str) and (text is not None or ids is None):
+        raise RequestError(f"a prompt's text is a string, not {text!r:.80}", "prompt")
     if ids is None:
-        return prompt["prompt"], tuple(tokenizer.encode(prompt["prompt"]))
+        return text, tuple(tokenizer.encode(text))
+    if not isinstance(ids, list | tuple):
+        raise RequestError(f"prompt_token_ids is a list of token ids, not {ids!r:.80}", "prompt_token_ids")
     for token in ids:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
             raise RequestError(f"prompt_token_ids holds {token!r}; token ids are 0 to {vocab_size - 1}", "prompt_token_ids")
-    return prompt.get("prompt"), tuple(ids)
+    return text, tuple(ids)
 
 
 def _blank(request: Request, now: float) -> Output:

@@ -1,0 +1,67 @@
+"""Offline use: what is no prompt, no parameter, no conversation or no option is refused in one sentence; threads take turns."""
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LLM, SamplingParams
+from penstock.core.errors import RequestError, UsageError
+from tests.tiny import write_model
+
+SHORT = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> LLM:
+    return LLM(folder)
+
+
+@pytest.mark.parametrize("prompts", [
+    None, 5, b"text", [None], [b"text"], [1, 2], {}, {"prompt": 5}, {"prompt": None}, {"prompt_token_ids": None}, {"prompt_token_ids": 5},
+    {"prompt_token_ids": "abc"}, {"prompt_token_ids": [1.0]}, {"prompt_token_ids": [-1]}, {"prompt": "a", "salt": "b"}])
+def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(RequestError, match="prompt"):
+        llm.generate(prompts, SHORT)
+    with pytest.raises(RequestError, match="prompt"):
+        llm.embed(prompts)
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 2}, 5, [5], "greedy"])
+def test_what_is_no_sampling_params_is_refused(llm: LLM, params: Any) -> None:
+    with pytest.raises(RequestError, match="sampling_params"):
+        llm.generate(["hi"], params)
+
+
+@pytest.mark.parametrize("messages", [None, "hi", [5], [[]], [{"role": "user"}], [{"content": "hi"}], [{"role": 5, "content": "hi"}]])
+def test_what_is_no_conversation_is_refused(llm: LLM, messages: Any) -> None:
+    with pytest.raises(RequestError, match="message"):
+        llm.chat(messages, SHORT)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("model", 5), ("block_size", "16"), ("kv_tokens", 1.5), ("max_num_seqs", True), ("prefix_cache", "no"), ("evict", 5), ("seed", "x")])
+def test_options_of_another_type_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be of type .*, not {value!r}"):
+        LLM(**{name: value})
+
+
+def test_threads_take_turns(llm: LLM) -> None:
+    prompts = [f"story {number}" for number in range(6)]
+    alone = [llm.generate(prompt, SHORT)[0].outputs[0].token_ids for prompt in prompts]
+    found: dict[int, list[int]] = {}
+
+    def ask(number: int) -> None:
+        found[number] = llm.generate(prompts[number], SHORT)[0].outputs[0].token_ids
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found.get(number) for number in range(6)] == alone
