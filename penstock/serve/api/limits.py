@@ -2,6 +2,7 @@
 import asyncio
 import hmac
 import ipaddress
+import math
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -33,6 +34,15 @@ def check_bind(config: ServerConfig) -> None:
     if is_loopback(config.host) or config.api_key or config.no_auth:
         return
     raise UsageError(f"--host {config.host} can be reached from other machines: add --api-key KEY, or --no-auth to serve anyone")
+
+
+def check_numbers(config: ServerConfig) -> None:
+    """Raises UsageError for a number that no server can run with."""
+    for name, low, high in (("port", 0, 65535), ("max_queue", 1, math.inf), ("max_body_bytes", 1, math.inf), ("drain_s", 0, math.inf)):
+        value = getattr(config, name)
+        if not low <= value <= high:
+            wanted = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise UsageError(f"--{name.replace('_', '-')} must be {wanted}, not {value}")
 
 
 def is_loopback(host: str) -> bool:

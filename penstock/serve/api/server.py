@@ -22,7 +22,7 @@ from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.serve.api import chat, completions, embeddings, status, tokenize
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response, on_failure, on_http_exception
-from penstock.serve.api.limits import ClientGone, Gate, check_bind
+from penstock.serve.api.limits import ClientGone, Gate, check_bind, check_numbers
 from penstock.serve.api.parts import Desk, Parts, open_desk
 from penstock.serve.api.protocol import TimedProtocol
 
@@ -105,6 +105,7 @@ def make_server(app: Starlette, config: ServerConfig) -> Server:
 
 def bind(config: ServerConfig) -> socket.socket:
     """A socket to listen on. Raises UsageError for options that cannot be served with, PenstockError for a port that is taken."""
+    check_numbers(config)
     check_bind(config)
     if config.log_level not in uvicorn.config.LOG_LEVELS:
         raise UsageError(f"--log-level {config.log_level} is unknown; known: {', '.join(uvicorn.config.LOG_LEVELS)}")

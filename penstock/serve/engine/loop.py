@@ -37,6 +37,7 @@ class Loop:
         self._commands: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._ended = False  # commands are no longer obeyed
         self._failure: str | None = None
         self._mailboxes: dict[str, Mailbox] = {}
         self._beat_s = engine.clock.now()
@@ -66,12 +67,18 @@ class Loop:
         if num_open >= self._max_open:
             raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", 1.0)
         mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue())
-        self._num_coming += 1
-        self._tell(lambda: self._add(request, mailbox))
+        with self._wake:
+            if self._ended:
+                raise RequestError("the engine has ended", status=503, code="engine_unavailable")
+            self._num_coming += 1
+            self._commands.append(lambda: self._add(request, mailbox))
+            self._wake.notify()
         return self._deltas(request.request_id, mailbox.queue)
 
     def abort(self, request_id: str) -> None:
-        self._tell(lambda: self._abort(request_id))
+        with self._wake:
+            self._commands.append(lambda: self._abort(request_id))
+            self._wake.notify()
 
     def health(self) -> Health:
         if self._failure is not None:
@@ -102,13 +109,9 @@ class Loop:
             if not done:
                 self.abort(request_id)
 
-    def _tell(self, command: Callable[[], None]) -> None:
-        with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
-
     def _add(self, request: Request, mailbox: Mailbox) -> None:
-        self._num_coming -= 1
+        with self._wake:
+            self._num_coming -= 1
         self._mailboxes[request.request_id] = mailbox
         try:
             self._engine.add(request)
@@ -168,6 +171,8 @@ class Loop:
                 loop.call_soon_threadsafe(put_all, parcel)
 
     def _end_all(self, reason: str) -> None:
+        with self._wake:
+            self._ended = True
         self._obey_adds_only()
         for request_id in list(self._mailboxes):
             self._engine.abort(request_id)

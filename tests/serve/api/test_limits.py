@@ -55,6 +55,13 @@ def test_other_machines_are_not_served_without_a_key(host: str) -> None:
         bind(ServerConfig(host=host, port=0))
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("port", -1), ("port", 65536), ("max_queue", 0), ("max_body_bytes", -1), ("drain_s", -0.1), ("drain_s", float("nan"))])
+def test_a_number_that_cannot_be_served_with_is_refused_by_its_option(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} must be .*, not {value}"):
+        bind(ServerConfig(**{"port": 0, name: value}))
+
+
 def test_an_unknown_log_level_is_said_to_be() -> None:
     with pytest.raises(UsageError, match="--log-level loud.*info"):
         bind(ServerConfig(port=0, log_level="loud"))
