@@ -23,7 +23,9 @@ def wanted_rows(planned: PlannedSeq, prompt_logprobs: bool, chooses: bool) -> Wa
 def assemble(plan: StepPlan, block_size: int, wanted: list[Wanted], buffers: tuple[str, ...]) -> Batch:
     """`wanted` holds one entry per planned sequence; the logits come in its order."""
     tokens: list[int] = []
-    positions, slots, tables, logit_rows, row_starts, contexts = [], [], [], [], [0], []
+    positions, slots, tables = [], [], []
+    logit_rows: list[int] = []
+    row_starts, contexts = [0], []
     for planned, rows in zip(plan.seqs, wanted, strict=True):
         first, end = planned.start, planned.start + len(planned.tokens)
         at = np.arange(first, end, dtype=np.int64)

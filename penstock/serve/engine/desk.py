@@ -1,5 +1,6 @@
 """What an answer in the making may do: bring sequences to the scheduler, fork them, end them."""
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ class Desk:
     tokenizer: Tokenizer
     searches: dict[str, Any]  # classes by name
     owners: dict[int, Answer] = field(default_factory=dict)
-    _ids: itertools.count = field(default_factory=itertools.count)  # type: ignore[type-arg]
+    _ids: Iterator[int] = field(default_factory=itertools.count)
 
     def add(self, owner: Answer, seq: Seq) -> None:
         self.owners[seq.seq_id] = owner

@@ -8,6 +8,7 @@ from penstock.core.errors import RequestError
 from penstock.core.events import StepRecord
 from penstock.core.types import Seq, StepPlan, StepResult
 from penstock.decide.scheduler.limits import check_servable
+from penstock.decide.scheduler.scheduler import Counters
 from penstock.serve.engine.desk import Answer, Desk, seed_of
 from penstock.serve.engine.requests import Delta, Gauges, Request
 from penstock.serve.engine.sampled import Sampled
@@ -172,7 +173,7 @@ class Engine:
                 deltas[at] = (request_id, replace(delta, done=True, usage=touched[request_id].usage()))
         return deltas
 
-    def _record(self, plan: StepPlan, result: StepResult, began: float, before: object) -> StepRecord:
+    def _record(self, plan: StepPlan, result: StepResult, began: float, before: Counters) -> StepRecord:
         now, counters, gauges = self.clock.now(), self._scheduler.counters, self.gauges()
         decodes = sum(1 for p in plan.seqs if p.start >= p.num_prompt and len(p.tokens) - p.num_drafts == 1)
         drafts = sum(p.num_drafts for p in plan.seqs)

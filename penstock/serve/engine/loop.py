@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
@@ -156,7 +156,7 @@ class Loop:
                 seconds = min(IDLE_S, max(0.0005, self._engine.wake_s() - self._engine.clock.now()))
             self._wake.wait(seconds)
 
-    def _deliver(self, items: "list[tuple[str, Delta]] | list[tuple[str, PenstockError]]") -> None:
+    def _deliver(self, items: Sequence[tuple[str, Item]]) -> None:
         """One call into each event loop, however many requests there are."""
         parcels: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Item], Item]]] = {}
         for request_id, item in items:

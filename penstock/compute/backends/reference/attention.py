@@ -41,7 +41,9 @@ def tile(np: Any, batch: Batch, block_size: int, padding_row: int, zero_slot: in
 
     `zero_slot` stands for every key after the last one that a tile may see, so that nothing is read that the sequence has not written.
     """
-    rows, positions, owners = [], [], []
+    rows: list[Array] = []
+    positions: list[Array] = []
+    owners: list[int] = []
     places = np.empty(len(batch.tokens), dtype=np.int64)
     offsets = np.arange(TILE)
     for s in range(len(batch.contexts)):
