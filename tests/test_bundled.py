@@ -59,7 +59,8 @@ def test_rill_chooses_as_brook_does(brook: LLM) -> None:
 def test_the_chat_template_opens_a_story() -> None:
     template = ChatTemplate.of(Tokenizer.load(HOME / "brook"))
     asked = [{"role": "system", "content": "It was winter."}, {"role": "user", "content": "Tell me about an old fox."}]
-    assert template.render(asked) == "<|begin|>It was winter.\n\nThis is the story of an old fox.\n\nOnce upon a time there was an old fox."
+    opening = '"Tell me about an old fox." said the little girl.\n\nOnce upon a time there was an old fox.'
+    assert template.render(asked) == f"<|begin|>It was winter.\n\n{opening}"
     going_on = [{"role": "user", "content": "Once upon a time"}, {"role": "assistant", "content": " there was a goat."},
                 {"role": "user", "content": "And then?"}]
     assert template.render(going_on) == '<|begin|>Once upon a time\n\nthere was a goat.\n\n"And then?" asked the little girl.'
