@@ -2,6 +2,7 @@
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -113,11 +114,14 @@ class LLM:
 
     def _run_all(self, requests: list[Request], on_delta: Callable[[Delta], None] | None) -> list[Output]:
         outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
-        for request in requests:
-            self._engine.add(request)
         try:
+            for request in requests:
+                self._engine.add(request)
             while self._engine.num_requests():
-                for request_id, delta in self._engine.step() or []:
+                deltas = self._engine.step()
+                if deltas is None:  # a batch waits for company
+                    time.sleep(max(0.0, self._engine.wake_s() - self._engine.clock.now()))
+                for request_id, delta in deltas or []:
                     self._take(outputs[request_id], delta)
                     if on_delta is not None:
                         on_delta(delta)

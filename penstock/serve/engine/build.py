@@ -119,7 +119,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     sampler = Sampler([filters.TABLE.load(name)() for name in filters.TABLE])
     runner = Runner(backend, loaded, sampler, price, clock)
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed)
-    desk = Desk(scheduler, tokenizer, {name: search.TABLE.load(name) for name in search.TABLE})
+    desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(folder), found.spec, program, resolved,

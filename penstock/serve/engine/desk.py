@@ -41,7 +41,7 @@ class Desk:
 
     scheduler: Scheduler
     tokenizer: Tokenizer
-    searches: dict[str, Any]  # classes by name
+    search: type[Any]  # of decoding/search, made anew for each request that is searched for
     owners: dict[int, Answer] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
 

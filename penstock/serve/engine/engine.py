@@ -146,7 +146,7 @@ class Engine:
         if params.beam_width is None:
             return Sampled(request, seq, self._desk)
         stops = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(seq.eos_token_ids))
-        search = self._desk.searches["beam"](
+        search = self._desk.search(
             params.beam_width, seq.max_len - seq.num_prompt, stops, params.length_penalty, params.early_stopping)
         return Searched(request, seq, self._desk, search)
 

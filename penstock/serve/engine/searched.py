@@ -90,9 +90,10 @@ class Searched:
             self._num_tokens += len(tokens)
             logprobs = () if params.logprobs is None else tuple(self._score(tokens, at, params.logprobs) for at in range(len(tokens)))
             deltas.append(Delta(index, said.text, tokens, logprobs, None, said.finish_reason, said.stop_reason))
-        if self._prompt_logprobs is not None and deltas:
+        deltas += [Delta(index, finish_reason="stop") for index in range(len(deltas), params.n)]  # no other was possible
+        if self._prompt_logprobs is not None:
             deltas[0] = replace(deltas[0], prompt_logprobs=(None, *self._prompt_logprobs))
-        return deltas or [Delta(0, finish_reason="stop")]  # no token was possible at all
+        return deltas
 
     def _score(self, tokens: tuple[int, ...], at: int, num_top: int) -> TokenLogprobs:
         row = self._rows[tokens[:at]]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock import LLM, SamplingParams
+from penstock.compute.decoding.search.beam import BeamSearch, Hypothesis
 from penstock.core.errors import RequestError, UsageError
 from tests.tiny import write_model
 
@@ -153,4 +154,47 @@ def test_interrupted_generate_frees_everything(llm: LLM) -> None:
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["a", "b", "c"], SamplingParams(max_tokens=20, n=2))
     llm._engine.step = step
+    free(llm)
+
+
+def test_a_batch_that_waits_for_company_is_not_polled(tmp_path: Path) -> None:
+    llm = LLM(str(write_model(tmp_path)), batching="dynamic:size=8,window_ms=60")
+    step, idle = llm._engine.step, []
+
+    def counted() -> object:
+        deltas = step()
+        if deltas is None:
+            idle.append(1)
+        return deltas
+
+    llm._engine.step = counted
+    assert len(llm.generate("alone", SamplingParams(max_tokens=2, ignore_eos=True))[0].outputs[0].token_ids) == 2
+    assert 1 <= len(idle) <= 5
+
+
+def test_when_one_request_cannot_be_added_none_stays(llm: LLM) -> None:
+    add, added = llm._engine.add, []
+
+    def fail_third(request: object) -> None:
+        added.append(request)
+        if len(added) == 3:
+            raise MemoryError
+        add(request)
+
+    llm._engine.add = fail_third
+    with pytest.raises(MemoryError):
+        llm.generate(["a", "b", "c"], SamplingParams(max_tokens=4))
+    llm._engine.add = add
+    free(llm)
+    assert llm._engine.num_requests() == 0
+
+
+def test_a_search_that_finds_too_few_answers_ends_all_choices(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Poor(BeamSearch):
+        def best(self, num: int) -> list[Hypothesis]:
+            return super().best(1)
+
+    monkeypatch.setattr(llm._engine._desk, "search", Poor)
+    outputs = llm.generate("abc", SamplingParams(beam_width=3, n=3, temperature=0, max_tokens=4, ignore_eos=True))[0].outputs
+    assert [len(each.token_ids) for each in outputs] == [4, 0, 0] and [each.finish_reason for each in outputs] == ["length", "stop", "stop"]
     free(llm)
