@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from penstock.compute.backends.contract import Batch
 
 Array = Any
@@ -36,8 +38,8 @@ class Tiles:
     chunks: tuple[Chunk, ...]
 
 
-def tile(np: Any, batch: Batch, block_size: int, padding_row: int, zero_slot: int) -> Tiles:
-    """Cuts the step into tiles and chunks. `np` is numpy: these are indices, computed on the host.
+def tile(batch: Batch, block_size: int, padding_row: int, zero_slot: int) -> Tiles:
+    """Cuts the step into tiles and chunks: numpy indices, computed on the host.
 
     `zero_slot` stands for every key after the last one that a tile may see, so that nothing is read that the sequence has not written.
     """
@@ -59,11 +61,11 @@ def tile(np: Any, batch: Batch, block_size: int, padding_row: int, zero_slot: in
             positions.append(at + offsets)
             owners.append(s)
     positions = np.stack(positions)
-    chunks = _chunks(np, batch, block_size, (owners, positions), zero_slot)
+    chunks = _chunks(batch, block_size, (owners, positions), zero_slot)
     return Tiles(np.stack(rows), positions, places, chunks)
 
 
-def _chunks(np: Any, batch: Batch, block_size: int, tiles: tuple[Sequence[int], Array], zero_slot: int) -> tuple[Chunk, ...]:
+def _chunks(batch: Batch, block_size: int, tiles: tuple[Sequence[int], Array], zero_slot: int) -> tuple[Chunk, ...]:
     """`tiles`: each one's sequence, and its positions [R, TILE]."""
     owners, positions = np.asarray(tiles[0]), tiles[1]
     longest = int(max(batch.contexts))
@@ -138,11 +140,10 @@ def dense(xp: Any, q: Array, k: Array, v: Array, length: int, how: Attention) ->
     Differentiable; what training and perplexity use.
     """
     heads, dim = q.shape[1:]
-    kv_heads = k.shape[1]
 
     def per_head(x: Array) -> Array:  # -> [B, heads, length, dim]
         x = xp.permute_dims(xp.reshape(x, (-1, length, x.shape[1], dim)), (0, 2, 1, 3))
-        return xp.repeat(x, heads // x.shape[1], axis=1) if x.shape[1] == kv_heads else x
+        return x if x.shape[1] == heads else xp.repeat(x, heads // x.shape[1], axis=1)
 
     q, k, v = per_head(q), per_head(k), per_head(v)
     positions = xp.arange(length, device=q.device)

@@ -88,7 +88,7 @@ class Reference:
         count, wanted = len(batch.tokens), len(batch.logit_rows)
         padded = count + 1 + -(count + 1) % loaded.block_rows  # at least one padding row: tiles point to it
         padding_slot = loaded.layout.num_blocks * block_size
-        tiles = attention.tile(np, batch, block_size, padded - 1, padding_slot + 1)
+        tiles = attention.tile(batch, block_size, padded - 1, padding_slot + 1)
         run = Step(arrays.xp, batch, loaded, loaded.block_rows)
         run.tiles = attention.Tiles(
             arrays.index(tiles.rows), arrays.index(tiles.positions), arrays.index(pad(tiles.places, padded, 0)),
