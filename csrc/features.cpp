@@ -1,4 +1,4 @@
-// penstock._native: what this processor and its operating system let a kernel use.
+// What this processor and its operating system let a kernel use.
 //
 // An instruction set is usable when the processor has it (CPUID) and the system saves its registers when it switches
 // threads (XCR0). AMX asks for a third thing on Linux: each process must request its tile registers from the kernel,
@@ -102,7 +102,6 @@ nb::dict cpu_features() {
 
 }  // namespace
 
-NB_MODULE(_native, module) {
-  module.doc() = "Native kernels of Penstock. May be missing: it is built only where a C++ compiler was found.";
+void bind_features(nb::module_& module) {
   module.def("cpu_features", &cpu_features, "The instruction sets that this process may use: name -> bool.");
 }
