@@ -3,6 +3,8 @@
 // An instruction set is usable when the processor has it (CPUID) and the system saves its registers when it switches
 // threads (XCR0). AMX asks for a third thing on Linux: each process must request its tile registers from the kernel,
 // because they enlarge every signal frame. Names are those of /proc/cpuinfo; on other architectures all of x86's are false.
+#include "features.h"
+
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -69,38 +71,61 @@ bool tiles_granted() {
 }
 #endif
 
-// Every name is always there; true means that this process may execute it now.
-nb::dict cpu_features() {
-  nb::dict has;
-  bool avx = false, avx512 = false, tiles = false, neon = false;
-  std::uint32_t ecx1 = 0, ebx7 = 0, ecx7 = 0, edx7 = 0, eax71 = 0;
+Features look() {
+  Features has;
 #if defined(PENSTOCK_X86)
   const Registers one = cpuid(1, 0), seven = cpuid(7, 0);
+  const Registers seven1 = seven.eax >= 1 ? cpuid(7, 1) : Registers{};  // leaf 7 says in eax how many subleaves it has
   const std::uint64_t saved = bit(one.ecx, 27) ? xcr0() : 0;
-  ecx1 = one.ecx, ebx7 = seven.ebx, ecx7 = seven.ecx, edx7 = seven.edx;
-  eax71 = seven.eax >= 1 ? cpuid(7, 1).eax : 0;                             // leaf 7 says in eax how many subleaves it has
-  avx = bit(ecx1, 28) && (saved & 0x6) == 0x6;                              // XMM and YMM
-  avx512 = avx && bit(ebx7, 16) && (saved & 0xe0) == 0xe0;                  // masks, upper ZMM, ZMM 16 to 31
-  tiles = bit(edx7, 24) && (saved & 0x60000) == 0x60000 && tiles_granted(); // tile configuration and data
+  const bool avx = bit(one.ecx, 28) && (saved & 0x6) == 0x6;                           // XMM and YMM
+  const bool avx512 = avx && bit(seven.ebx, 16) && (saved & 0xe0) == 0xe0;             // masks, upper ZMM, ZMM 16 to 31
+  const bool tiles = bit(seven.edx, 24) && (saved & 0x60000) == 0x60000 && tiles_granted();  // tile configuration and data
+  has.avx2 = avx && bit(seven.ebx, 5);
+  has.fma = avx && bit(one.ecx, 12);
+  has.f16c = avx && bit(one.ecx, 29);
+  has.avx512f = avx512;
+  has.avx512bw = avx512 && bit(seven.ebx, 30);
+  has.avx512dq = avx512 && bit(seven.ebx, 17);
+  has.avx512vl = avx512 && bit(seven.ebx, 31);
+  has.avx512vbmi = avx512 && bit(seven.ecx, 1);
+  has.avx512_vnni = avx512 && bit(seven.ecx, 11);
+  has.avx512_bf16 = avx512 && bit(seven1.eax, 5);
+  has.amx_tile = tiles;
+  has.amx_int8 = tiles && bit(seven.edx, 25);
+  has.amx_bf16 = tiles && bit(seven.edx, 22);
 #elif defined(__aarch64__) || defined(_M_ARM64)
-  neon = true;  // part of the base architecture
+  has.neon = true;  // part of the base architecture
 #endif
-  has["avx2"] = avx && bit(ebx7, 5);
-  has["fma"] = avx && bit(ecx1, 12);
-  has["f16c"] = avx && bit(ecx1, 29);
-  has["avx512f"] = avx512;
-  has["avx512bw"] = avx512 && bit(ebx7, 30);
-  has["avx512vl"] = avx512 && bit(ebx7, 31);
-  has["avx512_vnni"] = avx512 && bit(ecx7, 11);
-  has["avx512_bf16"] = avx512 && bit(eax71, 5);
-  has["amx_tile"] = tiles;
-  has["amx_int8"] = tiles && bit(edx7, 25);
-  has["amx_bf16"] = tiles && bit(edx7, 22);
-  has["neon"] = neon;
   return has;
 }
 
+// Every name is always there; true means that this process may execute it now.
+nb::dict cpu_features() {
+  const Features& has = features();
+  nb::dict named;
+  named["avx2"] = has.avx2;
+  named["fma"] = has.fma;
+  named["f16c"] = has.f16c;
+  named["avx512f"] = has.avx512f;
+  named["avx512bw"] = has.avx512bw;
+  named["avx512dq"] = has.avx512dq;
+  named["avx512vl"] = has.avx512vl;
+  named["avx512vbmi"] = has.avx512vbmi;
+  named["avx512_vnni"] = has.avx512_vnni;
+  named["avx512_bf16"] = has.avx512_bf16;
+  named["amx_tile"] = has.amx_tile;
+  named["amx_int8"] = has.amx_int8;
+  named["amx_bf16"] = has.amx_bf16;
+  named["neon"] = has.neon;
+  return named;
+}
+
 }  // namespace
+
+const Features& features() {
+  static const Features has = look();
+  return has;
+}
 
 void bind_features(nb::module_& module) {
   module.def("cpu_features", &cpu_features, "The instruction sets that this process may use: name -> bool.");
