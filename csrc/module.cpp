@@ -11,4 +11,5 @@ void bind_sample(nb::module_& module);
 NB_MODULE(_native, module) {
   module.doc() = "Native kernels of Penstock. May be missing: it is built only where a C++ compiler was found.";
   bind_features(module);
+  bind_measure(module);
 }

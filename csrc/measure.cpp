@@ -1,0 +1,262 @@
+// What the machine can do, measured: bytes a second read from a working set, operations a second computed in registers.
+//
+// All threads of a measurement start together, each repeats its share until a run takes the time asked for, and a run ends with the
+// last thread. The figure is that of the median run.
+#include "features.h"
+#include "rates.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TARGET(isa) __attribute__((target(isa)))
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#define PENSTOCK_MMAP 1
+#endif
+
+namespace nb = nanobind;
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Threads that wait for each other. The last one to come does what `last` says before all go on.
+class Gate {
+ public:
+  explicit Gate(int threads) : threads_(threads) {}
+
+  template <class Last>
+  void pass(const Last& last) {
+    const unsigned turn = turn_.load(std::memory_order_relaxed);
+    if (inside_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+      inside_.store(0, std::memory_order_relaxed);
+      last();
+      turn_.store(turn + 1, std::memory_order_release);
+    } else {
+      while (turn_.load(std::memory_order_acquire) == turn) std::this_thread::yield();  // others may want this processor
+    }
+  }
+
+ private:
+  const int threads_;
+  std::atomic<int> inside_{0};
+  std::atomic<unsigned> turn_{0};
+};
+
+struct Effort {
+  int threads;
+  double seconds;  // of one run
+  int runs;
+};
+
+struct Schedule {
+  explicit Schedule(const Effort& effort) : gate(effort.threads), times(effort.runs) {}
+
+  Gate gate;
+  long repeats = 1;
+  double began = 0;
+  bool ready = false;
+  std::vector<double> times;  // seconds of each run
+};
+
+using Work = std::function<void(int thread, long repeats)>;
+
+// One thread's part: warms up, finds out with the others how many repeats fill a run, then runs.
+void take_part(const Effort& effort, Schedule& schedule, const Work& work, int thread) {
+  constexpr double most_at_once = 64;  // a first pass may be too short to be told from nothing
+  const auto begin = [&] { schedule.began = now(); };
+  work(thread, 1);
+  while (!schedule.ready) {
+    schedule.gate.pass(begin);
+    work(thread, schedule.repeats);
+    schedule.gate.pass([&] {
+      const double took = now() - schedule.began;
+      schedule.ready = took >= effort.seconds / 2;
+      schedule.repeats = static_cast<long>(std::ceil(schedule.repeats * std::clamp(effort.seconds / took, 1.0, most_at_once)));
+    });
+  }
+  for (double& time : schedule.times) {
+    schedule.gate.pass(begin);
+    work(thread, schedule.repeats);
+    schedule.gate.pass([&] { time = now() - schedule.began; });
+  }
+}
+
+// How often a second the threads together do the work once each.
+double repeats_per_second(const Effort& effort, const Work& work) {
+  Schedule schedule(effort);
+  std::vector<std::thread> crew;
+  for (int thread = 1; thread < effort.threads; ++thread)
+    crew.emplace_back([&, thread] { take_part(effort, schedule, work, thread); });
+  take_part(effort, schedule, work, 0);
+  for (std::thread& each : crew) each.join();
+  std::sort(schedule.times.begin(), schedule.times.end());
+  return schedule.repeats / schedule.times[schedule.times.size() / 2];
+}
+
+Effort checked(int threads, double seconds, int runs) {
+  if (threads < 1 || runs < 1 || !(seconds > 0)) throw std::invalid_argument("threads, runs and seconds are at least 1, 1 and more than 0");
+  return {threads, seconds, runs};
+}
+
+// Anonymous memory on huge pages where the system gives them; pages come into being where they are first touched.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(bytes) {
+#if defined(PENSTOCK_MMAP)
+    // room to begin at a huge page, so that a small working set gets one too
+    mapped_ = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+    const auto at = reinterpret_cast<std::uintptr_t>(mapped_);
+    data_ = reinterpret_cast<char*>((at + kHugePage - 1) / kHugePage * kHugePage);
+#if defined(MADV_HUGEPAGE)
+    madvise(data_, (bytes + kHugePage - 1) / kHugePage * kHugePage, MADV_HUGEPAGE);  // may be refused: then the pages are small
+#endif
+#else
+    data_ = static_cast<char*>(::operator new(bytes, std::align_val_t{64}));
+#endif
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+#if defined(PENSTOCK_MMAP)
+    munmap(mapped_, bytes_ + kHugePage);
+#else
+    ::operator delete(data_, std::align_val_t{64});
+#endif
+  }
+
+  char* data() const { return data_; }
+
+ private:
+  static constexpr std::size_t kHugePage = 2 << 20;
+  std::size_t bytes_;
+  void* mapped_ = nullptr;
+  char* data_ = nullptr;
+};
+
+// A thread reads its part as several streams side by side: more prefetchers work for it than one stream keeps busy.
+constexpr int kStreams = 4;
+constexpr std::size_t kStep = 256;  // bytes of each stream in one turn
+constexpr std::size_t kGrain = kStreams * kStep;
+
+using Read = std::uint64_t (*)(const char* part, std::size_t stream_bytes);
+
+typedef std::uint64_t U2 __attribute__((vector_size(16)));
+
+std::uint64_t read_generic(const char* part, std::size_t stream_bytes) {
+  U2 acc[kStreams] = {};
+  for (std::size_t at = 0; at < stream_bytes; at += kStep)
+#pragma GCC unroll 4
+    for (int s = 0; s < kStreams; ++s) {
+      const U2* from = reinterpret_cast<const U2*>(part + s * stream_bytes + at);
+#pragma GCC unroll 16
+      for (int v = 0; v < 16; ++v) acc[s] ^= from[v];
+    }
+  const U2 all = acc[0] ^ acc[1] ^ acc[2] ^ acc[3];
+  return all[0] ^ all[1];
+}
+
+#if defined(__x86_64__)
+TARGET("avx2") std::uint64_t read_avx2(const char* part, std::size_t stream_bytes) {
+  __m256i acc[kStreams] = {};
+  for (std::size_t at = 0; at < stream_bytes; at += kStep)
+#pragma GCC unroll 4
+    for (int s = 0; s < kStreams; ++s) {
+      const __m256i* from = reinterpret_cast<const __m256i*>(part + s * stream_bytes + at);
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; ++v) acc[s] = _mm256_xor_si256(acc[s], _mm256_load_si256(from + v));
+    }
+  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(acc[0], acc[1]), _mm256_xor_si256(acc[2], acc[3]));
+  return static_cast<std::uint64_t>(_mm256_extract_epi64(all, 0));
+}
+
+TARGET("avx512f") std::uint64_t read_avx512(const char* part, std::size_t stream_bytes) {
+  __m512i acc[kStreams] = {};
+  for (std::size_t at = 0; at < stream_bytes; at += kStep)
+#pragma GCC unroll 4
+    for (int s = 0; s < kStreams; ++s) {
+      const __m512i* from = reinterpret_cast<const __m512i*>(part + s * stream_bytes + at);
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) acc[s] = _mm512_xor_si512(acc[s], _mm512_load_si512(from + v));
+    }
+  const __m512i all = _mm512_xor_si512(_mm512_xor_si512(acc[0], acc[1]), _mm512_xor_si512(acc[2], acc[3]));
+  return static_cast<std::uint64_t>(_mm512_reduce_add_epi64(all));
+}
+#endif
+
+Read best_read() {
+#if defined(__x86_64__)
+  if (features().avx512f) return read_avx512;
+  if (features().avx2) return read_avx2;
+#endif
+  return read_generic;
+}
+
+double read_bandwidth(std::size_t working_set, int threads, double seconds, int runs) {
+  const Effort effort = checked(threads, seconds, runs);
+  const std::size_t part = working_set / threads / kGrain * kGrain;
+  if (part == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGrain) + " bytes a thread");
+  const Memory memory(part * threads);
+  const Read read = best_read();
+  std::vector<char> touched(threads, 0);
+  std::atomic<std::uint64_t> sink{0};
+  const auto work = [&](int thread, long repeats) {
+    char* mine = memory.data() + part * thread;
+    if (!touched[thread]) std::memset(mine, thread + 1, part), touched[thread] = 1;
+    std::uint64_t seen = 0;
+    for (long i = 0; i < repeats; ++i) seen += read(mine, part / kStreams);
+    sink.fetch_xor(seen, std::memory_order_relaxed);
+  };
+  return repeats_per_second(effort, work) * static_cast<double>(part * threads);
+}
+
+std::vector<std::pair<std::string, std::string>> rate_kernels() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const Rate& rate : usable_rates()) names.emplace_back(rate.dtype, rate.isa);
+  return names;
+}
+
+double operation_rate(const std::string& dtype, const std::string& isa, int threads, double seconds, int runs) {
+  const Effort effort = checked(threads, seconds, runs);
+  for (const Rate& rate : usable_rates())
+    if (dtype == rate.dtype && isa == rate.isa) {
+      constexpr long block = 1024;  // iterations
+      std::atomic<float> sink{0};
+      const auto work = [&](int, long repeats) { sink.store(rate.run(block * repeats), std::memory_order_relaxed); };
+      return repeats_per_second(effort, work) * block * rate.operations * threads;
+    }
+  throw std::invalid_argument("this process cannot compute " + dtype + " with " + isa);
+}
+
+}  // namespace
+
+void bind_measure(nb::module_& module) {
+  using namespace nb::literals;
+  module.def("read_bandwidth", &read_bandwidth, "working_set"_a, "threads"_a, "seconds"_a, "runs"_a,
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Bytes a second that `threads` together read from `working_set` bytes: the median of `runs` of `seconds` each.");
+  module.def("rate_kernels", &rate_kernels, "(dtype, instruction set) of what operation_rate can measure here, the fastest first.");
+  module.def("operation_rate", &operation_rate, "dtype"_a, "isa"_a, "threads"_a, "seconds"_a, "runs"_a,
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Operations a second computed in registers, a multiply-add counted as two: the median of `runs` of `seconds` each.");
+}

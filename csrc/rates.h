@@ -1,0 +1,17 @@
+// Loops that do nothing but multiply and add, in registers: how fast a core computes in a type with an instruction set.
+#pragma once
+
+#include "features.h"
+
+#include <vector>
+
+struct Rate {
+  const char* dtype;  // "fp32", "bf16" or "int8"
+  const char* isa;
+  bool (*usable)(const Features&);
+  float (*run)(long iterations);  // what it returns is only there so that the arithmetic is needed
+  double operations;              // of one iteration; a multiply-add counts as two
+};
+
+// Those that this process may execute, for each type the fastest first. Every type has at least one.
+std::vector<Rate> usable_rates();
