@@ -6,22 +6,29 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define TARGET(isa) __attribute__((target(isa)))
+#define REGISTER "v"
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define PENSTOCK_AMX 1
 #endif
 #elif defined(__aarch64__)
 #include <arm_neon.h>
+#define REGISTER "w"
+#else
+#define REGISTER "m"
 #endif
 
-// A register whose value the compiler must take as new: it cannot move arithmetic on it out of a loop, or do it once for several uses.
-#if defined(__x86_64__)
-#define RENEW(x) __asm__ volatile("" : "+x"(x))
-#define RENEW_ZMM(x) __asm__ volatile("" : "+v"(x))
-#elif defined(__aarch64__)
-#define RENEW(x) __asm__ volatile("" : "+w"(x))
-#else
-#define RENEW(x) __asm__ volatile("" : "+m"(x))
-#endif
+// Makes the compiler take a value as new: arithmetic on it cannot be moved out of a loop, nor done once for two uses.
+#define RENEW(x) __asm__ volatile("" : "+" REGISTER(x))
+#define NEED(x) __asm__ volatile("" : : REGISTER(x))
+
+// Accumulators have a name each: in an array, compilers spill them. A function says what `Vector`, `start` and STEP are.
+#define EACH_8(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_12(X) EACH_8(X) X(8) X(9) X(10) X(11)
+#define EACH_24(X) EACH_12(X) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define BEGIN(j) \
+  Vector acc##j = start; \
+  RENEW(acc##j);
+#define END(j) NEED(acc##j);
 
 namespace {
 
@@ -44,211 +51,185 @@ struct Operands {
 
 const Operands operands;
 
-// ---- 128 bits, as every processor of a 64-bit architecture has them; the compiler's own vectors
+template <class Vector>
+Vector first(const void* values) {
+  Vector vector;
+  std::memcpy(&vector, values, sizeof vector);
+  return vector;
+}
 
-constexpr int kNarrow = 12;  // accumulators: enough to hide the latency, few enough for 16 registers
+// ---- 128 bits, as every processor of a 64-bit architecture has them: the compiler's own vectors
+
 typedef float F4 __attribute__((vector_size(16)));
 typedef std::int32_t I4 __attribute__((vector_size(16)));
 
-float sum(const F4* acc) {
-  F4 total = acc[0];
-  for (int j = 1; j < kNarrow; ++j) total += acc[j];
-  return total[0] + total[1] + total[2] + total[3];
-}
-
-float fp32_generic(long iterations) {
-  F4 a, b, acc[kNarrow];
-  std::memcpy(&a, operands.floats, sizeof a);
-  std::memcpy(&b, operands.floats + 4, sizeof b);
-  for (F4& each : acc) each = b;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 12
-    for (int j = 0; j < kNarrow; ++j) acc[j] = acc[j] * a + b;
-  return sum(acc);
+void fp32_generic(long iterations) {
+  using Vector = F4;
+  const F4 a = first<F4>(operands.floats), b = first<F4>(operands.floats + 4), start = b;
+  EACH_12(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) acc##j = acc##j * a + b;
+    EACH_12(STEP)
+#undef STEP
+  }
+  EACH_12(END)
 }
 
 // bf16 is the upper half of fp32: the odd values of a register by a mask, the even ones by a shift, once for six rows.
-float bf16_generic(long iterations) {
-  F4 a, acc[kNarrow];
-  I4 pairs;
-  std::memcpy(&a, operands.floats, sizeof a);
-  std::memcpy(&pairs, operands.bf16, sizeof pairs);
-  for (F4& each : acc) each = a;
+void bf16_generic(long iterations) {
+  using Vector = F4;
+  const F4 a = first<F4>(operands.floats), start = a;
+  I4 pairs = first<I4>(operands.bf16);
+  EACH_12(BEGIN)
   for (long i = 0; i < iterations; ++i) {
     RENEW(pairs);
-    const F4 even = reinterpret_cast<F4>(pairs << 16), odd = reinterpret_cast<F4>(pairs & static_cast<std::int32_t>(0xffff0000));
-#pragma GCC unroll 6
-    for (int j = 0; j < kNarrow; j += 2) acc[j] = acc[j] * a + even, acc[j + 1] = acc[j + 1] * a + odd;
+    const F4 value[2] = {reinterpret_cast<F4>(pairs << 16), reinterpret_cast<F4>(pairs & static_cast<std::int32_t>(0xffff0000))};
+#define STEP(j) acc##j = acc##j * a + value[j % 2];
+    EACH_12(STEP)
+#undef STEP
   }
-  return sum(acc);
+  EACH_12(END)
 }
 
 // Eight products of int8 widened to int16, summed in pairs to int32.
-float int8_generic(long iterations) {
+void int8_generic(long iterations) {
 #if defined(__x86_64__)
-  __m128i a = _mm_unpacklo_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(operands.bytes)), _mm_setzero_si128()), b = a;
-  __m128i acc[kNarrow];
-  for (__m128i& each : acc) each = a;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 12
-    for (int j = 0; j < kNarrow; ++j) {
-      RENEW(b);
-      acc[j] = _mm_add_epi32(acc[j], _mm_madd_epi16(a, b));
-    }
-  __m128i total = acc[0];
-  for (int j = 1; j < kNarrow; ++j) total = _mm_add_epi32(total, acc[j]);
-  return static_cast<float>(_mm_cvtsi128_si32(total));
+  using Vector = __m128i;
+  const __m128i a = _mm_unpacklo_epi8(first<__m128i>(operands.bytes), _mm_setzero_si128()), start = a;
+  __m128i b = a;
+#define STEP(j) RENEW(b); acc##j = _mm_add_epi32(acc##j, _mm_madd_epi16(a, b));
 #elif defined(__aarch64__)
-  int8x8_t a = vld1_s8(reinterpret_cast<const std::int8_t*>(operands.bytes)), b = a;
-  int32x4_t acc[kNarrow];
-  for (int32x4_t& each : acc) each = vdupq_n_s32(1);
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 12
-    for (int j = 0; j < kNarrow; ++j) {
-      RENEW(b);
-      acc[j] = vpadalq_s16(acc[j], vmull_s8(a, b));
-    }
-  std::int32_t total = 0;
-  for (const int32x4_t& each : acc) total += vaddvq_s32(each);
-  return static_cast<float>(total);
+  using Vector = int32x4_t;
+  const int8x8_t a = vld1_s8(reinterpret_cast<const std::int8_t*>(operands.bytes));
+  const int32x4_t start = vdupq_n_s32(1);
+  int8x8_t b = a;
+#define STEP(j) RENEW(b); acc##j = vpadalq_s16(acc##j, vmull_s8(a, b));
 #else
-  I4 acc[2 * kNarrow] = {}, a[2], b;
-  for (int k = 0; k < 8; ++k) a[k / 4][k % 4] = operands.bytes[k];
-  b = a[1];
-  for (long i = 0; i < iterations; ++i)
-    for (int j = 0; j < 2 * kNarrow; ++j) {
-      RENEW(b);
-      acc[j] += a[j % 2] * b;
-    }
-  std::int32_t total = 0;
-  for (const I4& each : acc) total += each[0] + each[1] + each[2] + each[3];
-  return static_cast<float>(total);
+  struct Vector { std::int32_t sum; } start = {1};
+  const std::int32_t a = operands.bytes[0];
+  std::int32_t b = operands.bytes[1];
+#define STEP(j) for (int k = 0; k < 8; ++k) { RENEW(b); acc##j.sum += a * b; }
 #endif
+  EACH_8(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+    EACH_8(STEP)
+#undef STEP
+  }
+  EACH_8(END)
 }
 
 #if defined(__x86_64__)
 
 // ---- 256 bits
 
-TARGET("avx2,fma") float sum(const __m256* acc) {
-  __m256 total = acc[0];
-  for (int j = 1; j < kNarrow; ++j) total = _mm256_add_ps(total, acc[j]);
-  return _mm256_cvtss_f32(total);
+TARGET("avx2,fma") void fp32_avx2(long iterations) {
+  using Vector = __m256;
+  const __m256 a = _mm256_load_ps(operands.floats), b = _mm256_load_ps(operands.floats + 8), start = a;
+  EACH_12(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) acc##j = _mm256_fmadd_ps(a, b, acc##j);
+    EACH_12(STEP)
+#undef STEP
+  }
+  EACH_12(END)
 }
 
-TARGET("avx2,fma") float fp32_avx2(long iterations) {
-  const __m256 a = _mm256_load_ps(operands.floats), b = _mm256_load_ps(operands.floats + 8);
-  __m256 acc[kNarrow];
-  for (__m256& each : acc) each = a;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 12
-    for (int j = 0; j < kNarrow; ++j) acc[j] = _mm256_fmadd_ps(a, b, acc[j]);
-  return sum(acc);
-}
-
-TARGET("avx2,fma") float bf16_avx2(long iterations) {
-  const __m256 a = _mm256_load_ps(operands.floats);
+TARGET("avx2,fma") void bf16_avx2(long iterations) {
+  using Vector = __m256;
+  const __m256 a = _mm256_load_ps(operands.floats), start = a;
   const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000));
   __m256i pairs = _mm256_load_si256(reinterpret_cast<const __m256i*>(operands.bf16));
-  __m256 acc[kNarrow];
-  for (__m256& each : acc) each = a;
+  EACH_12(BEGIN)
   for (long i = 0; i < iterations; ++i) {
     RENEW(pairs);
     const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)), odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, mask));
-#pragma GCC unroll 6
-    for (int j = 0; j < kNarrow; j += 2) acc[j] = _mm256_fmadd_ps(a, even, acc[j]), acc[j + 1] = _mm256_fmadd_ps(a, odd, acc[j + 1]);
+#define STEP(j) acc##j = _mm256_fmadd_ps(a, j % 2 ? odd : even, acc##j);
+    EACH_12(STEP)
+#undef STEP
   }
-  return sum(acc);
+  EACH_12(END)
 }
 
-TARGET("avx2") float int8_avx2(long iterations) {
-  const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(operands.bytes)), ones = _mm256_set1_epi16(1);
-  __m256i b = a, acc[kNarrow];
-  for (__m256i& each : acc) each = a;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 12
-    for (int j = 0; j < kNarrow; ++j) {
-      RENEW(b);
-      acc[j] = _mm256_add_epi32(acc[j], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
-    }
-  __m256i total = acc[0];
-  for (int j = 1; j < kNarrow; ++j) total = _mm256_add_epi32(total, acc[j]);
-  return static_cast<float>(_mm256_cvtsi256_si32(total));
+TARGET("avx2") void int8_avx2(long iterations) {
+  using Vector = __m256i;
+  const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(operands.bytes)), ones = _mm256_set1_epi16(1), start = a;
+  __m256i b = a;
+  EACH_8(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) RENEW(b); acc##j = _mm256_add_epi32(acc##j, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
+    EACH_8(STEP)
+#undef STEP
+  }
+  EACH_8(END)
 }
 
 // ---- 512 bits
 
-constexpr int kWide = 24;  // accumulators, of 32 registers
-
-TARGET("avx512f") float sum(const __m512* acc) {
-  __m512 total = acc[0];
-  for (int j = 1; j < kWide; ++j) total = _mm512_add_ps(total, acc[j]);
-  return _mm512_cvtss_f32(total);
+TARGET("avx512f") void fp32_avx512(long iterations) {
+  using Vector = __m512;
+  const __m512 a = _mm512_load_ps(operands.floats), b = _mm512_set1_ps(operands.floats[1]), start = a;
+  EACH_24(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) acc##j = _mm512_fmadd_ps(a, b, acc##j);
+    EACH_24(STEP)
+#undef STEP
+  }
+  EACH_24(END)
 }
 
-TARGET("avx512f") float sum(const __m512i* acc) {
-  __m512i total = acc[0];
-  for (int j = 1; j < kWide; ++j) total = _mm512_add_epi32(total, acc[j]);
-  return static_cast<float>(_mm512_cvtsi512_si32(total));
-}
-
-TARGET("avx512f") float fp32_avx512(long iterations) {
-  const __m512 a = _mm512_load_ps(operands.floats), b = _mm512_set1_ps(operands.floats[1]);
-  __m512 acc[kWide];
-  for (__m512& each : acc) each = a;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 24
-    for (int j = 0; j < kWide; ++j) acc[j] = _mm512_fmadd_ps(a, b, acc[j]);
-  return sum(acc);
-}
-
-TARGET("avx512f,avx512bw") float bf16_avx512(long iterations) {
-  const __m512 a = _mm512_load_ps(operands.floats);
+TARGET("avx512f") void bf16_avx512(long iterations) {
+  using Vector = __m512;
+  const __m512 a = _mm512_load_ps(operands.floats), start = a;
   const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000));
   __m512i pairs = _mm512_load_si512(operands.bf16);
-  __m512 acc[kWide];
-  for (__m512& each : acc) each = a;
+  EACH_24(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-    RENEW_ZMM(pairs);
+    RENEW(pairs);
     const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)), odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, mask));
-#pragma GCC unroll 12
-    for (int j = 0; j < kWide; j += 2) acc[j] = _mm512_fmadd_ps(a, even, acc[j]), acc[j + 1] = _mm512_fmadd_ps(a, odd, acc[j + 1]);
+#define STEP(j) acc##j = _mm512_fmadd_ps(a, j % 2 ? odd : even, acc##j);
+    EACH_24(STEP)
+#undef STEP
   }
-  return sum(acc);
+  EACH_24(END)
 }
 
-TARGET("avx512f,avx512bf16") float bf16_avx512_bf16(long iterations) {
+TARGET("avx512f,avx512bf16") void bf16_avx512_bf16(long iterations) {
+  using Vector = __m512;
+  const __m512 start = _mm512_load_ps(operands.floats);
   __m512bh a;
   std::memcpy(&a, operands.bf16, sizeof a);
-  __m512 acc[kWide];
-  for (__m512& each : acc) each = _mm512_load_ps(operands.floats);
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 24
-    for (int j = 0; j < kWide; ++j) acc[j] = _mm512_dpbf16_ps(acc[j], a, a);
-  return sum(acc);
+  EACH_24(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) acc##j = _mm512_dpbf16_ps(acc##j, a, a);
+    EACH_24(STEP)
+#undef STEP
+  }
+  EACH_24(END)
 }
 
-TARGET("avx512f,avx512bw") float int8_avx512(long iterations) {
-  const __m512i a = _mm512_load_si512(operands.bytes), ones = _mm512_set1_epi16(1);
-  __m512i b = a, acc[kWide];
-  for (__m512i& each : acc) each = a;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 24
-    for (int j = 0; j < kWide; ++j) {
-      RENEW_ZMM(b);
-      acc[j] = _mm512_add_epi32(acc[j], _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), ones));
-    }
-  return sum(acc);
+TARGET("avx512f,avx512bw") void int8_avx512(long iterations) {
+  using Vector = __m512i;
+  const __m512i a = _mm512_load_si512(operands.bytes), ones = _mm512_set1_epi16(1), start = a;
+  __m512i b = a;
+  EACH_8(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) RENEW(b); acc##j = _mm512_add_epi32(acc##j, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), ones));
+    EACH_8(STEP)
+#undef STEP
+  }
+  EACH_8(END)
 }
 
-TARGET("avx512f,avx512vnni") float int8_avx512_vnni(long iterations) {
-  const __m512i a = _mm512_load_si512(operands.bytes);
-  __m512i acc[kWide];
-  for (__m512i& each : acc) each = a;
-  for (long i = 0; i < iterations; ++i)
-#pragma GCC unroll 24
-    for (int j = 0; j < kWide; ++j) acc[j] = _mm512_dpbusd_epi32(acc[j], a, a);
-  return sum(acc);
+TARGET("avx512f,avx512vnni") void int8_avx512_vnni(long iterations) {
+  using Vector = __m512i;
+  const __m512i a = _mm512_load_si512(operands.bytes), start = a;
+  EACH_24(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) acc##j = _mm512_dpbusd_epi32(acc##j, a, a);
+    EACH_24(STEP)
+#undef STEP
+  }
+  EACH_24(END)
 }
 
 // ---- tiles of 16 rows of 64 bytes: 0 to 3 accumulate, 4 and 5 hold the left factors, 6 and 7 the right ones
@@ -273,14 +254,7 @@ TARGET("amx-tile") void load_tiles(const void* row) {
   _tile_loadd(7, row, 0);
 }
 
-TARGET("amx-tile") float store_tiles() {
-  alignas(64) float out[16][16];
-  _tile_stored(0, out, 64);
-  _tile_release();
-  return out[0][0];
-}
-
-TARGET("amx-tile,amx-bf16") float bf16_amx(long iterations) {
+TARGET("amx-tile,amx-bf16") void bf16_amx(long iterations) {
   load_tiles(operands.bf16);
   for (long i = 0; i < iterations; ++i) {
     _tile_dpbf16ps(0, 4, 6);
@@ -288,10 +262,10 @@ TARGET("amx-tile,amx-bf16") float bf16_amx(long iterations) {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  return store_tiles();
+  _tile_release();
 }
 
-TARGET("amx-tile,amx-int8") float int8_amx(long iterations) {
+TARGET("amx-tile,amx-int8") void int8_amx(long iterations) {
   load_tiles(operands.bytes);
   for (long i = 0; i < iterations; ++i) {
     _tile_dpbusd(0, 4, 6);
@@ -299,7 +273,7 @@ TARGET("amx-tile,amx-int8") float int8_amx(long iterations) {
     _tile_dpbusd(2, 5, 6);
     _tile_dpbusd(3, 5, 7);
   }
-  return store_tiles();
+  _tile_release();
 }
 #endif
 #endif
@@ -312,35 +286,38 @@ bool avx512_vnni(const Features& has) { return has.avx512_vnni; }
 bool amx_bf16(const Features& has) { return has.amx_bf16; }
 bool amx_int8(const Features& has) { return has.amx_int8; }
 
+#if defined(__aarch64__)
+const char* const kBase = "neon";
+#else
+const char* const kBase = "generic";
+#endif
+
+// Operations: accumulators, times two, times the products that an instruction adds up in all lanes.
+const Rate kRates[] = {
+#if defined(__x86_64__)
+#if defined(PENSTOCK_AMX)
+    {"bf16", "amx", amx_bf16, bf16_amx, 4 * 2 * 16 * 16 * 32},
+    {"int8", "amx", amx_int8, int8_amx, 4 * 2 * 16 * 16 * 64},
+#endif
+    {"bf16", "avx512_bf16", avx512_bf16, bf16_avx512_bf16, 24 * 2 * 32},
+    {"int8", "avx512_vnni", avx512_vnni, int8_avx512_vnni, 24 * 2 * 64},
+    {"fp32", "avx512", avx512, fp32_avx512, 24 * 2 * 16},
+    {"bf16", "avx512", avx512, bf16_avx512, 24 * 2 * 16},
+    {"int8", "avx512", avx512, int8_avx512, 8 * 2 * 64},
+    {"fp32", "avx2", avx2, fp32_avx2, 12 * 2 * 8},
+    {"bf16", "avx2", avx2, bf16_avx2, 12 * 2 * 8},
+    {"int8", "avx2", avx2, int8_avx2, 8 * 2 * 32},
+#endif
+    {"fp32", kBase, always, fp32_generic, 12 * 2 * 4},
+    {"bf16", kBase, always, bf16_generic, 12 * 2 * 4},
+    {"int8", kBase, always, int8_generic, 8 * 2 * 8},
+};
+
 }  // namespace
 
 std::vector<Rate> usable_rates() {
-#if defined(__aarch64__)
-  const char* base = "neon";
-#else
-  const char* base = "generic";
-#endif
-  const Rate all[] = {
-#if defined(__x86_64__)
-#if defined(PENSTOCK_AMX)
-      {"bf16", "amx", amx_bf16, bf16_amx, 4 * 2 * 16 * 16 * 32},
-      {"int8", "amx", amx_int8, int8_amx, 4 * 2 * 16 * 16 * 64},
-#endif
-      {"bf16", "avx512_bf16", avx512_bf16, bf16_avx512_bf16, kWide * 2 * 32},
-      {"int8", "avx512_vnni", avx512_vnni, int8_avx512_vnni, kWide * 2 * 64},
-      {"fp32", "avx512", avx512, fp32_avx512, kWide * 2 * 16},
-      {"bf16", "avx512", avx512, bf16_avx512, kWide * 2 * 16},
-      {"int8", "avx512", avx512, int8_avx512, kWide * 2 * 64},
-      {"fp32", "avx2", avx2, fp32_avx2, kNarrow * 2 * 8},
-      {"bf16", "avx2", avx2, bf16_avx2, kNarrow * 2 * 8},
-      {"int8", "avx2", avx2, int8_avx2, kNarrow * 2 * 32},
-#endif
-      {"fp32", base, always, fp32_generic, kNarrow * 2 * 4},
-      {"bf16", base, always, bf16_generic, kNarrow * 2 * 4},
-      {"int8", base, always, int8_generic, kNarrow * 2 * 8},
-  };
   std::vector<Rate> usable;
-  for (const Rate& rate : all)
+  for (const Rate& rate : kRates)
     if (rate.usable(features())) usable.push_back(rate);
   return usable;
 }

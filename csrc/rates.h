@@ -9,8 +9,8 @@ struct Rate {
   const char* dtype;  // "fp32", "bf16" or "int8"
   const char* isa;
   bool (*usable)(const Features&);
-  float (*run)(long iterations);  // what it returns is only there so that the arithmetic is needed
-  double operations;              // of one iteration; a multiply-add counts as two
+  void (*run)(long iterations);
+  double operations;  // of one iteration; a multiply-add counts as two
 };
 
 // Those that this process may execute, for each type the fastest first. Every type has at least one.
