@@ -1,7 +1,22 @@
-"""What this process may use of the machine: memory and processors, as the cgroup allows them."""
+"""What this process may use of the machine: memory and processors, as the cgroup allows them, and the limits that were measured of it."""
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from penstock.core.hardware import (
+    Hardware,
+    Processor,
+    cache_folder,
+    flagged_instruction_sets,
+    hardware_of,
+    limits_file,
+    processor_model,
+    read_limits,
+)
+from penstock.serve.engine import cgroup
+
+ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,38 +25,56 @@ class Machine:
     num_cpus: int
 
 
-def look() -> Machine:
-    return Machine(free_memory(), num_cpus())
+def look(root: Path = ROOT) -> Machine:
+    return Machine(free_memory(root), num_cpus(root))
 
 
-def num_cpus() -> int:
+def num_cpus(root: Path = ROOT) -> int:
+    """Processors that may be busy at once: those that the process may run on, no more than its quota of their time."""
+    quota = cgroup.cpu_quota(root)
+    return affine_cpus() if quota is None else max(1, min(affine_cpus(), int(quota)))
+
+
+def affine_cpus() -> int:
+    """Processors that the process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def free_memory() -> int:
+def free_memory(root: Path = ROOT) -> int:
     """Bytes available, no more than the cgroup has left."""
-    free = _available()
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        limit_bytes, used_bytes = (_number(Path("/sys/fs/cgroup") / name) for name in (limit, used))
-        if limit_bytes is not None and used_bytes is not None:
-            free = min(free, max(0, limit_bytes - used_bytes))
-    return free
+    limit = cgroup.memory(root)
+    free = _available(root)
+    return free if limit is None else min(free, limit.free_bytes)
 
 
-def _available() -> int:
+def processor(root: Path = ROOT) -> Processor:
+    """This machine, as its limits are kept by."""
+    return Processor(processor_model(root), num_cpus(root), instruction_sets(root))
+
+
+def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
+    """Those that this process may use; without the native module, those that Linux lists."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        from penstock import _native
+    except ImportError:
+        return flagged_instruction_sets(root)
+    return tuple(sorted(name for name, usable in _native.cpu_features().items() if usable))
+
+
+def measured_limits(device: str, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Hardware | None:
+    """The roofline of the device, from the user's cache; None when `penstock limits` was not run here. Only processors are measured."""
+    if not device.startswith("cpu"):
+        return None
+    told = read_limits(limits_file(cache_folder(environ, Path.home()), processor(root)))
+    return None if told is None else hardware_of(told)
+
+
+def _available(root: Path) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: assume that half is free
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None

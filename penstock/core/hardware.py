@@ -1,0 +1,142 @@
+"""What a machine can do, in SI units, and how near to it a step came. The limits of the machine that this runs on are measured by
+`study/measure/limits.py` and kept in a file of the user's cache; here that file is found and read."""
+import bisect
+import hashlib
+import json
+import math
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMPUTE_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}  # the type whose rate bounds products in a dtype
+FORMAT = 1  # of the file; another one is measured again
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The roofline of a machine: what it reads a second, by the bytes that are read again and again, and what it computes a second.
+
+    An operation is an addition or a multiplication: a multiply-add is two. The method: Williams, Waterman, Patterson, "Roofline", 2009.
+    """
+
+    name: str
+    read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second, all threads
+    ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int8) -> operations a second, all threads; lacks what is unknown
+
+    def bandwidth(self, working_set_bytes: float) -> float:
+        """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
+        sizes = sorted(self.read_bytes_per_s)
+        at = bisect.bisect_left(sizes, working_set_bytes)
+        if at == 0 or at == len(sizes):
+            return self.read_bytes_per_s[sizes[min(at, len(sizes) - 1)]]
+        below, above = sizes[at - 1], sizes[at]
+        slope = math.log(self.read_bytes_per_s[above] / self.read_bytes_per_s[below]) / math.log(above / below)
+        return self.read_bytes_per_s[below] * math.exp(slope * math.log(working_set_bytes / below))
+
+    def memory_bandwidth(self) -> float:
+        """Bytes a second read from the largest working set."""
+        return self.read_bytes_per_s[max(self.read_bytes_per_s)]
+
+    def ops(self, dtype: str) -> float | None:
+        """Operations a second in fp32, bf16 or int8; None where that is not known."""
+        return self.ops_per_s.get(dtype)
+
+    def read_seconds(self, num_bytes: float) -> float:
+        """The least time in which `num_bytes` are read, once each, by a step that reads them every time."""
+        return num_bytes / self.bandwidth(num_bytes) if num_bytes else 0.0
+
+    def compute_seconds(self, operations: float, dtype: str) -> float | None:
+        """The least time in which this many operations are done; None where the rate is not known."""
+        rate = self.ops(dtype)
+        return None if rate is None else operations / rate
+
+    def mbu(self, num_bytes: float, seconds: float) -> float:
+        """Share of the read bandwidth that a step reached which read `num_bytes` in `seconds`."""
+        return self.read_seconds(num_bytes) / seconds
+
+    def mfu(self, operations: float, seconds: float, dtype: str) -> float | None:
+        """Share of the operation rate that a step reached; None where the rate is not known."""
+        least = self.compute_seconds(operations, dtype)
+        return None if least is None else least / seconds
+
+    def ridge(self, dtype: str) -> float | None:
+        """Operations for each byte of memory above which arithmetic binds, and below which reading does."""
+        rate = self.ops(dtype)
+        return None if rate is None else rate / self.memory_bandwidth()
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What limits are measured of, and kept by: another processor, count or instruction set has limits of its own."""
+
+    model: str
+    num_cpus: int  # that this process may use at once
+    instruction_sets: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """A file name's worth of it."""
+        stated = json.dumps([FORMAT, self.model, self.num_cpus, sorted(self.instruction_sets)])
+        return hashlib.sha256(stated.encode()).hexdigest()[:16]
+
+
+def processor_model(root: Path = Path("/")) -> str:
+    """The processor's name; where Linux tells them with its family, model and stepping, because virtual machines blur the name."""
+    said: dict[str, str] = {}
+    try:
+        for line in (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            said[name.strip()] = " ".join(value.split())
+    except OSError:
+        pass
+    name = said.get("model name") or said.get("Processor") or platform.processor() or platform.machine()
+    numbers = [f"{field} {said[field]}" for field in ("cpu family", "model", "stepping", "CPU part") if field in said]
+    return f"{name} ({', '.join(numbers)})" if numbers else name
+
+
+def flagged_instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
+    """What Linux lists of the vector instruction sets; for installs whose native module cannot be asked."""
+    try:
+        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    listed = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    words = set(listed[1].split()) if listed else set()
+    return tuple(sorted(word for word in words if re.match(r"avx|amx|fma$|f16c$|asimd|sve", word)))
+
+
+def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Where Penstock keeps what it can make again: $XDG_CACHE_HOME/penstock, else ~/.cache/penstock."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else home / ".cache") / "penstock"  # the standard has relative paths ignored
+
+
+def limits_file(cache: Path, processor: Processor) -> Path:
+    return cache / "limits" / f"{processor.key}.json"
+
+
+def read_limits(file: Path) -> dict[str, Any] | None:
+    """What `penstock limits` wrote; None when there is no such file or it is not whole."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        return None
+    try:
+        hardware_of(told)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return told
+
+
+def hardware_of(told: Mapping[str, Any]) -> Hardware:
+    """The roofline in what `read_limits` gave. Raises ValueError, KeyError, TypeError or AttributeError where there is none."""
+    reads = {int(size): float(rate) for size, rate in told["read_bytes_per_s"].items()}
+    rates = {str(dtype): float(rate) for dtype, rate in told["ops_per_s"].items() if rate is not None}
+    if not reads or min(reads) <= 0 or not all(0 < rate < math.inf for rate in (*reads.values(), *rates.values())):
+        raise ValueError("limits are positive numbers, and bandwidth is known for one working set at least")
+    return Hardware(str(told["machine"]), reads, rates)
