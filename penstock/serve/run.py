@@ -43,7 +43,7 @@ def banner(built: Built, server: ServerConfig) -> Iterator[str]:
     """What was loaded, what fits and why, and a request to try."""
     config, reasons = built.resolved.engine, built.resolved.reasons
     kv_tokens, max_len = config.kv_tokens or 0, config.max_model_len or 0
-    yield f"{config.model}: {built.spec.num_layers} layers, weights in {config.dtype}, {built.found.source.folder}"
+    yield f"{config.model}: {built.spec.num_layers} layers, weights in {config.dtype}, {built.found.source.path}"
     yield f"  weights    {mib(built.weight_bytes)} in memory: {built.spec.num_parameters():,} parameters"
     cache = mib(kv_tokens * built.kv_bytes_per_token)
     yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {cache}: {reasons['kv_tokens']}"

@@ -1,5 +1,4 @@
 """The only wiring: a config becomes an engine. Tables are read here, and pairs that cannot work are refused here."""
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +12,14 @@ from penstock.compute.models import families, hf
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
-from penstock.compute.models.load.checkpoint import FolderCheckpoint
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.gguf import generation_config
 from penstock.compute.models.load.weights import load_weights
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
-from penstock.core.errors import ModelError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.registry import Table
 from penstock.decide.kv import evict
@@ -34,6 +33,7 @@ from penstock.serve.engine.machine import look
 from penstock.serve.engine.resolve import Held, choose_dtype, resolve
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
+from penstock.serve.text.folder import read_json
 from penstock.serve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
@@ -67,7 +67,7 @@ class Built:
 
 
 def find(config: EngineConfig) -> Found:
-    """Reads a model's config.json, downloading nothing else. Raises ModelError when there is none or it is not understood."""
+    """Reads a model's config, downloading nothing else. Raises ModelError when there is none or it is not understood."""
     source = hub.fetch_config(config.model, config.revision)
     name = hf.architecture(source.config, families.TABLE)
     family: Family = families.TABLE.load(name)
@@ -109,10 +109,10 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     clock = MonotonicClock()
     scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
     limit_threads(engine_config.threads)
-    folder = hub.fetch_weights(found.source, progress)
+    path = hub.fetch_weights(found.source, progress)
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
-    weights = load_weights(program, FolderCheckpoint(folder), dtype, progress)
-    tokenizer = Tokenizer.load(folder)
+    weights = load_weights(program, open_checkpoint(path), dtype, progress)
+    tokenizer = Tokenizer.load(path)
     loaded = backend.load(program, weights, layout)
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
@@ -122,7 +122,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
-        found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(folder), found.spec, program, resolved,
+        found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
         loaded.weight_bytes, loaded.kv_bytes_per_token, f"{config.backend} {backend.dtype} {engine_config.dtype}")
 
 
@@ -153,15 +153,9 @@ def limit_threads(threads: int | None) -> None:
     threadpool_limits(threads)
 
 
-def recommended(folder: Path) -> dict[str, Any]:
-    """What generation_config.json recommends, as fields of SamplingParams. Raises ModelError for a broken file."""
-    file = folder / "generation_config.json"
-    if not file.exists():
-        return {}
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{file} is not JSON: {error}") from None
+def recommended(path: Path) -> dict[str, Any]:
+    """What generation_config.json or a GGUF file recommends, as fields of SamplingParams. Raises ModelError for a broken file."""
+    config = generation_config(path) if path.is_file() else read_json(path / "generation_config.json")
     if not config.get("do_sample", False):
         return {}
     return {name: config[name] for name in SAMPLING_FIELDS if config.get(name) is not None}

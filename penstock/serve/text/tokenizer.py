@@ -11,6 +11,7 @@ from penstock.core.errors import RequestError
 from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.folder import read_folder
+from penstock.serve.text.gguf import read_gguf
 from penstock.serve.text.pieces import Pieces
 
 DECODE_CHUNK = 1024  # tokens
@@ -35,9 +36,9 @@ class Tokenizer:
         self.eos_token_ids = known if own_eos is None or own_eos in known else (own_eos, *known)
 
     @classmethod
-    def load(cls, folder: Path) -> Tokenizer:
-        """Reads a folder in Hugging Face layout. Raises ModelError when tokenizer.json is missing, or a file is broken."""
-        return cls(*read_folder(folder))
+    def load(cls, path: Path) -> Tokenizer:
+        """Reads a folder in Hugging Face layout, or a GGUF file. Raises ModelError when there is no tokenizer, or a file is broken."""
+        return cls(*(read_gguf(path) if path.is_file() else read_folder(path)))
 
     def __len__(self) -> int:
         """The number of tokens, added ones included."""

@@ -1,10 +1,12 @@
-"""A checkpoint: config.json and named tensors. Here in Hugging Face layout, safetensors in one file or several."""
+"""A checkpoint: a config and named tensors. Here in Hugging Face layout, safetensors in one file or several; `gguf` has the other."""
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.compute.models.load import gguf
 from penstock.compute.models.load.tensorfile import Array, TensorFile
+from penstock.compute.quant.codes import Codes
 from penstock.core.errors import ModelError
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -22,6 +24,10 @@ class Checkpoint(Protocol):
 
     def tensor(self, name: str) -> Array:
         """float32, float16, bfloat16 or float64, read only; nothing is read from the disk before it is used."""
+        ...
+
+    def codes(self, name: str) -> Codes | None:
+        """The tensor as integers with scales, where it is stored so: exactly, their `dequantize()` is `tensor`. None: it is not."""
         ...
 
 
@@ -52,10 +58,13 @@ class FolderCheckpoint:
     def tensor(self, name: str) -> Array:
         return self._files[name].tensor(name)
 
+    def codes(self, name: str) -> Codes | None:
+        return None
 
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """Raises ModelError when config.json, a weight file or the index is missing or broken."""
-    return FolderCheckpoint(folder)
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """A folder's checkpoint, or that of a GGUF file. Raises ModelError when a file is missing or broken."""
+    return gguf.GgufCheckpoint(path) if path.is_file() else FolderCheckpoint(path)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -77,7 +86,10 @@ def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
         return {path: tuple(names) for path, names in found.items()}
     if (folder / WHOLE).is_file():
         return {folder / WHOLE: ()}
-    others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.gguf", "*.safetensors") for path in folder.glob(pattern))
+    ggufs = sorted(path.name for path in folder.glob("*.gguf"))
+    if ggufs:
+        raise ModelError(f"{folder} holds {ggufs[0]} but no {WHOLE}: give that file itself as the model")
+    others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.safetensors") for path in folder.glob(pattern))
     if others:
         raise ModelError(f"{folder} holds {others[0]} but no {WHOLE}: weights are read as safetensors only, so convert them")
     raise ModelError(f"{folder} holds no weights: neither {WHOLE} nor {INDEX}")

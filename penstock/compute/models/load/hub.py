@@ -1,4 +1,4 @@
-"""What a model's name stands for: a folder, a model that Penstock brings along, or a repository of the Hugging Face hub.
+"""What a model's name stands for: a folder, a GGUF file, a model that Penstock brings along, or a repository of the Hugging Face hub.
 
 In two steps, so that a caller can say from config.json alone whether a model fits: `fetch_config`, then `fetch_weights`. The hub's
 cache and HF_HUB_OFFLINE are huggingface_hub's affair, as are its progress bars; it is imported only for a hub name.
@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.compute.models import hf
 from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, read_config, read_object, weight_map
+from penstock.compute.models.load.gguf import GgufCheckpoint
 from penstock.core.errors import ModelError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
@@ -26,17 +27,20 @@ UNREAD_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "consolid
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model whose config.json has been read. `repo` and `commit` are set for one of the hub."""
+    """A model whose config has been read. `repo` and `commit` are set for one of the hub, `stored` for a GGUF file."""
 
     model: str  # as it was asked for
-    folder: Path
+    path: Path  # the folder, or the GGUF file
     config: Mapping[str, Any]
     repo: str | None = None
     commit: str | None = None
+    stored: str | None = None  # types of the matrices
 
     @property
     def precision(self) -> str:
         """What the checkpoint is stored in: a dtype, or a method of quantization."""
+        if self.stored is not None:
+            return self.stored
         quantization = self.config.get("quantization_config")
         if isinstance(quantization, Mapping) and quantization:
             return str(quantization.get("quant_method", "quantized"))
@@ -46,28 +50,32 @@ class Source:
     @property
     def resolved(self) -> str:
         """For people: where the model is, its revision and its precision."""
-        where = str(self.folder) if self.repo is None else f"{self.repo} at {self.commit}"
+        where = str(self.path) if self.repo is None else f"{self.repo} at {self.commit}"
         return f"{where} in {self.precision}"
 
 
 def fetch_config(model: str, revision: str | None = None) -> Source:
     """Finds the model and its config.json, and downloads nothing else. `revision`: a branch, tag or commit of a hub repository.
 
-    Raises ModelError when there is no such model, when it cannot be had (offline, gated), or when config.json is missing or broken.
+    Raises ModelError when there is no such model, when it cannot be had (offline, gated), or when its config is missing or broken.
     """
-    folder = local_folder(model)
-    if folder is not None:
+    local = local_path(model)
+    if local is not None:
         if revision is not None:
-            raise ModelError(f"{model} is a folder, which has no revision {revision!r}; revisions are for names of the hub")
-        return Source(model, folder, read_config(folder))
+            what = "file" if local.is_file() else "folder"
+            raise ModelError(f"{model} is a {what}, which has no revision {revision!r}; revisions are for names of the hub")
+        if local.is_dir():
+            return Source(model, local, read_config(local))
+        checkpoint = GgufCheckpoint(local)
+        return Source(model, local, checkpoint.config, stored=checkpoint.stored)
     path = Path(_download(model, CONFIG, revision))
     return Source(model, path.parent, read_object(path), model, path.parent.name)
 
 
 def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
-    """The folder with the checkpoint's files, downloaded where it is one of the hub. Raises ModelError as `fetch_config` does."""
+    """The folder or file with the checkpoint, downloaded where it is one of the hub. Raises ModelError as `fetch_config` does."""
     if source.repo is None:
-        return source.folder
+        return source.path
     for name in BESIDE:
         _download_if_there(source, name)
     index = _download_if_there(source, INDEX)
@@ -81,11 +89,11 @@ def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
         done += path.stat().st_size
         if progress is not None:
             progress(done, max(done, total))
-    return source.folder
+    return source.path
 
 
-def local_folder(model: str) -> Path | None:
-    """The folder that a name stands for; None for a name of the hub. Raises ModelError for a path to nothing, or to a file."""
+def local_path(model: str) -> Path | None:
+    """The folder or GGUF file that a name stands for; None for a name of the hub. Raises ModelError for a path to anything else."""
     if not model:
         raise ModelError("the name of the model is empty")
     folder = Path(os.path.expanduser(model))  # pathlib's raises for an unknown user
@@ -94,10 +102,12 @@ def local_folder(model: str) -> Path | None:
         return folder
     if bundled is not None:
         return bundled
-    if folder.suffix == ".gguf":
-        raise ModelError(f"{model} is a GGUF file, which is not read yet; give a folder with config.json and safetensors")
     if folder.is_file():
-        raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, or a name of the hub")
+        if folder.suffix == ".gguf":
+            return folder
+        raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a .gguf file, or a name of the hub")
+    if folder.suffix == ".gguf":
+        raise ModelError(f"there is no file {model!r}")
     if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
         raise ModelError(f"there is no folder {model!r}")
     return None
@@ -182,7 +192,7 @@ def _there(source: Source, name: str) -> bool:
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return (source.folder / name).is_file()
+        return (source.path / name).is_file()
     with _told(str(source.repo), source.commit):
         return bool(huggingface_hub.file_exists(str(source.repo), name, revision=source.commit))
 

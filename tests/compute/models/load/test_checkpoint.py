@@ -80,11 +80,17 @@ def test_no_weights(tmp_path: Path) -> None:
     check_refused(tmp_path, "holds no weights: neither model.safetensors nor model.safetensors.index.json")
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth", "model.Q4_K.gguf", "adapter_model.safetensors"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth", "adapter_model.safetensors"])
 def test_weights_in_another_form(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / name).write_bytes(b"")
     check_refused(tmp_path, f"holds {name} but no model.safetensors: weights are read as safetensors only")
+
+
+def test_a_gguf_file_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.Q4_K.gguf").write_bytes(b"")
+    check_refused(tmp_path, "holds model.Q4_K.gguf but no model.safetensors: give that file itself as the model")
 
 
 @pytest.mark.parametrize("cut", [1, 100, 1000])

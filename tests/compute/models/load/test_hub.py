@@ -77,7 +77,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remote:
 def test_a_folder(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "mine", BF16, tensors_of(CONFIG))
     source = hub.fetch_config(str(folder))
-    assert (source.folder, source.config, source.repo, source.commit) == (folder, BF16, None, None)
+    assert (source.path, source.config, source.repo, source.commit) == (folder, BF16, None, None)
     assert hub.fetch_weights(source) == folder and source.resolved == f"{folder} in bfloat16"
     check_refused(lambda: hub.fetch_config(str(folder), "main"), "is a folder, which has no revision 'main'")
 
@@ -95,16 +95,16 @@ def test_a_path_to_nothing(name: str) -> None:
 def test_a_file(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     check_refused(lambda: hub.fetch_config(str(tmp_path / "model.safetensors")), "is a file; a model is a folder")
-    check_refused(lambda: hub.fetch_config("model.Q4_K.gguf"), "is a GGUF file, which is not read yet")
+    check_refused(lambda: hub.fetch_config("model.Q4_K.gguf"), "there is no file 'model.Q4_K.gguf'")
 
 
 def test_a_bundled_name_means_the_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "brook").mkdir()  # not a model
-    assert hub.local_folder("brook") == Path(hub.__file__).parents[3] / "bundled" / "brook"
+    assert hub.local_path("brook") == Path(hub.__file__).parents[3] / "bundled" / "brook"
     (tmp_path / "rill").mkdir()
     (tmp_path / "rill" / "config.json").write_text("{}")
-    assert hub.local_folder("rill") == Path("rill")
+    assert hub.local_path("rill") == Path("rill")
 
 
 def test_config_first_then_weights(remote: Remote) -> None:

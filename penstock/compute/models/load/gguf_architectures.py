@@ -1,0 +1,139 @@
+"""The architectures of GGUF files that are read: which family each is, what its metadata adds, and what its tensors are called."""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.models import hf
+from penstock.compute.models.load.gguf_config import Tensors, shared_config
+from penstock.compute.models.load.gguf_keys import Keys
+from penstock.compute.models.load.gguf_rope import Config, Vector
+from penstock.core.errors import ModelError
+
+Reader = Callable[[Keys, Tensors], Config]
+LAYER_NAMES = {  # within a layer: GGUF's name -> config.json's families'
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}
+GEMMA_NORMS = {
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
+}
+MIXTURE = {"ffn_gate_inp": "mlp.gate"} | {f"ffn_{part}_exps": f"mlp.experts.{{e}}.{part}_proj" for part in ("gate", "up", "down")}
+MIXTRAL = {"ffn_gate_inp": "block_sparse_moe.gate"} | {
+    f"ffn_{part}_exps": f"block_sparse_moe.experts.{{e}}.{ours}" for part, ours in (("gate", "w1"), ("down", "w2"), ("up", "w3"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """`extra` are the fields beside the shared ones. `paired`: the two rows that rope turns together lie side by side in the queries' and
+    keys' weights, and must be laid half a head apart. `norms_plus_one`: norm weights are stored with 1 added."""
+
+    extra: Reader
+    names: Mapping[str, str]
+    paired: bool = False
+    norms_plus_one: bool = False
+
+
+def architecture(keys: Keys) -> Architecture:
+    """Raises ModelError for an unknown one."""
+    if keys.architecture not in ARCHITECTURES:
+        raise ModelError(f"{keys.where} is of the unknown architecture {keys.architecture!r}; known: {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[keys.architecture]
+
+
+def config(keys: Keys, tensors: Tensors, vector: Vector) -> dict[str, Any]:
+    """What config.json would say. Raises ModelError for metadata that is missing, contradictory, or of what is not supported."""
+    found = {**shared_config(keys, tensors, vector), **architecture(keys).extra(keys, tensors)}
+    rotated = keys.whole("rope.dimension_count", found["head_dim"])
+    if rotated != found["head_dim"] and "partial_rotary_factor" not in found:
+        raise keys.wrong("rope.dimension_count", f"{found['head_dim']}, the length of a head's keys")
+    keys.check_unread()
+    return found
+
+
+def _plain(name: str) -> Reader:
+    return lambda keys, tensors: {"architectures": [name]}
+
+
+def _llama(keys: Keys, tensors: Tensors) -> Config:
+    """Llama; Mistral, which is Llama with a window; Mixtral, which is that with experts."""
+    window = keys.whole("attention.sliding_window", 0, least=0) or None
+    experts = keys.whole("expert_count", 0, least=0)
+    if experts:
+        return {
+            "architectures": ["MixtralForCausalLM"], "sliding_window": window, "num_local_experts": experts,
+            "num_experts_per_tok": keys.whole("expert_used_count"),
+        }
+    if window is not None:
+        return {"architectures": ["MistralForCausalLM"], "sliding_window": window}
+    return {"architectures": ["LlamaForCausalLM"], "mlp_bias": "blk.0.ffn_gate.bias" in tensors}
+
+
+def _qwen2(keys: Keys, tensors: Tensors) -> Config:
+    """Its biases are taken for granted."""
+    return {"architectures": ["Qwen2ForCausalLM"], "attention_bias": False}
+
+
+def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
+    layers = keys.whole("block_count")
+    return {
+        "architectures": ["Qwen3MoeForCausalLM"], "num_experts": keys.whole("expert_count"),
+        "num_experts_per_tok": keys.whole("expert_used_count"), "moe_intermediate_size": keys.same("expert_feed_forward_length"),
+        "norm_topk_prob": True, "mlp_only_layers": [i for i in range(layers) if f"blk.{i}.ffn_gate_inp.weight" not in tensors],
+    }
+
+
+def _gemma2(keys: Keys, tensors: Tensors) -> Config:
+    return {
+        "architectures": ["Gemma2ForCausalLM"], **_gemma(keys, pattern=2, largest=46),
+        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0) or None,
+        "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0) or None,
+    }
+
+
+def _gemma3(keys: Keys, tensors: Tensors) -> Config:
+    return {
+        "architectures": ["Gemma3ForCausalLM"], **_gemma(keys, pattern=6, largest=62),
+        "rope_local_base_freq": keys.number("rope.freq_base_swa", 10000.0),
+        "final_logit_softcapping": keys.number("final_logit_softcapping", 0.0) or None,
+    }
+
+
+def _gemma(keys: Keys, pattern: int, largest: int) -> Config:
+    """Every `pattern`-th layer sees all. What scores are scaled by is not in the file: by a head's length, except in the model of
+    `largest` layers, 27B, where it is by the hidden size over the heads."""
+    layers, window = keys.whole("block_count"), keys.whole("attention.sliding_window", 0, least=0)
+    heads, hidden = keys.same("attention.head_count"), keys.whole("embedding_length")
+    flags = keys.raw("attention.sliding_window_pattern", pattern)
+    if isinstance(flags, int):
+        flags = [(i + 1) % flags != 0 for i in range(layers)]
+    if len(flags) < layers:
+        raise keys.wrong("attention.sliding_window_pattern", f"a flag for each of {layers} layers")
+    return {
+        "hidden_activation": "gelu_pytorch_tanh", "sliding_window": window or None,
+        "layer_types": [hf.SLIDING if window and flag else hf.FULL for flag in list(flags)[:layers]],
+        "query_pre_attn_scalar": hidden // heads if layers == largest else keys.whole("attention.key_length", hidden // heads),
+    }
+
+
+def _phi3(keys: Keys, tensors: Tensors) -> Config:
+    heads, hidden = keys.same("attention.head_count"), keys.whole("embedding_length")
+    head_dim = keys.whole("attention.key_length", hidden // heads)
+    return {
+        "architectures": ["Phi3ForCausalLM"], "sliding_window": keys.whole("attention.sliding_window", 0, least=0) or None,
+        "partial_rotary_factor": keys.whole("rope.dimension_count", head_dim) / head_dim,
+        "original_max_position_embeddings": keys.whole("rope.scaling.original_context_length", keys.whole("context_length")),
+    }
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": Architecture(_llama, {**LAYER_NAMES, **MIXTRAL}, paired=True),
+    "qwen2": Architecture(_qwen2, LAYER_NAMES),
+    "qwen3": Architecture(_plain("Qwen3ForCausalLM"), LAYER_NAMES),
+    "qwen3moe": Architecture(_qwen3_moe, {**LAYER_NAMES, **MIXTURE}),
+    "gemma2": Architecture(_gemma2, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
+    "gemma3": Architecture(_gemma3, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
+    "phi3": Architecture(_phi3, {**LAYER_NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}),
+    "smollm3": Architecture(_plain("SmolLM3ForCausalLM"), LAYER_NAMES, paired=True),
+}

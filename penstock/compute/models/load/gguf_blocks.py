@@ -1,0 +1,178 @@
+"""The tensor types of GGUF, and the quantized ones as `Codes`: blocks of a few dozen weights that share scales.
+
+The layouts are ggml's (ggml-common.h), with QK_K = 256. Each weight is value * scale + min, with one rounding for the product and one for
+the sum; a scale of the K types is the float32 product of the block's scale and the group's. So `Codes` holds all of them exactly.
+"""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes
+
+Array = Any
+Unpacked = tuple[Array, Array, Array | None]  # of n blocks: codes [n, values], scales [n, groups], mins like scales
+CHUNK = 1 << 22  # weights that are unpacked at once
+IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+PAIRS, QUARTERS, EIGHTHS = (np.arange(0, 8, bits, dtype=np.uint8) for bits in (4, 2, 1))  # shifts that split a byte
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`unpack` is None for plain numbers, which are blocks of one. `group`, `bits` and `values` are those of `Codes`."""
+
+    name: str
+    layout: np.dtype[Any]  # of a block
+    block: int = 1  # weights in a block
+    unpack: Callable[[Array], Unpacked] | None = None
+    bits: int = 0
+    group: int = 0
+    values: tuple[int, ...] = SYMMETRIC
+
+    @property
+    def block_bytes(self) -> int:
+        return self.layout.itemsize
+
+
+def codes(kind: Format, rows: Array) -> Codes:
+    """A matrix of a quantized type. `rows`: its bytes, uint8 [out, bytes of a row]."""
+    assert kind.unpack is not None
+    out, inner = len(rows), rows.shape[1] // kind.block_bytes * kind.block
+    groups, step = inner // kind.group, max(1, CHUNK // inner)
+    first_codes, first_scales, first_mins = kind.unpack(rows[:0].reshape(-1).view(kind.layout))
+    found = np.empty((out, inner), first_codes.dtype)
+    scales = np.empty((out, groups), first_scales.dtype)
+    mins = None if first_mins is None else np.empty((out, groups), first_mins.dtype)
+    for start in range(0, out, step):
+        part = slice(start, min(out, start + step))
+        some_codes, some_scales, some_mins = kind.unpack(rows[part].reshape(-1).view(kind.layout))
+        found[part] = some_codes.reshape(-1, inner)
+        scales[part] = some_scales.reshape(-1, groups)
+        if mins is not None and some_mins is not None:
+            mins[part] = some_mins.reshape(-1, groups)
+    return Codes(found, kind.bits, kind.group, scales, mins, kind.values)
+
+
+def dequantize(kind: Format, rows: Array) -> Array:
+    """float32 [out, in] of the bytes of a matrix, a few rows at a time."""
+    out, inner = len(rows), rows.shape[1] // kind.block_bytes * kind.block
+    wide, step = np.empty((out, inner), np.float32), max(1, CHUNK // inner)
+    for start in range(0, out, step):
+        wide[start : start + step] = codes(kind, rows[start : start + step]).dequantize()
+    return wide
+
+
+def _layout(**fields: Any) -> np.dtype[Any]:
+    return np.dtype([(name, *(field if isinstance(field, tuple) else (field,))) for name, field in fields.items()])
+
+
+def _split(packed: Array, shifts: Array, width: int) -> Array:
+    """Fields of `width` bytes, each taken apart at all shifts in turn: [n, bytes] -> [n, bytes * shifts], not yet masked."""
+    count, size = packed.shape
+    return (packed.reshape(count, size // width, 1, width) >> shifts[:, None]).reshape(count, size * len(shifts))
+
+
+def _nibbles(packed: Array, width: int = 16) -> Array:
+    return _split(packed, PAIRS, width) & 15
+
+
+def _fifth_bits(blocks: Array) -> Array:
+    """The 32 weights of a block of Q5_0 or Q5_1, 0 to 31."""
+    return _nibbles(blocks["qs"]) | (np.unpackbits(blocks["qh"], axis=1, bitorder="little") << 4)
+
+
+def _float16(blocks: Array, name: str) -> Array:
+    return np.ascontiguousarray(blocks[name])[:, None]
+
+
+def _products(blocks: Array, name: str, factors: Array) -> Array:
+    """Scales of groups: float32 [n, groups]."""
+    return blocks[name].astype(np.float32)[:, None] * factors.astype(np.float32)
+
+
+def _six_bits(packed: Array) -> tuple[Array, Array]:
+    """The eight scales and mins of six bits each in the 12 bytes of a block of Q4_K or Q5_K."""
+    scales, mins, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    return (np.concatenate([scales & 63, (rest & 15) | (scales >> 6 << 4)], axis=1),
+            np.concatenate([mins & 63, (rest >> 4) | (mins >> 6 << 4)], axis=1))
+
+
+def _q4_0(blocks: Array) -> Unpacked:
+    return _nibbles(blocks["qs"]), _float16(blocks, "d"), None
+
+
+def _q4_1(blocks: Array) -> Unpacked:
+    return _nibbles(blocks["qs"]), _float16(blocks, "d"), _float16(blocks, "m")
+
+
+def _q5_0(blocks: Array) -> Unpacked:
+    return _fifth_bits(blocks).view(np.int8) - np.int8(16), _float16(blocks, "d"), None
+
+
+def _q5_1(blocks: Array) -> Unpacked:
+    return _fifth_bits(blocks).view(np.int8), _float16(blocks, "d"), _float16(blocks, "m")
+
+
+def _q8_0(blocks: Array) -> Unpacked:
+    return blocks["qs"], _float16(blocks, "d"), None
+
+
+def _q2_k(blocks: Array) -> Unpacked:
+    found, scales = _split(blocks["qs"], QUARTERS, 32) & 3, blocks["scales"]
+    return found, _products(blocks, "d", scales & 15), -_products(blocks, "dmin", scales >> 4)
+
+
+def _q3_k(blocks: Array) -> Unpacked:
+    high = _split(blocks["hmask"], EIGHTHS, 32) & 1
+    packed = blocks["scales"]
+    six = (_split(packed[:, :8], PAIRS, 8) & 15) | ((_split(packed[:, 8:], QUARTERS, 4) & 3) << 4)
+    found = (_split(blocks["qs"], QUARTERS, 32) & 3) + (high << 2) + np.uint8(4)  # the value, -4 to 3, is 8 less
+    return found, _products(blocks, "d", six.view(np.int8) - np.int8(32)), None
+
+
+def _q4_k(blocks: Array) -> Unpacked:
+    scales, mins = _six_bits(blocks["scales"])
+    return _nibbles(blocks["qs"], 32), _products(blocks, "d", scales), -_products(blocks, "dmin", mins)
+
+
+def _q5_k(blocks: Array) -> Unpacked:
+    scales, mins = _six_bits(blocks["scales"])
+    found = _nibbles(blocks["qs"], 32) | ((_split(blocks["qh"], EIGHTHS, 32) & 1) << 4)
+    return found.view(np.int8), _products(blocks, "d", scales), -_products(blocks, "dmin", mins)
+
+
+def _q6_k(blocks: Array) -> Unpacked:
+    found = _nibbles(blocks["ql"], 64) | ((_split(blocks["qh"], QUARTERS, 32) & 3) << 4)
+    return found.view(np.int8) - np.int8(32), _products(blocks, "d", blocks["scales"]), None
+
+
+def _iq4_xs(blocks: Array) -> Unpacked:
+    high = (blocks["scales_h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
+    six = _split(blocks["scales_l"], PAIRS, 1) & 15 | (high.astype(np.uint8) << 4)
+    return _nibbles(blocks["qs"]), _products(blocks, "d", six.view(np.int8) - np.int8(32)), None
+
+
+HALF, BYTE = "<f2", "u1"
+FORMATS: Mapping[int, Format] = {  # by ggml's number
+    0: Format("F32", np.dtype("<f4")),
+    1: Format("F16", np.dtype(HALF)),
+    30: Format("BF16", np.dtype(ml_dtypes.bfloat16)),
+    2: Format("Q4_0", _layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32),
+    3: Format("Q4_1", _layout(d=HALF, m=HALF, qs=(BYTE, 16)), 32, _q4_1, 4, 32, UNSIGNED),
+    6: Format("Q5_0", _layout(d=HALF, qh=(BYTE, 4), qs=(BYTE, 16)), 32, _q5_0, 8, 32),
+    7: Format("Q5_1", _layout(d=HALF, m=HALF, qh=(BYTE, 4), qs=(BYTE, 16)), 32, _q5_1, 8, 32),
+    8: Format("Q8_0", _layout(d=HALF, qs=("i1", 32)), 32, _q8_0, 8, 32),
+    10: Format("Q2_K", _layout(scales=(BYTE, 16), qs=(BYTE, 64), d=HALF, dmin=HALF), 256, _q2_k, 4, 16, UNSIGNED),
+    11: Format("Q3_K", _layout(hmask=(BYTE, 32), qs=(BYTE, 64), scales=(BYTE, 12), d=HALF), 256, _q3_k, 4, 16),
+    12: Format("Q4_K", _layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qs=(BYTE, 128)), 256, _q4_k, 4, 32, UNSIGNED),
+    13: Format("Q5_K", _layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qh=(BYTE, 32), qs=(BYTE, 128)), 256, _q5_k, 8, 32),
+    14: Format("Q6_K", _layout(ql=(BYTE, 128), qh=(BYTE, 64), scales=("i1", 16), d=HALF), 256, _q6_k, 8, 16),
+    20: Format("IQ4_NL", _layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32, IQ4_VALUES),
+    23: Format("IQ4_XS", _layout(d=HALF, scales_h="<u2", scales_l=(BYTE, 4), qs=(BYTE, 128)), 256, _iq4_xs, 4, 32, IQ4_VALUES),
+}
+UNREAD: Mapping[int, str] = {  # types that are known by name only
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
+    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+}

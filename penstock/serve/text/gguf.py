@@ -1,0 +1,92 @@
+"""Reads a tokenizer from a GGUF file's metadata: the vocabulary, the tokens with a role, the chat templates.
+
+Gives the ids that the tokenizer gave from which the file was converted. Two kinds of vocabularies are read, by their word in
+`tokenizer.ggml.model`: gpt2 (byte-level BPE, `gguf_bytes`) and llama (SentencePiece BPE, `gguf_pieces`; Gemma's too).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tokenizers
+from tokenizers import processors
+
+from penstock.core.errors import ModelError
+from penstock.serve.text import gguf_bytes, gguf_pieces
+from penstock.serve.text.facts import TokenizerFacts
+from penstock.serve.text.gguf_vocab import Vocab, read_vocab
+
+if TYPE_CHECKING:
+    from penstock.compute.models.load.gguf_metadata import Metadata
+
+TEMPLATE = "tokenizer.chat_template"
+ROLES = {  # the key misspells separator
+    "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "sep_token": "seperator", "pad_token": "padding", "cls_token": "cls",
+    "mask_token": "mask",
+}
+ENDINGS = ("eot", "eom")  # roles that end a generation beside eos
+# The converter names eos alone; control tokens that are spelled so end a message or a text as well.
+SPELLED_ENDINGS = frozenset((
+    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<EOT>",
+))
+
+
+def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
+    """The tokenizer of a GGUF file and what the file says of it. Raises ModelError when it has none, or one that is not read."""
+    from penstock.compute.models.load.ggufile import GgufFile
+
+    metadata = GgufFile(path).metadata
+    vocab = read_vocab(metadata)
+    kind = metadata.text("tokenizer.ggml.model")
+    if kind not in KINDS:
+        raise ModelError(f"{path} has a tokenizer of the unknown kind {kind!r}; known: {', '.join(KINDS)}")
+    backend, adds_bos = KINDS[kind](metadata, vocab)
+    backend.add_tokens([
+        tokenizers.AddedToken(vocab.tokens[i], normalized=False, special=vocab.is_control(i)) for i in vocab.added()
+    ])
+    roles = {role: token_id(metadata, vocab, name) for role, name in ROLES.items()}
+    known = {role: vocab.tokens[found] for role, found in roles.items() if found is not None}
+    add_special_tokens(backend, metadata, roles, adds_bos)
+    endings = [token_id(metadata, vocab, name) for name in ENDINGS]
+    endings += [i for i in vocab.added() if vocab.is_control(i) and vocab.tokens[i] in SPELLED_ENDINGS]
+    eos = dict.fromkeys(found for found in (roles["eos_token"], *endings) if found is not None)
+    return backend, TokenizerFacts(known, tuple(eos), chat_templates(metadata))
+
+
+def token_id(metadata: Metadata, vocab: Vocab, name: str) -> int | None:
+    """The id in `tokenizer.ggml.<name>_token_id`; None where the file has none. Raises ModelError when no token has it."""
+    key = f"tokenizer.ggml.{name}_token_id"
+    found: int | None = metadata.whole(key, None)
+    if found is not None and found not in vocab.ids:
+        raise ModelError(f"{metadata.where} says {key} {found}, but its tokens are 0 to {len(vocab.tokens) - 1}")
+    return found
+
+
+def add_special_tokens(backend: tokenizers.Tokenizer, metadata: Metadata, roles: dict[str, int | None], adds_bos: bool) -> None:
+    """Has the tokenizer begin texts with bos and end them with eos where the file says so. `adds_bos` holds where it is silent."""
+    ends = []
+    for role, default in (("bos", adds_bos), ("eos", False)):
+        key = f"tokenizer.ggml.add_{role}_token"
+        given = metadata.flag(key, None)
+        found = roles[f"{role}_token"]
+        if given and found is None:
+            raise ModelError(f"{metadata.where} says {key} true, but has no tokenizer.ggml.{role}_token_id")
+        ends.append(found if (default if given is None else given) else None)
+    named = {found: backend.id_to_token(found) for found in ends if found is not None}
+    bos, eos = ([] if found is None else [named[found]] for found in ends)
+    if named:
+        backend.post_processor = processors.TemplateProcessing(
+            single=[*bos, "$A", *eos], pair=[*bos, "$A", *eos, *bos, "$B", *eos], special_tokens=[(text, i) for i, text in named.items()])
+
+
+def chat_templates(metadata: Metadata) -> dict[str, str]:
+    """Jinja sources by name."""
+    lone = metadata.text(TEMPLATE, None)
+    found = {} if lone is None else {"default": lone}
+    return found | {name: metadata.text(f"{TEMPLATE}.{name}") for name in metadata.texts("tokenizer.chat_templates", [])}
+
+
+KINDS: dict[str, Callable[[Metadata, Vocab], tuple[tokenizers.Tokenizer, bool]]] = {
+    "gpt2": gguf_bytes.build, "llama": gguf_pieces.build,
+}

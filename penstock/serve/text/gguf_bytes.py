@@ -1,0 +1,87 @@
+"""Byte-level BPE of a GGUF file: `tokenizer.ggml.pre` says how a text is cut into words before merges are applied.
+
+Each way is that of the tokenizer.json of the models whose word it is.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from penstock.core.errors import ModelError
+from penstock.serve.text.gguf_vocab import Vocab
+
+if TYPE_CHECKING:
+    from penstock.compute.models.load.gguf_metadata import Metadata
+
+PRE = "tokenizer.ggml.pre"
+SUFFIXES = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+SYMBOLS = r" ?[^\s\p{L}\p{N}]+"
+WORDS = SUFFIXES + r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+THREE_DIGITS = WORDS + r"\p{N}{1,3}|" + SYMBOLS + r"[\r\n]*|" + TAIL
+ONE_DIGIT = WORDS + r"\p{N}|" + SYMBOLS + r"[\r\n]*|" + TAIL
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def _cased(suffix: str, digits: str) -> str:
+    """Words of which each is capitals before small letters."""
+    return (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{suffix}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{suffix}|{digits}|"
+            rf"{SYMBOLS}[\r\n/]*|{TAIL}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`patterns` cut a text one after another, what lies between two matches being a word too; `digits`: each number is a word first."""
+
+    patterns: tuple[str, ...]
+    digits: bool = False
+    nfc: bool = False
+    ignore_merges: bool = False  # a word that is a token is that token, whatever the merges make of it
+    adds_bos: bool = False  # where the file does not say
+
+
+LLAMA3 = Cut((THREE_DIGITS,), ignore_merges=True, adds_bos=True)
+QWEN2 = Cut((ONE_DIGIT,), nfc=True)
+DIGITS = Cut((GPT2,), digits=True)
+CUTS = {
+    "gpt-2": Cut((GPT2,)), "phi-2": Cut((GPT2,)),
+    "llama-bpe": LLAMA3, "llama3": LLAMA3, "llama-v3": LLAMA3, "smaug-bpe": Cut((THREE_DIGITS,)), "dbrx": Cut((THREE_DIGITS,)),
+    "qwen2": QWEN2, "deepseek-r1-qwen": QWEN2,
+    "smollm": DIGITS, "starcoder": DIGITS, "refact": DIGITS,
+    "tekken": Cut((_cased("", r"\p{N}"),), ignore_merges=True, adds_bos=True),
+    "gpt-4o": Cut((_cased(f"{SUFFIXES}?", r"\p{N}{1,3}"),)),
+    "deepseek-coder": Cut(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
+    "default": Cut((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
+}
+
+
+def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]:
+    """(the tokenizer, whether it begins texts with bos where the file does not say). Raises ModelError."""
+    name = metadata.text(PRE)
+    if name not in CUTS:
+        raise ModelError(f"{metadata.where} cuts words in the unknown way {name!r} ({PRE}); known: {', '.join(CUTS)}")
+    cut = CUTS[name]
+    pairs = [merge_of(text, metadata) for text in metadata.texts("tokenizer.ggml.merges")]
+    try:
+        backend = tokenizers.Tokenizer(models.BPE(vocab.by_spelling, pairs, ignore_merges=cut.ignore_merges))
+    except Exception as error:  # the package raises bare Exceptions
+        raise ModelError(f"{metadata.where} has merges that do not fit its tokens: {error}") from None
+    if cut.nfc:
+        backend.normalizer = normalizers.NFC()
+    steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if cut.digits else []
+    steps += [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in cut.patterns]
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    backend.decoder = decoders.ByteLevel()
+    return backend, cut.adds_bos
+
+
+def merge_of(text: str, metadata: Metadata) -> tuple[str, str]:
+    """`a b` -> (a, b); spaces within are written as other characters. Raises ModelError."""
+    at = text.find(" ", 1)
+    if at < 0 or at + 1 == len(text):
+        raise ModelError(f"{metadata.where} has a merge {text!r:.60}, which is not two tokens with a space between them")
+    return text[:at], text[at + 1 :]
