@@ -37,6 +37,8 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
         print(flush=True)
         return
     output, timings = llm.complete(options.prompt, params)
+    if llm.hardware is None:
+        print("mfu and mbu are shares of this machine's limits: run `penstock limits` once to measure them", file=sys.stderr)
     answer = output.outputs[0]
     print(jsonlib.dumps({
         "text": answer.text,

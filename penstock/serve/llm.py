@@ -10,9 +10,11 @@ from typing import Any, get_type_hints
 from penstock.compute.decoding.params import check_params
 from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
+from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
 from penstock.serve.engine.build import build
 from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.engine.utilization import Recorder, shares_of
 
 Prompt = str | Mapping[str, Any]
 OnText = Callable[[str], None]
@@ -49,10 +51,16 @@ class LLM:
         return llm
 
     def _open(self, config: EngineConfig, progress: Callable[[int, int], None] | None, say: OnText | None) -> None:
-        self._built = build(config, progress=progress, say=say)
+        self._recorder = Recorder()
+        self._built = build(config, self._recorder, progress, say)
         self._engine = self._built.engine
         self._numbers = itertools.count()
         self._turn = threading.RLock()
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """The machine's measured limits; None where `penstock limits` was not run."""
+        return self._built.hardware
 
     def get_tokenizer(self) -> Any:
         return self._built.tokenizer
@@ -164,14 +172,16 @@ class LLM:
         return found
 
     def _timed(self, request: Request, on_text: OnText | None) -> tuple[Output, Timings]:
-        began = self._engine.clock.now()
-        (output,) = self._run([request], None if on_text is None else lambda delta: on_text(delta.text) if delta.text else None)
+        with self._turn, self._recorder.recording() as records:
+            began = self._engine.clock.now()
+            (output,) = self._run([request], None if on_text is None else lambda delta: on_text(delta.text) if delta.text else None)
+        shares = shares_of(records, self.hardware, self._engine.facts.compute_type)
         first, last = output.first_token_s or began, output.finished_s or began
         num_computed = len(request.token_ids) - output.num_cached_tokens
         num_decoded = sum(len(each.token_ids) for each in output.outputs) - len(output.outputs)
         return output, Timings(
             first - began, num_computed / (first - began) if first > began else None,
-            num_decoded / (last - first) if num_decoded > 0 and last > first else None)
+            num_decoded / (last - first) if num_decoded > 0 and last > first else None, shares.mfu, shares.mbu)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

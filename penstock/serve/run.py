@@ -8,6 +8,7 @@ from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, run
 from penstock.serve.engine.build import Built, build, parsers
 from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.utilization import Utilization
 from penstock.serve.text.chat import ChatTemplate
 
 Say = Callable[[str], None]
@@ -25,7 +26,7 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             template = ChatTemplate.of(built.tokenizer, Path(server.chat_template))
         tool_parser, reasoning_parser = parsers(server, template)
         loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
-        metrics.watch(loop.gauges)
+        metrics.watch(loop.gauges, utilization(built))
         app = create_app(Parts(
             engine=loop, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics, tool_parser=tool_parser,
             reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults, fingerprint=built.fingerprint,
@@ -37,6 +38,11 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             run(app, server, listener)
         finally:
             loop.stop()
+
+
+def utilization(built: Built) -> Utilization | None:
+    """What MFU and MBU are told from; None where the machine's limits were not measured."""
+    return None if built.hardware is None else Utilization(built.hardware, built.engine.facts.compute_type, built.engine.clock)
 
 
 def banner(built: Built, server: ServerConfig) -> Iterator[str]:

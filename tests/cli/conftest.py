@@ -29,10 +29,13 @@ class Called:
     prompts: list[Any] = field(default_factory=list)
     params: list[SamplingParams] = field(default_factory=list)
     fail: Exception | None = None
+    hardware: Any = "known"
 
 
 def make_llm(called: Called) -> type:
     class LLM:
+        hardware = property(lambda self: called.hardware)
+
         @classmethod
         def from_config(cls, config: EngineConfig, progress: Callable[[int, int], None], say: Callable[[str], None]) -> "LLM":
             called.engine = config

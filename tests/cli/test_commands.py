@@ -36,6 +36,13 @@ def test_generate_json_is_one_object(penstock: Any, called: Any) -> None:
     assert [top["token_id"] for top in said["logprobs"][0]["top"]] == [7, 9]
 
 
+def test_generate_json_tells_how_shares_of_the_limits_are_had(penstock: Any, called: Any) -> None:
+    _, _, silent = penstock(["generate", "-p", "x", "--json"])
+    called.hardware = None
+    status, out, err = penstock(["generate", "-p", "x", "--json"])
+    assert silent == "" and status == 0 and json.loads(out) and "`penstock limits`" in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("args", [["generate"], ["generate", "-p", "x", "--logprobs", "1"]])
 def test_generate_refuses_what_it_could_not_obey(penstock: Any, called: Any, args: list[str]) -> None:
     status, out, err = penstock(args)

@@ -48,6 +48,7 @@ class Loaded(Protocol):
     program: Program
     weight_bytes: int
     kv_bytes_per_token: int
+    compute_type: str  # that its products are computed in, and so the rate that bounds them: fp32, bf16 or int8
 
 
 class Backend(Protocol):

@@ -3,6 +3,7 @@
 Token counters grow by the very Usage that a client is told, before it is told: when idle they equal the sum of all usages.
 """
 import bisect
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 
 from penstock.core.events import StepRecord
 from penstock.serve.engine.requests import Gauges, Totals, Usage
+from penstock.serve.engine.utilization import Shares, Utilization
 
 PREFIX = "penstock_"
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
@@ -67,10 +69,11 @@ class Histogram:
 
 
 class Metrics:
-    """`gauges` is asked at each scrape; give it with `watch` once the engine exists."""
+    """`gauges` is asked at each scrape; give it with `watch` once the engine exists, and what tells MFU and MBU where limits are known."""
 
     def __init__(self, gauges: Callable[[], Gauges] = Gauges) -> None:
         self._gauges = gauges
+        self._utilization: Utilization | None = None
         self._lock = threading.Lock()
         self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
         self._labelled: dict[str, Counter[str]] = {name: Counter() for name in LABELLED}
@@ -78,8 +81,9 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
-    def watch(self, gauges: Callable[[], Gauges]) -> None:
+    def watch(self, gauges: Callable[[], Gauges], utilization: Utilization | None = None) -> None:
         self._gauges = gauges
+        self._utilization = utilization
 
     def on_step(self, record: StepRecord) -> None:
         """Called by the engine after each step."""
@@ -92,6 +96,8 @@ class Metrics:
             self._labelled["steps"][kind] += 1
             self._labelled["step_tokens"].update(prefill=record.num_prefill_tokens, decode=record.num_decode_tokens)
             self._labelled["step_bytes"].update(weights=record.weight_bytes, kv=record.kv_bytes, activations=record.activation_bytes)
+            if self._utilization is not None:
+                self._utilization.on_step(record)
 
     def on_queue(self, seconds: float) -> None:
         """Called by the engine when a request is first given a place in a step."""
@@ -138,6 +144,7 @@ class Metrics:
         """What the registry asks for at each scrape."""
         yield from _gauge_families(self._gauges())
         with self._lock:
+            shares = Shares() if self._utilization is None else self._utilization.shares()
             families: list[Any] = [CounterMetricFamily(PREFIX + name, text, value=self._counts[name]) for name, text in COUNTERS.items()]
             for name, (label, text) in LABELLED.items():
                 family = CounterMetricFamily(PREFIX + name, text, labels=[label])
@@ -147,6 +154,7 @@ class Metrics:
             for name, text in HISTOGRAMS.items():
                 histogram = self._histograms[name]
                 families.append(HistogramMetricFamily(PREFIX + name, text, buckets=histogram.buckets(), sum_value=histogram.sum))
+        yield from _share_families(shares)
         yield from families
 
 
@@ -160,3 +168,13 @@ def _gauge_families(now: Gauges) -> Iterator[Metric]:
     )
     for name, text, value in rows:
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _share_families(shares: Shares) -> Iterator[Metric]:
+    """NaN where nothing can be told: no such step within the last minute, or no measured limits."""
+    rows = (
+        ("mfu_ratio", "Operations of steps that prefill, of what the machine's measured rate allows; the last minute's.", shares.mfu),
+        ("mbu_ratio", "Bytes of steps that only decode, of what the measured read bandwidth allows; the last minute's.", shares.mbu),
+    )
+    for name, text, value in rows:
+        yield GaugeMetricFamily(PREFIX + name, text, value=math.nan if value is None else value)

@@ -20,6 +20,7 @@ from penstock.compute.program import Program
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
+from penstock.core.hardware import Hardware
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.registry import Table
 from penstock.decide.kv import evict
@@ -29,7 +30,7 @@ from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
-from penstock.serve.engine.machine import look
+from penstock.serve.engine.machine import look, measured_limits
 from penstock.serve.engine.resolve import Held, choose_dtype, resolve
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
@@ -64,6 +65,7 @@ class Built:
     weight_bytes: int
     kv_bytes_per_token: int
     fingerprint: str
+    hardware: Hardware | None  # measured limits of the device; None where `penstock limits` was not run
 
 
 def find(config: EngineConfig) -> Found:
@@ -118,12 +120,13 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
     sampler = Sampler([filters.TABLE.load(name)() for name in filters.TABLE])
     runner = Runner(backend, loaded, sampler, price, clock)
-    facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed)
+    facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
-        loaded.weight_bytes, loaded.kv_bytes_per_token, f"{config.backend} {backend.dtype} {engine_config.dtype}")
+        loaded.weight_bytes, loaded.kv_bytes_per_token, f"{config.backend} {backend.dtype} {engine_config.dtype}",
+        measured_limits(backend.caps.devices[0]))
 
 
 def fit(spec: ModelSpec, resolved: Resolved, value_bytes: int) -> str:

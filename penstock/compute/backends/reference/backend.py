@@ -11,6 +11,7 @@ from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
 from penstock.compute.ops import OPS
 from penstock.compute.program import Op, Program
+from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.needs import Caps
 
 Array = Any
@@ -34,6 +35,7 @@ class Loaded:
     block_rows: int  # rows of one matrix product
     weight_bytes: int = 0
     kv_bytes_per_token: int = 0
+    compute_type: str = "fp32"
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class Reference:
         taken = {name: (arrays.take_matrix if w.matrix else arrays.take)(weights[name]) for name, w in program.weights.items()}
         loaded = Loaded(
             program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program),
-            kernels.block_rows(arrays.xp, matrices(program, taken)))
+            kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=COMPUTE_TYPES[self.dtype])
         loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
         loaded.kv_bytes_per_token = 2 * len(layers) * shape[1] * shape[2] * arrays.itemsize
         return loaded
