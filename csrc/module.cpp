@@ -12,4 +12,5 @@ NB_MODULE(_native, module) {
   module.doc() = "Native kernels of Penstock. May be missing: it is built only where a C++ compiler was found.";
   bind_features(module);
   bind_measure(module);
+  bind_model(module);
 }

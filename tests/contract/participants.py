@@ -36,6 +36,8 @@ class Participant:
 ORACLE = Participant("reference:arrays=numpy")
 PARTICIPANTS = (
     ORACLE,
+    Participant("cpu"),
+    Participant("cpu", "bfloat16"),
     Participant("reference:arrays=torch", needs="torch"),
     Participant("reference:arrays=torch", "bfloat16", needs="torch"),
 )

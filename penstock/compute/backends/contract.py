@@ -34,6 +34,9 @@ class Batch:
     logit_rows: Array  # [L]
     copies: Array  # [C, 2] (source, target) blocks, copied before anything is written
     wanted: tuple[str, ...] = ()  # buffers to hand out beside the logits, all T rows of them
+    # [T] int32: draft trees. For each row the row that it follows, counted within its sequence's rows of this step, or -1: the cache.
+    # A row sees the cache, those it follows and itself. None: each row follows the one before it.
+    parents: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,168 @@
+// What Python sees of a model. Arrays are C-contiguous numpy arrays; the GIL is released while anything is computed.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+#include "model.h"
+#include "pack.h"
+
+namespace nb = nanobind;
+using namespace penstock;
+
+namespace {
+
+template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu, Shape...>;
+template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
+using Ids = In<std::int64_t, nb::ndim<1>>;
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+const Kernels& named(const std::string& name) {
+  for (int i = 0; i < num_kernels(); ++i)
+    if (name.empty() || name == kernels(i).name) return kernels(i);
+  throw std::invalid_argument("no kernels " + name + " here");
+}
+
+Op op_of(const nb::dict& fields) {
+  Op op{};
+  const auto take = [&](const char* name, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if (fields.contains(name)) field = nb::cast<Field>(fields[name]);
+  };
+  int kind = 0;
+  take("kind", kind);
+  op.kind = static_cast<Kind>(kind);
+  take("in", op.in), take("in2", op.in2), take("in3", op.in3);
+  take("out", op.out), take("out2", op.out2), take("out3", op.out3);
+  take("matrix", op.matrix), take("matrix2", op.matrix2);
+  take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
+  take("angles", op.angles), take("layer", op.layer), take("activation", op.activation);
+  take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
+  take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
+  take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
+  take("eps", op.eps), take("offset", op.offset), take("scale", op.scale), take("cap", op.cap);
+  return op;
+}
+
+int add_matrix(Model& model, const nb::dict& fields) {
+  Matrix m;
+  m.format = static_cast<Format>(nb::cast<int>(fields["format"]));
+  m.n = nb::cast<int>(fields["n"]), m.k = nb::cast<int>(fields["k"]), m.k_padded = nb::cast<int>(fields["k_padded"]);
+  m.group = nb::cast<int>(fields["group"]), m.scale_bytes = nb::cast<int>(fields["scale_bytes"]);
+  m.has_mins = nb::cast<bool>(fields["has_mins"]), m.count = nb::cast<int>(fields["count"]);
+  const auto values = nb::cast<std::vector<int>>(fields["values"]);
+  for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.values[i] = static_cast<std::int8_t>(values[i]);
+  if (m.k_padded % m.group || m.group % m.per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
+  return model.add_matrix(m);
+}
+
+Source source_of(const AnyArray& array) {
+  const auto type = array.dtype();
+  if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float)) {
+    if (type.bits == 64) return Source::f64;
+    if (type.bits == 32) return Source::f32;
+    if (type.bits == 16) return Source::f16;
+  }
+  if (type.bits == 16) return Source::bf16;  // bfloat16 comes as uint16: numpy has no name for it
+  throw std::invalid_argument("weights are float64, float32, float16 or bfloat16");
+}
+
+void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray& numbers) {
+  const Source source = source_of(numbers);
+  const int rows = static_cast<int>(numbers.shape(0));
+  const nb::gil_scoped_release free;
+  pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), source, rows);
+}
+
+void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
+                const nb::object& mins) {
+  const void* lowest = mins.is_none() ? nullptr : nb::cast<AnyArray>(mins).data();
+  const int rows = static_cast<int>(codes.shape(0));
+  const nb::gil_scoped_release free;
+  pack_codes(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, codes.data(), scales.data(), lowest, rows);
+}
+
+// Everything of one step; `out` [logits, vocab] takes the buffer `given`.
+void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slots, const Ids& row_starts, const Ids& contexts,
+          const nb::list& tables, const Ids& logit_rows, const nb::object& parents, const std::vector<int>& wanted, int given,
+          const Out<float>& out) {
+  Batch b;
+  b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
+  b.tokens = tokens.data(), b.positions = positions.data(), b.slots = slots.data(), b.logit_rows = logit_rows.data();
+  const std::int32_t* follows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents).data();
+  const std::size_t count = contexts.shape(0);
+  b.sequences.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int first = static_cast<int>(row_starts.data()[i]), rows = static_cast<int>(row_starts.data()[i + 1]) - first;
+    b.sequences.push_back({first, rows, static_cast<int>(contexts.data()[i]), nb::cast<Ids>(tables[i]).data(), nullptr});
+    if (!follows) continue;
+    bool tree = false;
+    for (int r = 0; r < rows; ++r) tree = tree || follows[first + r] != r - 1;
+    if (tree) b.sequences.back().parents = follows + first;
+  }
+  b.wanted.resize(model.num_buffers(), false);
+  for (int buffer : wanted) b.wanted[buffer] = true;
+  b.given = given, b.given_at = out.data();
+  const nb::gil_scoped_release free;
+  model.step(b);
+}
+
+void copy_result(const Model& model, int buffer, const Out<float>& out) {
+  std::copy_n(model.result(buffer), out.size(), out.data());
+}
+
+// Keys and values [slots, heads, dim] of one layer, out of the pool or into it.
+void read_slots(Model& model, int layer, const Ids& slots, const Out<float, nb::ndim<3>>& keys, const Out<float, nb::ndim<3>>& values) {
+  const Cache& c = model.cache(layer);
+  float *k = keys.data(), *v = values.data();
+  for (std::size_t i = 0; i < slots.shape(0); ++i)
+    for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.read_token(layer, head, slots.data()[i], k, v);
+}
+
+void write_slots(Model& model, int layer, const Ids& slots, const In<float, nb::ndim<3>>& keys, const In<float, nb::ndim<3>>& values) {
+  const Cache& c = model.cache(layer);
+  const float *k = keys.data(), *v = values.data();
+  for (std::size_t i = 0; i < slots.shape(0); ++i)
+    for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.write_token(layer, head, slots.data()[i], k, v);
+}
+
+void copy_slots(Model& model, const In<std::int64_t, nb::ndim<2>>& pairs) {
+  for (std::size_t i = 0; i < pairs.shape(0); ++i) model.copy_slot(pairs.data()[2 * i], pairs.data()[2 * i + 1]);
+}
+
+}  // namespace
+
+void bind_model(nb::module_& module) {
+  module.def("kernel_names", [] {
+    std::vector<std::string> names;
+    for (int i = 0; i < num_kernels(); ++i) names.emplace_back(kernels(i).name);
+    return names;
+  }, "The kernels that this process may use, the best first.");
+  nb::class_<Model>(module, "Model")
+      .def("__init__", [](Model* at, int threads, const std::vector<int>& cpus, const std::string& name, bool bf16, bool int8) {
+        new (at) Model(threads, cpus, named(name), bf16, int8);
+      })
+      .def("kernels", [](const Model& model) { return model.kernels().name; })
+      .def("add_buffer", &Model::add_buffer)
+      .def("add_vector", [](Model& model, const In<float, nb::ndim<1>>& values) { return model.add_vector(values.data(), values.shape(0)); })
+      .def("add_matrix", &add_matrix)
+      .def("add_angles", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_angles(f.data(), static_cast<int>(f.shape(0)), scale); })
+      .def("add_cache", &Model::add_cache)
+      .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(op_of(fields)); })
+      .def("clear", [](Model& model, int matrix) { clear(model.matrix(matrix)); })
+      .def("pack", &pack_array)
+      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+      .def("packed", [](Model& model, int matrix) {
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.matrix(matrix).data, {model.matrix(matrix).bytes()}, nb::find(model));
+      }, "The packed bytes of a matrix, as they lie in memory.")
+      .def("matrix_bytes", &Model::matrix_bytes)
+      .def("cache_bytes", &Model::cache_bytes)
+      .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),
+           nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"), nb::arg("out"))
+      .def("result", &copy_result)
+      .def("read_slots", &read_slots)
+      .def("write_slots", &write_slots)
+      .def("copy_slots", &copy_slots);
+}

@@ -1,0 +1,38 @@
+// The KV pool of one layer. Slots stand in tiles of 16: slot s is lane s % 16 of tile s / 16, so a tile of keys is a small panel of
+// a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). Tiles of one head
+// stand one after another.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+constexpr int TILE = 16;    // slots
+constexpr int CHUNK = 128;  // tokens that one turn of the online softmax takes; begins at multiples of itself
+constexpr int SPAN = 1024;  // tokens whose result is made apart and merged in order; begins at multiples of itself
+
+struct Cache {
+  bool bf16 = false;
+  int heads = 1, dim = 1, padded = 16;  // padded: dim filled up to whole vectors
+  std::size_t tiles = 0;                // of one head
+  std::uint8_t *keys = nullptr, *values = nullptr;
+
+  std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }
+  std::size_t head_bytes() const { return tile_bytes() * tiles; }
+  std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + head_bytes() * head + tile_bytes() * tile; }
+  std::uint8_t* value_tile(int head, std::size_t tile) const { return values + head_bytes() * head + tile_bytes() * tile; }
+
+  // Where one number stands within its tile, in numbers.
+  int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE + lane) * 2 + d % 2 : d * TILE + lane; }
+  int value_at(int lane, int d) const { return bf16 ? (lane / 2 * padded + d) * 2 + lane % 2 : lane * padded + d; }
+};
+
+// What one sequence has in a step.
+struct Sequence {
+  int first_row, num_rows;
+  int context;                  // tokens in the cache after the step
+  const std::int64_t* blocks;   // their block ids
+  const std::int32_t* parents;  // [num_rows] a draft tree: the row that each row follows, -1 for the cache; nullptr: a chain
+};
+
+}  // namespace penstock

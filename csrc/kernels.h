@@ -1,0 +1,57 @@
+// The kernels of one instruction set, as functions. Which sets there are, and the best that this process may use, stands in select.cpp.
+#pragma once
+#include <cstdint>
+
+#include "cache.h"
+#include "layout.h"
+
+namespace penstock {
+
+struct PanelTask {
+  const Matrix& matrix;
+  int index, panel;
+  const Operand& x;
+  int rows;
+  float* out;              // [rows][PANEL]
+  std::uint8_t* unpacked;  // Kernels::unpacked_bytes of scratch
+};
+
+struct AttendTask {
+  const Cache& cache;
+  int head;
+  int rows, first_key, last_key;        // keys first_key .. last_key are visited; first_key begins a chunk
+  const std::int32_t* positions;        // [rows]
+  const float* const* queries;          // [rows] each [dim]
+  float scale, cap;                     // cap 0: none
+  int window;                           // 0: none
+  const std::uint8_t* const* keys;      // a pointer for every tile from first_key on
+  const std::uint8_t* const* values;
+  std::uint8_t* scratch;                // attend_bytes
+  float *best, *total, *mixed;          // [rows], [rows], [rows][padded]: the result
+};
+
+struct Kernels {
+  const char* name;
+  int max_rows;  // of a register block
+  std::size_t unpacked_bytes;
+  void (*linear)(const PanelTask&);
+  void (*matrix_row)(const Matrix&, int index, int n, float* out);
+  std::size_t (*attend_bytes)(const Cache&, int rows);
+  void (*attend)(const AttendTask&);
+  void (*merge_span)(float* best, float* total, float* mixed, float later_best, float later_total, const float* later, int n);
+  void (*divide)(const float* mixed, float total, int n, float* out);
+  void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int n, float* out);
+  void (*to_bf16)(const float* x, int n, int padded, std::uint16_t* out, int group, float* totals);
+  void (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, std::int8_t* out, float* scales, std::int32_t* sums, float* totals);
+  void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
+  void (*act_mul)(int activation, const float* gate, const float* up, int n, float* out);
+  void (*add)(const float* a, const float* b, int n, float* out);
+  void (*softcap)(const float* x, float cap, int n, float* out);
+  void (*softmax)(float* x, int n);
+};
+
+// All that this process may use, the best first; `generic` is always there.
+int num_kernels();
+const Kernels& kernels(int i);
+
+}  // namespace penstock

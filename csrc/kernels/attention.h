@@ -1,0 +1,164 @@
+// Attention of a few rows over one head of the KV pool: online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867) over chunks of
+// keys, as in FlashAttention (Dao et al. 2022, arXiv:2205.14135). Rows are (token, query head) pairs that share a KV head.
+//
+// Chunks and spans begin at fixed positions. A chunk that a row does not see changes nothing of it, so a row's bits depend on its own
+// position alone. Scores and mixtures use the blocks of the matrix products: a tile of keys or values is a small panel.
+#pragma once
+#include "../cache.h"
+#include "linear.h"
+#include "math.h"
+#include "rows.h"
+
+namespace PENSTOCK_ISA {
+
+constexpr int CHUNK_TILES = CHUNK / TILE;
+
+struct TilePointers { Bytes keys[CHUNK_TILES], values[CHUNK_TILES]; };
+
+// The rows of one task while they pass over the keys.
+struct Block {
+  int rows;                      // R
+  int padded;                    // head dimension, whole vectors
+  const std::int32_t* positions; // [R]
+  std::uint8_t* queries;         // [R][padded] as the pool keeps numbers
+  float* scores;                 // [R][CHUNK]
+  std::uint8_t* powers;          // [R][CHUNK] as the pool keeps numbers
+  float* mixed;                  // [R][padded]
+  float *best, *total;           // [R] running maximum and sum
+  float *fade;                   // [R] what earlier sums shrink by
+  float scale, cap;              // cap 0: none
+  int window;                    // 0: none
+};
+
+template <class Step, int R, int V>
+PENSTOCK_INLINE void score(const TilePointers& tiles, int first, int steps, Bytes x, std::size_t stride, float* out, bool fetch) {
+  F sum[R][V];
+  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
+    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = zero();
+  for (int s = 0; s < steps; ++s)
+    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) {
+      F column[R][1];
+      PENSTOCK_UNROLL for (int r = 0; r < R; ++r) column[r][0] = sum[r][v];
+      Step::template run<R, 1>(column, tiles.keys[first + v] + 64 * s, x + Step::X * s, stride);
+      PENSTOCK_UNROLL for (int r = 0; r < R; ++r) sum[r][v] = column[r][0];
+      if (fetch) __builtin_prefetch(tiles.values[first + v] + 64 * s, 0, 2);
+    }
+  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
+    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) store(out + r * CHUNK + LANES * (first + v), sum[r][v]);
+}
+
+template <class Step, int R> void score_rows(const Block& b, const TilePointers& tiles, int count, int row, bool fetch) {
+  constexpr int per_step = Step::X == 4 && std::is_same_v<Step, StepF32> ? 1 : 2;
+  const int steps = b.padded / per_step;
+  const std::size_t stride = std::size_t(b.padded) * (per_step == 1 ? 4 : 2);
+  const Bytes x = b.queries + stride * row;
+  float* out = b.scores + std::size_t(row) * CHUNK;
+  int t = 0;
+  if constexpr (MAX_VECS == 4)
+    for (; t + 4 <= count; t += 4) score<Step, R, 4>(tiles, t, steps, x, stride, out, fetch);
+  for (; t < count; ++t) score<Step, R, 1>(tiles, t, steps, x, stride, out, fetch);
+}
+
+// mixed = mixed * fade + powers * values, for V vectors of the head dimension.
+template <class Step, int R, int V>
+PENSTOCK_INLINE void mix(const Block& b, const TilePointers& tiles, int count, int row, int vec, const TilePointers* next) {
+  constexpr int per_step = std::is_same_v<Step, StepF32> ? 1 : 2;
+  const int steps = TILE / per_step, w_step = b.padded * 4;
+  const std::size_t stride = std::size_t(CHUNK) * (per_step == 1 ? 4 : 2);
+  const Bytes x = b.powers + stride * row;
+  F sum[R][V];
+  PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
+    float* mixed = b.mixed + std::size_t(row + r) * b.padded + LANES * vec;
+    const F fade = set1(b.fade[row + r]);
+    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = load(mixed + LANES * v) * fade;
+  }
+  for (int t = 0; t < count; ++t) {
+    const Ahead ahead{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0};
+    accumulate<Step, R, V>(Step{}, sum, tiles.values[t] + 64 * vec, w_step, x + Step::X * steps * t, stride, steps, ahead);
+  }
+  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
+    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) store(b.mixed + std::size_t(row + r) * b.padded + LANES * (vec + v), sum[r][v]);
+}
+
+template <class Step, int R> void mix_rows(const Block& b, const TilePointers& tiles, int count, int row, const TilePointers* next) {
+  int v = 0;
+  if constexpr (MAX_VECS == 4)
+    for (; v + 4 <= b.padded / LANES; v += 4) mix<Step, R, 4>(b, tiles, count, row, v, next);
+  for (; v < b.padded / LANES; ++v) mix<Step, R, 1>(b, tiles, count, row, v, next);
+}
+
+// Scores of one row -> powers, and the row's running maximum, sum and fade. `begin`: position of the chunk's first key.
+template <bool BF16> void soften(const Block& b, int row, int begin, int count) {
+  float* scores = b.scores + std::size_t(row) * CHUNK;
+  const int position = b.positions[row], lowest = b.window ? std::max(0, position - b.window + 1) : 0;
+  const int from = lowest - begin, to = position - begin + 1;  // lanes that the row sees: from <= lane < to
+  const F never = set1(-INFINITY);
+  F most = never;
+  for (int t = 0; t < count; ++t) {
+    F s = load(scores + LANES * t) * set1(b.scale);
+    if (b.cap != 0) s = set1(b.cap) * tanh(s / set1(b.cap));
+    const int at = LANES * t;
+    if (to < at + LANES) s = first_lanes(s, std::max(0, to - at), never);
+    if (from > at) s = first_lanes(never, std::min(LANES, from - at), s);
+    store(scores + at, s);
+    most = max(most, s);
+  }
+  const float old = b.best[row], top = std::max(old, largest(most));
+  const bool seen = from < count * LANES && to > 0;
+  F fresh = zero();
+  for (int t = 0; t < count; ++t) {
+    const F p = seen ? exp(load(scores + LANES * t) - set1(top)) : zero();
+    fresh = fresh + p;
+    if (BF16) store_bf16(reinterpret_cast<std::uint16_t*>(b.powers) + std::size_t(row) * CHUNK + LANES * t, p);
+    else store(reinterpret_cast<float*>(b.powers) + std::size_t(row) * CHUNK + LANES * t, p);
+  }
+  float shrink[LANES];
+  store(shrink, exp(set1(old - top)));
+  b.fade[row] = !seen ? 1.0f : old == -INFINITY ? 0.0f : shrink[0];
+  if (!seen) return;
+  b.total[row] = b.total[row] * b.fade[row] + sum(fresh);
+  b.best[row] = top;
+}
+
+template <class Step, class Function> void row_blocks(int rows, const Function& function) {
+  for (int r = 0; r < rows; r += MAX_ROWS) switch (std::min(rows - r, MAX_ROWS)) {
+      case 1: function(std::integral_constant<int, 1>(), r); break;
+      case 2: function(std::integral_constant<int, 2>(), r); break;
+      case 3: function(std::integral_constant<int, 3>(), r); break;
+      case 4: function(std::integral_constant<int, std::min(4, MAX_ROWS)>(), r); break;
+      case 5: function(std::integral_constant<int, std::min(5, MAX_ROWS)>(), r); break;
+      default: function(std::integral_constant<int, MAX_ROWS>(), r);
+    }
+}
+
+// One chunk of `count` tiles whose first key stands at `begin`. `next`: the tiles of the chunk after it, fetched meanwhile, or nullptr.
+template <class Step, bool BF16>
+void attend_chunk_as(const Block& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
+  row_blocks<Step>(b.rows, [&](auto r, int row) { score_rows<Step, r>(b, tiles, count, row, row == 0); });
+  for (int row = 0; row < b.rows; ++row) soften<BF16>(b, row, begin, count);
+  row_blocks<Step>(b.rows, [&](auto r, int row) { mix_rows<Step, r>(b, tiles, count, row, row == 0 ? next : nullptr); });
+}
+
+inline void attend_chunk(const Block& b, bool bf16, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
+  if (bf16) attend_chunk_as<StepBf16, true>(b, tiles, begin, count, next);
+  else attend_chunk_as<StepF32, false>(b, tiles, begin, count, next);
+}
+
+// Adds what a later span made (best, total, mixed) to what the earlier ones made; n: head dimension, whole vectors.
+inline void merge_span(float* best, float* total, float* mixed, float later_best, float later_total, const float* later, int n) {
+  if (later_total == 0) return;
+  const float top = std::max(*best, later_best);
+  const F here = *total == 0 ? zero() : exp(set1(*best - top)), there = exp(set1(later_best - top));
+  float a[LANES], c[LANES];
+  store(a, here), store(c, there);
+  *total = *total * a[0] + later_total * c[0];
+  *best = top;
+  for (int i = 0; i < n; i += LANES) store(mixed + i, fma(load(later + i), there, load(mixed + i) * here));
+}
+
+inline void divide(const float* mixed, float total, int n, float* out) {
+  const F by = set1(total == 0 ? 1.0f : total);
+  for (int i = 0; i < n; i += LANES) store_some(out + i, load_some(mixed + i, n - i) / by, n - i);
+}
+
+}  // namespace PENSTOCK_ISA

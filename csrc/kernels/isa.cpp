@@ -1,0 +1,84 @@
+// Compiled once for each instruction set, with PENSTOCK_ISA its name and the compiler's flags for it.
+#include <cmath>
+#include <cstring>
+
+#if defined(__AVX512F__)
+#include "../vec/avx512.h"
+#else
+#include "../vec/lanes.h"
+#endif
+#include "../kernels.h"
+#include "attention.h"
+#include "panel.h"
+
+namespace PENSTOCK_ISA {
+
+static void linear(const PanelTask& t) {
+  const Task task{t.matrix, t.matrix.panel(t.index, t.panel), t.matrix.width(t.panel), t.x, t.rows, t.out, t.unpacked};
+  linear_panel(task);
+}
+
+static std::size_t attend_bytes(const Cache& cache, int rows) {
+  return std::size_t(rows) * (cache.padded * 4 + CHUNK * 8 + 64) + 256;
+}
+
+static void attend(const AttendTask& t) {
+  const Cache& c = t.cache;
+  std::uint8_t* at = t.scratch;
+  const auto take = [&at](std::size_t bytes) { std::uint8_t* p = at; at += (bytes + 63) / 64 * 64; return p; };
+  Block b{};
+  b.rows = t.rows, b.padded = c.padded, b.positions = t.positions, b.scale = t.scale, b.cap = t.cap, b.window = t.window;
+  b.best = t.best, b.total = t.total, b.mixed = t.mixed;
+  b.queries = take(std::size_t(t.rows) * c.padded * (c.bf16 ? 2 : 4));
+  b.scores = reinterpret_cast<float*>(take(std::size_t(t.rows) * CHUNK * 4));
+  b.powers = take(std::size_t(t.rows) * CHUNK * (c.bf16 ? 2 : 4));
+  b.fade = reinterpret_cast<float*>(take(std::size_t(t.rows) * 4));
+  for (int r = 0; r < t.rows; ++r) {
+    if (c.bf16) {
+      to_bf16(t.queries[r], c.dim, c.padded, reinterpret_cast<std::uint16_t*>(b.queries) + std::size_t(r) * c.padded, 1, nullptr);
+    } else {
+      float* q = reinterpret_cast<float*>(b.queries) + std::size_t(r) * c.padded;
+      std::memcpy(q, t.queries[r], c.dim * 4);
+      std::memset(q + c.dim, 0, (c.padded - c.dim) * 4);
+    }
+    b.best[r] = -INFINITY, b.total[r] = 0;
+  }
+  std::memset(b.mixed, 0, std::size_t(t.rows) * c.padded * 4);
+  const auto pointers = [&](int begin, TilePointers& tiles) {
+    const int first = (begin - t.first_key) / TILE, count = std::min(CHUNK_TILES, (t.last_key - begin) / TILE + 1);
+    for (int i = 0; i < count; ++i) tiles.keys[i] = t.keys[first + i], tiles.values[i] = t.values[first + i];
+    return count;
+  };
+  TilePointers tiles[2];
+  int count = pointers(t.first_key, tiles[0]);
+  for (int begin = t.first_key, turn = 0; begin <= t.last_key; begin += CHUNK, turn ^= 1) {
+    const bool more = begin + CHUNK <= t.last_key;
+    const int later = more ? pointers(begin + CHUNK, tiles[turn ^ 1]) : 0;
+    attend_chunk(b, c.bf16, tiles[turn], begin, count, later >= count ? &tiles[turn ^ 1] : nullptr);
+    count = later;
+  }
+}
+
+static void softmax(float* x, int n) {
+  F most = set1(-INFINITY);
+  for (int i = 0; i < n; i += LANES) most = max(most, n - i >= LANES ? load(x + i) : first_lanes(load_some(x + i, n - i), n - i, set1(-INFINITY)));
+  const F top = set1(largest(most));
+  F total = zero();
+  for (int i = 0; i < n; i += LANES) {
+    F p = exp(load_some(x + i, n - i) - top);
+    if (n - i < LANES) p = first_lanes(p, n - i, zero());
+    total = total + p;
+    store_some(x + i, p, n - i);
+  }
+  const F by = set1(sum(total));
+  for (int i = 0; i < n; i += LANES) store_some(x + i, load_some(x + i, n - i) / by, n - i);
+}
+
+#define PENSTOCK_TEXT_OF(x) #x
+#define PENSTOCK_TEXT(x) PENSTOCK_TEXT_OF(x)
+
+extern const Kernels table;
+const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), MAX_ROWS, UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
+                       rms_norm, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax};
+
+}  // namespace PENSTOCK_ISA

@@ -1,0 +1,52 @@
+// Functions of sixteen lanes at once.
+#pragma once
+
+namespace PENSTOCK_ISA {
+
+// e^x within 2 units in the last place; 0 below -87, so that what softmax masks adds nothing. Range reduction by Cody and Waite.
+inline F exp(F x) {
+  const F n = round(min(x, set1(88.0f)) * set1(1.44269504f));
+  F r = fma(n, set1(-0.693145752f), min(x, set1(88.7f)));
+  r = fma(n, set1(-1.42860677e-6f), r);
+  F p = set1(1.98756915e-4f);
+  p = fma(p, r, set1(1.39819995e-3f));
+  p = fma(p, r, set1(8.33345190e-3f));
+  p = fma(p, r, set1(4.16657962e-2f));
+  p = fma(p, r, set1(1.66666655e-1f));
+  p = fma(p, r, set1(5.00000000e-1f));
+  p = fma(p, r * r, r) + set1(1.0f);
+  return below(x, set1(-87.0f), zero(), scale2(p, max(n, set1(-126.0f))));
+}
+
+// tanh x = 1 - 2 / (e^2x + 1); near 0, where that cancels, its series.
+inline F tanh(F x) {
+  const F wide = set1(1.0f) - set1(2.0f) / (exp(x + x) + set1(1.0f));
+  const F square = x * x;
+  F p = set1(2.18694885e-2f);
+  p = fma(p, square, set1(-5.39682540e-2f));
+  p = fma(p, square, set1(1.33333333e-1f));
+  p = fma(p, square, set1(-3.33333333e-1f));
+  return below(abs(x), set1(0.25f), fma(p * square, x, x), wide);
+}
+
+// erf by Abramowitz and Stegun's 7.1.26 is too coarse for float32; gelu goes lane by lane through the C library.
+template <class Function> F each_lane(F x, Function function) {
+  float lanes[16];
+  store(lanes, x);
+  for (float& lane : lanes) lane = function(lane);
+  return load(lanes);
+}
+
+inline F activate(int activation, F x) {
+  switch (activation) {
+    case 0: return x / (set1(1.0f) + exp(zero() - x));                      // silu
+    case 1: return each_lane(x, [](float v) { return 0.5f * v * (1.0f + std::erf(v * 0.70710678f)); });  // gelu
+    case 2: {                                                                                      // gelu_tanh
+      const F inner = set1(0.79788456f) * fma(set1(0.044715f) * x * x, x, x);
+      return set1(0.5f) * x * (set1(1.0f) + tanh(inner));
+    }
+    default: return max(x, zero());  // relu
+  }
+}
+
+}  // namespace PENSTOCK_ISA

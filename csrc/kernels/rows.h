@@ -1,0 +1,103 @@
+// What is done to one row at a time: norms, the forms that matrices take rows in, rotation, activations.
+#pragma once
+#include "../layout.h"
+
+namespace PENSTOCK_ISA {
+
+// Calls body(i, load_lanes) for 16 values at a time; the last, shorter piece is filled up with zeros.
+inline F load_some(const float* p, int left) {
+  if (left >= LANES) return load(p);
+  float some[LANES] = {};
+  std::memcpy(some, p, left * sizeof(float));
+  return load(some);
+}
+inline void store_some(float* p, F x, int left) {
+  if (left >= LANES) return store(p, x);
+  float some[LANES];
+  store(some, x);
+  std::memcpy(p, some, left * sizeof(float));
+}
+
+// x / sqrt(mean(x^2) + eps) * (weight + offset)
+inline void rms_norm(const float* x, const float* weight, float eps, float offset, int n, float* out) {
+  F squares = zero();
+  for (int i = 0; i < n; i += LANES) {
+    const F v = load_some(x + i, n - i);
+    squares = fma(v, v, squares);
+  }
+  const F scale = set1(1.0f / std::sqrt(sum(squares) / static_cast<float>(n) + eps)), more = set1(offset);
+  for (int i = 0; i < n; i += LANES)
+    store_some(out + i, load_some(x + i, n - i) * scale * (load_some(weight + i, n - i) + more), n - i);
+}
+
+// n floats -> padded bf16. `totals` (or nullptr): the sums of each group's rounded values.
+inline void to_bf16(const float* x, int n, int padded, std::uint16_t* out, int group, float* totals) {
+  std::uint16_t some[LANES];
+  for (int i = 0; i < padded; i += LANES) {
+    const F v = i < n ? load_some(x + i, n - i) : zero();
+    store_bf16(padded - i >= LANES ? out + i : some, v);
+    if (padded - i < LANES) std::memcpy(out + i, some, (padded - i) * sizeof(*out));
+  }
+  if (!totals) return;
+  for (int g = 0; g * group < padded; ++g) {
+    float total = 0;
+    for (int i = g * group; i < (g + 1) * group; ++i) {
+      const std::uint32_t bits = std::uint32_t{out[i]} << 16;
+      float v;
+      std::memcpy(&v, &bits, 4);
+      total += v;
+    }
+    totals[g] = total;
+  }
+}
+
+// n floats -> padded int8 with one scale a group, to nearest, from -127 to 127. With `interleaved`, each eight stand as 0 4 1 5 2 6 3 7.
+inline void to_int8(const float* x, int n, int padded, int group, bool interleaved, std::int8_t* out, float* scales, std::int32_t* sums,
+                    float* totals) {
+  for (int g = 0; g * group < padded; ++g) {
+    const int begin = g * group, end = begin + group;
+    F most = zero();
+    for (int i = begin; i < std::min(end, n); i += LANES) most = max(most, abs(load_some(x + i, std::min(end, n) - i)));
+    const float top = largest(most), scale = top / 127.0f, inverse = top > 0 ? 127.0f / top : 0.0f;
+    int total = 0;
+    for (int i = begin; i < end; i += LANES) {
+      const int left = std::min(LANES, end - i);
+      const I codes = to_int(round((i < n ? load_some(x + i, std::min(left, n - i)) : zero()) * set1(inverse)));
+      total += sum_i(codes);
+      std::int8_t some[LANES];
+      store_i8(some, codes);
+      if (interleaved)
+        for (int e = 0; e < left; ++e) out[i + e / 8 * 8 + (e % 2) * 2 + (e % 8) / 4 + (e % 4) / 2 * 4] = some[e];
+      else
+        std::memcpy(out + i, some, left);
+    }
+    scales[g] = scale;
+    sums[g] = total;
+    if (totals) totals[g] = scale * static_cast<float>(total);
+  }
+}
+
+// Rotates the pairs (i, i + pairs) of one head by the angles whose cosines and sines are given.
+inline void rotate(float* head, const float* cosines, const float* sines, int pairs) {
+  for (int i = 0; i < pairs; i += LANES) {
+    const int left = pairs - i;
+    const F a = load_some(head + i, left), b = load_some(head + pairs + i, left), c = load_some(cosines + i, left), s = load_some(sines + i, left);
+    store_some(head + i, a * c - b * s, left);
+    store_some(head + pairs + i, b * c + a * s, left);
+  }
+}
+
+// activation(gate) * up
+inline void act_mul(int activation, const float* gate, const float* up, int n, float* out) {
+  for (int i = 0; i < n; i += LANES) store_some(out + i, activate(activation, load_some(gate + i, n - i)) * load_some(up + i, n - i), n - i);
+}
+
+inline void add_rows(const float* a, const float* b, int n, float* out) {
+  for (int i = 0; i < n; i += LANES) store_some(out + i, load_some(a + i, n - i) + load_some(b + i, n - i), n - i);
+}
+
+inline void softcap(const float* x, float cap, int n, float* out) {
+  for (int i = 0; i < n; i += LANES) store_some(out + i, set1(cap) * tanh(load_some(x + i, n - i) / set1(cap)), n - i);
+}
+
+}  // namespace PENSTOCK_ISA

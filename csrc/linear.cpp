@@ -1,0 +1,96 @@
+// Products with packed matrices, and what comes before and after them in the same pass: a norm, the form of the rows; a bias, a
+// residual, a gate.
+#include "model.h"
+
+#include <cstring>
+
+namespace penstock {
+
+namespace {
+
+constexpr int MANY = 512;  // rows that pass one panel before the next panel is taken
+
+bool wants_int8(const Matrix& matrix, bool int8) { return int8 && (matrix.format == Format::i8 || matrix.format == Format::i4); }
+bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
+
+}  // namespace
+
+// Where rows stand in the form that `matrix` takes; there is room for all that a step may need.
+Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
+  Operand o;
+  o.int8 = wants_int8(matrix, m.int8_);
+  o.groups = matrix.num_groups();
+  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : wants_float(matrix) ? 4 : 2);
+  o.data = memory.data.data();
+  if (o.int8) o.scales = memory.scales.floats(), o.sums = reinterpret_cast<const std::int32_t*>(memory.sums.data());
+  if (matrix.has_mins) o.totals = memory.totals.floats();
+  return o;
+}
+
+// x [k] -> row `row` of the operand.
+void Step::convert(const Matrix& matrix, const float* x, const Operand& to, int row) const {
+  const Operand o = to.from(row);
+  auto* data = const_cast<std::uint8_t*>(o.data);
+  auto* totals = const_cast<float*>(o.totals);
+  if (o.int8) {
+    m.kernels_.to_int8(x, matrix.k, matrix.k_padded, matrix.group, matrix.format == Format::i4, reinterpret_cast<std::int8_t*>(data),
+                       const_cast<float*>(o.scales), const_cast<std::int32_t*>(o.sums), totals);
+  } else if (wants_float(matrix)) {
+    std::memcpy(data, x, std::size_t(matrix.k) * 4);
+    std::memset(data + std::size_t(matrix.k) * 4, 0, std::size_t(matrix.k_padded - matrix.k) * 4);
+  } else {
+    m.kernels_.to_bf16(x, matrix.k, matrix.k_padded, reinterpret_cast<std::uint16_t*>(data), matrix.group, totals);
+  }
+}
+
+void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const {
+  const float* x = source(op, row);
+  if (op.weight >= 0) {
+    m.kernels_.rms_norm(x, vector(op.weight), op.eps, op.offset, matrix.k, normed);
+    x = normed;
+  }
+  convert(matrix, x, to, target);
+}
+
+// Sums of one panel, [count][PANEL] for the rows from `first` on -> the output.
+void Step::finish(const Op& op, int panel, int first, int count, const float* sums) const {
+  const int n = op.activation >= 0 ? PANEL / 2 : PANEL, column = panel * n, wide = std::min(n, width(op.out) - column);
+  const float* bias = vector(op.bias);
+  float some[PANEL];
+  for (int r = 0; r < count; ++r) {
+    const float* sum = sums + std::size_t(r) * PANEL;
+    if (bias) {
+      const int all = op.activation >= 0 ? PANEL : wide;
+      m.kernels_.add(sum, bias + panel * PANEL, all, some);
+      sum = some;
+    }
+    float* out = at(op.out, first + r) + column;
+    if (op.activation >= 0) m.kernels_.act_mul(op.activation, sum, sum + PANEL / 2, wide, out);
+    else if (op.residual >= 0) m.kernels_.add(at(op.residual, first + r) + column, sum, wide, out);
+    else if (op.cap != 0) m.kernels_.softcap(sum, op.cap, wide, out);
+    else std::memcpy(out, sum, std::size_t(wide) * sizeof(float));
+  }
+}
+
+// in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
+void Step::linear(const Op& op, int thread) {
+  const Matrix& matrix = m.matrices_[op.matrix];
+  const int all = rows(op), panels = matrix.num_panels(), pieces = (all + MANY - 1) / MANY;
+  if (all == 0) return;
+  const bool own = few(all, matrix.k_padded);
+  const Operand x = operand(own ? m.own_[thread] : m.shared_, matrix);
+  const auto normed = [&] { return reinterpret_cast<float*>(scratch(thread, std::size_t(matrix.k) * 4 + 64)); };
+  if (!own) m.pool_.share(thread, all, [&](int row) { prepare_row(op, matrix, x, row, row, normed()); });
+  const auto prepare = [&] {
+    for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x, row, row, normed());
+  };
+  m.pool_.share(thread, panels * pieces, prepare, [&](int task) {
+    const int panel = task % panels, first = task / panels * MANY, count = std::min(MANY, all - first);
+    const std::size_t sums = std::size_t(count) * PANEL * 4;
+    std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
+    m.kernels_.linear({matrix, 0, panel, x.from(first), count, reinterpret_cast<float*>(at), at + sums});
+    finish(op, panel, first, count, reinterpret_cast<float*>(at));
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,144 @@
+#include "model.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace penstock {
+
+namespace {
+
+constexpr std::size_t HUGE_PAGE = std::size_t(2) << 20;
+
+std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Memory::Memory(std::size_t bytes) {
+  if (bytes == 0) return;
+  const bool large = bytes >= HUGE_PAGE;
+  bytes_ = up_to(bytes, large ? HUGE_PAGE : 64);
+  data_ = static_cast<std::uint8_t*>(std::aligned_alloc(large ? HUGE_PAGE : 64, bytes_));
+  if (!data_) throw std::bad_alloc();
+#if defined(__linux__)
+  if (large) madvise(data_, bytes_, MADV_HUGEPAGE);
+#endif
+  if (!large) std::memset(data_, 0, bytes_);  // large stretches come from the system, which gives zeros
+}
+
+Memory::~Memory() { std::free(data_); }
+
+Model::Model(int threads, const std::vector<int>& cpus, const Kernels& kernels, bool bf16, bool int8_activations)
+    : pool_(threads, cpus), kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(threads), scratch_(threads) {
+  for (auto& each : own_) each.grow(FEW * 4, FEW);
+}
+
+int Model::add_buffer(int width, bool by_logits, int place) {
+  buffers_.push_back({width, by_logits, place, 0});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Model::add_vector(const float* values, std::size_t count) {
+  vectors_.emplace_back(values, values + count);
+  vectors_.back().resize(up_to(count, PANEL), 0.0f);  // panels read whole widths
+  return static_cast<int>(vectors_.size()) - 1;
+}
+
+int Model::add_matrix(const Matrix& matrix) {
+  matrix_memory_.emplace_back(matrix.bytes() + 64);
+  matrices_.push_back(matrix);
+  matrices_.back().data = matrix_memory_.back().data();
+  row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4);
+  row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()));
+  return static_cast<int>(matrices_.size()) - 1;
+}
+
+int Model::add_angles(const float* frequencies, int count, float scale) {
+  angles_.push_back({std::vector<float>(frequencies, frequencies + count), scale, Memory(), Memory()});
+  return static_cast<int>(angles_.size()) - 1;
+}
+
+void Model::add_op(const Op& op) {
+  if (op.kind == Kind::experts) most_taken_ = std::max(most_taken_, buffers_[op.in3].width);
+  ops_.push_back(op);
+}
+
+void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int block_size) {
+  block_size_ = block_size;
+  Cache c;
+  c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(up_to(dim, LANES));
+  c.tiles = up_to(slots, TILE) / TILE;
+  const std::size_t half = c.head_bytes() * heads;
+  cache_memory_ = Memory(2 * half * layers);
+  for (int layer = 0; layer < layers; ++layer) {
+    c.keys = cache_memory_.data() + 2 * half * layer, c.values = c.keys + half;
+    caches_.push_back(c);
+  }
+}
+
+std::size_t Model::matrix_bytes() const {
+  std::size_t total = 0;
+  for (const Matrix& each : matrices_) total += each.bytes();
+  for (const auto& each : vectors_) total += each.size() * 4;
+  return total;
+}
+
+void Model::write_token(int layer, int head, std::int64_t slot, const float* key, const float* value) {
+  const Cache& c = caches_[layer];
+  const int lane = static_cast<int>(slot % TILE);
+  std::uint8_t *k = c.key_tile(head, slot / TILE), *v = c.value_tile(head, slot / TILE);
+  if (!c.bf16) {
+    for (int d = 0; d < c.dim; ++d) {
+      reinterpret_cast<float*>(k)[c.key_at(lane, d)] = key[d];
+      reinterpret_cast<float*>(v)[c.value_at(lane, d)] = value[d];
+    }
+    return;
+  }
+  std::uint16_t narrow[2][128];
+  for (int from = 0; from < c.dim; from += 128) {
+    const int n = std::min(128, c.dim - from);
+    kernels_.to_bf16(key + from, n, n, narrow[0], 1, nullptr);
+    kernels_.to_bf16(value + from, n, n, narrow[1], 1, nullptr);
+    for (int d = 0; d < n; ++d) {
+      reinterpret_cast<std::uint16_t*>(k)[c.key_at(lane, from + d)] = narrow[0][d];
+      reinterpret_cast<std::uint16_t*>(v)[c.value_at(lane, from + d)] = narrow[1][d];
+    }
+  }
+}
+
+void Model::read_token(int layer, int head, std::int64_t slot, float* key, float* value) const {
+  const Cache& c = caches_[layer];
+  const int lane = static_cast<int>(slot % TILE);
+  const auto read = [&](const std::uint8_t* tile, int at) {
+    if (!c.bf16) return reinterpret_cast<const float*>(tile)[at];
+    const std::uint32_t bits = std::uint32_t{reinterpret_cast<const std::uint16_t*>(tile)[at]} << 16;
+    float number;
+    std::memcpy(&number, &bits, 4);
+    return number;
+  };
+  for (int d = 0; d < c.dim; ++d) {
+    key[d] = read(c.key_tile(head, slot / TILE), c.key_at(lane, d));
+    value[d] = read(c.value_tile(head, slot / TILE), c.value_at(lane, d));
+  }
+}
+
+void Model::copy_slot(std::int64_t from, std::int64_t to) {
+  for (const Cache& c : caches_)
+    for (int head = 0; head < c.heads; ++head)
+      for (int d = 0; d < c.padded; ++d) {
+        const int a = static_cast<int>(from % TILE), z = static_cast<int>(to % TILE), bytes = c.bf16 ? 2 : 4;
+        std::memcpy(c.key_tile(head, to / TILE) + bytes * c.key_at(z, d), c.key_tile(head, from / TILE) + bytes * c.key_at(a, d), bytes);
+        std::memcpy(c.value_tile(head, to / TILE) + bytes * c.value_at(z, d), c.value_tile(head, from / TILE) + bytes * c.value_at(a, d), bytes);
+      }
+}
+
+void Model::step(const Batch& batch) {
+  Step step(*this, batch);
+  pool_.run([&step](int thread) { step.walk(thread); });
+}
+
+}  // namespace penstock

@@ -1,0 +1,201 @@
+// A program as it is replayed: operations over float buffers [rows, width], packed matrices, vectors and the KV pool.
+//
+// The list is made once, by penstock/compute/backends/cpu/lower.py, which also fuses what belongs together. A step walks the whole
+// list on every thread of the pool; the control flow is the same on all of them, and only tasks are shared out.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache.h"
+#include "kernels.h"
+#include "layout.h"
+#include "pool.h"
+
+namespace penstock {
+
+enum class Kind : int { embed, norm, linear, heads, kv_write, attention, act_mul, add, gather, softcap, route, experts, split, rope };
+
+// Which fields an operation uses is said where it is run. -1: none.
+struct Op {
+  Kind kind;
+  int in = -1, in2 = -1, in3 = -1;     // buffers
+  int out = -1, out2 = -1, out3 = -1;
+  int matrix = -1, matrix2 = -1;
+  int weight = -1, weight2 = -1, bias = -1;  // vectors
+  int residual = -1;                   // buffer that is added
+  int angles = -1;                     // rope table
+  int layer = -1;                      // KV layer
+  int activation = -1;
+  int heads = 0, kv_heads = 0, dim = 0;
+  int count = 0;                       // route: experts a row takes
+  int window = 0;                      // 0: none
+  bool by_logits = false;              // rows are those whose logits are wanted, of `in` as it has them
+  bool gathers = false;                // `in` has all rows; those whose logits are wanted are taken
+  bool renormalize = false, writes = false, only_if_wanted = false;
+  float eps = 0, offset = 0, scale = 1, cap = 0;
+};
+
+struct Buffer {
+  int width = 0;
+  bool by_logits = false;
+  int place = -1;          // buffers whose lives do not meet share one
+  float* data = nullptr;   // in this step
+};
+
+// Aligned memory on huge pages where the system has them; zero at first.
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(std::size_t bytes);
+  ~Memory();
+  Memory(Memory&& other) noexcept { swap(other); }
+  Memory& operator=(Memory&& other) noexcept { swap(other); return *this; }
+  void grow(std::size_t bytes) { if (bytes > bytes_) *this = Memory(bytes + bytes / 4); }  // what it held is lost
+  std::uint8_t* data() const { return data_; }
+  float* floats() const { return reinterpret_cast<float*>(data_); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Memory& other) { std::swap(data_, other.data_), std::swap(bytes_, other.bytes_); }
+  std::uint8_t* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// The form that rows are given for a matrix, and memory for it.
+struct OperandMemory {
+  Memory data, scales, sums, totals;
+  void grow(std::size_t bytes, std::size_t groups) { data.grow(bytes + 64), scales.grow(groups * 4), sums.grow(groups * 4), totals.grow(groups * 4); }
+};
+
+struct Batch {
+  int rows = 0, logits = 0;
+  const std::int64_t *tokens = nullptr, *positions = nullptr, *slots = nullptr, *logit_rows = nullptr;
+  std::vector<Sequence> sequences;
+  std::vector<bool> wanted;  // buffers
+  int given = -1;            // a buffer that stands in the caller's memory
+  float* given_at = nullptr;
+};
+
+constexpr std::size_t FEW = 16384;  // numbers
+
+// A stretch of rows of one sequence, for one KV head, over the spans span .. last_span.
+struct AttentionTask {
+  int sequence, head, row, rows;
+  int span, last_span;
+  int partial;  // first of the rows x spans partial results that it fills, or -1: it goes over all spans and writes the result
+};
+
+struct Angles {
+  std::vector<float> frequencies;
+  float scale;
+  Memory cosines, sines;  // [rows, pairs]
+};
+
+class Model {
+ public:
+  Model(int threads, const std::vector<int>& cpus, const Kernels& kernels, bool bf16, bool int8_activations);
+
+  int add_buffer(int width, bool by_logits, int place);
+  int add_vector(const float* values, std::size_t count);
+  int add_matrix(const Matrix& matrix);
+  int add_angles(const float* frequencies, int count, float scale);
+  void add_op(const Op& op);
+  void add_cache(int layers, int heads, int dim, std::size_t slots, int block_size);
+
+  Matrix& matrix(int i) { return matrices_[i]; }
+  Cache& cache(int layer) { return caches_[layer]; }
+  Pool& pool() { return pool_; }
+  const Kernels& kernels() const { return kernels_; }
+  int width(int buffer) const { return buffers_[buffer].width; }
+  std::size_t cache_bytes() const { return cache_memory_.bytes(); }
+  std::size_t matrix_bytes() const;
+  // The slots of whole blocks are copied; then everything of this step is computed. Results stay until the next step.
+  void step(const Batch& batch);
+  void copy_slot(std::int64_t from, std::int64_t to);
+  // One token's key and value [dim] of one KV head.
+  void write_token(int layer, int head, std::int64_t slot, const float* key, const float* value);
+  void read_token(int layer, int head, std::int64_t slot, float* key, float* value) const;
+  int num_buffers() const { return static_cast<int>(buffers_.size()); }
+  const float* result(int buffer) const { return buffers_[buffer].data; }
+  int block_size() const { return block_size_; }
+
+ private:
+  friend class Step;
+  Pool pool_;
+  const Kernels& kernels_;
+  bool bf16_, int8_;
+  std::vector<Op> ops_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<Matrix> matrices_;
+  std::vector<Memory> matrix_memory_;
+  std::vector<Angles> angles_;
+  std::vector<Cache> caches_;
+  Memory cache_memory_;
+  int block_size_ = 16;
+
+  Memory arena_;                            // buffers
+  OperandMemory shared_;                    // rows in the form of the matrix at hand, for all threads
+  std::vector<OperandMemory> own_;          // the same for each thread, where each makes its own
+  std::vector<Memory> scratch_;             // for each thread
+  Memory partial_;                          // attention by spans: best, total and mixed of a task's rows
+  std::size_t partial_stride_ = 0;          // floats
+  std::size_t row_bytes_ = 0, row_groups_ = 0;  // the most that a row takes as an operand
+  int most_taken_ = 1;                      // experts of a row
+  Memory routed_, middle_;                  // experts: what their rows become
+  std::vector<int> expert_rows_, expert_starts_;
+};
+
+// One step of a model; what the files step.cpp, linear.cpp, heads.cpp and experts.cpp are about.
+class Step {
+ public:
+  Step(Model& model, const Batch& batch);
+  void walk(int thread);
+
+ private:
+  float* at(int buffer, int row) const { return m.buffers_[buffer].data + std::size_t(row) * m.buffers_[buffer].width; }
+  int width(int buffer) const { return m.buffers_[buffer].width; }
+  int rows(const Op& op) const { return op.by_logits ? b.logits : b.rows; }
+  const float* vector(int i) const { return i < 0 ? nullptr : m.vectors_[i].data(); }
+  const float* source(const Op& op, int row) const { return at(op.in, op.gathers ? static_cast<int>(b.logit_rows[row]) : row); }
+
+  // linear.cpp
+  void linear(const Op& op, int thread);
+  // So little that every thread makes the operand for itself rather than wait for the others.
+  bool few(int rows, int width) const { return std::size_t(rows) * width <= FEW; }
+  Operand operand(const OperandMemory& memory, const Matrix& matrix) const;
+  void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const;
+  void convert(const Matrix& matrix, const float* x, const Operand& to, int row) const;
+  void finish(const Op& op, int panel, int first, int count, const float* sums) const;
+  std::uint8_t* scratch(int thread, std::size_t bytes) { m.scratch_[thread].grow(bytes); return m.scratch_[thread].data(); }
+
+  // heads.cpp
+  void heads(const Op& op, int thread);
+  void attention(const Op& op, int thread);
+  void prepare_heads(const Op& op, int row, int head) const;
+  void attend(const Op& op, const AttentionTask& task, int thread);
+  void plan_attention();
+  void tiles(const Op& op, const Sequence& s, int head, int row, int first, int last, std::vector<const std::uint8_t*>& keys,
+             std::vector<const std::uint8_t*>& values, Memory& copies) const;
+  void merge(const Op& op, const AttentionTask& task);
+  const float* query(const Op& op, int row, int head) const;
+  std::int64_t slot(const Sequence& s, int row, int position) const;
+
+  // experts.cpp
+  void route(const Op& op, int row);
+  void sort_by_expert(const Op& op, int experts);
+  void experts(const Op& op, int thread);
+
+
+  void one_row(const Op& op, int row);
+  void begin(int thread);  // angles
+
+  Model& m;
+  const Batch& b;
+  std::vector<AttentionTask> tasks_;
+  std::vector<AttentionTask> merges_;
+  bool together_ = false;  // each KV head of a sequence is prepared and attended by one task
+};
+
+}  // namespace penstock

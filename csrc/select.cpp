@@ -1,0 +1,43 @@
+// Which kernels were compiled in, and which of them this process may use.
+#include <vector>
+
+#include "features.h"
+#include "kernels.h"
+
+namespace generic { extern const penstock::Kernels table; }
+#if defined(PENSTOCK_X86_KERNELS)
+namespace avx2 { extern const penstock::Kernels table; }
+namespace avx512 { extern const penstock::Kernels table; }
+namespace avx512_vnni { extern const penstock::Kernels table; }
+namespace avx512_bf16 { extern const penstock::Kernels table; }
+#endif
+
+namespace penstock {
+
+namespace {
+
+std::vector<const Kernels*> usable() {
+  std::vector<const Kernels*> found;
+#if defined(PENSTOCK_X86_KERNELS)
+  const Features& has = features();
+  const bool wide = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
+  if (wide && has.avx512_vnni && has.avx512_bf16) found.push_back(&avx512_bf16::table);
+  if (wide && has.avx512_vnni) found.push_back(&avx512_vnni::table);
+  if (wide) found.push_back(&avx512::table);
+  if (has.avx2 && has.fma && has.f16c) found.push_back(&avx2::table);
+#endif
+  found.push_back(&generic::table);
+  return found;
+}
+
+const std::vector<const Kernels*>& all() {
+  static const std::vector<const Kernels*> found = usable();
+  return found;
+}
+
+}  // namespace
+
+int num_kernels() { return static_cast<int>(all().size()); }
+const Kernels& kernels(int i) { return *all()[i]; }
+
+}  // namespace penstock

@@ -1,0 +1,103 @@
+// The walk over a program's operations, and those that go row by row.
+#include <cmath>
+#include <cstring>
+
+#include "model.h"
+
+namespace penstock {
+
+Step::Step(Model& model, const Batch& batch) : m(model), b(batch) {
+  std::vector<std::size_t> sizes;
+  for (const Buffer& buffer : m.buffers_) {
+    if (buffer.place >= static_cast<int>(sizes.size())) sizes.resize(buffer.place + 1, 0);
+    const std::size_t floats = std::size_t(buffer.by_logits ? b.logits : b.rows) * buffer.width;
+    sizes[buffer.place] = std::max(sizes[buffer.place], (floats + 31) / 16 * 16);
+  }
+  std::vector<std::size_t> starts(sizes.size() + 1, 0);
+  for (std::size_t i = 0; i < sizes.size(); ++i) starts[i + 1] = starts[i] + sizes[i];
+  m.arena_.grow(starts.back() * 4);
+  for (Buffer& buffer : m.buffers_) buffer.data = m.arena_.floats() + starts[buffer.place];
+  if (b.given >= 0) m.buffers_[b.given].data = b.given_at;
+  const std::size_t most = std::size_t(std::max(b.rows, b.logits)) * m.most_taken_;
+  m.shared_.grow(most * m.row_bytes_, most * m.row_groups_);
+  for (Angles& a : m.angles_) {
+    const std::size_t bytes = std::size_t(b.rows) * a.frequencies.size() * 4;
+    a.cosines.grow(bytes), a.sines.grow(bytes);
+  }
+  plan_attention();
+}
+
+// Cosines and sines of every row's position.
+void Step::begin(int thread) {
+  m.pool_.share(thread, b.rows, [&](int row) {
+    for (Angles& a : m.angles_) {
+      const std::size_t pairs = a.frequencies.size();
+      float *cosines = a.cosines.floats() + pairs * row, *sines = a.sines.floats() + pairs * row;
+      for (std::size_t i = 0; i < pairs; ++i) {
+        const double angle = static_cast<float>(b.positions[row]) * a.frequencies[i];
+        cosines[i] = static_cast<float>(std::cos(angle)) * a.scale;
+        sines[i] = static_cast<float>(std::sin(angle)) * a.scale;
+      }
+    }
+    for (const Op& op : m.ops_) {
+      if (op.kind != Kind::embed) continue;
+      const Matrix& table = m.matrices_[op.matrix];
+      float* out = at(op.out, row);
+      m.kernels_.matrix_row(table, 0, static_cast<int>(b.tokens[row]), out);
+      for (int i = 0; op.scale != 1.0f && i < table.k; ++i) out[i] *= op.scale;
+    }
+  });
+}
+
+void Step::walk(int thread) {
+  begin(thread);
+  for (const Op& op : m.ops_) {
+    if (op.only_if_wanted && !b.wanted[op.out]) continue;
+    switch (op.kind) {
+      case Kind::embed: break;
+      case Kind::linear: linear(op, thread); break;
+      case Kind::heads: heads(op, thread); break;
+      case Kind::attention: attention(op, thread); break;
+      case Kind::experts: experts(op, thread); break;
+      default: m.pool_.share(thread, rows(op), [&](int row) { one_row(op, row); });
+    }
+  }
+  m.pool_.meet(0);
+}
+
+void Step::one_row(const Op& op, int row) {
+  const float* in = source(op, row);
+  float* out = op.out < 0 ? nullptr : at(op.out, row);
+  const Kernels& k = m.kernels_;
+  switch (op.kind) {
+    case Kind::norm:  // over each of `heads` stretches of `dim`
+      for (int h = 0; h < op.heads; ++h) k.rms_norm(in + h * op.dim, vector(op.weight), op.eps, op.offset, op.dim, out + h * op.dim);
+      break;
+    case Kind::act_mul: k.act_mul(op.activation, in, in + width(op.out), width(op.out), out); break;
+    case Kind::add: k.add(in, at(op.in2, row), width(op.out), out); break;
+    case Kind::gather: std::memcpy(out, in, std::size_t(width(op.out)) * 4); break;
+    case Kind::softcap: k.softcap(in, op.cap, width(op.out), out); break;
+    case Kind::route: route(op, row); break;
+    case Kind::split:
+      for (const int part : {op.out, op.out2, op.out3}) {
+        if (part < 0) break;
+        std::memcpy(at(part, row), in, std::size_t(width(part)) * 4);
+        in += width(part);
+      }
+      break;
+    case Kind::rope: {
+      const Angles& a = m.angles_[op.angles];
+      const std::size_t pairs = a.frequencies.size();
+      std::memcpy(out, in, std::size_t(width(op.out)) * 4);
+      for (int h = 0; h < op.heads; ++h)
+        k.rotate(out + h * op.dim, a.cosines.floats() + pairs * row, a.sines.floats() + pairs * row, static_cast<int>(pairs));
+      break;
+    }
+    case Kind::kv_write:
+      for (int h = 0; h < op.kv_heads; ++h) m.write_token(op.layer, h, b.slots[row], in + h * op.dim, at(op.in2, row) + h * op.dim);
+      break;
+    default: break;
+  }
+}
+
+}  // namespace penstock

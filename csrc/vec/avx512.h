@@ -1,0 +1,135 @@
+// Sixteen lanes in one AVX-512 register (F, BW, VL, DQ; faster with VNNI and BF16 where the compiler is told of them).
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace PENSTOCK_ISA {
+
+using F = __m512;    // 16 float
+using I = __m512i;   // 16 int32
+using Raw = __m512i; // 64 bytes: one word of 32 bits for each of 16 columns
+
+constexpr int MAX_ROWS = 6, MAX_VECS = 4;  // of a register block: 24 accumulators
+
+inline F zero() { return _mm512_setzero_ps(); }
+inline I zero_i() { return _mm512_setzero_si512(); }
+inline F set1(float x) { return _mm512_set1_ps(x); }
+inline I set1_i(int x) { return _mm512_set1_epi32(x); }
+inline F load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+inline F max(F a, F b) { return _mm512_max_ps(a, b); }
+inline F min(F a, F b) { return _mm512_min_ps(a, b); }
+inline F sqrt(F a) { return _mm512_sqrt_ps(a); }
+inline F abs(F a) { return _mm512_abs_ps(a); }
+inline F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline I to_int(F a) { return _mm512_cvtps_epi32(a); }
+inline F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+inline F below(F x, F bound, F then, F otherwise) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), otherwise, then); }
+inline F scale2(F x, F n) { return _mm512_scalef_ps(x, n); }  // x * 2^n
+inline F first_lanes(F x, int n, F otherwise) { return _mm512_mask_blend_ps(static_cast<__mmask16>((1u << n) - 1), otherwise, x); }
+
+// Lanes are added in halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+inline float sum(F x) {
+  const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+}
+inline float largest(F x) { return _mm512_reduce_max_ps(x); }
+
+inline F from_bf16(const std::uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+}
+inline F from_f16(const std::uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline void store_bf16(std::uint16_t* p, F x) {
+#if defined(__AVX512BF16__)
+  const __m256i rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+#else
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m256i rounded = _mm512_cvtepi32_epi16(
+      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16));
+#endif
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), rounded);
+}
+inline void store_i8(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
+inline int sum_i(I x) { return _mm512_reduce_add_epi32(x); }
+inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
+
+inline Raw load_raw(const void* p) { return _mm512_loadu_si512(p); }
+inline void store_raw(void* p, Raw x) { _mm512_storeu_si512(p, x); }
+inline Raw broadcast_raw(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
+
+#if defined(__AVX512BF16__)
+// A pair: for each of 16 columns two bf16 that stand at an even and the next inner index.
+using Pair = __m512i;
+using Table = __m512i;  // 16 bf16, twice: VPERMW looks at five bits
+inline Pair load_pair(const void* p) { return _mm512_loadu_si512(p); }
+inline Pair broadcast_pair(const std::uint16_t* p) { return broadcast_raw(p); }
+inline void store_pair(void* p, Pair x) { _mm512_storeu_si512(p, x); }
+inline F dot2(F acc, Pair w, Pair x) { return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x)); }
+inline Table make_table(const float* values) {
+  alignas(64) std::uint16_t both[32];
+  for (int i = 0; i < 2; ++i) store_bf16(both + 16 * i, load(values));
+  return _mm512_load_si512(both);
+}
+template <int T> Pair unpack_i4(Raw raw, Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
+#else
+struct Pair { F even, odd; };
+using Table = F;  // 16 float
+inline F high(I x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
+inline Pair load_pair(const void* p) {
+  const I x = _mm512_loadu_si512(p);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), high(x)};
+}
+inline Pair broadcast_pair(const std::uint16_t* p) {
+  const I x = broadcast_raw(p);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), high(x)};
+}
+inline void store_pair(void* p, Pair x) {
+  _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(x.even), 16), _mm512_castps_si512(high(_mm512_castps_si512(x.odd)))));
+}
+inline F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
+inline Table make_table(const float* values) { return load(values); }
+template <int T> Pair unpack_i4(Raw raw, Table table) {
+  return {_mm512_permutexvar_ps(_mm512_srli_epi32(raw, 4 * T), table), _mm512_permutexvar_ps(_mm512_srli_epi32(raw, 16 + 4 * T), table)};
+}
+#endif
+
+// Byte `at` of each word, stored 128 too large, as a float: 2^23 + x has x in its lowest bits.
+inline F byte_value(Raw raw, int at) {
+  const I bits = _mm512_ternarylogic_epi32(at ? _mm512_srli_epi32(raw, 8 * at) : raw, _mm512_set1_epi32(0xff), _mm512_set1_epi32(0x4b000000), 0xea);
+  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(8388736.0f));
+}
+template <int T> Pair unpack_i8(Raw raw) {
+  const F even = byte_value(raw, 2 * T), odd = byte_value(raw, 2 * T + 1);
+#if defined(__AVX512BF16__)
+  return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000u)), 0xf8);
+#else
+  return {even, odd};
+#endif
+}
+
+// 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
+using ByteTable = __m512i;
+inline ByteTable make_byte_table(const std::uint8_t* values) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)));
+}
+template <int H> Raw bytes_i4(Raw raw, ByteTable table) {
+  return _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(raw, 4 * H), _mm512_set1_epi8(0x0f)));
+}
+// acc + the products of four unsigned bytes of w and four signed bytes of x, exactly.
+inline I dot4(I acc, Raw w, Raw x) {
+#if defined(__AVX512VNNI__)
+  return _mm512_dpbusd_epi32(acc, w, x);
+#else
+  const I low = _mm512_set1_epi16(0xff);
+  const I even = _mm512_madd_epi16(_mm512_and_si512(w, low), _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8));
+  const I odd = _mm512_madd_epi16(_mm512_srli_epi16(w, 8), _mm512_srai_epi16(x, 8));
+  return _mm512_add_epi32(acc, _mm512_add_epi32(even, odd));
+#endif
+}
+
+}  // namespace PENSTOCK_ISA

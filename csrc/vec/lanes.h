@@ -1,0 +1,218 @@
+// Sixteen lanes in several narrower registers: two of AVX2, or four of 128 bits (SSE2, NEON, or whatever the compiler makes of them).
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace PENSTOCK_ISA {
+
+#if defined(__AVX2__)
+constexpr int WIDTH = 8, MAX_ROWS = 6, MAX_VECS = 1;
+#elif defined(__aarch64__)
+constexpr int WIDTH = 4, MAX_ROWS = 6, MAX_VECS = 1;
+#else
+constexpr int WIDTH = 4, MAX_ROWS = 3, MAX_VECS = 1;
+#endif
+constexpr int PARTS = 16 / WIDTH;
+typedef float VF __attribute__((vector_size(4 * WIDTH)));
+typedef std::int32_t VI __attribute__((vector_size(4 * WIDTH)));
+typedef std::uint32_t VU __attribute__((vector_size(4 * WIDTH)));
+
+struct F { VF v[PARTS]; };
+struct I { VI v[PARTS]; };
+using Raw = I;
+
+#define PENSTOCK_EACH(expression) \
+  for (int i = 0; i < PARTS; ++i) { expression; }
+
+inline F operator+(F a, F b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
+inline F operator-(F a, F b) { PENSTOCK_EACH(a.v[i] -= b.v[i]) return a; }
+inline F operator*(F a, F b) { PENSTOCK_EACH(a.v[i] *= b.v[i]) return a; }
+inline F operator/(F a, F b) { PENSTOCK_EACH(a.v[i] /= b.v[i]) return a; }
+inline F zero() { return F{}; }
+inline I zero_i() { return I{}; }
+inline F set1(float x) { F r; PENSTOCK_EACH(r.v[i] = VF{} + x) return r; }
+inline I set1_i(int x) { I r; PENSTOCK_EACH(r.v[i] = VI{} + x) return r; }
+template <class V> V read(const void* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
+inline F load(const float* p) { F r; PENSTOCK_EACH(r.v[i] = read<VF>(p + WIDTH * i)) return r; }
+inline void store(float* p, F x) { std::memcpy(p, &x, 64); }
+inline VF fma_part(VF a, VF b, VF c) {
+#if defined(__FMA__)
+  return (VF)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (VF)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+inline F fma(F a, F b, F c) { PENSTOCK_EACH(c.v[i] = fma_part(a.v[i], b.v[i], c.v[i])) return c; }
+inline VF blend(VI mask, VF then, VF otherwise) { return (VF)((mask & (VI)then) | (~mask & (VI)otherwise)); }
+inline F max(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
+inline F min(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
+inline F sqrt(F a) { PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) a.v[i][j] = std::sqrt(a.v[i][j])) return a; }
+inline F abs(F a) { PENSTOCK_EACH(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
+inline F below(F x, F bound, F then, F otherwise) {
+  PENSTOCK_EACH(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
+}
+// To nearest even, for |x| < 2^22: what is left of the fraction when 1.5 * 2^23 is added and taken away.
+inline F round(F a) { PENSTOCK_EACH(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
+inline I to_int(F a) { I r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VI)) return r; }  // of whole numbers
+inline F to_float(I a) { F r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VF)) return r; }
+inline F scale2(F x, F n) {  // x * 2^n for -126 <= n <= 127
+  const I e = to_int(n);
+  PENSTOCK_EACH(x.v[i] *= (VF)((e.v[i] + 127) << 23)) return x;
+}
+inline F first_lanes(F x, int n, F otherwise) {
+  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) if (WIDTH * i + j >= n) x.v[i][j] = otherwise.v[i][j]) return x;
+}
+template <class T, class V> void spread(const V& x, T* out) { std::memcpy(out, &x, 16 * sizeof(T)); }
+inline float sum(F x) {  // in halves
+  float a[16];
+  spread(x, a);
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; ++i) a[i] += a[i + half];
+  return a[0];
+}
+inline float largest(F x) {
+  float a[16];
+  spread(x, a);
+  float most = a[0];
+  for (int i = 1; i < 16; ++i) most = a[i] > most ? a[i] : most;
+  return most;
+}
+
+inline I widen(const std::uint16_t* p) {
+  I r;
+#if defined(__AVX2__)
+  PENSTOCK_EACH(r.v[i] = (VI)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
+#else
+  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = p[WIDTH * i + j])
+#endif
+  return r;
+}
+inline F from_bf16(const std::uint16_t* p) {
+  const I x = widen(p);
+  F r;
+  PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r;
+}
+inline F from_f16(const std::uint16_t* p) {
+  const I x = widen(p);
+  F r;
+  for (int i = 0; i < PARTS; ++i) {
+    const VI sign = (x.v[i] & 0x8000) << 16, rest = x.v[i] & 0x7fff;
+    const VF scaled = (VF)(rest << 13) * 0x1p112f;  // subnormal halves are normal floats
+    r.v[i] = (VF)(sign | (VI)blend(rest >= 0x7c00, (VF)((rest << 13) | 0x7f800000), scaled));
+  }
+  return r;
+}
+inline void store_bf16(std::uint16_t* p, F x) {
+  for (int i = 0; i < PARTS; ++i) {
+    const VU bits = (VU)x.v[i], rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::uint16_t>(rounded[j]);
+  }
+}
+inline void store_i8(std::int8_t* p, I x) {
+  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::int8_t>(x.v[i][j]))
+}
+inline int sum_i(I x) {
+  int a[16], total = 0;
+  spread(x, a);
+  for (int each : a) total += each;
+  return total;
+}
+inline I add_i(I a, I b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
+
+inline Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * WIDTH * i)) return r; }
+inline void store_raw(void* p, Raw x) { std::memcpy(p, &x, 64); }
+inline Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
+
+// A pair: for each of 16 columns two values that stand at an even and the next inner index, widened to float.
+struct Pair { F even, odd; };
+inline F high(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] & (int)0xffff0000)) return r; }
+inline F low(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r; }
+inline Pair load_pair(const void* p) { const Raw x = load_raw(p); return {low(x), high(x)}; }
+inline Pair broadcast_pair(const std::uint16_t* p) {
+  return {set1(read<float>(&(const std::uint32_t&)(std::uint32_t{p[0]} << 16))), set1(read<float>(&(const std::uint32_t&)(std::uint32_t{p[1]} << 16)))};
+}
+inline void store_pair(void* p, Pair x) {
+  Raw r;
+  PENSTOCK_EACH(r.v[i] = (VI)((VU)x.even.v[i] >> 16) | ((VI)x.odd.v[i] & (int)0xffff0000))
+  store_raw(p, r);
+}
+inline F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
+
+struct Table { float values[16]; };
+inline Table make_table(const float* values) { return read<Table>(values); }
+inline F look_up(I at, const Table& table) {
+  F r;
+#if defined(__AVX2__)
+  const __m256 first = _mm256_loadu_ps(table.values), second = _mm256_loadu_ps(table.values + 8);
+  for (int i = 0; i < PARTS; ++i) {
+    const __m256i index = (__m256i)at.v[i];
+    r.v[i] = (VF)_mm256_blendv_ps(_mm256_permutevar8x32_ps(first, index), _mm256_permutevar8x32_ps(second, index),
+                                  _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+  }
+#else
+  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = table.values[at.v[i][j] & 15])
+#endif
+  return r;
+}
+inline I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
+template <int T> Pair unpack_i4(Raw raw, const Table& table) {
+  return {look_up(shifted(raw, 4 * T, 15), table), look_up(shifted(raw, 16 + 4 * T, 15), table)};
+}
+template <int T> Pair unpack_i8(Raw raw) {  // bytes are stored 128 too large
+  return {to_float(shifted(raw, 16 * T, 255)) - set1(128), to_float(shifted(raw, 16 * T + 8, 255)) - set1(128)};
+}
+
+// 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
+struct ByteTable { std::uint8_t values[16]; };
+inline ByteTable make_byte_table(const std::uint8_t* values) { return read<ByteTable>(values); }
+template <int H> Raw bytes_i4(Raw raw, const ByteTable& table) {
+  const Raw at = shifted(raw, 4 * H, 0x0f0f0f0f);
+#if defined(__AVX2__)
+  const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
+  Raw r;
+  PENSTOCK_EACH(r.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)at.v[i])) return r;
+#else
+  std::uint8_t b[64];
+  std::memcpy(b, &at, 64);
+  for (auto& each : b) each = table.values[each & 15];
+  return read<Raw>(b);
+#endif
+}
+// acc + the products of four unsigned bytes of w and four signed bytes of x, exactly.
+inline I dot4(I acc, Raw w, Raw x) {
+#if defined(__AVX2__)
+  for (int i = 0; i < PARTS; ++i) {
+    const __m256i u = (__m256i)w.v[i], s = (__m256i)x.v[i];
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
+    acc.v[i] += (VI)even + (VI)odd;
+  }
+#elif defined(__SSE2__)
+  for (int i = 0; i < PARTS; ++i) {
+    const __m128i u = (__m128i)w.v[i], s = (__m128i)x.v[i];
+    const __m128i even = _mm_madd_epi16(_mm_and_si128(u, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(s, 8), 8));
+    const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(u, 8), _mm_srai_epi16(s, 8));
+    acc.v[i] += (VI)even + (VI)odd;
+  }
+#else
+  std::uint8_t u[64];
+  std::int8_t s[64];
+  std::memcpy(u, &w, 64), std::memcpy(s, &x, 64);
+  for (int j = 0; j < 16; ++j)
+    for (int b = 0; b < 4; ++b) acc.v[j / WIDTH][j % WIDTH] += int{u[4 * j + b]} * s[4 * j + b];
+#endif
+  return acc;
+}
+#undef PENSTOCK_EACH
+
+}  // namespace PENSTOCK_ISA

@@ -1,0 +1,109 @@
+"""Where buffers and weights of a lowered program lie: places that buffers share in turn, and the layout of packed matrices."""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.compute.backends.cpu.lower import Native
+from penstock.compute.program import Program, WeightSpec
+from penstock.compute.quant.codes import Codes
+
+Array = Any
+F32, F16, BF16, I8, I4 = range(5)  # csrc/layout.h
+FORMATS = {"float32": F32, "float16": F16, "bfloat16": BF16}
+PANEL = 64
+STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I4: 8}  # what k is filled up to; bf16: a whole AMX tile
+
+
+def places(natives: Sequence[Native], outputs: Sequence[str]) -> dict[str, int]:
+    """Buffer -> place. Buffers share a place when one is last read before the other is written; outputs share with nobody."""
+    last = {name: i for i, native in enumerate(natives) for name in native.buffers.values()}
+    for name in outputs:
+        last[name] = len(natives)
+    found: dict[str, int] = {}
+    free: list[int] = []
+    count = 0
+    for i, native in enumerate(natives):
+        for role, name in native.buffers.items():
+            if role.startswith("out") and name not in found:
+                if free and name not in outputs:
+                    found[name] = free.pop()
+                else:
+                    found[name], count = count, count + 1
+        for name in dict.fromkeys(native.buffers.values()):
+            if last[name] == i and name in found:
+                free.append(found[name])
+    return found
+
+
+def width(program: Program, name: str, natives: Sequence[Native]) -> tuple[int, bool]:
+    """(numbers in a row, whether there is a row for each wanted logit alone)."""
+    shape = program.buffers.get(name)
+    if shape is None:  # router scores: as many as experts
+        native = next(n for n in natives if n.buffers.get("out") == name)
+        return program.weights[native.weights["matrix"]].shape[0], False
+    count = 1
+    for size in shape[1:]:
+        count *= int(size)
+    return count, shape[0] == "L"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLayout:
+    """How one weight is packed. `halves`: its rows are gate and up, which alternate in the panels."""
+
+    format: int
+    n: int  # columns of the product as packed
+    k: int
+    k_padded: int
+    group: int
+    scale_bytes: int
+    has_mins: bool
+    count: int
+    values: tuple[int, ...]
+    halves: bool
+
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in
+                ("format", "n", "k", "k_padded", "group", "scale_bytes", "has_mins", "count")} | {"values": list(self.values)}
+
+
+def matrix_layout(weight: WeightSpec, given: Array | Codes, dtype: str, gated: bool) -> MatrixLayout:
+    """`given`: the weight, or for a stack of experts one of them, as numbers or as codes."""
+    count = weight.shape[0] if len(weight.shape) == 3 else 1
+    rows, k = weight.shape[-2:]
+    n = 2 * -(-(rows // 2) // (PANEL // 2)) * (PANEL // 2) if gated else rows
+    if not isinstance(given, Codes):
+        form = FORMATS[dtype]
+        padded = -(-k // STEPS[form]) * STEPS[form]
+        return MatrixLayout(form, n, k, padded, padded, 0, False, count, (), gated)
+    form = I8 if given.bits == 8 else I4
+    whole = given.group == k
+    padded = -(-k // STEPS[form]) * STEPS[form] if whole else k
+    group = padded if whole else given.group
+    if group % STEPS[form]:
+        raise ValueError(f"{weight.name}: groups of {given.group} are not whole steps of {STEPS[form]}")
+    return MatrixLayout(form, n, k, padded, group, given.scales.dtype.itemsize, given.mins is not None, count,
+                        tuple(given.values) if form == I4 else (), gated)
+
+
+def raw(array: Array) -> Array:
+    """C-contiguous, bfloat16 as uint16, everything else as it is."""
+    array = np.ascontiguousarray(array)
+    return array.view(np.uint16) if array.dtype.itemsize == 2 and array.dtype != np.float16 else array
+
+
+def spread_bias(bias: Array, weight: Mapping[str, int], gated: bool) -> Array:
+    """A bias as the panels of its matrix have it: float32."""
+    bias = np.ascontiguousarray(bias, dtype=np.float32)
+    if not gated:
+        return bias
+    half, step = len(bias) // 2, PANEL // 2
+    out = np.zeros((-(-half // step), 2, step), dtype=np.float32)
+    for side in range(2):
+        out[:, side].reshape(-1)
+        padded = np.zeros(out.shape[0] * step, dtype=np.float32)
+        padded[:half] = bias[side * half : (side + 1) * half]
+        out[:, side] = padded.reshape(-1, step)
+    return out.reshape(-1)
