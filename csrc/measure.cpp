@@ -158,6 +158,8 @@ class Memory {
 constexpr int kStreams = 4;
 constexpr std::size_t kStep = 256;  // bytes of each stream in one turn
 constexpr std::size_t kGrain = kStreams * kStep;
+// Between streams: at distances that are powers of two they would meet in the same cache sets and memory banks.
+constexpr std::size_t kSkew = 33 * 4096 + 5 * kStep;
 
 using Read = std::uint64_t (*)(const char* part, std::size_t stream_bytes);
 
@@ -168,7 +170,7 @@ std::uint64_t read_generic(const char* part, std::size_t stream_bytes) {
   for (std::size_t at = 0; at < stream_bytes; at += kStep)
 #pragma GCC unroll 4
     for (int s = 0; s < kStreams; ++s) {
-      const U2* from = reinterpret_cast<const U2*>(part + s * stream_bytes + at);
+      const U2* from = reinterpret_cast<const U2*>(part + s * (stream_bytes + kSkew) + at);
 #pragma GCC unroll 16
       for (int v = 0; v < 16; ++v) acc[s] ^= from[v];
     }
@@ -182,7 +184,7 @@ TARGET("avx2") std::uint64_t read_avx2(const char* part, std::size_t stream_byte
   for (std::size_t at = 0; at < stream_bytes; at += kStep)
 #pragma GCC unroll 4
     for (int s = 0; s < kStreams; ++s) {
-      const __m256i* from = reinterpret_cast<const __m256i*>(part + s * stream_bytes + at);
+      const __m256i* from = reinterpret_cast<const __m256i*>(part + s * (stream_bytes + kSkew) + at);
 #pragma GCC unroll 8
       for (int v = 0; v < 8; ++v) acc[s] = _mm256_xor_si256(acc[s], _mm256_load_si256(from + v));
     }
@@ -195,7 +197,7 @@ TARGET("avx512f") std::uint64_t read_avx512(const char* part, std::size_t stream
   for (std::size_t at = 0; at < stream_bytes; at += kStep)
 #pragma GCC unroll 4
     for (int s = 0; s < kStreams; ++s) {
-      const __m512i* from = reinterpret_cast<const __m512i*>(part + s * stream_bytes + at);
+      const __m512i* from = reinterpret_cast<const __m512i*>(part + s * (stream_bytes + kSkew) + at);
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) acc[s] = _mm512_xor_si512(acc[s], _mm512_load_si512(from + v));
     }
@@ -214,15 +216,15 @@ Read best_read() {
 
 double read_bandwidth(std::size_t working_set, int threads, double seconds, int runs) {
   const Effort effort = checked(threads, seconds, runs);
-  const std::size_t part = working_set / threads / kGrain * kGrain;
+  const std::size_t part = working_set / threads / kGrain * kGrain, skewed = part + kStreams * kSkew;
   if (part == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGrain) + " bytes a thread");
-  const Memory memory(part * threads);
+  const Memory memory(skewed * threads);
   const Read read = best_read();
   std::vector<char> touched(threads, 0);
   std::atomic<std::uint64_t> sink{0};
   const auto work = [&](int thread, long repeats) {
-    char* mine = memory.data() + part * thread;
-    if (!touched[thread]) std::memset(mine, thread + 1, part), touched[thread] = 1;
+    char* mine = memory.data() + skewed * thread;
+    if (!touched[thread]) std::memset(mine, thread + 1, skewed), touched[thread] = 1;
     std::uint64_t seen = 0;
     for (long i = 0; i < repeats; ++i) seen += read(mine, part / kStreams);
     sink.fetch_xor(seen, std::memory_order_relaxed);
