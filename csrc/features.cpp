@@ -127,6 +127,15 @@ const Features& features() {
   return has;
 }
 
+#if defined(__clang__)
+#define PENSTOCK_COMPILER "Clang " __clang_version__
+#elif defined(__GNUC__)
+#define PENSTOCK_COMPILER "GCC " __VERSION__
+#else
+#define PENSTOCK_COMPILER "an unknown compiler"
+#endif
+
 void bind_features(nb::module_& module) {
+  module.attr("compiler") = PENSTOCK_COMPILER;
   module.def("cpu_features", &cpu_features, "The instruction sets that this process may use: name -> bool.");
 }

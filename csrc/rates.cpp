@@ -60,15 +60,22 @@ Vector first(const void* values) {
 
 // ---- 128 bits, as every processor of a 64-bit architecture has them: the compiler's own vectors
 
+#if defined(__aarch64__)
+using F4 = float32x4_t;
+using I4 = int32x4_t;
+#define MULTIPLY_ADD(acc, a, b) vfmaq_f32(b, acc, a)
+#else
 typedef float F4 __attribute__((vector_size(16)));
 typedef std::int32_t I4 __attribute__((vector_size(16)));
+#define MULTIPLY_ADD(acc, a, b) (acc) * (a) + (b)
+#endif
 
 void fp32_generic(long iterations) {
   using Vector = F4;
   const F4 a = first<F4>(operands.floats), b = first<F4>(operands.floats + 4), start = b;
   EACH_12(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-#define STEP(j) acc##j = acc##j * a + b;
+#define STEP(j) acc##j = MULTIPLY_ADD(acc##j, a, b);
     EACH_12(STEP)
 #undef STEP
   }
@@ -84,7 +91,7 @@ void bf16_generic(long iterations) {
   for (long i = 0; i < iterations; ++i) {
     RENEW(pairs);
     const F4 value[2] = {reinterpret_cast<F4>(pairs << 16), reinterpret_cast<F4>(pairs & static_cast<std::int32_t>(0xffff0000))};
-#define STEP(j) acc##j = acc##j * a + value[j % 2];
+#define STEP(j) acc##j = MULTIPLY_ADD(acc##j, a, value[j % 2]);
     EACH_12(STEP)
 #undef STEP
   }

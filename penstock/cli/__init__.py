@@ -18,6 +18,8 @@ COMMANDS = {  # name -> "module:function", in the order of the help
     "chat": "penstock.cli.chat:chat",
     "generate": "penstock.cli.generate:generate",
     "info": "penstock.cli.info:info",
+    "limits": "penstock.cli.limits:limits",
+    "doctor": "penstock.cli.doctor:doctor",
 }
 WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
 

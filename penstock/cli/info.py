@@ -36,8 +36,19 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     yield "memory here", size(found.memory_bytes)
     yield "longest that fits", f"{found.longest_context:,} tokens"
     yield "largest batch", f"{found.largest_batch:,} sequences of {found.max_model_len:,} tokens"
+    if found.ceilings is None:
+        yield "tokens/s", "not predicted: run `penstock limits` once to measure this machine"
+    else:
+        most, why = found.ceilings, "the ceiling of this machine's measured limits"
+        yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s of one sequence: {why}"
+        yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s of a prompt of {most.prompt_tokens} tokens: {why}"
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
+
+
+def speed(rate: float) -> str:
+    """Three digits at least: 1234.5 -> 1,234 and 12.345 -> 12.3."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def size(num_bytes: float) -> str:

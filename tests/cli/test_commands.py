@@ -11,6 +11,7 @@ import pytest
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams
+from penstock.serve.engine.ceilings import Ceilings
 
 
 def test_generate_streams_text(penstock: Any, called: Any) -> None:
@@ -86,6 +87,7 @@ class Description:
     memory_bytes: int = 1 << 34
     longest_context: int = 1024
     largest_batch: int = 2048
+    ceilings: Ceilings | None = None
     reasons: dict[str, str] = dataclasses.field(default_factory=lambda: {"dtype": "as the checkpoint"})
 
 
@@ -100,6 +102,15 @@ def test_info_is_for_people(penstock: Any, described: None) -> None:
     status, out, _ = penstock(["info", "rill"])
     assert status == 0 and out.startswith("model                rill (LlamaForCausalLM, 6 layers)\n")
     assert "6 KiB a token in float32" in out and "8,500,000" in out and "as the checkpoint" in out
+
+
+def test_info_predicts_only_from_measured_limits(penstock: Any, described: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = penstock(["info"])
+    assert "run `penstock limits`" in out and "at most" not in out
+    found = Description(ceilings=Ceilings(decode_tokens_per_s=88.25, prefill_tokens_per_s=12345.6, prompt_tokens=512))
+    monkeypatch.setattr(sys.modules["penstock.serve.engine.describe"], "describe", lambda engine: found)
+    _, out, _ = penstock(["info"])
+    assert "88.2 tokens/s" in out and "12,346 tokens/s of a prompt of 512 tokens" in out and "ceiling" in out
 
 
 def test_info_is_for_programs(penstock: Any, described: None) -> None:

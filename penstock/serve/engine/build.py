@@ -87,7 +87,7 @@ def holding(config: EngineConfig) -> Held:
     backend_class, options = parse_backend(config)
     dtype = config.dtype if config.dtype in DTYPE_BYTES else "float32"
     backend = backend_class(options, dtype=dtype)
-    return Held(backend.caps.dtypes, backend.dtype)
+    return Held(backend.caps.dtypes, backend.dtype, backend.caps.devices[0])
 
 
 def build(config: EngineConfig, listener: Listener | None = None, progress: Progress | None = None,

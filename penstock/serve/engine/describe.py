@@ -1,11 +1,15 @@
 """What a model is and what of it fits here, from its config.json alone."""
 from dataclasses import dataclass, field, replace
 
+from penstock.compute.models.decoder import build as build_program
+from penstock.compute.price import Price, Storage
 from penstock.core.config import EngineConfig
+from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
-from penstock.serve.engine.machine import look
-from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, choose_dtype
+from penstock.serve.engine.ceilings import Ceilings, ceilings
+from penstock.serve.engine.machine import look, measured_limits
+from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, Held, choose_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Description:
     memory_bytes: int  # free here
     longest_context: int  # tokens of one sequence that fit here
     largest_batch: int  # sequences of max_model_len tokens that fit here
+    ceilings: Ceilings | None = None  # None where the machine's limits were not measured
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -38,6 +43,16 @@ def describe(config: EngineConfig) -> Description:
     reasons = {"dtype": why, "fits": (
         f"the {config.backend} backend holds weights, keys and values in {held.dtype}; "
         f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
+    hardware = measured_limits(held.device)
+    most = None if hardware is None else ceilings(_price(found, held), hardware, COMPUTE_TYPES[held.dtype], max_len)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, spec.num_parameters() * DTYPE_BYTES[dtype],
-        kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len), tokens // max_len, reasons)
+        kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len), tokens // max_len,
+        most, reasons)
+
+
+def _price(found: build.Found, held: Held) -> Price:
+    """Of the model as the backend holds it."""
+    size = DTYPE_BYTES[held.dtype]
+    program = build_program(found.spec, found.family.names)
+    return Price(program, Storage(activation=size, kv=size, weights=found.spec.num_parameters() * size))

@@ -13,10 +13,11 @@ SMALL_MATRIX = 4 << 20  # values: a block of rows takes it well under a millisec
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a backend holds: the dtypes it takes, and what it computes in and keeps keys and values in."""
+    """What a backend holds: the dtypes it takes, what it computes in and keeps keys and values in, and where."""
 
     dtypes: tuple[str, ...]
     dtype: str
+    device: str = "cpu"
 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:

@@ -1,0 +1,43 @@
+"""`penstock doctor`: what this machine and install can do, what is wrong, how to mend it. Exit status 1 when something is."""
+import json as jsonlib
+from dataclasses import dataclass
+
+from penstock.cli.options import option, takes
+
+COLOURS = {"PASS": "green", "WARN": "yellow", "ERROR": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    json: bool = option(False, "Print one JSON object")
+
+
+@takes(DoctorOptions)
+def doctor(options: DoctorOptions) -> None:
+    """Tell what this machine and install can do, what is wrong, how to mend it."""
+    import typer
+
+    from penstock.study.doctor import examine
+
+    checks = examine.examine(examine.this_host())
+    told = examine.as_json(checks)
+    if options.json:
+        print(jsonlib.dumps(told))
+    else:
+        show(told)
+    if not told["ok"]:
+        raise typer.Exit(1)
+
+
+def show(told: dict[str, object]) -> None:
+    """A line for each check, and its hint below."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for check in told["checks"]:  # type: ignore[attr-defined]
+        console.print(Text.assemble((f"{check['status']:6}", COLOURS[check["status"]]), f"{check['name']:19}", check["found"]))
+        if check["hint"]:
+            console.print(Text(f"{'':25}-> {check['hint']}", style="dim"))
+    counts = told["counts"]
+    console.print(", ".join(f"{counts[status]} {status}" for status in COLOURS))  # type: ignore[index]

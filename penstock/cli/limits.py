@@ -1,0 +1,63 @@
+"""`penstock limits`: this machine's measured roofline, from the cache or measured now."""
+import json as jsonlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.options import option, takes
+from penstock.core.errors import UsageError
+
+COLOURS = {"fp32": "cyan", "bf16": "green", "int8": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsOptions:
+    threads: int | None = option(None, "Threads to measure with; default: all processors, and only that is kept for later")
+    fresh: bool = option(False, "Measure again, whatever was measured before")
+    json: bool = option(False, "Print one JSON object as the last line")
+
+
+@takes(LimitsOptions)
+def limits(options: LimitsOptions) -> None:
+    """Measure what this machine reads and computes a second."""
+    if options.threads is not None and not 1 <= options.threads <= 1024:
+        raise UsageError(f"--threads must be from 1 to 1024, not {options.threads}")
+    from penstock.study.measure.now import limits_of_this_machine
+
+    found = limits_of_this_machine(options.threads, options.fresh, say=lambda line: print(line, file=sys.stderr))
+    if options.json:
+        print(jsonlib.dumps(found.as_json()))
+    else:
+        show(found)
+
+
+def show(found: Any) -> None:
+    """A table and a plot."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from penstock.study.measure.roofline import draw
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{found.processor.model}, {found.processor.num_cpus} processors; measured {found.measured} ({found.method})\n")
+    console.print(table(found))
+    for line in draw(found.hardware):
+        console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
+
+
+def table(found: Any) -> Any:
+    """Working sets and types, with one thread and with all."""
+    from rich import box
+    from rich.table import Table
+
+    rows = Table(box=box.SIMPLE)
+    threads = found.all_threads.threads
+    for heading in ("", "1 thread", f"{threads} threads") if threads > 1 else ("", "1 thread"):
+        rows.add_column(heading, justify="right")
+    crews = (found.one_thread, found.all_threads) if threads > 1 else (found.one_thread,)
+    for size in found.all_threads.read_bytes_per_s:
+        rows.add_row(f"reading {size >> 20:,} MiB", *(f"{crew.read_bytes_per_s[size] / 1e9:.1f} GB/s" for crew in crews))
+    rows.add_section()
+    for dtype, kernel in found.kernels.items():
+        rows.add_row(f"{dtype} ({kernel})", *(f"{crew.ops_per_s[dtype] / 1e9:,.0f} Gop/s" for crew in crews))
+    return rows

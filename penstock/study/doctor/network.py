@@ -1,0 +1,17 @@
+"""Whether a server could listen."""
+import socket
+
+from penstock.core.config import ServerConfig
+from penstock.study.doctor.check import Check, Host, Status
+
+
+def port(host: Host, number: int = ServerConfig().port, address: str = ServerConfig().host) -> Check:
+    details = {"address": address, "port": number}
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, number))
+        except OSError as error:
+            return Check("port", Status.WARN, f"{address}:{number} cannot be listened on: {error.strerror}",
+                         "another server may run: `penstock serve --port` takes another", {**details, "free": False})
+    return Check("port", Status.PASS, f"{address}:{number} is free", details={**details, "free": True})

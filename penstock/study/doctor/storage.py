@@ -1,0 +1,96 @@
+"""Where models come from and are kept: the hub's token and cache, Penstock's own cache, the disk below them, the bundled models."""
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.compute.models.load import hub
+from penstock.compute.models.load.checkpoint import FolderCheckpoint
+from penstock.core.errors import ModelError
+from penstock.core.hardware import cache_folder
+from penstock.study.doctor.check import GIB, Check, Host, Status, gib
+
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+LITTLE_DISK_BYTES = 5 * GIB
+
+
+def hub_token(host: Host) -> Check:
+    """Whether there is one; its value is never read into the report."""
+    named = next((name for name in TOKENS if host.environ.get(name)), None)
+    file = Path(host.environ.get("HF_TOKEN_PATH") or hub_home(host) / "token")
+    where = named or (str(file) if _has_text(file) else None)
+    if where is None:
+        return Check("hub token", Status.PASS, "none: needed for gated and private models only", details={"present": False})
+    return Check("hub token", Status.PASS, f"present, in {where}", details={"present": True, "where": where})
+
+
+def caches(host: Host) -> Check:
+    """Sizes of the caches, and room on their disk."""
+    folders = {"hub": hub_cache(host), "penstock": cache_folder(host.environ, host.home)}
+    sizes = {name: folder_bytes(folder) for name, folder in folders.items()}
+    free = {name: shutil.disk_usage(nearest(folder)).free for name, folder in folders.items()}
+    details = {name: {"folder": str(folder), "bytes": sizes[name], "free_bytes": free[name]} for name, folder in folders.items()}
+    said = "; ".join(f"{name} {folder}: {gib(sizes[name])}, {gib(free[name])} free" for name, folder in folders.items())
+    shut = [str(folder) for folder in folders.values() if not os.access(nearest(folder), os.W_OK)]
+    if shut:
+        hint = f"{' and '.join(shut)} cannot be written: mend its rights, or set XDG_CACHE_HOME"
+        return Check("caches", Status.ERROR, said, hint, details)
+    if min(free.values()) < LITTLE_DISK_BYTES:
+        return Check("caches", Status.WARN, said, f"a model takes some GiB: free {gib(LITTLE_DISK_BYTES)}, or set XDG_CACHE_HOME", details)
+    return Check("caches", Status.PASS, said, details=details)
+
+
+def bundled_models(host: Host, home: Path = hub.HOME, names: Iterable[str] = hub.BUNDLED) -> Check:
+    faults = [fault for name in names if (fault := broken(home / name)) is not None]
+    details = {"models": list(names), "faults": faults}
+    if faults:
+        return Check("bundled models", Status.ERROR, "; ".join(faults), "install Penstock again", details)
+    return Check("bundled models", Status.PASS, f"{', '.join(names)} are whole", details=details)
+
+
+def broken(folder: Path) -> str | None:
+    """What is wrong with a checkpoint: files missing, cut short, or not what their names say."""
+    try:
+        FolderCheckpoint(folder)
+        json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    except ModelError as error:
+        return str(error)
+    except (OSError, ValueError) as error:
+        return f"{folder / 'tokenizer.json'} cannot be read: {error}"
+    return None
+
+
+def hub_home(host: Host) -> Path:
+    if host.environ.get("HF_HOME"):
+        return Path(host.environ["HF_HOME"])
+    return Path(host.environ.get("XDG_CACHE_HOME") or host.home / ".cache") / "huggingface"
+
+
+def hub_cache(host: Host) -> Path:
+    named = host.environ.get("HF_HUB_CACHE") or host.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(named) if named else hub_home(host) / "hub"
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of the files in a folder, links not followed; 0 where there is none."""
+    total = 0
+    for base, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_size
+            except OSError:
+                continue  # removed meanwhile
+    return total
+
+
+def nearest(folder: Path) -> Path:
+    """The folder, or that above it which exists."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _has_text(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Measurements: of the machine, and of an engine under load."""

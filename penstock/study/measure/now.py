@@ -1,0 +1,44 @@
+"""The limits of the machine that this runs on: from the cache, or measured and, where all processors took part, kept there."""
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from penstock.core.hardware import cache_folder, limits_file, read_limits
+from penstock.serve.engine.machine import free_memory, processor
+from penstock.study.measure.limits import Limits, from_json, measure, save
+from penstock.study.measure.probes import Probe, best_probe
+
+Say = Callable[[str], None]
+
+
+def limits_of_this_machine(
+    threads: int | None, fresh: bool, say: Say, environ: Mapping[str, str] = os.environ, probe: Probe | None = None
+) -> Limits:
+    """`threads`: None for all processors. Raises PenstockError when nothing can be measured or kept."""
+    here = processor()
+    file = limits_file(cache_folder(environ, Path.home()), here)
+    wanted = here.num_cpus if threads is None else threads
+    kept = None if fresh else cached(file, wanted)
+    if kept is not None:
+        return kept
+    probe = best_probe() if probe is None else probe
+    say("measuring for some ten seconds; what else runs on this machine now lowers the figures")
+    if probe.method != "native":
+        say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
+    found = measure(probe, here, wanted, free_memory())
+    if wanted == here.num_cpus:
+        save(found, file)
+        say(f"kept in {file}")
+    else:
+        say(f"not kept: {wanted} threads are not all of {here.num_cpus}")
+    return found
+
+
+def cached(file: Path, threads: int) -> Limits | None:
+    """What was measured before with so many threads."""
+    told = read_limits(file)
+    try:
+        found = None if told is None else from_json(told)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return found if found is not None and found.all_threads.threads == threads else None
