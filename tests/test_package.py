@@ -43,3 +43,26 @@ def test_cpu_features_are_those_that_linux_names() -> None:
     tiles = {"amx_tile", "amx_int8", "amx_bf16"}  # Linux lists them also where it denies them to a process
     assert {name for name in features if name not in tiles and features[name]} == {name for name in features if name in flags} - tiles
     assert tiles & {name for name in features if features[name]} <= set(flags)
+
+
+def test_the_machine_is_measured_natively() -> None:
+    native_features()
+    from penstock import _native
+
+    kernels = _native.rate_kernels()
+    assert {dtype for dtype, _ in kernels} == {"fp32", "bf16", "int8"} and len(set(kernels)) == len(kernels)
+    for dtype, isa in kernels:
+        assert 1e6 < _native.operation_rate(dtype, isa, 1, 1e-4, 1) < 1e16
+    for threads in (1, 3):
+        assert 1e6 < _native.read_bandwidth(1 << 20, threads, 1e-4, 3) < 1e15
+
+
+def test_measurements_that_make_no_sense_are_refused() -> None:
+    native_features()
+    from penstock import _native
+
+    for working_set, threads, seconds, runs in [(1000, 1, 0.1, 1), (1 << 20, 0, 0.1, 1), (1 << 20, 1, 0.0, 1), (1 << 20, 1, 0.1, 0)]:
+        with pytest.raises(ValueError):
+            _native.read_bandwidth(working_set, threads, seconds, runs)
+    with pytest.raises(ValueError, match="fp8"):
+        _native.operation_rate("fp8", "avx2", 1, 0.1, 1)

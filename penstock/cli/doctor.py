@@ -14,7 +14,7 @@ class DoctorOptions:
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> None:
-    """Tell what this machine and install can do, what is wrong, how to mend it."""
+    """Tell what works here, what is wrong, and how to mend it."""
     import typer
 
     from penstock.study.doctor import examine

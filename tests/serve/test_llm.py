@@ -1,4 +1,5 @@
 """Offline use: what is no prompt, no parameter, no conversation or no option is refused in one sentence; threads take turns."""
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ import pytest
 
 from penstock import LLM, SamplingParams
 from penstock.core.errors import RequestError, UsageError
+from penstock.core.hardware import FORMAT, limits_file
+from penstock.serve.engine.machine import processor
 from tests.tiny import write_model
 
 SHORT = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
@@ -65,3 +68,16 @@ def test_threads_take_turns(llm: LLM) -> None:
     for thread in threads:
         thread.join()
     assert [found.get(number) for number in range(6)] == alone
+
+
+def test_shares_of_the_limits_need_limits(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bare = LLM(folder)
+    _, timings = bare.complete("hi", SHORT)
+    assert bare.hardware is None and (timings.mfu, timings.mbu) == (None, None)
+    file = limits_file(tmp_path / "penstock", processor())
+    file.parent.mkdir(parents=True)
+    slowest = {"format": FORMAT, "machine": "box", "read_bytes_per_s": {"1": 1e-3}, "ops_per_s": {"fp32": 1e-3}}
+    file.write_text(json.dumps(slowest))
+    _, timings = LLM(folder).complete("hi", SHORT)
+    assert timings.mfu is not None and timings.mfu > 1 and timings.mbu is not None and timings.mbu > 1

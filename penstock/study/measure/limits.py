@@ -1,4 +1,5 @@
 """This machine's roofline, measured: read bandwidth by working set and operation rates by type, all threads and one; kept in the cache."""
+import contextlib
 import json
 import os
 import time
@@ -113,5 +114,6 @@ def save(limits: Limits, file: Path) -> None:
         temporary.write_text(json.dumps(limits.as_json(), indent=1) + "\n", encoding="utf-8")
         os.replace(temporary, file)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise PenstockError(f"the limits cannot be kept in {file}: {error.strerror}") from None

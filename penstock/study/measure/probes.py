@@ -56,7 +56,7 @@ class NumpyProbe:
         parts = [np.ones(working_set_bytes // 4 // threads, dtype=np.float32) for _ in range(threads)]
         moved = sum(part.nbytes for part in parts)
         with _blas_threads(1):
-            return moved * repeats_per_s(lambda thread, repeats: _dot(parts[thread], repeats), threads)
+            return moved * repeats_per_s(lambda repeats: work_all(lambda thread: _dot(parts[thread], repeats), threads))
 
     def rates(self, threads: int) -> dict[str, Rate]:
         import numpy as np
@@ -64,12 +64,14 @@ class NumpyProbe:
         matrix = np.ones((self.MATRIX, self.MATRIX), dtype=np.float32)
         out = np.empty_like(matrix)
 
-        def multiply(_: int, repeats: int) -> None:
+        def multiply(repeats: int) -> float:
+            began = time.perf_counter()
             for _ in range(repeats):
                 np.matmul(matrix, matrix, out=out)
+            return time.perf_counter() - began
 
         with _blas_threads(threads):
-            return {"fp32": Rate(2 * self.MATRIX**3 * repeats_per_s(multiply, 1), "blas")}
+            return {"fp32": Rate(2 * self.MATRIX**3 * repeats_per_s(multiply), "blas")}
 
 
 def _dot(part: Any, repeats: int) -> None:
@@ -83,23 +85,23 @@ def _blas_threads(threads: int) -> Any:
     return threadpool_limits(threads)
 
 
-def repeats_per_s(work: Callable[[int, int], None], threads: int, run_s: float = RUN_S, runs: int = RUNS) -> float:
-    """How often a second the threads together do `work(thread, repeats)` once each: the median of runs of at least half of `run_s`."""
-    work_all(work, threads, 1)
+def repeats_per_s(seconds_of: Callable[[int], float], run_s: float = RUN_S, runs: int = RUNS) -> float:
+    """How often a second something is done that takes `seconds_of(repeats)`: the median of runs of at least half of `run_s`."""
+    seconds_of(1)
     repeats = 1
-    while (took := work_all(work, threads, repeats)) < run_s / 2:
+    while (took := seconds_of(repeats)) < run_s / 2:
         repeats = int(repeats * min(16.0, max(1.5, run_s / max(took, 1e-9)))) + 1
-    times = sorted(work_all(work, threads, repeats) for _ in range(runs))
+    times = sorted(seconds_of(repeats) for _ in range(runs))
     return repeats / times[len(times) // 2]
 
 
-def work_all(work: Callable[[int, int], None], threads: int, repeats: int) -> float:
+def work_all(work: Callable[[int], None], threads: int) -> float:
     """Seconds from the common start of all threads to the end of the last."""
     start = threading.Barrier(threads + 1)
 
     def run(thread: int) -> None:
         start.wait()
-        work(thread, repeats)
+        work(thread)
 
     crew = [threading.Thread(target=run, args=(thread,)) for thread in range(threads)]
     for each in crew:

@@ -1,11 +1,15 @@
+import math
 from collections import Counter
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.core.clock import VirtualClock
 from penstock.core.events import StepRecord
+from penstock.core.hardware import Hardware
 from penstock.serve.api.metrics import LATENCY_S, Histogram, Metrics
 from penstock.serve.engine.requests import Gauges, Usage
+from penstock.serve.engine.utilization import Utilization
 from tests.serve.api.fakes import Running, wait_for
 
 
@@ -63,6 +67,22 @@ def test_steps_are_added_up() -> None:
     assert [found[f"penstock_spec_{name}_total"] for name in ("drafted_tokens", "accepted_tokens", "passes")] == [8, 5, 2]
     assert found["penstock_preemptions_total"] == 1 and found["penstock_request_queue_time_seconds_count"] == 1
     assert found["penstock_kv_cache_usage_ratio"] == 0.25 and found["penstock_num_requests_waiting"] == 2
+
+
+def test_shares_of_the_limits_are_those_of_the_steps() -> None:
+    metrics = Metrics()
+    metrics.watch(Gauges, Utilization(Hardware("box", {1: 1000.0}, {"bf16": 100.0}), "bf16", VirtualClock()))
+    metrics.on_step(StepRecord(1, 0.0, 2.0, 1.0, 1, 8, 0, operations=50, weight_bytes=10**6))
+    metrics.on_step(StepRecord(2, 2.0, 1.0, 0.5, 1, 0, 1, operations=10**6, weight_bytes=600, kv_bytes=150))
+    found = samples(metrics.render().decode())
+    assert found["penstock_mfu_ratio"] == 0.25 and found["penstock_mbu_ratio"] == 0.75
+
+
+def test_shares_that_cannot_be_told_are_not_numbers() -> None:
+    metrics = Metrics()
+    metrics.on_step(StepRecord(1, 0.0, 2.0, 1.0, 1, 8, 0, operations=50))
+    found = samples(metrics.render().decode())
+    assert math.isnan(found["penstock_mfu_ratio"]) and math.isnan(found["penstock_mbu_ratio"])
 
 
 def test_totals_are_what_the_counters_say() -> None:

@@ -1,0 +1,108 @@
+"""The roofline's arithmetic, and the file that keeps it."""
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.hardware import (
+    FORMAT,
+    Hardware,
+    Processor,
+    cache_folder,
+    flagged_instruction_sets,
+    hardware_of,
+    limits_file,
+    processor_model,
+    read_limits,
+)
+
+MIB = 1 << 20
+HARDWARE = Hardware("box", {MIB: 200e9, 16 * MIB: 100e9, 256 * MIB: 25e9}, {"fp32": 1e11, "bf16": 4e11})
+
+
+@pytest.mark.parametrize(("size", "bandwidth"), [
+    (1, 200e9), (MIB, 200e9), (4 * MIB, 200e9 / math.sqrt(2)), (16 * MIB, 100e9), (64 * MIB, 50e9), (256 * MIB, 25e9), (1 << 40, 25e9)])
+def test_bandwidth_is_a_straight_line_in_logarithms(size: int, bandwidth: float) -> None:
+    assert HARDWARE.bandwidth(size) == pytest.approx(bandwidth)
+
+
+def test_one_measured_size_stands_for_all() -> None:
+    assert {Hardware("x", {MIB: 5e9}, {}).bandwidth(size) for size in (1, MIB, 1 << 40)} == {5e9}
+
+
+def test_shares_are_least_times_over_times() -> None:
+    assert HARDWARE.mbu(16 * MIB, 16 * MIB / 100e9) == pytest.approx(1)
+    assert HARDWARE.mbu(64 * MIB, 4 * 64 * MIB / 50e9) == pytest.approx(0.25)
+    assert HARDWARE.mfu(4e11, 2.0, "bf16") == pytest.approx(0.5)
+    assert HARDWARE.mfu(1e9, 1.0, "int8") is None and HARDWARE.ops("int8") is None
+    assert HARDWARE.read_seconds(0) == 0 and HARDWARE.compute_seconds(0, "fp32") == 0
+
+
+def test_the_ridge_is_where_memory_and_arithmetic_take_equally_long() -> None:
+    ridge = HARDWARE.ridge("bf16")
+    assert ridge == pytest.approx(16) and HARDWARE.ridge("int8") is None
+    num_bytes = 1 << 30
+    assert HARDWARE.compute_seconds(num_bytes * ridge, "bf16") == pytest.approx(HARDWARE.read_seconds(num_bytes))
+
+
+def test_limits_are_kept_by_processor_count_and_instruction_sets() -> None:
+    one = Processor("Epyc", 2, ("avx2", "fma"))
+    others = [Processor("Xeon", 2, ("avx2", "fma")), Processor("Epyc", 4, ("avx2", "fma")), Processor("Epyc", 2, ("avx2",))]
+    assert one.key == Processor("Epyc", 2, ("fma", "avx2")).key and one.key not in {other.key for other in others}
+    assert limits_file(Path("c"), one) == Path("c/limits") / f"{one.key}.json"
+
+
+def test_the_cache_is_where_the_standard_says() -> None:
+    home = Path("/h")
+    assert cache_folder({}, home) == cache_folder({"XDG_CACHE_HOME": ""}, home) == Path("/h/.cache/penstock")
+    assert cache_folder({"XDG_CACHE_HOME": "/x"}, home) == Path("/x/penstock")
+    assert cache_folder({"XDG_CACHE_HOME": "relative"}, home) == Path("/h/.cache/penstock")
+
+
+CPUINFO = """processor : 0
+vendor_id : AuthenticAMD
+cpu family : 25
+model : 17
+model name : AMD  EPYC
+stepping : 1
+flags : fpu sse2 avx fma f16c avx2 avx512f amx_tile rdrand
+
+processor : 1
+model name : Another
+"""
+
+
+def test_a_processor_is_named_by_what_linux_says(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(CPUINFO)
+    assert processor_model(tmp_path) == "AMD EPYC (cpu family 25, model 17, stepping 1)"
+    assert flagged_instruction_sets(tmp_path) == ("amx_tile", "avx", "avx2", "avx512f", "f16c", "fma")
+
+
+def test_a_system_without_proc_has_a_processor_too(tmp_path: Path) -> None:
+    assert processor_model(tmp_path) and flagged_instruction_sets(tmp_path) == ()
+
+
+GOOD: dict[str, Any] = {
+    "format": FORMAT, "machine": "box", "read_bytes_per_s": {"1048576": 2e11, "1073741824": 3e10},
+    "ops_per_s": {"fp32": 1e11, "bf16": None, "int8": None},
+}
+
+
+def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "l.json").write_text(json.dumps(GOOD))
+    told = read_limits(tmp_path / "l.json")
+    assert told == GOOD
+    assert hardware_of(told) == Hardware("box", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 1e11})
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "{", json.dumps({**GOOD, "format": 0}), json.dumps({**GOOD, "read_bytes_per_s": {}}), json.dumps({**GOOD, "ops_per_s": 5}),
+    json.dumps({**GOOD, "read_bytes_per_s": {"a": 1}}), json.dumps({**GOOD, "read_bytes_per_s": {"1024": -1}}),
+    json.dumps({**GOOD, "ops_per_s": {"fp32": 0}}), json.dumps({**GOOD, "ops_per_s": {"fp32": math.nan}}),
+    json.dumps({key: value for key, value in GOOD.items() if key != "machine"})])
+def test_what_is_not_whole_is_as_good_as_missing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "l.json").write_text(text)
+    assert read_limits(tmp_path / "l.json") is None and read_limits(tmp_path / "none.json") is None

@@ -1,0 +1,35 @@
+"""Ceilings follow from a model's own bytes and operations."""
+import pytest
+
+from penstock.compute.models.decoder import build
+from penstock.compute.models.families.llama import FAMILY
+from penstock.compute.price import Price, Storage
+from penstock.core.hardware import Hardware
+from penstock.serve.engine.ceilings import ceilings
+from tests.tiny import CONFIG
+
+SPEC = FAMILY.spec(CONFIG)
+WEIGHTS = 2 * SPEC.num_parameters()
+PRICE = Price(build(SPEC, FAMILY.names), Storage(activation=2, kv=2, weights=WEIGHTS))
+MATRICES = SPEC.num_parameters() - SPEC.hidden_size * (2 * SPEC.num_layers + 1)  # without norms; the embedding is the head as well
+
+
+def test_decode_is_bound_by_reading_and_prefill_by_arithmetic() -> None:
+    found = ceilings(PRICE, Hardware("box", {1: 1e9}, {"bf16": 1e10}), "bf16", max_len=64)
+    decode_bytes = WEIGHTS + 2 * SPEC.kv_bytes_per_token()  # one token written, one read
+    assert found.decode_tokens_per_s == pytest.approx(1e9 / decode_bytes)
+    head = SPEC.vocab_size * SPEC.hidden_size
+    operations = 2 * (64 * (MATRICES - head) + head)
+    assert found.prompt_tokens == 64 and found.prefill_tokens_per_s < 64 * 1e10 / operations
+    assert found.prefill_tokens_per_s == pytest.approx(64 * 1e10 / operations, rel=0.35)  # norms, rope and attention come on top
+
+
+def test_without_a_rate_reading_binds_alone() -> None:
+    slow, fast = (ceilings(PRICE, Hardware("box", {1: rate}, {}), "bf16", 1 << 20) for rate in (1e9, 2e9))
+    assert slow.prompt_tokens == 512 and fast.prefill_tokens_per_s == pytest.approx(2 * slow.prefill_tokens_per_s)
+
+
+def test_a_slow_machine_computes_even_decode_late() -> None:
+    few = ceilings(PRICE, Hardware("box", {1: 1e15}, {"fp32": 1e6}), "fp32", 64)
+    more = ceilings(PRICE, Hardware("box", {1: 1e15}, {"fp32": 3e6}), "fp32", 64)
+    assert more.decode_tokens_per_s == pytest.approx(3 * few.decode_tokens_per_s)

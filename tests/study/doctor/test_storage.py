@@ -1,0 +1,83 @@
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.study.doctor import network, storage
+from penstock.study.doctor.check import Host, Status
+from tests.tiny import write_model
+
+Make = Callable[..., Host]
+SECRET = "hf_do_not_tell"
+
+
+def test_a_token_is_found_and_never_told(make: Make, tmp_path: Path) -> None:
+    assert storage.hub_token(make()).details == {"present": False}
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf/token").write_text(SECRET)
+    for environ in ({"HF_TOKEN": SECRET}, {"HUGGING_FACE_HUB_TOKEN": SECRET}, {"HF_HOME": str(tmp_path / "hf")},
+                    {"HF_TOKEN_PATH": str(tmp_path / "hf/token")}):
+        found = storage.hub_token(make(environ=environ))
+        assert found.status is Status.PASS and found.details["present"] and SECRET not in repr(found)
+    (tmp_path / "hf/token").write_text("")
+    assert not storage.hub_token(make(environ={"HF_HOME": str(tmp_path / "hf")})).details["present"]
+
+
+def test_the_hubs_cache_is_where_the_hub_says(make: Make) -> None:
+    home = make().home
+    assert storage.hub_cache(make()) == home / ".cache/huggingface/hub"
+    assert storage.hub_cache(make(environ={"XDG_CACHE_HOME": "/x"})) == Path("/x/huggingface/hub")
+    assert storage.hub_cache(make(environ={"XDG_CACHE_HOME": "/x", "HF_HOME": "/h"})) == Path("/h/hub")
+    assert storage.hub_cache(make(environ={"HF_HOME": "/h", "HF_HUB_CACHE": "/c"})) == Path("/c")
+
+
+def test_caches_are_weighed(make: Make, tmp_path: Path) -> None:
+    host = make(environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    blob = tmp_path / "cache/huggingface/hub/models/blob"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(b"x" * 5000)
+    (blob.parent / "link").symlink_to(blob)
+    found = storage.caches(host)
+    assert 5000 <= found.details["hub"]["bytes"] < 6000 and found.details["penstock"]["bytes"] == 0
+    assert found.details["hub"]["free_bytes"] > 0 and found.status in (Status.PASS, Status.WARN)
+
+
+def test_a_full_disk_and_a_locked_folder_are_told(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = make(environ={"XDG_CACHE_HOME": str(tmp_path)})
+    monkeypatch.setattr(storage, "LITTLE_DISK_BYTES", 1 << 60)
+    assert storage.caches(host).status is Status.WARN
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    locked = storage.caches(host)
+    assert locked.status is Status.ERROR and "cannot be written" in locked.hint
+
+
+def test_bundled_models_are_whole(make: Make) -> None:
+    found = storage.bundled_models(make())
+    assert found.status is Status.PASS, found.found
+    assert found.details == {"models": ["brook", "rill"], "faults": []}
+
+
+def test_a_model_that_is_cut_short_or_missing_is_an_error(make: Make, tmp_path: Path) -> None:
+    write_model(tmp_path / "whole")
+    assert storage.bundled_models(make(), tmp_path, ["whole"]).status is Status.PASS
+    weights = write_model(tmp_path / "cut") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    (write_model(tmp_path / "mute") / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    found = storage.bundled_models(make(), tmp_path, ["whole", "cut", "mute", "gone"])
+    assert found.status is Status.ERROR and len(found.details["faults"]) == 3
+    assert "cut short" in found.details["faults"][0] and "tokenizer.json" in found.details["faults"][1]
+    assert json.dumps(dict(found.details))
+
+
+def test_a_port_is_free_or_not(make: Make) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        number = other.getsockname()[1]
+        taken = network.port(make(), number)
+        assert taken.status is Status.WARN and str(number) in taken.found and taken.details["free"] is False
+    free = network.port(make(), 0)
+    assert free.status is Status.PASS and free.details["free"] is True

@@ -1,0 +1,119 @@
+"""Limits are measured with all threads and one, in the memory and the time there is, and kept whole."""
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import CapacityError, PenstockError
+from penstock.core.hardware import Processor, hardware_of, limits_file, read_limits
+from penstock.serve.engine.machine import processor
+from penstock.study.measure.limits import BUDGET_S, MIB, TYPES, WORKING_SETS, Limits, from_json, measure, save, working_sets
+from penstock.study.measure.now import cached, limits_of_this_machine
+from penstock.study.measure.probes import Rate
+
+HERE = Processor("box", 4, ("avx2",))
+RATES = {"fp32": 1e11, "bf16": 2e11, "int8": 4e11}
+
+
+class Fake:
+    """Bandwidth falls with the working set; `seconds` pass at each measurement."""
+
+    method = "native"
+
+    def __init__(self, seconds: float = 0.0, dtypes: tuple[str, ...] = TYPES) -> None:
+        self.now = 0.0
+        self.seconds = seconds
+        self.dtypes = dtypes
+        self.asked: list[tuple[int, int]] = []
+
+    def bandwidth(self, working_set_bytes: int, threads: int) -> float:
+        self.now += self.seconds
+        self.asked.append((working_set_bytes, threads))
+        return threads * 1e16 / working_set_bytes
+
+    def rates(self, threads: int) -> dict[str, Rate]:
+        self.now += self.seconds
+        return {dtype: Rate(threads * RATES[dtype], "avx2") for dtype in self.dtypes}
+
+
+def run(fake: Fake, threads: int = 4, memory_bytes: int = 64 << 30) -> Limits:
+    return measure(fake, HERE, threads, memory_bytes, now=lambda: fake.now)
+
+
+def test_all_threads_and_one_are_measured() -> None:
+    found = run(Fake())
+    assert tuple(found.all_threads.read_bytes_per_s) == tuple(found.one_thread.read_bytes_per_s) == WORKING_SETS
+    assert found.all_threads.read_bytes_per_s[MIB] == 4 * found.one_thread.read_bytes_per_s[MIB]
+    assert found.all_threads.ops_per_s["int8"] == 16e11 and found.one_thread.ops_per_s["int8"] == 4e11
+    assert found.kernels == dict.fromkeys(TYPES, "avx2")
+
+
+def test_one_thread_is_measured_once() -> None:
+    fake = Fake()
+    found = run(fake, threads=1)
+    assert found.all_threads == found.one_thread and fake.asked == [(size, 1) for size in WORKING_SETS]
+
+
+def test_scarce_memory_leaves_the_large_sets_out() -> None:
+    assert working_sets(100 * MIB) == tuple(MIB * size for size in (1, 4, 16))
+    assert max(run(Fake(), memory_bytes=512 * MIB).all_threads.read_bytes_per_s) == 256 * MIB
+    with pytest.raises(CapacityError, match=r"1\.5 MiB.*takes 2"):
+        working_sets(MIB * 3 // 2)
+
+
+def test_a_slow_machine_is_not_measured_for_ever() -> None:
+    fake = Fake(seconds=BUDGET_S / 5)
+    found = run(fake)
+    assert fake.now < 2 * BUDGET_S and tuple(found.all_threads.read_bytes_per_s) == WORKING_SETS[:2]
+
+
+def test_what_json_says_is_what_was_measured() -> None:
+    found = run(Fake(dtypes=("fp32",)))
+    told = json.loads(json.dumps(found.as_json()))
+    assert from_json(told) == found and hardware_of(told) == found.hardware
+    assert told["read_bytes_per_s"][str(1 << 30)] == found.hardware.memory_bandwidth()
+    assert told["ops_per_s"] == {"fp32": 4e11, "bf16": None, "int8": None} and told["ridge_ops_per_byte"]["bf16"] is None
+    assert told["threads"] == 4 and told["machine"] == "box" and told["one_thread"]["ops_per_s"]["fp32"] == 1e11
+
+
+def test_limits_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = limits_file(tmp_path / "cache", HERE)
+    found = run(Fake())
+    save(found, file)
+    assert read_limits(file) == found.as_json()
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(PenstockError, match="cannot be kept in"):
+        save(run(Fake()), limits_file(blocked, HERE))
+
+
+def test_a_second_run_reads_what_the_first_kept(tmp_path: Path) -> None:
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    all_of_them = processor().num_cpus
+    first = limits_of_this_machine(None, False, said.append, environ, Fake())
+    assert any("kept in" in line for line in said)
+    unused = Fake()
+    said.clear()
+    assert limits_of_this_machine(None, False, said.append, environ, unused) == first and not said and not unused.asked
+    assert limits_of_this_machine(all_of_them, False, said.append, environ, unused) == first and not unused.asked
+    limits_of_this_machine(None, True, said.append, environ, unused)
+    assert unused.asked
+
+
+def test_other_thread_counts_are_not_kept(tmp_path: Path) -> None:
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    fake = Fake()
+    found = limits_of_this_machine(processor().num_cpus + 1, False, said.append, environ, fake)
+    assert found.all_threads.threads == processor().num_cpus + 1 and said[-1].startswith("not kept")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_broken_is_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "l.json"
+    save(run(Fake()), file)
+    told = json.loads(file.read_text())
+    assert cached(file, 4) is not None and cached(file, 2) is None
+    for key in ("one_thread", "measured", "kernels"):
+        file.write_text(json.dumps({name: value for name, value in told.items() if name != key}))
+        assert cached(file, 4) is None

@@ -1,0 +1,59 @@
+"""The plot holds a line for each type, its ceiling where its rate is, and names the ridge points."""
+import pytest
+
+from penstock.core.hardware import Hardware
+from penstock.study.measure.roofline import Axes, Size, attainable, dots, draw, si
+
+HARDWARE = Hardware("box", {1 << 20: 2e11, 1 << 30: 4e10}, {"fp32": 2e11, "bf16": 8e11, "int8": 6.4e12})
+SIZE = Size(40, 12)
+
+
+def text(hardware: Hardware) -> list[str]:
+    return ["".join(cell.text for cell in line) for line in draw(hardware, SIZE)]
+
+
+def test_memory_binds_below_the_ridge_and_arithmetic_above() -> None:
+    ridge = HARDWARE.ridge("bf16")
+    assert ridge == 20
+    assert attainable(HARDWARE, "bf16", ridge / 2) == 4e11 and attainable(HARDWARE, "bf16", ridge * 7) == 8e11
+
+
+def test_a_line_rises_to_its_ceiling_without_gaps() -> None:
+    axes = Axes(SIZE, 4e9, 1e13)
+    found = sorted(dots(HARDWARE, "bf16", axes), key=lambda dot: (dot[1], -dot[0]))
+    assert {column for _, column in found} == set(range(80))
+    rows = [row for row, _ in found]
+    assert all(0 <= before - after <= 1 for before, after in zip(rows, rows[1:], strict=False))
+    assert rows[0] == 47 and rows[-1] == axes.row(8e11)
+
+
+def test_axes_are_logarithmic() -> None:
+    axes = Axes(SIZE, 1e9, 1e13)
+    assert (axes.row(1e13), axes.row(1e9), axes.column(0.1), axes.column(1000.0)) == (0, 47, 0, 79)
+    assert axes.intensity(axes.column(10.0)) == pytest.approx(10, rel=0.1)
+    assert axes.row(1e10) - axes.row(1e11) == pytest.approx(axes.row(1e12) - axes.row(1e13), abs=1)
+
+
+def test_the_plot_names_types_and_ridge_points() -> None:
+    lines = text(HARDWARE)
+    plot = lines[: SIZE.rows]
+    order = [line.split()[-1] for line in plot if line.rstrip().endswith(("fp32", "bf16", "int8"))]
+    assert order == ["int8", "bf16", "fp32"]
+    assert any(line.strip().startswith("1 Top/s") for line in plot) and "op/byte" in lines[SIZE.rows + 1]
+    assert [line.split()[0] for line in lines[-3:]] == ["int8:", "bf16:", "fp32:"]
+    assert "800 Gop/s" in lines[-2] and "20 op/byte" in lines[-2]
+
+
+def test_types_of_one_rate_share_a_label() -> None:
+    lines = text(Hardware("box", {1: 1e10}, {"fp32": 1e11, "bf16": 1e11}))
+    assert sum("fp32" in line and "bf16" in line for line in lines[: SIZE.rows]) == 1
+
+
+def test_without_rates_there_is_no_plot() -> None:
+    assert draw(Hardware("box", {1: 1e10}, {})) == []
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    (0.5, "0.5 "), (999.4, "999 "), (999.6, "1 k"), (4.62e11, "462 G"), (9.999e11, "1 T"), (1.2e13, "12 T"), (2e15, "2 P")])
+def test_numbers_have_three_digits_and_a_prefix(value: float, said: str) -> None:
+    assert si(value) == said
