@@ -42,7 +42,7 @@ struct Kernels {
   void (*divide)(const float* mixed, float total, int n, float* out);
   void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int n, float* out);
   void (*to_bf16)(const float* x, int n, int padded, std::uint16_t* out, int group, float* totals);
-  void (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, std::int8_t* out, float* scales, std::int32_t* sums, float* totals);
+  float (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins, float* totals);
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
   void (*act_mul)(int activation, const float* gate, const float* up, int n, float* out);
   void (*add)(const float* a, const float* b, int n, float* out);

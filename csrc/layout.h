@@ -30,6 +30,8 @@ struct Matrix {
   std::int8_t values[16] = {};  // i4: what the codes stand for
   std::uint8_t* data = nullptr;
 
+  // What is added to codes so that they are unsigned bytes.
+  int offset() const { return format == Format::i8 ? 128 : -std::min<int>(0, *std::min_element(values, values + 16)); }
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
   int per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
   int num_panels() const { return (n + PANEL - 1) / PANEL; }
@@ -49,17 +51,17 @@ struct Matrix {
 struct Operand {
   const std::uint8_t* data = nullptr;
   std::size_t stride = 0;              // bytes from row to row
-  const float* scales = nullptr;       // int8: [rows, groups]
-  const std::int32_t* sums = nullptr;  // int8: [rows, groups] of the codes
-  const float* totals = nullptr;       // bf16 and int8, where the matrix has mins: [rows, groups] of the values
+  const float* scales = nullptr;         // int8: [rows]
+  const std::int32_t* begins = nullptr;  // int8: [rows, groups] what a sum begins with, since the codes of w are stored too large
+  const float* totals = nullptr;         // where the matrix has mins: [rows, groups] of what x holds, int8 unscaled
   int groups = 1;
   bool int8 = false;
 
   Operand from(int row) const {
     Operand o = *this;
     o.data += stride * row;
-    if (scales) o.scales += std::size_t(groups) * row;
-    if (sums) o.sums += std::size_t(groups) * row;
+    if (scales) o.scales += row;
+    if (begins) o.begins += std::size_t(groups) * row;
     if (totals) o.totals += std::size_t(groups) * row;
     return o;
   }

@@ -22,7 +22,7 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
   o.groups = matrix.num_groups();
   o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : wants_float(matrix) ? 4 : 2);
   o.data = memory.data.data();
-  if (o.int8) o.scales = memory.scales.floats(), o.sums = reinterpret_cast<const std::int32_t*>(memory.sums.data());
+  if (o.int8) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
   if (matrix.has_mins) o.totals = memory.totals.floats();
   return o;
 }
@@ -33,8 +33,9 @@ void Step::convert(const Matrix& matrix, const float* x, const Operand& to, int 
   auto* data = const_cast<std::uint8_t*>(o.data);
   auto* totals = const_cast<float*>(o.totals);
   if (o.int8) {
-    m.kernels_.to_int8(x, matrix.k, matrix.k_padded, matrix.group, matrix.format == Format::i4, reinterpret_cast<std::int8_t*>(data),
-                       const_cast<float*>(o.scales), const_cast<std::int32_t*>(o.sums), totals);
+    *const_cast<float*>(o.scales) =
+        m.kernels_.to_int8(x, matrix.k, matrix.k_padded, matrix.group, matrix.format == Format::i4, matrix.offset(),
+                           reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
   } else if (wants_float(matrix)) {
     std::memcpy(data, x, std::size_t(matrix.k) * 4);
     std::memset(data + std::size_t(matrix.k) * 4, 0, std::size_t(matrix.k_padded - matrix.k) * 4);

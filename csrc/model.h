@@ -64,8 +64,8 @@ class Memory {
 
 // The form that rows are given for a matrix, and memory for it.
 struct OperandMemory {
-  Memory data, scales, sums, totals;
-  void grow(std::size_t bytes, std::size_t groups) { data.grow(bytes + 64), scales.grow(groups * 4), sums.grow(groups * 4), totals.grow(groups * 4); }
+  Memory data, scales, begins, totals;
+  void grow(std::size_t bytes, std::size_t groups) { data.grow(bytes + 64), scales.grow(groups * 4), begins.grow(groups * 4), totals.grow(groups * 4); }
 };
 
 struct Batch {

@@ -33,18 +33,16 @@ struct Block {
 template <class Step, int R, int V>
 PENSTOCK_INLINE void score(const TilePointers& tiles, int first, int steps, Bytes x, std::size_t stride, float* out, bool fetch) {
   F sum[R][V];
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = zero();
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = zero(); }); });
   for (int s = 0; s < steps; ++s)
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) {
+    unrolled<V>([&](auto v) PENSTOCK_INLINED {
       F column[R][1];
-      PENSTOCK_UNROLL for (int r = 0; r < R; ++r) column[r][0] = sum[r][v];
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { column[r][0] = sum[r][v]; });
       Step::template run<R, 1>(column, tiles.keys[first + v] + 64 * s, x + Step::X * s, stride);
-      PENSTOCK_UNROLL for (int r = 0; r < R; ++r) sum[r][v] = column[r][0];
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { sum[r][v] = column[r][0]; });
       if (fetch) __builtin_prefetch(tiles.values[first + v] + 64 * s, 0, 2);
-    }
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) store(out + r * CHUNK + LANES * (first + v), sum[r][v]);
+    });
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out + r * CHUNK + LANES * (first + v), sum[r][v]); }); });
 }
 
 template <class Step, int R> void score_rows(const Block& b, const TilePointers& tiles, int count, int row, bool fetch) {
@@ -67,17 +65,16 @@ PENSTOCK_INLINE void mix(const Block& b, const TilePointers& tiles, int count, i
   const std::size_t stride = std::size_t(CHUNK) * (per_step == 1 ? 4 : 2);
   const Bytes x = b.powers + stride * row;
   F sum[R][V];
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
+  unrolled<R>([&](auto r) PENSTOCK_INLINED {
     float* mixed = b.mixed + std::size_t(row + r) * b.padded + LANES * vec;
     const F fade = set1(b.fade[row + r]);
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = load(mixed + LANES * v) * fade;
-  }
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = load(mixed + LANES * v) * fade; });
+  });
   for (int t = 0; t < count; ++t) {
-    const Ahead ahead{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0};
+    Ahead ahead{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0, 0};
     accumulate<Step, R, V>(Step{}, sum, tiles.values[t] + 64 * vec, w_step, x + Step::X * steps * t, stride, steps, ahead);
   }
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) store(b.mixed + std::size_t(row + r) * b.padded + LANES * (vec + v), sum[r][v]);
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(b.mixed + std::size_t(row + r) * b.padded + LANES * (vec + v), sum[r][v]); }); });
 }
 
 template <class Step, int R> void mix_rows(const Block& b, const TilePointers& tiles, int count, int row, const TilePointers* next) {

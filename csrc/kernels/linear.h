@@ -3,6 +3,8 @@
 // Every output has one accumulator that takes the inner indices in rising order, whatever the number of rows: the bits of a row do
 // not depend on its neighbours. A register block is ROWS x VECS accumulators; blocks along k come back to the same sums.
 #pragma once
+#include <utility>
+
 #include "../layout.h"
 
 namespace PENSTOCK_ISA {
@@ -10,8 +12,16 @@ namespace PENSTOCK_ISA {
 using namespace penstock;
 using Bytes = const std::uint8_t*;
 
-#define PENSTOCK_UNROLL _Pragma("GCC unroll 8")
 #define PENSTOCK_INLINE inline __attribute__((always_inline))
+#define PENSTOCK_INLINED __attribute__((always_inline))
+
+template <class Body, int... I> PENSTOCK_INLINE void unrolled_over(std::integer_sequence<int, I...>, const Body& body) {
+  (body(std::integral_constant<int, I>()), ...);
+}
+// body(0), ..., body(N - 1) with indices that are constants, so that arrays of sums stay in registers.
+template <int N, class Body> PENSTOCK_INLINE void unrolled(const Body& body) {
+  unrolled_over(std::make_integer_sequence<int, N>(), body);
+}
 
 // One step for a block: R rows of x, `stride` bytes apart, with V vectors of columns at w.
 struct StepF32 {
@@ -20,11 +30,11 @@ struct StepF32 {
   static constexpr int W = 64, X = 4;  // bytes that a step takes of w (for 16 columns) and of x
   template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
     F b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = load(reinterpret_cast<const float*>(w) + 16 * v);
-    PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load(reinterpret_cast<const float*>(w) + 16 * v), keep(b[v]); });
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
       const F a = set1(*reinterpret_cast<const float*>(x + stride * r));
-      PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = fma(b[v], a, sum[r][v]);
-    }
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = fma(b[v], a, sum[r][v]); });
+    });
   }
 };
 
@@ -34,19 +44,19 @@ struct StepF16 {
   static constexpr int W = 32, X = 4;
   template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
     F b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = from_f16(reinterpret_cast<const std::uint16_t*>(w) + 16 * v);
-    PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = from_f16(reinterpret_cast<const std::uint16_t*>(w) + 16 * v); });
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
       const F a = set1(*reinterpret_cast<const float*>(x + stride * r));
-      PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = fma(b[v], a, sum[r][v]);
-    }
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = fma(b[v], a, sum[r][v]); });
+    });
   }
 };
 
 template <int R, int V> PENSTOCK_INLINE void add_pairs(F (&sum)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
+  unrolled<R>([&](auto r) PENSTOCK_INLINED {
     const Pair a = broadcast_pair(reinterpret_cast<const std::uint16_t*>(x + stride * r));
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = dot2(sum[r][v], b[v], a);
-  }
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot2(sum[r][v], b[v], a); });
+  });
 }
 
 struct StepBf16 {
@@ -55,7 +65,7 @@ struct StepBf16 {
   static constexpr int W = 64, X = 4;
   template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
     Pair b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = load_pair(w + 64 * v);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_pair(w + 64 * v), keep(b[v]); });
     add_pairs<R, V>(sum, b, x, stride);
   }
 };
@@ -67,10 +77,10 @@ struct StepI8 {
   template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
     Raw raw[V];
     Pair b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) raw[v] = load_raw(w + 64 * v);
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = unpack_i8<0>(raw[v]);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i8<0>(raw[v]); });
     add_pairs<R, V>(sum, b, x, stride);
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = unpack_i8<1>(raw[v]);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i8<1>(raw[v]); });
     add_pairs<R, V>(sum, b, x + 4, stride);
   }
 };
@@ -82,12 +92,12 @@ struct StepI4 {
   Table table;
   template <int T, int R, int V> PENSTOCK_INLINE void quarter(F (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = unpack_i4<T>(raw[v], table);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i4<T>(raw[v], table); });
     add_pairs<R, V>(sum, b, x + 4 * T, stride);
   }
   template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Raw raw[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) raw[v] = load_raw(w + 64 * v);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
     quarter<0, R, V>(sum, raw, x, stride);
     quarter<1, R, V>(sum, raw, x, stride);
     quarter<2, R, V>(sum, raw, x, stride);
@@ -96,10 +106,10 @@ struct StepI4 {
 };
 
 template <int R, int V> PENSTOCK_INLINE void add_bytes(I (&sum)[R][V], const Raw (&b)[V], Bytes x, std::size_t stride) {
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
+  unrolled<R>([&](auto r) PENSTOCK_INLINED {
     const Raw a = broadcast_raw(x + stride * r);
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = dot4(sum[r][v], b[v], a);
-  }
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot4(sum[r][v], b[v], a); });
+  });
 }
 
 struct StepBytes {  // i8, or i4 unpacked, with int8 activations
@@ -108,7 +118,7 @@ struct StepBytes {  // i8, or i4 unpacked, with int8 activations
   static constexpr int W = 64, X = 4;
   template <int R, int V> static PENSTOCK_INLINE void run(I (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
     Raw b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = load_raw(w + 64 * v);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_raw(w + 64 * v), keep(b[v]); });
     add_bytes<R, V>(sum, b, x, stride);
   }
 };
@@ -120,10 +130,10 @@ struct StepNibbles {  // i4 with int8 activations
   ByteTable table;
   template <int R, int V> PENSTOCK_INLINE void run(I (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Raw raw[V], b[V];
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) raw[v] = load_raw(w + 64 * v);
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = bytes_i4<0>(raw[v], table);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = bytes_i4<0>(raw[v], table); });
     add_bytes<R, V>(sum, b, x, stride);
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) b[v] = bytes_i4<1>(raw[v], table);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = bytes_i4<1>(raw[v], table); });
     add_bytes<R, V>(sum, b, x + 4, stride);
   }
 };
@@ -132,11 +142,12 @@ struct StepNibbles {  // i4 with int8 activations
 struct Ahead {
   Bytes at = nullptr;
   int lines = 0;
+  std::size_t skip = 0;  // from the end of one group to the next
 };
 
 template <class Step, int R, int V>
 PENSTOCK_INLINE void accumulate(const Step& step, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
-                                int steps, Ahead ahead) {
+                                int steps, Ahead& ahead) {
   for (int s = 0; s < steps; ++s) {
     step.template run<R, V>(sum, w, x, stride);
     for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.at + 64 * i, 0, 2);
@@ -160,50 +171,78 @@ struct Stretch {
 template <class Step, int R, int V>
 void dense_block(const Step& step, const Stretch& part, Bytes x, std::size_t stride, Ahead ahead) {
   F sum[R][V];
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = part.first ? zero() : load(part.out + r * part.out_stride + 16 * v);
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = part.first ? zero() : load(part.out + r * part.out_stride + 16 * v); }); });
   accumulate<Step, R, V>(step, sum, part.w, part.w_step, x, stride, part.steps, ahead);
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r)
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) store(part.out + r * part.out_stride + 16 * v, sum[r][v]);
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(part.out + r * part.out_stride + 16 * v, sum[r][v]); }); });
 }
 
-// A group's scales and mins, for the columns of a block.
-struct Scales {
-  Bytes scales, mins;  // mins: nullptr when there are none
-  int bytes;           // of one, 2 or 4
-  int offset;          // what every code of the weights is too large by, for int8 activations
-  F scale(int v) const { return read(scales, v); }
-  F min(int v) const { return read(mins, v); }
+// Groups of one panel, one after another: where their codes, scales and mins stand.
+struct Groups {
+  Bytes w;
+  std::size_t next;    // bytes from group to group
+  int w_step, steps;   // bytes from step to step, steps of a group
+  Bytes scales, mins;  // of the first group; mins: nullptr when there are none
+  std::size_t next_scales;
+  int scale_bytes;
+  int first, count;    // index of the first group among the row's groups
+  float* out;
+  int out_stride;
+
   F read(Bytes p, int v) const {
-    return bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(p) + 16 * v) : load(reinterpret_cast<const float*>(p) + 16 * v);
+    return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(p) + 16 * v) : load(reinterpret_cast<const float*>(p) + 16 * v);
   }
 };
 
-// out (+)= (x w) * scale + total(x) * min over one group.
-template <class Step, int R, int V>
-void group_block(const Step& step, const Stretch& part, const Operand& x, int g, Bytes x_at, const Scales& scales, Ahead ahead) {
-  using Sum = typename Step::Sum;
-  constexpr bool whole = Step::WHOLE;  // sums are integers
-  Sum sum[R][V];
-  PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
-    Sum begin;
-    if constexpr (whole) begin = set1_i(-scales.offset * x.sums[r * x.groups + g]);
-    else begin = zero();
-    PENSTOCK_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = begin;
+// Where the totals over groups are held while a block passes: nowhere since there is one group, in registers beside the group's
+// sums (which halves the rows of a block), or in memory.
+enum class Totals { none, registers, memory };
+constexpr int block_rows(Totals totals) { return totals == Totals::registers ? MAX_ROWS / 2 : MAX_ROWS; }
+
+// out += the sum over groups of (x w) * scale + total(x) * min. Sums of integers begin with what their codes are too large by.
+template <class Step, int R, int V, Totals T>
+void group_block(const Step& step, const Groups& part, const Operand& x, Bytes x_at, Ahead ahead) {
+  F total[R][V];
+  const auto out = [&](int r, int v) PENSTOCK_INLINED { return part.out + r * part.out_stride + 16 * v; };
+  if constexpr (T == Totals::registers)
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { total[r][v] = part.first == 0 ? zero() : load(out(r, v)); });
+    });
+  Bytes w = part.w, scales = part.scales, mins = part.mins;
+  for (int g = part.first; g < part.first + part.count; ++g) {
+    typename Step::Sum sum[R][V];
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
+      if constexpr (Step::WHOLE) {
+        const I begin = broadcast_raw(x.begins + r * x.groups + g);
+        unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = begin; });
+      } else {
+        unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = zero(); });
+      }
+    });
+    accumulate<Step, R, V>(step, sum, w, part.w_step, x_at, x.stride, part.steps, ahead);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED {
+      const F scale = part.read(scales, v);
+      unrolled<R>([&](auto r) PENSTOCK_INLINED {
+        F value;
+        if constexpr (Step::WHOLE) value = to_float(sum[r][v]);
+        else value = sum[r][v];
+        F before;
+        if constexpr (T == Totals::registers) before = total[r][v];
+        else if constexpr (T == Totals::memory) before = g == 0 ? zero() : load(out(r, v));
+        else before = zero();
+        F after = fma(value, scale, before);
+        if (mins) after = fma(part.read(mins, v), set1(x.totals[r * x.groups + g]), after);
+        if constexpr (T == Totals::registers) total[r][v] = after;
+        else store(out(r, v), after);
+      });
+    });
+    w += part.next, scales += part.next_scales, x_at += part.steps * Step::X;
+    if (mins) mins += part.next_scales;
+    ahead.at += ahead.skip;
   }
-  accumulate<Step, R, V>(step, sum, part.w, part.w_step, x_at, x.stride, part.steps, ahead);
-  PENSTOCK_UNROLL for (int v = 0; v < V; ++v) {
-    const F scale = scales.scale(v);
-    PENSTOCK_UNROLL for (int r = 0; r < R; ++r) {
-      float* out = part.out + r * part.out_stride + 16 * v;
-      F value, by;
-      if constexpr (whole) value = to_float(sum[r][v]), by = scale * set1(x.scales[r * x.groups + g]);
-      else value = sum[r][v], by = scale;
-      F result = part.first ? value * by : fma(value, by, load(out));
-      if (scales.mins) result = fma(scales.min(v), set1(x.totals[r * x.groups + g]), result);
-      store(out, result);
-    }
-  }
+  if constexpr (T == Totals::registers)
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out(r, v), total[r][v]); });
+    });
 }
 
 }  // namespace PENSTOCK_ISA

@@ -8,25 +8,28 @@
 
 namespace PENSTOCK_ISA {
 
-constexpr int STRETCH = 512;                                     // inner indices whose weights stay in the cache while rows pass by
-constexpr std::size_t UNPACKED_BYTES = std::size_t(STRETCH) * PANEL * 2;
+constexpr int STRETCH = 512;                          // inner indices whose weights stay in the cache while rows pass by
+constexpr std::size_t UNPACKED_BYTES = 256 << 10;     // of codes that are unpacked at once
 constexpr int DISTANCE = 2048;                                   // bytes that a single block is fetched ahead
 
-// How many rows there are, and what is fetched meanwhile: `lines` lines a step of the panel after this one, `far` bytes on.
+// How many rows there are, and what is fetched while they pass: for a single block the bytes a little further on, for several the
+// same stretch of the next panel, which the blocks share out.
 struct Sweep {
-  int rows;
-  int lines;
-  std::size_t far;
-  Bytes source;  // where the packed weights of the stretch begin
+  int rows, at_once;  // rows of a block
+  Bytes source;       // where the packed weights of the stretch begin
+  std::size_t bytes;  // of them
+  int steps;          // of the stretch
+  std::size_t far;    // bytes to the next panel
+  std::size_t skip;   // bytes between groups that no step fetches, for a single block
 
   Ahead ahead(int block) const {
-    const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS;
-    if (blocks == 1) return {source + DISTANCE, lines};
+    const int blocks = (rows + at_once - 1) / at_once;
+    const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));
+    if (blocks == 1) return {source + DISTANCE, lines, skip};
     const int each = (lines + blocks - 1) / blocks;
     if (block * each >= lines) return {};
-    return {source + far + std::size_t(block) * each * share, each};
+    return {source + far + std::size_t(block) * each * steps * 64, each, 0};
   }
-  std::size_t share = 0;  // bytes of one line a step over the whole stretch
 };
 
 template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
@@ -45,21 +48,22 @@ template <class Step, int V> void dense_rows(const Step& step, Stretch part, Byt
   }
 }
 
-template <class Step, int V>
-void group_rows(const Step& step, Stretch part, const Operand& x, int g, std::size_t x_offset, const Scales& scales, const Sweep& sweep) {
-  for (int r = 0, block = 0; r < sweep.rows; r += MAX_ROWS, ++block) {
+template <class Step, int V, Totals T>
+void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_offset, const Sweep& sweep) {
+  constexpr int most = block_rows(T);
+  for (int r = 0, block = 0; r < sweep.rows; r += most, ++block) {
     const Ahead ahead = sweep.ahead(block);
     const Operand from = x.from(r);
     const Bytes at = from.data + x_offset;
-    switch (std::min(sweep.rows - r, MAX_ROWS)) {
-      case 1: group_block<Step, 1, V>(step, part, from, g, at, scales, ahead); break;
-      case 2: group_block<Step, 2, V>(step, part, from, g, at, scales, ahead); break;
-      case 3: group_block<Step, 3, V>(step, part, from, g, at, scales, ahead); break;
-      case 4: group_block<Step, std::min(4, MAX_ROWS), V>(step, part, from, g, at, scales, ahead); break;
-      case 5: group_block<Step, std::min(5, MAX_ROWS), V>(step, part, from, g, at, scales, ahead); break;
-      default: group_block<Step, MAX_ROWS, V>(step, part, from, g, at, scales, ahead);
+    switch (std::min(sweep.rows - r, most)) {
+      case 1: group_block<Step, 1, V, T>(step, part, from, at, ahead); break;
+      case 2: group_block<Step, std::min(2, most), V, T>(step, part, from, at, ahead); break;
+      case 3: group_block<Step, std::min(3, most), V, T>(step, part, from, at, ahead); break;
+      case 4: group_block<Step, std::min(4, most), V, T>(step, part, from, at, ahead); break;
+      case 5: group_block<Step, std::min(5, most), V, T>(step, part, from, at, ahead); break;
+      default: group_block<Step, most, V, T>(step, part, from, at, ahead);
     }
-    part.out += std::size_t(part.out_stride) * MAX_ROWS;
+    part.out += std::size_t(part.out_stride) * most;
   }
 }
 
@@ -81,21 +85,17 @@ struct Task {
 
   int w_step(int step_bytes) const { return width / LANES * step_bytes; }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
-  Sweep sweep(Bytes source, std::size_t bytes, int steps) const {
-    const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));
-    return {rows, lines, far(), source, std::size_t(steps) * 64};
-  }
-  Scales scales(Bytes record, int offset) const {
-    const Bytes at = record + matrix.code_bytes(width);
-    return {at, matrix.has_mins ? at + std::size_t(width) * matrix.scale_bytes : nullptr, matrix.scale_bytes, offset};
+  Groups groups(Bytes w, int w_step, int steps, std::size_t next, int first, int count) const {
+    const Bytes scales = panel + matrix.record_bytes(width) * first + matrix.code_bytes(width);
+    return {w, next, w_step, steps, scales, matrix.has_mins ? scales + std::size_t(width) * matrix.scale_bytes : nullptr,
+            matrix.record_bytes(width), matrix.scale_bytes, first, count, out, PANEL};
   }
 };
 
-inline Scales shifted(const Scales& scales, int v) {
-  Scales s = scales;
-  s.scales += std::size_t(v) * LANES * s.bytes;
-  if (s.mins) s.mins += std::size_t(v) * LANES * s.bytes;
-  return s;
+inline Groups moved(Groups g, int v, int bytes) {  // to the columns from 16 v on
+  g.w += bytes * v, g.scales += std::size_t(v) * LANES * g.scale_bytes, g.out += LANES * v;
+  if (g.mins) g.mins += std::size_t(v) * LANES * g.scale_bytes;
+  return g;
 }
 
 // Formats without scales.
@@ -104,7 +104,7 @@ template <class Step> void dense_panel(const Task& t) {
   for (int s = 0; s < steps; s += most) {
     const int count = std::min(most, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const Sweep sweep = t.sweep(w, std::size_t(count) * w_step, count);
+    const Sweep sweep{t.rows, MAX_ROWS, w, std::size_t(count) * w_step, count, t.far(), 0};
     each_vecs(t.width, [&](auto vecs, int v) {
       const Stretch part{w + Step::W * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X, t.x.stride, sweep);
@@ -113,41 +113,40 @@ template <class Step> void dense_panel(const Task& t) {
 }
 
 // Codes with scales by group; Step reads them as they are packed.
-template <class Step> void packed_groups(const Task& t, const Step& step, int offset) {
-  const int steps = t.matrix.group / t.matrix.per_step(), w_step = t.w_step(Step::W);
-  const std::size_t record = t.matrix.record_bytes(t.width);
-  for (int g = 0; g < t.matrix.num_groups(); ++g) {
-    const Bytes w = t.panel + record * g;
-    const Sweep sweep = t.sweep(w, std::size_t(steps) * w_step, steps);
-    each_vecs(t.width, [&](auto vecs, int v) {
-      const Stretch part{w + Step::W * v, w_step, steps, g == 0, t.out + LANES * v, PANEL};
-      group_rows<Step, vecs>(step, part, t.x, g, std::size_t(g) * steps * Step::X, shifted(t.scales(w, offset), v), sweep);
-    });
-  }
+template <class Step, Totals T> void packed_groups(const Task& t, const Step& step) {
+  const Matrix& m = t.matrix;
+  const int steps = m.group / m.per_step(), w_step = t.w_step(Step::W);
+  const std::size_t record = m.record_bytes(t.width), codes = std::size_t(steps) * w_step;
+  const Groups groups = t.groups(t.panel, w_step, steps, record, 0, m.num_groups());
+  const Sweep sweep{t.rows, block_rows(T), t.panel, codes, steps, t.far(), record - codes};
+  each_vecs(t.width, [&](auto vecs, int v) { group_rows<Step, vecs, T>(step, moved(groups, v, Step::W), t.x, 0, sweep); });
 }
 
-// Unpacks `groups` groups and multiplies; Unpack writes the steps of one 64-byte vector `to_step` bytes apart.
-template <class Step, class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack, int offset) {
+// `vectors` packed vectors from `from` on become unpacked ones, `each` of them, `to_step` bytes apart.
+template <class Unpack> void unpack_step(const Unpack& unpack, Bytes from, std::uint8_t* to, int vectors, int to_step) {
+  for (int v = 0; v < vectors; ++v) unpack(load_raw(from + 64 * v), to + 64 * v, to_step);
+}
+
+// Unpacks a stretch of groups and multiplies; Unpack writes the steps of one 64-byte vector `to_step` bytes apart.
+template <class Step, class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack) {
   const Matrix& m = t.matrix;
   const int per_step = Step::X / (t.x.int8 ? 1 : 2);  // inner indices of a step, once unpacked
-  const int vecs_all = t.width / LANES, to_step = vecs_all * 64, packed_steps = m.group / m.per_step(), steps = m.group / per_step;
+  const int vectors = t.width / LANES, to_step = vectors * 64, packed_steps = m.group / m.per_step(), steps = m.group / per_step;
+  const int more = m.per_step() / per_step * to_step, num_groups = m.num_groups();
   const std::size_t record = m.record_bytes(t.width), bytes = std::size_t(steps) * to_step;
-  const int at_once = std::max(1, STRETCH / m.group);
-  for (int first = 0; first < m.num_groups(); first += at_once) {
-    const int last = std::min(first + at_once, m.num_groups());
-    for (int g = first; g < last; ++g)
-      for (int s = 0; s < packed_steps; ++s)
-        for (int v = 0; v < vecs_all; ++v)
-          unpack(load_raw(t.panel + record * g + (std::size_t(s) * vecs_all + v) * 64),
-                 t.unpacked + bytes * (g - first) + std::size_t(s) * (m.per_step() / per_step) * to_step + 64 * v, to_step);
-    for (int g = first; g < last; ++g) {
-      const Bytes packed = t.panel + record * g, w = t.unpacked + bytes * (g - first);
-      const Sweep sweep = t.sweep(packed, record, steps);
-      each_vecs(t.width, [&](auto vecs, int v) {
-        const Stretch part{w + 64 * v, to_step, steps, g == 0, t.out + LANES * v, PANEL};
-        group_rows<Step, vecs>(Step{}, part, t.x, g, std::size_t(g) * steps * Step::X, shifted(t.scales(packed, offset), v), sweep);
-      });
+  const int at_once = std::max(1, static_cast<int>(UNPACKED_BYTES / (std::size_t(steps) * PANEL * 4)));
+  for (int first = 0; first < num_groups; first += at_once) {
+    const int count = std::min(at_once, num_groups - first);
+    for (int g = 0; g < count; ++g) {
+      Bytes from = t.panel + record * (first + g);
+      std::uint8_t* to = t.unpacked + bytes * g;
+      for (int s = 0; s < packed_steps; ++s, from += 64 * vectors, to += more) unpack_step(unpack, from, to, vectors, to_step);
     }
+    const Groups groups = t.groups(t.unpacked, to_step, steps, bytes, first, count);
+    const Sweep sweep{t.rows, MAX_ROWS, t.panel + record * first, record * count, steps * count, t.far(), 0};
+    each_vecs(t.width, [&](auto vecs, int v) {
+      group_rows<Step, vecs, Totals::memory>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep);
+    });
   }
 }
 
@@ -182,53 +181,56 @@ inline void unpacked_whole(const Task& t) {
     const int count = std::min(most, steps - s);
     const Bytes packed = t.panel + std::size_t(s) * w_step;
     for (int i = 0; i < count; ++i)
-      for (int v = 0; v < t.width / LANES; ++v)
-        UnpackI8{}(load_raw(packed + std::size_t(i) * w_step + 64 * v), t.unpacked + std::size_t(2 * i) * to_step + 64 * v, to_step);
-    const Sweep sweep = t.sweep(packed, std::size_t(count) * w_step, 2 * count);
+      unpack_step(UnpackI8{}, packed + std::size_t(i) * w_step, t.unpacked + std::size_t(2 * i) * to_step, t.width / LANES, to_step);
+    const Sweep sweep{t.rows, MAX_ROWS, packed, std::size_t(count) * w_step, 2 * count, t.far(), 0};
     each_vecs(t.width, [&](auto vecs, int v) {
       const Stretch part{t.unpacked + 64 * v, to_step, 2 * count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<StepBf16, vecs>(StepBf16{}, part, t.x.data + std::size_t(s) * 8, t.x.stride, sweep);
     });
   }
-  const Scales scales = t.scales(t.panel, 0);
+  const Groups scales = t.groups(t.panel, 0, 0, 0, 0, 1);
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
       float* out = t.out + std::size_t(r) * PANEL + LANES * v;
-      F result = load(out) * scales.scale(v);
-      if (scales.mins) result = fma(scales.min(v), set1(t.x.totals[r]), result);
+      F result = fma(load(out), scales.read(scales.scales, v), zero());
+      if (scales.mins) result = fma(scales.read(scales.mins, v), set1(t.x.totals[r]), result);
       store(out, result);
     }
 }
 
-// The bytes that codes of 4 bits stand for, made unsigned, and what they are too large by.
-inline int unsigned_values(const Matrix& m, std::uint8_t (&values)[16]) {
-  const int least = std::min<int>(0, *std::min_element(m.values, m.values + 16));
-  for (int i = 0; i < 16; ++i) values[i] = static_cast<std::uint8_t>(m.values[i] - least);
-  return -least;
+inline void linear_bytes(const Task& t, bool many) {  // int8 activations
+  const Matrix& m = t.matrix;
+  if (m.format == Format::i8) {
+    m.num_groups() == 1 ? packed_groups<StepBytes, Totals::none>(t, {}) : packed_groups<StepBytes, Totals::memory>(t, {});
+  } else {
+    std::uint8_t bytes[16];
+    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
+    const ByteTable table = make_byte_table(bytes);
+    many ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<StepNibbles, Totals::registers>(t, {table});
+  }
+  for (int r = 0; r < t.rows; ++r)
+    for (int v = 0; v < t.width / LANES; ++v) {
+      float* out = t.out + std::size_t(r) * PANEL + LANES * v;
+      store(out, load(out) * set1(t.x.scales[r]));
+    }
 }
 
-// out[row][column] for all columns of a panel; columns beyond the matrix get zeros or whatever its padding gives.
+// out[row][column] for all columns of a panel; columns beyond the matrix get whatever its padding gives.
 inline void linear_panel(const Task& t) {
   const Matrix& m = t.matrix;
   const bool many = t.rows > MAX_ROWS;
   if (m.format == Format::f32) return dense_panel<StepF32>(t);
   if (m.format == Format::f16) return dense_panel<StepF16>(t);
   if (m.format == Format::bf16) return dense_panel<StepBf16>(t);
+  if (t.x.int8) return linear_bytes(t, many);
   if (m.format == Format::i8) {
-    if (t.x.int8) return packed_groups(t, StepBytes{}, 128);
-    if (!many) return packed_groups(t, StepI8{}, 0);
-    return m.num_groups() == 1 ? unpacked_whole(t) : unpacked_groups<StepBf16>(t, UnpackI8{}, 0);
-  }
-  std::uint8_t bytes[16];
-  const int offset = unsigned_values(m, bytes);
-  if (t.x.int8) {
-    const ByteTable table = make_byte_table(bytes);
-    return many ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}, offset) : packed_groups(t, StepNibbles{table}, offset);
+    if (m.num_groups() == 1) return many ? unpacked_whole(t) : packed_groups<StepI8, Totals::none>(t, {});
+    return many ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8, Totals::registers>(t, {});
   }
   float values[16];
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];
   const Table table = make_table(values);
-  return many ? unpacked_groups<StepBf16>(t, UnpackI4{table}, 0) : packed_groups(t, StepI4{table}, 0);
+  many ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<StepI4, Totals::registers>(t, {table});
 }
 
 // Row `n` of the matrix as float: the embedding of a token.
@@ -236,7 +238,7 @@ inline void matrix_row(const Matrix& m, int index, int n, float* out) {
   const int p = n / PANEL, column = n % PANEL, width = m.width(p), vec = column / LANES, lane = column % LANES;
   const Bytes panel = m.panel(index, p);
   const int per_step = m.per_step(), word = m.format == Format::f16 ? 2 : 4;
-  const int w_step = width * word, steps = m.group / per_step;
+  const int w_step = width * word;
   const std::size_t record = m.record_bytes(width);
   const auto number = [&](Bytes at, int bytes) {
     if (bytes == 4) return *reinterpret_cast<const float*>(at);
@@ -264,7 +266,6 @@ inline void matrix_row(const Matrix& m, int index, int n, float* out) {
     }
     out[k] = value;
   }
-  (void)steps;
 }
 
 }  // namespace PENSTOCK_ISA

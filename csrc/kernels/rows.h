@@ -51,30 +51,34 @@ inline void to_bf16(const float* x, int n, int padded, std::uint16_t* out, int g
   }
 }
 
-// n floats -> padded int8 with one scale a group, to nearest, from -127 to 127. With `interleaved`, each eight stand as 0 4 1 5 2 6 3 7.
-inline void to_int8(const float* x, int n, int padded, int group, bool interleaved, std::int8_t* out, float* scales, std::int32_t* sums,
-                    float* totals) {
+// n floats -> padded int8 with one scale, to nearest, from -127 to 127. With `interleaved`, each eight stand as 0 4 1 5 2 6 3 7.
+// `begins` and `totals` (or nullptr): -offset times the sum of each group's codes, and the sum.
+inline float to_int8(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins,
+                     float* totals) {
+  F most = zero();
+  for (int i = 0; i < n; i += LANES) most = max(most, abs(load_some(x + i, n - i)));
+  const float top = largest(most);
+  const F inverse = set1(top > 0 ? 127.0f / top : 0.0f);
   for (int g = 0; g * group < padded; ++g) {
-    const int begin = g * group, end = begin + group;
-    F most = zero();
-    for (int i = begin; i < std::min(end, n); i += LANES) most = max(most, abs(load_some(x + i, std::min(end, n) - i)));
-    const float top = largest(most), scale = top / 127.0f, inverse = top > 0 ? 127.0f / top : 0.0f;
+    const int end = (g + 1) * group;
     int total = 0;
-    for (int i = begin; i < end; i += LANES) {
+    for (int i = g * group; i < end; i += LANES) {
       const int left = std::min(LANES, end - i);
-      const I codes = to_int(round((i < n ? load_some(x + i, std::min(left, n - i)) : zero()) * set1(inverse)));
+      F v = i < n ? load_some(x + i, std::min(left, n - i)) : zero();
+      if (left < LANES) v = first_lanes(v, left, zero());
+      const I codes = to_int(round(v * inverse));
       total += sum_i(codes);
       std::int8_t some[LANES];
       store_i8(some, codes);
       if (interleaved)
-        for (int e = 0; e < left; ++e) out[i + e / 8 * 8 + (e % 2) * 2 + (e % 8) / 4 + (e % 4) / 2 * 4] = some[e];
+        for (int e = 0; e < left; ++e) out[i + e / 8 * 8 + e % 2 * 2 + e % 8 / 4 + e % 4 / 2 * 4] = some[e];
       else
         std::memcpy(out + i, some, left);
     }
-    scales[g] = scale;
-    sums[g] = total;
-    if (totals) totals[g] = scale * static_cast<float>(total);
+    begins[g] = -offset * total;
+    if (totals) totals[g] = static_cast<float>(total);
   }
+  return top / 127.0f;
 }
 
 // Rotates the pairs (i, i + pairs) of one head by the angles whose cosines and sines are given.

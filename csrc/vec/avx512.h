@@ -58,6 +58,10 @@ inline void store_i8(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__
 inline int sum_i(I x) { return _mm512_reduce_add_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 
+// Compilers short of registers load a value again at each of its uses; this keeps it where it is.
+inline void keep(__m512i& x) { __asm__("" : "+v"(x)); }
+inline void keep(__m512& x) { __asm__("" : "+v"(x)); }
+
 inline Raw load_raw(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_raw(void* p, Raw x) { _mm512_storeu_si512(p, x); }
 inline Raw broadcast_raw(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
@@ -78,6 +82,7 @@ inline Table make_table(const float* values) {
 template <int T> Pair unpack_i4(Raw raw, Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
 #else
 struct Pair { F even, odd; };
+inline void keep(Pair& x) { keep(x.even), keep(x.odd); }
 using Table = F;  // 16 float
 inline F high(I x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
 inline Pair load_pair(const void* p) {
@@ -123,7 +128,8 @@ template <int H> Raw bytes_i4(Raw raw, ByteTable table) {
 // acc + the products of four unsigned bytes of w and four signed bytes of x, exactly.
 inline I dot4(I acc, Raw w, Raw x) {
 #if defined(__AVX512VNNI__)
-  return _mm512_dpbusd_epi32(acc, w, x);
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));  // GCC 12 keeps the intrinsic's sums in memory
+  return acc;
 #else
   const I low = _mm512_set1_epi16(0xff);
   const I even = _mm512_madd_epi16(_mm512_and_si512(w, low), _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8));

@@ -129,6 +129,8 @@ inline int sum_i(I x) {
 }
 inline I add_i(I a, I b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
 
+template <class T> void keep(T&) {}
+
 inline Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * WIDTH * i)) return r; }
 inline void store_raw(void* p, Raw x) { std::memcpy(p, &x, 64); }
 inline Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
