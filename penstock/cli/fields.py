@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from penstock.core.config import EngineConfig, ServerConfig
 
 ENGINE = {
-    "model": "A folder in Hugging Face layout, a hub name, or a bundled model: brook, rill",
+    "model": "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled model: brook, rill",
     "revision": "Branch, tag or commit of a hub model",
     "backend": "What computes the steps",
     "device": "Where the backend computes: cpu, cuda, cuda:1; default: the backend's first",

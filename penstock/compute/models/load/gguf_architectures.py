@@ -3,6 +3,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from penstock.compute.models import hf
 from penstock.compute.models.load.gguf_config import Tensors, shared_config
 from penstock.compute.models.load.gguf_keys import Keys
@@ -61,6 +63,7 @@ def _llama(keys: Keys, tensors: Tensors) -> Config:
     window = keys.whole("attention.sliding_window", 0, least=0) or None
     experts = keys.whole("expert_count", 0, least=0)
     if experts:
+        check_experts(keys, tensors, experts)
         return {
             "architectures": ["MixtralForCausalLM"], "sliding_window": window, "num_local_experts": experts,
             "num_experts_per_tok": keys.whole("expert_used_count"),
@@ -76,12 +79,20 @@ def _qwen2(keys: Keys, tensors: Tensors) -> Config:
 
 
 def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
-    layers = keys.whole("block_count")
+    layers, experts = keys.whole("block_count"), keys.whole("expert_count")
+    check_experts(keys, tensors, experts)
     return {
-        "architectures": ["Qwen3MoeForCausalLM"], "num_experts": keys.whole("expert_count"),
+        "architectures": ["Qwen3MoeForCausalLM"], "num_experts": experts,
         "num_experts_per_tok": keys.whole("expert_used_count"), "moe_intermediate_size": keys.same("expert_feed_forward_length"),
         "norm_topk_prob": True, "mlp_only_layers": [i for i in range(layers) if f"blk.{i}.ffn_gate_inp.weight" not in tensors],
     }
+
+
+def check_experts(keys: Keys, tensors: Tensors, count: int) -> None:
+    """Raises ModelError when a router chooses between another number of experts."""
+    for name, tensor in tensors.items():
+        if name.endswith(".ffn_gate_inp.weight") and tensor.shape[0] != count:
+            raise ModelError(f"{keys.where} says {keys.architecture}.expert_count {count}, but {name} is {list(tensor.shape)}")
 
 
 def _gemma2(keys: Keys, tensors: Tensors) -> Config:
@@ -107,9 +118,10 @@ def _gemma(keys: Keys, pattern: int, largest: int) -> Config:
     heads, hidden = keys.same("attention.head_count"), keys.whole("embedding_length")
     flags = keys.raw("attention.sliding_window_pattern", pattern)
     if isinstance(flags, int):
-        flags = [(i + 1) % flags != 0 for i in range(layers)]
-    if len(flags) < layers:
-        raise keys.wrong("attention.sliding_window_pattern", f"a flag for each of {layers} layers")
+        every = keys.whole("attention.sliding_window_pattern", pattern)
+        flags = [(i + 1) % every != 0 for i in range(layers)]
+    elif not isinstance(flags, np.ndarray) or len(flags) < layers:
+        raise keys.wrong("attention.sliding_window_pattern", f"a number, or a flag for each of {layers} layers")
     return {
         "hidden_activation": "gelu_pytorch_tanh", "sliding_window": window or None,
         "layer_types": [hf.SLIDING if window and flag else hf.FULL for flag in list(flags)[:layers]],

@@ -60,6 +60,11 @@ class Metadata:
         except UnicodeDecodeError:
             raise ModelError(f"{self.where} has a {key} that is not UTF-8 text") from None
 
+    def length(self, key: str) -> int | None:
+        """How many items a list has, without reading them; None where there is no such list."""
+        value = self._values.get(key)
+        return None if value is None or value.kind != ARRAY else int(HEADER.unpack_from(self._content, value.start)[1])
+
     def text(self, key: str, default: Any = MISSING) -> Any:
         return self._of(key, default, str, "a string")
 

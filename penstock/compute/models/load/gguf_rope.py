@@ -10,6 +10,7 @@ from penstock.core.modelspec import RopeSpec
 
 Config = dict[str, Any]
 Vector = Callable[[str], list[float] | None]  # a tensor of one dimension by name; None where there is none
+LLAMA3, SHORT, LONG = FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"  # tensors
 LOW, HIGH = 1.0, 4.0  # low_freq_factor and high_freq_factor of every Llama 3 there is
 FLOAT32_ERROR = 1e-6  # of a factor, relative
 
@@ -17,12 +18,12 @@ FLOAT32_ERROR = 1e-6  # of a factor, relative
 def rope_scaling(keys: Keys, vector: Vector, theta: float) -> Config | None:
     """None where positions are not scaled. Raises ModelError for an unknown kind."""
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0)) or 1.0
-    long = vector("rope_factors_long.weight") is not None  # Phi-3's converter names no type
+    long = vector(LONG) is not None  # Phi-3's converter names no type
     kind = keys.text("rope.scaling.type", "longrope" if long else "linear")
-    factors = vector("rope_freqs.weight")
+    factors = vector(LLAMA3)
     if factors is not None:
         if factor != 1.0:
-            raise ModelError(f"{keys.where} has rope_freqs.weight beside rope.scaling.factor {factor:g}: one scaling is supported")
+            raise ModelError(f"{keys.where} has {LLAMA3} beside rope.scaling.factor {factor:g}: one scaling is supported")
         return llama3(factors, theta) or by_factors(factors)
     if kind not in SCALINGS:
         raise keys.wrong("rope.scaling.type", f"one of {', '.join(SCALINGS)}")
@@ -74,9 +75,9 @@ def _yarn(keys: Keys, vector: Vector, factor: float) -> Config:
 
 
 def _longrope(keys: Keys, vector: Vector, factor: float) -> Config | None:
-    short, long = vector("rope_factors_short.weight"), vector("rope_factors_long.weight")
+    short, long = vector(SHORT), vector(LONG)
     if short is None or long is None:
-        raise ModelError(f"{keys.where} says rope.scaling.type longrope, but lacks rope_factors_short.weight or rope_factors_long.weight")
+        raise ModelError(f"{keys.where} says rope.scaling.type longrope, but lacks {SHORT} or {LONG}")
     found = {"rope_type": "longrope", "short_factor": short, "long_factor": long, "original_max_position_embeddings": _original(keys)}
     attention = keys.number("rope.scaling.attn_factor", None)
     return found if attention is None else {**found, "attention_factor": attention}

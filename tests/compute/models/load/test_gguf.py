@@ -1,0 +1,243 @@
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import ml_dtypes
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from gguf import quants
+
+from penstock.compute.models.families import TABLE
+from penstock.compute.models.load import hub
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.gguf import GgufCheckpoint, generation_config
+from penstock.compute.models.load.gguf_blocks import FORMATS
+from penstock.compute.models.load.weights import load_weights
+from penstock.core.errors import ModelError
+from tests.compute.models.load.gguf_makers import (
+    KINDS,
+    SIZE,
+    Metadata,
+    add_tensor,
+    close,
+    converted,
+    program_of,
+    tensors_of,
+    write_config,
+    write_gguf,
+)
+from tests.compute.models.load.makers import write_folder
+from tests.compute.models.load.test_gguf_blocks import random_rows, same_bits
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+GEMMA = {"sliding_window": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "llama": {"architectures": ["LlamaForCausalLM"]},
+    "llama-tied": {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True, "num_key_value_heads": 4},
+    "llama-biases": {"architectures": ["LlamaForCausalLM"], "attention_bias": True, "mlp_bias": True},
+    "mistral": {"architectures": ["MistralForCausalLM"], "sliding_window": 16},
+    "mixtral": {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": True},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"]},
+    "qwen3-moe": {"architectures": ["Qwen3MoeForCausalLM"], **MOE},
+    "qwen3-moe-some-dense": {"architectures": ["Qwen3MoeForCausalLM"], **MOE, "mlp_only_layers": [1]},
+    "gemma2": {"architectures": ["Gemma2ForCausalLM"], **GEMMA, "attn_logit_softcapping": 30.0, "final_logit_softcapping": 20.0},
+    "gemma3": {"architectures": ["Gemma3ForCausalLM"], **GEMMA, "num_hidden_layers": 7, "rope_local_base_freq": 3000.0, "rope_theta": 1e6},
+    "phi3": {"architectures": ["Phi3ForCausalLM"], "sliding_window": 16, "head_dim": 16},
+    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 5},
+}
+
+ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight")
+
+
+def config_of(name: str, **changes: Any) -> dict[str, Any]:
+    found = {**SIZE, **VARIANTS[name], **changes}
+    return {**found, "query_pre_attn_scalar": found["head_dim"]} if "gemma" in name else found
+
+
+def spec_of(config: Mapping[str, Any]) -> Any:
+    return TABLE.load(config["architectures"][0]).spec(config)
+
+
+def check_refused(path: Path, *said: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        GgufCheckpoint(path)
+    message = str(caught.value)
+    assert "\n" not in message and all(part in message for part in (str(path), *said)), message
+
+
+@pytest.mark.parametrize("kind, dtype", [(Kind.F32, np.float32), (Kind.F16, np.float16), (Kind.BF16, ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_converted_model_is_the_model(tmp_path: Path, name: str, kind: Kind, dtype: Any) -> None:
+    """The same facts and, bit for bit, the same weights."""
+    config = config_of(name)
+    tensors = {each: values.astype(ml_dtypes.bfloat16).astype(np.float32) for each, values in tensors_of(config).items()}
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "model.gguf", config, tensors, kind))
+    word = np.dtype(dtype).name
+    assert set(checkpoint.names()) == set(tensors)
+    assert spec_of(checkpoint.config) == replace(spec_of(config), dtype=word)
+    for each, values in tensors.items():
+        stored = checkpoint.tensor(each)
+        assert checkpoint.shape(each) == stored.shape == values.shape and checkpoint.codes(each) is None
+        np.testing.assert_array_equal(stored.astype(np.float32), values, err_msg=each)
+        assert stored.dtype == (np.float32 if stored.ndim == 1 or each.endswith(ROUTERS) else dtype)
+    folder = open_checkpoint(write_folder(tmp_path / "folder", config, tensors))
+    ours, theirs = (load_weights(program_of(config), each, "float32") for each in (checkpoint, folder))
+    assert all(np.array_equal(ours[each], theirs[each]) for each in theirs)
+
+
+def test_gemma_norms_come_back_exactly(tmp_path: Path) -> None:
+    """What is stored is 1 + w, rounded to float32; what is computed with is that sum, however small w is."""
+    config, tensors = config_of("gemma2"), tensors_of(config_of("gemma2"))
+    norms = [name for name in tensors if name.endswith("norm.weight")]
+    rng = np.random.default_rng(0)
+    for name in norms:
+        tensors[name] = (rng.standard_normal(64) * 2.0 ** rng.uniform(-30, 6, 64)).astype(ml_dtypes.bfloat16).astype(np.float32)
+    checkpoint = GgufCheckpoint(write_gguf(tmp_path / "model.gguf", config, tensors))
+    one = np.float32(1)
+    for name in norms:
+        found = checkpoint.tensor(name)
+        np.testing.assert_array_equal(one + found, one + tensors[name])
+        np.testing.assert_array_equal(one + found.astype(ml_dtypes.bfloat16).astype(np.float32), one + tensors[name])
+
+
+QUANTIZED = [Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.IQ4_NL, Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K]
+
+
+@pytest.mark.parametrize("kind", QUANTIZED, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("name", ["llama", "mixtral", "gemma3", "phi3"])
+def test_quantized_matrices(tmp_path: Path, name: str, kind: Kind) -> None:
+    config = config_of(name, hidden_size=256, intermediate_size=256, head_dim=64, num_hidden_layers=1)
+    tensors, expected = {}, {}
+    for seed, (each, values) in enumerate(tensors_of(config).items()):
+        tensors[each] = expected[each] = values
+        if values.ndim == 2 and not each.endswith(ROUTERS):
+            tensors[each] = random_rows(FORMATS[kind], len(values), values.shape[1] // FORMATS[kind].block, seed)
+            expected[each] = quants.dequantize(tensors[each], kind)
+    checkpoint = GgufCheckpoint(write_gguf(tmp_path / "model.gguf", config, tensors, kind))
+    assert checkpoint.config["torch_dtype"] == "float32" and checkpoint.stored.split(", ")[0] == kind.name
+    assert spec_of(checkpoint.config) == spec_of(config)
+    for each, values in expected.items():
+        found, packed = checkpoint.tensor(each), checkpoint.codes(each)
+        if packed is None:
+            assert tensors[each] is values
+            np.testing.assert_allclose(found, values, rtol=0, atol=2**-22)  # 1 is added to the norms' random values
+        else:
+            assert same_bits(found, values) and same_bits(packed.dequantize(), values), each
+
+
+def test_one_tensor_at_a_time(tmp_path: Path) -> None:
+    """Row ranges of joined tensors and single experts are read, not the whole of which they are a part."""
+    config = config_of("mixtral")
+    checkpoint = GgufCheckpoint(write_gguf(tmp_path / "model.gguf", config, tensors_of(config)))
+    expert = checkpoint.tensor("model.layers.0.block_sparse_moe.experts.1.w1.weight")
+    assert expert.base is not None and not expert.flags.writeable and expert.nbytes == 96 * 64 * 4
+
+
+@pytest.mark.parametrize("name", ["llama-biases", "qwen2", "qwen3"])
+def test_queries_keys_and_values_in_one_tensor(tmp_path: Path, name: str) -> None:
+    config = config_of(name)
+    tensors = tensors_of(config)
+    stored = converted(config, tensors)
+
+    def fused(suffix: str, i: int) -> np.ndarray:
+        return np.concatenate([stored.pop(f"blk.{i}.attn_{part}.{suffix}") for part in "qkv"])
+
+    for i in range(config["num_hidden_layers"]):
+        for suffix in ("weight", "bias"):
+            if f"blk.{i}.attn_q.{suffix}" in stored:
+                stored[f"blk.{i}.attn_qkv.{suffix}"] = fused(suffix, i)
+    checkpoint = GgufCheckpoint(write_stored(tmp_path / "model.gguf", config, stored))
+    assert set(checkpoint.names()) == set(tensors) and spec_of(checkpoint.config) == spec_of(config)
+    for each, values in tensors.items():
+        np.testing.assert_array_equal(checkpoint.tensor(each), values, err_msg=each)
+
+
+def test_an_expert_in_each_tensor(tmp_path: Path) -> None:
+    config = config_of("mixtral")
+    tensors = tensors_of(config)
+    stored = converted(config, tensors)
+    for name in [name for name in stored if "_exps" in name]:
+        for e, values in enumerate(stored.pop(name)):
+            stored[name.replace("_exps", f".{e}")] = values
+    checkpoint = GgufCheckpoint(write_stored(tmp_path / "model.gguf", config, stored))
+    assert set(checkpoint.names()) == set(tensors)
+    for each, values in tensors.items():
+        np.testing.assert_array_equal(checkpoint.tensor(each), values, err_msg=each)
+
+
+def write_stored(path: Path, config: Mapping[str, Any], stored: Mapping[str, np.ndarray], more: Metadata | None = None) -> Path:
+    """A file with these tensors, as it calls them."""
+    writer = gguf.GGUFWriter(path, KINDS[config["architectures"][0]])
+    write_config(writer, config)
+    if more is not None:
+        more(writer)
+    for name, values in stored.items():
+        add_tensor(writer, name, values)
+    return close(writer)
+
+
+def test_tensors_without_a_place_keep_their_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = config_of("qwen2")
+    shapes = {"blk.0.mystery.weight": (2, 32), "adapter": (3,), "blk.0.ffn_up_exps.weight": (2, 2, 32), "blk.1.ffn_up.0.weight": (2, 2),
+              "blk.1.four.weight": (2, 1, 2, 32)}
+    extra = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    checkpoint = GgufCheckpoint(write_stored(tmp_path / "model.gguf", config, {**converted(config, tensors_of(config)), **extra}))
+    assert {name: checkpoint.shape(name) for name in extra} == {**shapes, "blk.0.ffn_up_exps.weight": (4, 32), "blk.1.four.weight": (4, 32)}
+    with caplog.at_level(logging.WARNING, "penstock.models"):
+        load_weights(program_of(config), checkpoint, "float32")
+    assert all(name.replace(".0.", ".*.").replace(".1.", ".*.") in caplog.text for name in shapes)
+
+
+def test_a_split_file(tmp_path: Path) -> None:
+    config = config_of("llama")
+    tensors = tensors_of(config)
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama", split_max_tensors=7)
+    write_config(writer, config)
+    for name, values in converted(config, tensors).items():
+        add_tensor(writer, name, values)
+    close(writer)
+    first, second, *_, last = sorted(tmp_path.glob("model-*.gguf"))
+    checkpoint = GgufCheckpoint(first)
+    assert last.name == "model-00005-of-00005.gguf"
+    for each, values in tensors.items():
+        np.testing.assert_array_equal(checkpoint.tensor(each), values, err_msg=each)
+    check_refused(second, "is one of 5 parts of a model: give the first one, named like model-00001-of-00005.gguf")
+    first.rename(tmp_path / "renamed.gguf")
+    check_refused(tmp_path / "renamed.gguf", "is one of 5 parts of a model")
+    (tmp_path / "renamed.gguf").rename(first)
+    last.unlink()
+    with pytest.raises(ModelError, match="model-00005-of-00005.gguf is missing: model-00001-of-00005.gguf is the first of 5 parts"):
+        GgufCheckpoint(first)
+    last.write_bytes(second.read_bytes())
+    with pytest.raises(ModelError, match="model-00005-of-00005.gguf repeats .*, which .*model-00002-of-00005.gguf has"):
+        GgufCheckpoint(first)
+
+
+def test_the_hub_knows_gguf_files(tmp_path: Path) -> None:
+    config = config_of("qwen2")
+    path = write_gguf(tmp_path / "model.gguf", config, tensors_of(config), Kind.Q8_0)
+    source = hub.fetch_config(str(path))
+    assert (source.path, source.repo, source.stored) == (path, None, "Q8_0") and hub.fetch_weights(source) == path
+    assert source.resolved == f"{path} in Q8_0" and spec_of(source.config) == spec_of(config)
+    with pytest.raises(ModelError, match="is a file, which has no revision 'main'"):
+        hub.fetch_config(str(path), "main")
+
+
+def test_what_it_recommends(tmp_path: Path) -> None:
+    config = config_of("llama")
+
+    def sampling(writer: gguf.GGUFWriter) -> None:
+        writer.add_sampling_temp(0.7)
+        writer.add_sampling_top_k(20)
+        writer.add_sampling_penalty_repeat(1.05)
+
+    path = write_gguf(tmp_path / "model.gguf", config, tensors_of(config), more=sampling)
+    assert generation_config(path) == {"do_sample": True, "temperature": 0.7, "top_k": 20, "repetition_penalty": 1.05}
+    assert generation_config(write_gguf(tmp_path / "silent.gguf", config, tensors_of(config))) == {}

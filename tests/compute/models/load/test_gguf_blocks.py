@@ -1,0 +1,91 @@
+import gguf
+import numpy as np
+import pytest
+from gguf import quants
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compute.models.load import gguf_blocks
+from penstock.compute.models.load.gguf_blocks import FORMATS, UNREAD, Format, codes, dequantize
+
+QUANTIZED = [number for number, kind in FORMATS.items() if kind.unpack is not None]
+ids = [kind.name for kind in FORMATS.values() if kind.unpack is not None]
+
+
+def random_rows(kind: Format, count: int, blocks: int, seed: int = 0) -> np.ndarray:
+    """Bytes of all values in all fields, but for scales that are no finite number."""
+    rows = np.random.default_rng(seed).integers(0, 256, (count, blocks * kind.block_bytes), dtype=np.uint8)
+    stored = rows.reshape(-1).view(kind.layout)
+    for name in ("d", "m", "dmin"):
+        if name in (kind.layout.names or ()):
+            stored[name][~np.isfinite(stored[name])] = 1.5
+    return rows
+
+
+def same_bits(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    return ours.dtype == theirs.dtype == np.float32 and ours.shape == theirs.shape and bool((ours.view("u4") == theirs.view("u4")).all())
+
+
+@pytest.mark.parametrize("number", QUANTIZED, ids=ids)
+def test_every_byte_means_what_ggml_makes_of_it(number: int) -> None:
+    kind = FORMATS[number]
+    rows = random_rows(kind, 96, 4)
+    assert all(len(set(column)) > 50 for column in rows.T), "a field that never varies tests nothing"
+    expected = quants.dequantize(rows, gguf.GGMLQuantizationType(number))
+    assert same_bits(codes(kind, rows).dequantize(), expected)
+    assert same_bits(dequantize(kind, rows), expected)
+
+
+@given(number=st.sampled_from(QUANTIZED), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_block(number: int, data: st.DataObject) -> None:
+    kind = FORMATS[number]
+    size = kind.block_bytes
+    row = np.frombuffer(data.draw(st.binary(min_size=size, max_size=size)), np.uint8).reshape(1, size)
+    with np.errstate(all="ignore"):
+        expected = quants.dequantize(row, gguf.GGMLQuantizationType(number))
+        found = codes(kind, row).dequantize()
+    finite = np.isfinite(expected)
+    assert same_bits(found[finite], expected[finite])
+
+
+@pytest.mark.parametrize("number", QUANTIZED, ids=ids)
+def test_zero_scales_of_both_signs(number: int) -> None:
+    kind = FORMATS[number]
+    for zero in (0.0, -0.0):
+        rows = random_rows(kind, 8, 2)
+        rows.reshape(-1).view(kind.layout)["d"] = zero
+        assert same_bits(codes(kind, rows).dequantize(), quants.dequantize(rows, gguf.GGMLQuantizationType(number)))
+
+
+@pytest.mark.parametrize("number", QUANTIZED, ids=ids)
+def test_codes_have_the_layout_that_backends_take(number: int) -> None:
+    kind = FORMATS[number]
+    found = codes(kind, random_rows(kind, 5, 3))
+    assert (found.shape, found.bits, found.group) == ((5, 3 * kind.block), kind.bits, kind.group)
+    assert found.codes.dtype == (np.uint8 if kind.bits == 4 else np.int8)
+    assert found.bits == 8 or found.codes.max() < 16
+    plain_scales = kind.block == 32
+    for scales in (found.scales, found.mins):
+        if scales is not None:
+            assert scales.shape == (5, found.shape[1] // kind.group) and scales.dtype == (np.float16 if plain_scales else np.float32)
+
+
+@pytest.mark.parametrize("number", QUANTIZED, ids=ids)
+def test_a_few_rows_at_a_time(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FORMATS[number]
+    rows = random_rows(kind, 7, 2)
+    whole = codes(kind, rows)
+    monkeypatch.setattr(gguf_blocks, "CHUNK", 3 * 2 * kind.block)
+    parts = codes(kind, rows)
+    np.testing.assert_array_equal(whole.codes, parts.codes)
+    np.testing.assert_array_equal(whole.scales, parts.scales)
+    assert same_bits(dequantize(kind, rows), whole.dequantize())
+
+
+def test_sizes_and_names_are_ggmls() -> None:
+    for number, kind in FORMATS.items():
+        theirs = gguf.GGMLQuantizationType(number)
+        assert (theirs.name, gguf.GGML_QUANT_SIZES[theirs]) == (kind.name, (kind.block, kind.block_bytes))
+    assert all(gguf.GGMLQuantizationType(number).name == name for number, name in UNREAD.items())
+    assert set(FORMATS).isdisjoint(UNREAD)
