@@ -8,7 +8,7 @@ class EngineConfig:
 
     model: str = "brook"
     revision: str | None = None
-    backend: str = "reference"
+    backend: str = "auto"  # the native one where it was built, else the reference
     device: str | None = None
     dtype: str = "auto"  # auto, float32, bfloat16, float16
     quant: str = "none"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.compute.program import Program
+from penstock.compute.quant.codes import Codes
 from penstock.core.needs import Caps
 
 Array = Any
@@ -61,8 +62,9 @@ class Backend(Protocol):
     caps: Caps
     dtype: str  # computed in, and what the KV cache holds
 
-    def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded:
-        """`weights`: numpy, one for each of the program's. Raises KeyError when one is missing."""
+    def load(self, program: Program, weights: Mapping[str, Array | Codes], kv: KVLayout, threads: int | None = None) -> Loaded:
+        """`weights`: one for each of the program's, in numpy or as codes; each is asked for once, in any order, and let go when it has
+        been taken in. `threads`: None: one for each processor. Raises KeyError when a weight is missing."""
         ...
 
     def step(self, loaded: Any, batch: Batch) -> Outputs: ...

@@ -76,14 +76,32 @@ def find(config: EngineConfig) -> Found:
     return Found(source, source.config, name, family, family.spec(source.config))
 
 
+def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
+    """(the config with a backend's name, why that one)."""
+    if config.backend != "auto":
+        return config, "as asked"
+    if has_native() and (config.device or "cpu").startswith("cpu"):
+        return replace(config, backend="cpu"), "the native kernels"
+    return replace(config, backend="reference"), "the native module was not built here (no C++ compiler?), so this is slow"
+
+
+def has_native() -> bool:
+    try:
+        from penstock import _native
+    except ImportError:
+        return False
+    return hasattr(_native, "Model")
+
+
 def parse_backend(config: EngineConfig) -> tuple[Any, Any]:
-    """The backend's class and its options, --device among them."""
+    """The backend's class and its options, --device among them. Raises UsageError for a device that the backend does not have."""
     backend_class, options = backends.TABLE.parse(config.backend)
     return backend_class, options if config.device is None else replace(options, device=config.device)
 
 
 def holding(config: EngineConfig) -> Held:
     """What the configured backend holds when it is given the configured dtype."""
+    config, _ = choose_backend(config)
     backend_class, options = parse_backend(config)
     dtype = config.dtype if config.dtype in DTYPE_BYTES else "float32"
     backend = backend_class(options, dtype=dtype)
@@ -99,10 +117,12 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     that does not fit: before any weight is downloaded.
     """
     found = find(config)
+    config, why = choose_backend(config)
     backend_class, options = parse_backend(config)
     dtype, _ = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
     backend = backend_class(options, dtype=dtype)
     resolved = resolve(config, found.spec, Held(backend.caps.dtypes, backend.dtype), look())
+    resolved.reasons["backend"] = why
     if say is not None and found.source.repo is not None:
         say(f"{config.model} is {found.source.resolved}")
         say(f"it fits: {fit(found.spec, resolved, DTYPE_BYTES[backend.dtype])}")
@@ -110,12 +130,11 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
     clock = MonotonicClock()
     scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
-    limit_threads(engine_config.threads)
     path = hub.fetch_weights(found.source, progress)
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
     weights = load_weights(program, open_checkpoint(path), dtype, progress)
     tokenizer = Tokenizer.load(path)
-    loaded = backend.load(program, weights, layout)
+    loaded = backend.load(program, weights, layout, engine_config.threads)
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
     sampler = Sampler([filters.TABLE.load(name)() for name in filters.TABLE])
@@ -147,13 +166,6 @@ def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock) -> Sched
 def _plugin(parsed: tuple[Any, Any]) -> Any:
     plugin, options = parsed
     return plugin() if options is None else plugin(options)
-
-
-def limit_threads(threads: int | None) -> None:
-    """Threads of the linear algebra libraries, also when they were loaded before."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(threads)
 
 
 def recommended(path: Path) -> dict[str, Any]:

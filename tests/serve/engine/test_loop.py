@@ -140,8 +140,8 @@ def test_a_step_that_hangs_is_not_healthy(loop: Loop) -> None:
 
 def test_stopping_ends_open_requests_with_an_error(loop: Loop) -> None:
     async def main() -> None:
-        task = asyncio.ensure_future(collect(loop, request(1, max_tokens=200)))
-        await asyncio.sleep(0.1)
+        task = asyncio.ensure_future(collect(loop, request(1, max_tokens=loop.max_model_len - 100)))
+        await asyncio.sleep(0.02)
         loop.stop()
         with pytest.raises(PenstockError, match="stopping"):
             await task

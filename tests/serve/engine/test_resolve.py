@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
 
 
 @pytest.mark.parametrize(("config", "says"), [
-    (EngineConfig(backend="nowhere"), "unknown backend 'nowhere'; known: reference"),
+    (EngineConfig(backend="nowhere"), "unknown backend 'nowhere'; known: cpu, reference"),
     (EngineConfig(backend="reference:colour=red"), "no option 'colour'"),
     (EngineConfig(device="cuda"), "numpy computes on the cpu"),
     (EngineConfig(batching="sometimes"), "unknown batching mode"),
@@ -80,7 +80,7 @@ def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, s
 
 
 def test_holding_says_what_the_backend_computes_in() -> None:
-    assert holding(EngineConfig(dtype="bfloat16")).dtype == "float32"
+    assert holding(EngineConfig(dtype="bfloat16", backend="reference")).dtype == "float32"
     pytest.importorskip("torch")
     assert holding(EngineConfig(backend="reference:arrays=torch", dtype="bfloat16")).dtype == "bfloat16"
 

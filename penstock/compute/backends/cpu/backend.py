@@ -25,6 +25,7 @@ NO_COPIES = np.empty((0, 2), dtype=np.int64)
 class Options:
     kernels: str = ""  # of one instruction set; "": the best that this machine has
     pin: bool = False  # each thread to a processor
+    device: str = "cpu"
 
 
 @dataclass(slots=True)
@@ -55,6 +56,8 @@ class Cpu:
         self._weights_dtype = dtype
         self.dtype = "bfloat16" if dtype == "bfloat16" else "float32"
         known = _native.kernel_names()
+        if not self._options.device.startswith("cpu"):
+            raise UsageError(f"--device {self._options.device}: the native kernels compute on cpu alone")
         if self._options.kernels and self._options.kernels not in known:
             raise UsageError(f"kernels {self._options.kernels!r} cannot run here; these can: {', '.join(known)}")
         self.caps = Caps(

@@ -45,6 +45,7 @@ class Reading:
 
 
 def lower(program: Program) -> list[Native]:
+    """The program's operations in its order, fewer of them; every op of `ops.OPS` is known."""
     readers: dict[str, list[Op]] = {}
     for op in program.ops:
         for name in dict.fromkeys(op.inputs):

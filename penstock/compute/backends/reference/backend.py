@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from penstock.compute.arrays import array_namespace
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
@@ -11,6 +12,7 @@ from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
 from penstock.compute.ops import OPS
 from penstock.compute.program import Op, Program
+from penstock.compute.quant.codes import Codes
 from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.needs import Caps
 
@@ -68,12 +70,15 @@ class Reference:
         self.dtype = self.arrays.dtype  # computed in, and what the KV cache holds
         self._fused = dict(fused or {})
 
-    def load(self, program: Program, weights: Mapping[str, Array], kv: KVLayout) -> Loaded:
-        """Converts the weights (numpy) and makes an empty KV pool. Raises KeyError when a weight is missing."""
+    def load(self, program: Program, weights: Mapping[str, Array | Codes], kv: KVLayout, threads: int | None = None) -> Loaded:
+        """Converts the weights (codes: to what they mean) and makes an empty KV pool. `threads` are those of the linear algebra libraries
+        of this process, also when they were loaded before. Raises KeyError when a weight is missing."""
+        if threads is not None:
+            threadpool_limits(threads)
         arrays = self.arrays
         shape = (kv.num_blocks * kv.block_size + 2, program.kv.num_kv_heads, program.kv.head_dim)
         layers = range(program.kv.num_layers)
-        taken = {name: (arrays.take_matrix if w.matrix else arrays.take)(weights[name]) for name, w in program.weights.items()}
+        taken = {name: (arrays.take_matrix if w.matrix else arrays.take)(numbers(weights[name], w.shape)) for name, w in program.weights.items()}
         loaded = Loaded(
             program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program),
             kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=COMPUTE_TYPES[self.dtype])
@@ -139,6 +144,10 @@ class Reference:
                 if name not in kept:
                     del buffers[name]
         return {name: buffers[program.outputs[name]] for name in outputs}
+
+
+def numbers(weight: Array | Codes, shape: tuple[int, ...]) -> Array:
+    return weight.dequantize().reshape(shape) if isinstance(weight, Codes) else weight
 
 
 def pad(values: Array, length: int, fill: int) -> Array:
