@@ -13,7 +13,7 @@ import numpy as np
 from penstock.core.errors import ModelError
 
 Array = Any
-NUMBERS = {  # by GGUF's number
+NUMBERS: dict[int, np.dtype[Any]] = {  # by GGUF's number
     0: np.dtype("u1"), 1: np.dtype("i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"), 5: np.dtype("<i4"),
     6: np.dtype("<f4"), 7: np.dtype("?"), 10: np.dtype("<u8"), 11: np.dtype("<i8"), 12: np.dtype("<f8"),
 }
@@ -152,7 +152,7 @@ def _end_of_array(content: memoryview, at: int, depth: int) -> int:
     if item == STRING:  # hundreds of thousands in a vocabulary
         length_at = LENGTH.unpack_from
         for _ in range(count):
-            at += 8 + length_at(content, at)[0]
+            at += 8 + int(length_at(content, at)[0])
         return at
     for _ in range(count):
         at = end_of(content, at, item, depth + 1)

@@ -36,8 +36,8 @@ def pieces(tensors: Tensors, kind: Architecture, config: Config) -> dict[str, Pi
     for name, tensor in tensors.items():
         if name in FACTORS:  # these are in the config
             continue
-        *outer, rows, inner = tensor.shape if len(tensor.shape) > 1 else (*tensor.shape, None)
-        whole = Piece(name, 0, math.prod(outer) * rows, inner, kind.norms_plus_one and name.endswith("norm.weight"))
+        *outer, rows, inner = tensor.shape if len(tensor.shape) > 1 else (*tensor.shape, 0)
+        whole = Piece(name, 0, math.prod(outer) * rows, inner or None, kind.norms_plus_one and name.endswith("norm.weight"))
         if name in GLOBAL:
             found[GLOBAL[name]] = whole
         else:

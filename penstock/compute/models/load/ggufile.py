@@ -56,6 +56,15 @@ class GgufFile:
         return self._bytes[tensor.start : tensor.end].reshape(-1, tensor.row_bytes)
 
 
+def is_gguf(path: Path) -> bool:
+    """Whether the file begins as GGUF files do, whatever its name."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 class Parser:
     """Reads the header of the file at `path` from its `content` (uint8). Raises ModelError."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.compute.models import hf
 from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, read_config, read_object, weight_map
 from penstock.compute.models.load.gguf import GgufCheckpoint
+from penstock.compute.models.load.ggufile import is_gguf
 from penstock.core.errors import ModelError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
@@ -103,9 +104,9 @@ def local_path(model: str) -> Path | None:
     if bundled is not None:
         return bundled
     if folder.is_file():
-        if folder.suffix == ".gguf":
+        if folder.suffix == ".gguf" or is_gguf(folder):
             return folder
-        raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a .gguf file, or a name of the hub")
+        raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a GGUF file, or a name of the hub")
     if folder.suffix == ".gguf":
         raise ModelError(f"there is no file {model!r}")
     if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:

@@ -222,7 +222,7 @@ def test_a_split_file(tmp_path: Path) -> None:
 
 def test_the_hub_knows_gguf_files(tmp_path: Path) -> None:
     config = config_of("qwen2")
-    path = write_gguf(tmp_path / "model.gguf", config, tensors_of(config), Kind.Q8_0)
+    path = write_gguf(tmp_path / "model.gguf", config, tensors_of(config), Kind.Q8_0).rename(tmp_path / "model.Q8_0")  # by its content
     source = hub.fetch_config(str(path))
     assert (source.path, source.repo, source.stored) == (path, None, "Q8_0") and hub.fetch_weights(source) == path
     assert source.resolved == f"{path} in Q8_0" and spec_of(source.config) == spec_of(config)
