@@ -80,12 +80,16 @@ class GgufCheckpoint:
         return kind, rows
 
     def _vector(self, name: str) -> list[float] | None:
+        """The factors of positions in a tensor; None where there is none. Raises ModelError."""
         if name not in self._files:
             return None
         tensor = self._tensors[name]
         if len(tensor.shape) != 1 or tensor.format.name != "F32":
             raise ModelError(f"{name} in {self.where} is {tensor.format.name} {list(tensor.shape)}, not a vector of F32")
-        return [float(value) for value in self._files[name].rows(name).view(np.float32)[:, 0]]
+        values = self._files[name].rows(name).view(np.float32)[:, 0]
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise ModelError(f"{name} in {self.where} holds factors that are not above 0 and finite")
+        return [float(value) for value in values]
 
 
 def open_parts(path: Path) -> list[GgufFile]:

@@ -193,6 +193,8 @@ def test_tensors_that_are_refused(tmp_path: Path) -> None:
     check_refused(lambda: GgufCheckpoint(write(path, LLAMA, {"rope.scaling.factor": number(2.0)}, factors)), "rope_freqs.weight beside")
     square = {"rope_freqs.weight": np.ones((4, 4), np.float32)}
     check_refused(lambda: GgufCheckpoint(write(path, LLAMA, extra=square)), "rope_freqs.weight", "is F32 [4, 4], not a vector of F32")
+    zero = {"rope_freqs.weight": np.zeros(16, np.float32)}
+    check_refused(lambda: GgufCheckpoint(write(path, LLAMA, extra=zero)), "holds factors that are not above 0 and finite")
     writer = gguf.GGUFWriter(path, "llama")
     write_config(writer, LLAMA)
     add_tensor(writer, "blk.0.attn_norm.weight", np.ones(64, np.float32))
