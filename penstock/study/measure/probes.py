@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
-RUN_S = 0.03  # of one run: long beside the wake of a thread, short beside other programs' bursts
-RUNS = 7  # the median is taken
+RUN_S = 0.02  # of one run: long beside the wake of a thread, short beside other programs' bursts
+RUNS = 5  # the median is taken
 
 
 @dataclass(frozen=True, slots=True)
