@@ -43,6 +43,33 @@ async def collect(loop: Loop, asked: Request) -> list[int]:
     return tokens
 
 
+class Gate:
+    """Lets an engine take `num_steps` steps, and the others only once it is opened."""
+
+    def __init__(self, loop: Loop, num_steps: int) -> None:
+        runner = loop._engine._runner
+        self._execute = runner.execute
+        self._num_free = num_steps
+        self.num_steps = 0
+        self._opened = threading.Event()
+        self.reached = threading.Event()
+        runner.execute = self._wait  # type: ignore[method-assign]
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def _wait(self, plan: Any) -> Any:
+        if self.num_steps == self._num_free:
+            self.reached.set()
+            self._opened.wait(20)
+        self.num_steps += 1
+        return self._execute(plan)
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 20)
+
+
 async def until_idle(loop: Loop) -> None:
     for _ in range(500):
         gauges = loop.gauges()
@@ -64,18 +91,32 @@ def test_streams_together_say_what_each_says_alone(loop: Loop) -> None:
 
 def test_a_client_that_leaves_frees_its_blocks(loop: Loop) -> None:
     async def main() -> None:
+        gate = Gate(loop, num_steps=3)
         stream = loop.submit(request(1, max_tokens=200))
         async for _ in stream:
             break
+        await until(gate.reached)
         assert loop.gauges().num_running == 1
         await stream.aclose()
+        gate.open()
         await until_idle(loop)
+        assert gate.num_steps == 4
+
+    asyncio.run(main())
+
+
+def test_a_client_that_is_cancelled_frees_its_blocks(loop: Loop) -> None:
+    async def main() -> None:
+        gate = Gate(loop, num_steps=3)
         cancelled = asyncio.ensure_future(collect(loop, request(2, max_tokens=200)))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
+        await until(gate.reached)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
+        gate.open()
         await until_idle(loop)
+        assert gate.num_steps == 4
 
     asyncio.run(main())
 
@@ -84,13 +125,13 @@ def test_refusals_come_at_once(loop: Loop) -> None:
     async def main() -> None:
         with pytest.raises(RequestError, match="max_tokens is 500"):
             loop.submit(request(1, max_tokens=500))
-        go_on, execute = threading.Event(), loop._engine._runner.execute
-        loop._engine._runner.execute = lambda plan: (go_on.wait(20), execute(plan))[1]  # type: ignore[method-assign]
+        gate = Gate(loop, num_steps=0)
         tasks = [asyncio.ensure_future(collect(loop, request(i, max_tokens=100))) for i in range(20)]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
+        await until(gate.reached)
         with pytest.raises(OverloadedError, match="20 requests run or wait"):
             loop.submit(request(99))
-        go_on.set()
+        gate.open()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -119,19 +160,13 @@ def test_a_failing_step_ends_every_request_and_says_so(loop: Loop) -> None:
 def test_a_step_that_hangs_is_not_healthy(loop: Loop) -> None:
     async def main() -> None:
         assert loop.health().ok
-        go_on, execute = threading.Event(), loop._engine._runner.execute
-
-        def hang(plan: Any) -> Any:
-            go_on.wait(20)
-            return execute(plan)
-
-        loop._engine._runner.execute = hang  # type: ignore[method-assign, assignment]
+        gate = Gate(loop, num_steps=0)
         task = asyncio.ensure_future(collect(loop, request(1)))
-        until = time.monotonic() + 10
-        while loop.health().ok and time.monotonic() < until:
+        end_s = time.monotonic() + 10
+        while loop.health().ok and time.monotonic() < end_s:
             await asyncio.sleep(0.05)
         assert "no step has ended" in loop.health().reason
-        go_on.set()
+        gate.open()
         assert len(await task) == 8
         assert loop.health().ok
 
@@ -140,9 +175,15 @@ def test_a_step_that_hangs_is_not_healthy(loop: Loop) -> None:
 
 def test_stopping_ends_open_requests_with_an_error(loop: Loop) -> None:
     async def main() -> None:
+        gate = Gate(loop, num_steps=3)
         task = asyncio.ensure_future(collect(loop, request(1, max_tokens=loop.max_model_len - 100)))
-        await asyncio.sleep(0.02)
-        loop.stop()
+        await asyncio.sleep(0)
+        await until(gate.reached)
+        stopped = asyncio.ensure_future(asyncio.to_thread(loop.stop))
+        while not loop._stopping:
+            await asyncio.sleep(0.001)
+        gate.open()
+        await stopped
         with pytest.raises(PenstockError, match="stopping"):
             await task
 
