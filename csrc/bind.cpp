@@ -106,7 +106,7 @@ void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slot
   for (int buffer : wanted) b.wanted[buffer] = true;
   b.given = given, b.given_at = out.data();
   const nb::gil_scoped_release free;
-  model.step(b);
+  model.step(std::move(b));
 }
 
 void copy_result(const Model& model, int buffer, const Out<float>& out) {

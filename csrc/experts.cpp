@@ -40,17 +40,16 @@ void Step::sort_by_expert(const Op& op, int experts) {
 void Step::experts(const Op& op, int thread) {
   const Matrix &gate_up = m.matrices_[op.matrix], &down = m.matrices_[op.matrix2];
   const int taken = width(op.in3), pairs = b.rows * taken, inner = down.k, hidden = down.n;
-  m.pool_.meet(0);
-  if (thread == 0) {
+  share(thread, 1, [&](int) {
     sort_by_expert(op, gate_up.count);
     m.middle_.grow(std::size_t(pairs) * inner * 4);
     m.routed_.grow(std::size_t(pairs) * hidden * 4);
-  }
+  });
   const Operand x = operand(m.shared_, gate_up);
-  m.pool_.share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), x, i); });
+  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), x, i); });
   const auto product = [&](const Matrix& matrix, auto store) {
     const int panels = matrix.num_panels();
-    m.pool_.share(thread, matrix.count * panels, [&](int task) {
+    share(thread, matrix.count * panels, [&](int task) {
       const int expert = task / panels, panel = task % panels, first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
       if (count == 0) return;
       const std::size_t sums = std::size_t(count) * PANEL * 4;
@@ -64,12 +63,12 @@ void Step::experts(const Op& op, int thread) {
     if (wide > 0) m.kernels_.act_mul(op.activation, sums, sums + PANEL / 2, wide, m.middle_.floats() + std::size_t(i) * inner + column);
   });
   const Operand y = operand(m.shared_, down);
-  m.pool_.share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, y, i); });
+  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, y, i); });
   product(down, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, wide = std::min(PANEL, hidden - column);
     std::memcpy(m.routed_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(wide) * 4);
   });
-  m.pool_.share(thread, b.rows, [&](int row) {
+  share(thread, b.rows, [&](int row) {
     float* out = at(op.out, row);
     std::memset(out, 0, std::size_t(hidden) * 4);
     std::vector<int> order(taken);

@@ -199,23 +199,23 @@ void Step::plan_attention() {
 // Attention over what `in` holds in its first heads; the result goes to `out` [heads * dim].
 void Step::attention(const Op& op, int thread) {
   if (merges_.empty()) {
-    m.pool_.share(thread, static_cast<int>(tasks_.size()), [&](int i) { attend(op, tasks_[tasks_.size() - 1 - i], thread); });
+    share(thread, static_cast<int>(tasks_.size()), [&](int i) { attend(op, tasks_[tasks_.size() - 1 - i], thread); });
     return;
   }
-  m.pool_.share(thread, static_cast<int>(tasks_.size()), [&](int i) { attend(op, tasks_[i], thread); });
-  m.pool_.share(thread, static_cast<int>(merges_.size()), [&](int i) { merge(op, merges_[i]); });
+  share(thread, static_cast<int>(tasks_.size()), [&](int i) { attend(op, tasks_[i], thread); });
+  share(thread, static_cast<int>(merges_.size()), [&](int i) { merge(op, merges_[i]); });
 }
 
 // Queries, keys and values from one buffer: prepared, stored, attended.
 void Step::heads(const Op& op, int thread) {
   if (!together_) {
-    m.pool_.share(thread, b.rows, [&](int row) {
+    share(thread, b.rows, [&](int row) {
       for (int head = 0; head < op.kv_heads; ++head) prepare_heads(op, row, head);
     });
     return attention(op, thread);
   }
   const int count = static_cast<int>(b.sequences.size()) * op.kv_heads;
-  m.pool_.share(thread, count, [&](int i) {
+  share(thread, count, [&](int i) {
     const Sequence& s = b.sequences[i / op.kv_heads];
     for (int row = 0; row < s.num_rows; ++row) prepare_heads(op, s.first_row + row, i % op.kv_heads);
     const int each = s.parents ? 1 : s.num_rows;

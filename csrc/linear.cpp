@@ -81,11 +81,11 @@ void Step::linear(const Op& op, int thread) {
   const bool own = few(all, matrix.k_padded);
   const Operand x = operand(own ? m.own_[thread] : m.shared_, matrix);
   const auto normed = [&] { return reinterpret_cast<float*>(scratch(thread, std::size_t(matrix.k) * 4 + 64)); };
-  if (!own) m.pool_.share(thread, all, [&](int row) { prepare_row(op, matrix, x, row, row, normed()); });
+  if (!own) share(thread, all, [&](int row) { prepare_row(op, matrix, x, row, row, normed()); });
   const auto prepare = [&] {
     for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x, row, row, normed());
   };
-  m.pool_.share(thread, panels * pieces, prepare, [&](int task) {
+  share(thread, panels * pieces, prepare, [&](int task) {
     const int panel = task % panels, first = task / panels * MANY, count = std::min(MANY, all - first);
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);

@@ -64,6 +64,7 @@ int Model::add_angles(const float* frequencies, int count, float scale) {
 
 void Model::add_op(const Op& op) {
   if (op.kind == Kind::experts) most_taken_ = std::max(most_taken_, buffers_[op.in3].width);
+  phases_ += op.kind == Kind::experts ? 7 : 3;
   ops_.push_back(op);
 }
 
@@ -136,9 +137,6 @@ void Model::copy_slot(std::int64_t from, std::int64_t to) {
       }
 }
 
-void Model::step(const Batch& batch) {
-  Step step(*this, batch);
-  pool_.run([&step](int thread) { step.walk(thread); });
-}
+void Model::step(Batch batch) { pool_.run(std::make_shared<Step>(*this, std::move(batch))); }
 
 }  // namespace penstock

@@ -111,7 +111,7 @@ class Model {
   std::size_t cache_bytes() const { return cache_memory_.bytes(); }
   std::size_t matrix_bytes() const;
   // The slots of whole blocks are copied; then everything of this step is computed. Results stay until the next step.
-  void step(const Batch& batch);
+  void step(Batch batch);
   void copy_slot(std::int64_t from, std::int64_t to);
   // One token's key and value [dim] of one KV head.
   void write_token(int layer, int head, std::int64_t slot, const float* key, const float* value);
@@ -141,6 +141,7 @@ class Model {
   std::vector<Memory> scratch_;             // for each thread
   Memory partial_;                          // attention by spans: best, total and mixed of a task's rows
   std::size_t partial_stride_ = 0;          // floats
+  int phases_ = 1;                          // that the walk over ops_ may have
   std::size_t row_bytes_ = 0, row_groups_ = 0;  // the most that a row takes as an operand
   int most_taken_ = 1;                      // experts of a row
   Memory routed_, middle_;                  // experts: what their rows become
@@ -148,10 +149,10 @@ class Model {
 };
 
 // One step of a model; what the files step.cpp, linear.cpp, heads.cpp and experts.cpp are about.
-class Step {
+class Step : public Work {
  public:
-  Step(Model& model, const Batch& batch);
-  void walk(int thread);
+  Step(Model& model, Batch batch);
+  void walk(int thread) override;
 
  private:
   float* at(int buffer, int row) const { return m.buffers_[buffer].data + std::size_t(row) * m.buffers_[buffer].width; }
@@ -192,7 +193,7 @@ class Step {
   void begin(int thread);  // angles
 
   Model& m;
-  const Batch& b;
+  const Batch b;
   std::vector<AttentionTask> tasks_;
   std::vector<AttentionTask> merges_;
   bool together_ = false;  // each KV head of a sequence is prepared and attended by one task

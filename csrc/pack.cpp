@@ -106,15 +106,21 @@ void pack_code_row(const Matrix& m, const Spot& at, const std::int8_t* codes, co
 }
 
 // Rows that share cache lines of the packed matrix are written by one thread.
-template <class Row> void each_row(Pool& pool, int rows, const Row& row) {
-  const int pieces = (rows + PANEL - 1) / PANEL;
-  pool.run([&](int thread) {
-    pool.share(thread, pieces, [&](int piece) {
-      for (int r = piece * PANEL; r < std::min(rows, (piece + 1) * PANEL); ++r) row(r);
+template <class Row> class EachRow : public Work {
+ public:
+  EachRow(Pool& pool, int rows, const Row& row) : Work(pool, 1), rows_(rows), row_(row) {}
+  void walk(int thread) override {
+    share(thread, (rows_ + PANEL - 1) / PANEL, [this](int piece) {
+      for (int r = piece * PANEL; r < std::min(rows_, (piece + 1) * PANEL); ++r) row_(r);
     });
-    pool.meet(0);
-  });
-}
+  }
+
+ private:
+  int rows_;
+  Row row_;
+};
+
+template <class Row> void each_row(Pool& pool, int rows, const Row& row) { pool.run(std::make_shared<EachRow<Row>>(pool, rows, row)); }
 
 }  // namespace
 

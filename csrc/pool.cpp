@@ -1,6 +1,6 @@
 #include "pool.h"
 
-#include <chrono>
+#include <stdexcept>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -11,12 +11,7 @@
 
 namespace penstock {
 
-namespace {
-
-constexpr auto AWAKE = std::chrono::microseconds(300);  // how long a thread without work spins before it sleeps
-constexpr int PATIENCE = 4096;                          // turns of a spin before the core is offered to others
-
-inline void pause() {
+void Pool::pause() {
 #if defined(__x86_64__)
   _mm_pause();
 #elif defined(__aarch64__)
@@ -24,10 +19,8 @@ inline void pause() {
 #endif
 }
 
-}  // namespace
-
-Pool::Pool(int threads, const std::vector<int>& cpus) : ranges_(threads), cpus_(cpus) {
-  for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { work(i); });
+Pool::Pool(int threads, const std::vector<int>& cpus) {
+  for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i, cpu = i < static_cast<int>(cpus.size()) ? cpus[i] : -1] { serve(i, cpu); });
 }
 
 Pool::~Pool() {
@@ -39,73 +32,67 @@ Pool::~Pool() {
   for (auto& each : threads_) each.join();
 }
 
-void Pool::pin(int cpu) {
+void Pool::wake() {
+  if (asleep_.load(std::memory_order_seq_cst) == 0) return;
+  { const std::lock_guard<std::mutex> lock(mutex_); }  // whoever counts as asleep has looked before, or waits by now
+  wake_.notify_all();
+}
+
+void Pool::run(const std::shared_ptr<Work>& work) {
+  if (!threads_.empty()) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      work_ = work;
+      called_.fetch_add(1, std::memory_order_seq_cst);  // under the lock: nobody walks one work twice
+    }
+    wake();
+  }
+  work->walk(0);
+}
+
+void Pool::serve(int thread, int cpu) {
 #if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  sched_setaffinity(0, sizeof set, &set);
+  if (cpu >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+  }
 #else
   (void)cpu;
 #endif
-}
-
-void Pool::run(const std::function<void(int)>& body) {
-  if (threads_.empty()) return body(0);
-  body_ = &body;
-  running_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
-  called_.fetch_add(1, std::memory_order_seq_cst);
-  if (asleep_.load(std::memory_order_seq_cst) > 0) {
-    { const std::lock_guard<std::mutex> lock(mutex_); }
-    wake_.notify_all();
-  }
-  body(0);
-  for (int spins = 0; running_.load(std::memory_order_acquire) > 0; pause())
-    if (++spins > PATIENCE) std::this_thread::yield();
-}
-
-void Pool::work(int thread) {
-  if (thread < static_cast<int>(cpus_.size())) pin(cpus_[thread]);
   for (std::uint64_t seen = 0;;) {
-    auto since = std::chrono::steady_clock::now();
-    for (int spins = 0; called_.load(std::memory_order_acquire) == seen && !ending_; pause())
-      if (++spins % 64 == 0 && std::chrono::steady_clock::now() - since > AWAKE) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        asleep_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, [&] { return called_.load(std::memory_order_seq_cst) != seen || ending_; });
-        asleep_.fetch_sub(1, std::memory_order_seq_cst);
-      }
+    wait([&] { return called_.load(std::memory_order_seq_cst) != seen || ending_; }, IDLE);
     if (ending_) return;
-    ++seen;
-    (*body_)(thread);
-    running_.fetch_sub(1, std::memory_order_release);
-  }
-}
-
-void Pool::meet(int count) {
-  const int threads = size();
-  const auto fill = [&] {
-    for (int i = 0; i < threads; ++i) {
-      const std::uint64_t first = std::uint64_t(count) * i / threads, end = std::uint64_t(count) * (i + 1) / threads;
-      ranges_[i].span.store(first << 32 | end, std::memory_order_relaxed);
+    std::shared_ptr<Work> work;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      seen = called_.load(std::memory_order_seq_cst);
+      work = work_;
     }
-  };
-  if (threads == 1) return fill();
-  const std::uint32_t turn = turn_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
-    fill();
-    arrived_.store(0, std::memory_order_relaxed);
-    turn_.store(turn + 1, std::memory_order_release);
-    return;
+    if (work) work->walk(thread);
   }
-  for (int spins = 0; turn_.load(std::memory_order_acquire) == turn; pause())
-    if (++spins > PATIENCE) std::this_thread::yield();
 }
 
-int Pool::next(int thread) {
-  const int threads = size();
-  for (int i = 0; i < threads; ++i) {
-    auto& span = ranges_[(thread + i) % threads].span;
+Work::Work(Pool& pool, int max_phases)
+    : pool_(pool), threads_(pool.size()), phases_(max_phases), ranges_(static_cast<std::size_t>(max_phases) * threads_), cursors_(threads_) {}
+
+void Work::open(Phase& phase, Range* ranges, int count) {
+  int fresh = 0;
+  if (phase.stage.load(std::memory_order_acquire) == 2) return;
+  if (!phase.stage.compare_exchange_strong(fresh, 1, std::memory_order_acq_rel))
+    return pool_.wait([&] { return phase.stage.load(std::memory_order_seq_cst) == 2; }, MET);
+  for (int i = 0; i < threads_; ++i) {
+    const std::uint64_t first = std::uint64_t(count) * i / threads_, end = std::uint64_t(count) * (i + 1) / threads_;
+    ranges[i].span.store(first << 32 | end, std::memory_order_relaxed);
+  }
+  phase.stage.store(2, std::memory_order_seq_cst);
+  pool_.wake();
+}
+
+int Work::next(Range* ranges, int thread) {
+  for (int i = 0; i < threads_; ++i) {
+    auto& span = ranges[(thread + i) % threads_].span;
     for (std::uint64_t seen = span.load(std::memory_order_relaxed);;) {
       const std::uint64_t first = seen >> 32, end = seen & 0xffffffffu;
       if (first >= end) break;

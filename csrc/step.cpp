@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-Step::Step(Model& model, const Batch& batch) : m(model), b(batch) {
+Step::Step(Model& model, Batch batch) : Work(model.pool_, model.phases_), m(model), b(std::move(batch)) {
   std::vector<std::size_t> sizes;
   for (const Buffer& buffer : m.buffers_) {
     if (buffer.place >= static_cast<int>(sizes.size())) sizes.resize(buffer.place + 1, 0);
@@ -29,7 +29,7 @@ Step::Step(Model& model, const Batch& batch) : m(model), b(batch) {
 
 // Cosines and sines of every row's position.
 void Step::begin(int thread) {
-  m.pool_.share(thread, b.rows, [&](int row) {
+  share(thread, b.rows, [&](int row) {
     for (Angles& a : m.angles_) {
       const std::size_t pairs = a.frequencies.size();
       float *cosines = a.cosines.floats() + pairs * row, *sines = a.sines.floats() + pairs * row;
@@ -59,10 +59,9 @@ void Step::walk(int thread) {
       case Kind::heads: heads(op, thread); break;
       case Kind::attention: attention(op, thread); break;
       case Kind::experts: experts(op, thread); break;
-      default: m.pool_.share(thread, rows(op), [&](int row) { one_row(op, row); });
+      default: share(thread, rows(op), [&](int row) { one_row(op, row); });
     }
   }
-  m.pool_.meet(0);
 }
 
 void Step::one_row(const Op& op, int row) {
