@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""How fast is one sequence decoded, and how near to the memory's bandwidth: 128 tokens after a short prompt and at depth.
+
+    python bench/cpu_decode.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
+                               [--depths 0,2048,8192,16384] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
+
+A context is computed once and taken from the prefix cache afterwards where an engine has one, else computed anew; only the tokens
+after it are timed. `of limit`: weights at their bits and keys and values of two bytes, read once a token at the bandwidth that was
+measured just before and after. The last line is JSON.
+"""
+from versus.bench import conclude, run, say
+from versus.options import options, parser
+from versus.points import Point
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--depths", default="0,2048,8192,16384", help="tokens of context; 0: a short prompt; default: %(default)s")
+    args = arguments.parse_args()
+    chosen = options(args)
+    points = [Point("decode", int(depth)) for depth in args.depths.split(",")]
+    conclude(run("cpu_decode", points, chosen, say), chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""How fast is one prompt computed, and how near to the rate of the matrix units: tokens a second until the first token.
+
+    python bench/cpu_prefill.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
+                                [--lengths 512,2048] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
+
+`of limit` is MFU: operations of the model's program at the rate, measured just before and after, of the type that is computed in: bf16, or
+int8 where rows are quantized too. The last line is JSON.
+"""
+from versus.bench import conclude, run, say
+from versus.options import options, parser
+from versus.points import Point
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--lengths", default="512,2048", help="tokens of the prompt; default: %(default)s")
+    args = arguments.parse_args()
+    chosen = options(args)
+    points = [Point("prefill", int(length)) for length in args.lengths.split(",")]
+    conclude(run("cpu_prefill", points, chosen, say), chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""How many output tokens a second for many requests: so many at once of 128 tokens in and 64 out, and of mixed lengths as they come.
+
+    python bench/cpu_serving.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
+                                [--streams 8,32] [--mixed 32] [--gap-s 0.1] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
+
+Mixed: prompts of 16 to 1,024 tokens, answers of 32 to 96, exponential gaps between arrivals: one draw, the same trace for all. Ours runs in
+process and over HTTP; llama.cpp by its static batch for equal requests, its server for mixed ones; vLLM and OpenVINO in process.
+`of limit`: all operations at the measured rate, or the longest answer's weights at the bandwidth, whichever takes longer.
+The last line is JSON.
+"""
+from versus.bench import conclude, run, say
+from versus.options import options, parser
+from versus.points import Point
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--streams", default="8,32", help="equal requests at once; empty: none; default: %(default)s")
+    arguments.add_argument("--mixed", default="32", help="requests of mixed lengths; empty: none; default: %(default)s")
+    arguments.add_argument("--gap-s", type=float, default=0.1, help="between arrivals of mixed requests, on average; default: %(default)s")
+    args = arguments.parse_args()
+    chosen = options(args)
+    points = [Point("streams", int(count)) for count in filter(None, args.streams.split(","))]
+    points += [Point("mixed", int(count), args.gap_s) for count in filter(None, args.mixed.split(","))]
+    conclude(run("cpu_serving", points, chosen, say), chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Has the engine become slower? A short run of ours against what was recorded on this machine, as shares of the machine's limits.
+
+    python bench/regress.py [--models DIR] [--model ...] [--formats ...] [--rounds 3] [--tolerance 0.08] [--deep]
+                            [--against FILE ...] [--fresh FILE ...]
+
+Shares, not tokens a second: a machine that is shared gives more today than yesterday. The newest records of this machine in
+bench/results are taken, or those of --against; --fresh compares other records instead of measuring. Exit status: 0 nothing is
+worse by more than the tolerance, 1 something is, 2 there is nothing to compare. The last line is JSON.
+"""
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from versus.bench import run, say
+from versus.contest import MAX_ROUNDS_OF
+from versus.options import Options, options, parser
+from versus.points import Point
+from versus.record import Record, newest, read
+from versus.rows import Row
+
+from penstock.core.hardware import processor_model
+
+BENCHES = ("cpu_decode", "cpu_prefill", "cpu_serving")
+GAP_S = 0.1  # as cpu_serving.py has it
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    was: Row
+    now: Row
+
+    @property
+    def ratio(self) -> float:
+        return self.now.share / self.was.share
+
+    def __str__(self) -> str:
+        shares = f"{self.was.share:.1%} of the limit, now {self.now.share:.1%}"
+        return f"{self.was.model} {self.was.point}, {self.was.name}: {shares} ({self.ratio:.2f} times)"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"row": list(self.was.key), "was": round(self.was.share, 4), "now": round(self.now.share, 4), "ratio": round(self.ratio, 4)}
+
+
+def changes(was: Iterable[Row], now: Iterable[Row]) -> list[Change]:
+    """Of our rows that are in both."""
+    fresh = {row.key: row for row in now}
+    return [Change(row, fresh[row.key]) for row in was if row.ours and row.key in fresh]
+
+
+def worse(found: Iterable[Change], tolerance: float) -> list[Change]:
+    return sorted((each for each in found if each.ratio < 1 - tolerance), key=lambda each: each.ratio)
+
+
+def points_of(record: Record, chosen: Options, deep: bool) -> list[Point]:
+    """That were recorded of ours, for the models and formats that are chosen."""
+    rows = (row for row in record.rows if row.ours and row.model in chosen.model and row.format in chosen.formats)
+    found = dict.fromkeys(Point(row.question, row.size, GAP_S if row.question == "mixed" else 0.0) for row in rows)
+    return [point for point in found if deep or point.size <= MAX_ROUNDS_OF.get(point.question, point.size)]
+
+
+def measure(record: Record, chosen: Options, deep: bool) -> Record:
+    """Ours alone, at the points of a record."""
+    alone = replace(chosen, engines=("penstock",), rivals=None, record=False, threads=record.threads)
+    return run(record.bench, points_of(record, alone, deep), alone, say)
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.set_defaults(rounds=3)
+    arguments.add_argument("--tolerance", type=float, default=0.08, help="share of the recorded share; default: %(default)s")
+    arguments.add_argument("--deep", action="store_true", help="also what takes long: decode beyond 4,096 tokens of context")
+    arguments.add_argument("--against", type=Path, nargs="+", help="records; default: the newest of this machine")
+    arguments.add_argument("--fresh", type=Path, nargs="+", help="records to compare, instead of a run")
+    args = arguments.parse_args()
+    chosen = options(args)
+    if args.against:
+        recorded = [read(path.read_text(encoding="utf-8")) for path in args.against]
+    else:
+        recorded = [record for bench in BENCHES if (record := newest(bench, processor_model())) is not None]
+    if args.fresh:
+        fresh = [read(path.read_text(encoding="utf-8")) for path in args.fresh]
+    else:
+        fresh = [measure(record, chosen, args.deep) for record in recorded]
+    found = changes((row for record in recorded for row in record.rows), (row for record in fresh for row in record.rows))
+    slower = worse(found, args.tolerance)
+    for each in found:
+        print(f"{'WORSE' if each in slower else 'ok   '} {each}")
+    if not found:
+        print(f"nothing to compare: no rows of ours recorded on {processor_model()} were measured again")
+    told = {"bench": "regress", "tolerance": args.tolerance, "compared": len(found), "worse": [each.as_json() for each in slower]}
+    print(json.dumps(told))
+    return 2 if not found else 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

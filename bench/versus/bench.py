@@ -1,0 +1,67 @@
+"""The course of every benchmark: for each model and each number of bits the engines take turns; then one table and one line of JSON."""
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+from penstock.core.hardware import processor_model
+from penstock.study.measure.probes import best_probe
+from versus import ours, rivals
+from versus.contest import Contestant, Rules, contest
+from versus.meter import meter
+from versus.options import Options
+from versus.place import Place
+from versus.points import Point
+from versus.record import Record, keep, merged, today
+from versus.rows import rows_of
+from versus.shapes import open_shape
+from versus.table import report
+
+Say = Callable[[str], None]
+
+
+def run(name: str, points: Sequence[Point], options: Options, say: Say) -> Record:
+    """Points that a model's context does not hold are left out, and said to be."""
+    parts = [part for model in options.model for part in run_model(name, model, points, options, say)]
+    return merged(parts) if parts else Record(name, processor_model(), options.threads, today(), ())
+
+
+def run_model(name: str, model: str, points: Sequence[Point], options: Options, say: Say) -> list[Record]:
+    shape = open_shape(model, options.models)
+    fitting = tuple(point for point in points if shape.holds(point))
+    if len(fitting) < len(points):
+        say(f"{model} holds {shape.spec.max_position} tokens, so without: {', '.join(p.name for p in points if p not in fitting)}")
+    if not fitting:
+        return []
+    place = Place(shape, fitting, options.threads, options.logs, options.rivals, options.models, options.ours)
+    rules = Rules(options.rounds, options.deep_rounds, meter(shape, best_probe(), options.threads), say)
+    found = []
+    for bits in sorted({ours.FORMATS[format][0] for format in options.formats}, reverse=True):
+        outcome = contest(field(place, bits, options), fitting, rules)
+        rows = tuple(rows_of(outcome.samples, shape))
+        failures = {f"{model}, {key}": why for key, why in outcome.failures.items()}
+        found.append(Record(name, processor_model(), options.threads, today(), rows, outcome.versions, failures))
+    return found
+
+
+def field(place: Place, bits: int, options: Options) -> list[Contestant]:
+    """Everyone who takes part at these bits."""
+    found: list[Contestant] = []
+    if "penstock" in options.engines:
+        found += ours.contestants(place, tuple(format for format in options.formats if ours.FORMATS[format][0] == bits))
+    for name in options.engines:
+        if name in rivals.ROSTER and place.rivals is not None:
+            found += rivals.ROSTER[name](place, bits)
+    return found
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def conclude(record: Record, options: Options) -> None:
+    """Prints; the last line is JSON."""
+    for line in report(record.rows, record.failures):
+        print(line)
+    if options.record:
+        say(f"kept in {keep(record)}")
+    print(json.dumps(record.as_json()))

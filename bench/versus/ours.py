@@ -1,0 +1,119 @@
+"""Penstock as a contestant: the engine in its own process, as `serve/engine/build.py` wires it, and over HTTP."""
+import statistics
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from versus.contest import Contestant, Entry
+from versus.library import Library, Recipe
+from versus.place import Place
+from versus.served import Route, Served
+from versus.trace import Ask, drive
+from versus.worker import Run, Task, Told, serve
+
+# format -> (bits of a weight, type computed in, EngineConfig.quant)
+FORMATS: Mapping[str, tuple[int, str, str]] = {
+    "bf16": (16, "bf16", "none"),
+    "int8": (8, "bf16", "int8"),
+    "int4": (4, "bf16", "int4:group=32"),
+    "int8a8": (8, "int8", "int8:activations=int8"),
+    "int4a8": (4, "int8", "int4:group=32,activations=int8"),
+}
+BLOCK = 16  # tokens
+
+
+def contestants(place: Place, formats: tuple[str, ...]) -> list[Contestant]:
+    """In process for every question; also over HTTP where requests are served together."""
+    found: list[Contestant] = []
+    for format in formats:
+        bits, computes, quant = FORMATS[format]
+        entry = Entry("penstock", format, "", bits, computes, ours=True)
+        task = place.task(place.shape.path, format, "", quant=quant, **dict(place.options))
+        found.append(Library(entry, Recipe("versus.ours", task, place.log("penstock", format))))
+        served = Entry("penstock serve", format, "", bits, computes, ours=True)
+        route = Route(command(task), place.shape.path, version(), {}, place.log("penstock-serve", format))
+        if any(point.question in ("streams", "mixed") for point in place.points):
+            found.append(Served(served, route, ("streams", "mixed")))
+    return found
+
+
+def settings(task: Task) -> dict[str, Any]:
+    """Fields of EngineConfig beside the model. The KV cache is as large as the questions need; all else is as by default."""
+    blocks = -(-task.kv_tokens // BLOCK) + 1
+    return {
+        "dtype": "bfloat16", "threads": task.threads, "kv_tokens": blocks * BLOCK, "block_size": BLOCK, "max_model_len": task.max_tokens,
+        **task.options}
+
+
+def command(task: Task) -> tuple[str, ...]:
+    """`penstock serve`, but for its port."""
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings(task).items()]
+    return (sys.executable, "-m", "penstock", "serve", task.model, *options, "--log-level=warning")
+
+
+def version() -> str:
+    import penstock
+
+    return penstock.__version__
+
+
+def load(task: Task) -> tuple[str, Run]:
+    """In the worker."""
+    from penstock.core.config import EngineConfig
+    from penstock.serve.engine.build import build
+    from penstock.serve.engine.utilization import Recorder
+
+    recorder = Recorder()
+    built = build(EngineConfig(model=task.model, **settings(task)), recorder)
+
+    def run(trace: list[Ask]) -> Told:
+        with recorder.recording() as records:
+            times = drive(Steps(built.engine), trace, built.spec.vocab_size)
+        return Told(times, figures(records))
+
+    run([Ask(0.0, 64, 8, 1)])
+    return version(), run
+
+
+class Steps:
+    """trace.Stepper of an Engine."""
+
+    def __init__(self, engine: Any) -> None:
+        from penstock.core.types import SamplingParams
+        from penstock.serve.engine.requests import Request
+
+        self._engine = engine
+        self._params = SamplingParams
+        self._request = Request
+
+    def add(self, key: int, prompt: list[int], num_new: int) -> None:
+        params = self._params(temperature=0.0, max_tokens=num_new, ignore_eos=True)
+        self._engine.add(self._request(str(key), tuple(prompt), params))
+
+    def step(self) -> dict[int, int]:
+        return {int(key): len(delta.token_ids) for key, delta in self._engine.step() or () if delta.token_ids}
+
+
+def figures(records: list[Any]) -> dict[str, float]:
+    """Of a run's StepRecords: medians over the steps that only decode, sums over those that prefill."""
+    decodes = [each for each in records if not each.num_prefill_tokens]
+    prefills = [each for each in records if each.num_prefill_tokens]
+    found: dict[str, float] = {"steps": len(records), "host_s": median([each.seconds - each.compute_seconds for each in records])}
+    if decodes:
+        found |= {
+            "decode_step_s": median([each.seconds for each in decodes]),
+            "decode_host_s": median([each.seconds - each.compute_seconds for each in decodes]),
+            "decode_bytes": median([each.weight_bytes + each.kv_bytes for each in decodes])}
+    if prefills:
+        found |= {
+            "prefill_s": sum(each.seconds for each in prefills),
+            "prefill_operations": sum(each.operations for each in prefills)}
+    return found
+
+
+def median(values: list[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+if __name__ == "__main__":
+    serve(load)

@@ -1,0 +1,94 @@
+"""Programs that are measured in turns: one that waits for its turn is stopped, so that threads which spin take nothing from the others."""
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+PR_SET_PDEATHSIG = 1  # prctl(2): a signal when the parent ends
+END_S = 10.0
+BENCH = Path(__file__).resolve().parents[1]
+
+
+class Program:
+    """A program in a process group of its own, so that its children stop and go on with it."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: Path, talks: bool = False) -> None:
+        """`talks`: its standard input and output are pipes; else what it says goes to `log`, as its errors do."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                list(command), env={**os.environ, **environ}, stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else errors, stderr=errors, text=True, start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None)
+
+    @property
+    def input(self) -> IO[str]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def output(self) -> IO[str]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def status(self) -> int:
+        """Waits for its end."""
+        return self._process.wait()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _signal(self, number: int) -> None:
+        if self.running():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def said_by(command: Sequence[str], environ: Mapping[str, str], log: Path) -> str:
+    """What a program prints until it ends. Raises RuntimeError, with the log's place, when it fails."""
+    program = Program(command, environ, log, talks=True)
+    try:
+        program.input.close()
+        text = program.output.read()
+        status = program.status()
+    finally:
+        program.end()
+    if status:
+        raise RuntimeError(f"{Path(command[0]).name} ended with status {status}; see {log}")
+    return text
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

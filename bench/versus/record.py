@@ -1,0 +1,79 @@
+"""A run as one JSON object, and the file that keeps it: bench/results/<date>-<machine>-<question>.json."""
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from versus.processes import BENCH
+from versus.rows import Row, from_json, verdicts
+
+FORMAT = 1
+RESULTS = BENCH / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    bench: str  # the question: cpu_decode, ...
+    machine: str
+    threads: int
+    date: str  # ISO 8601
+    rows: tuple[Row, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)  # engine -> version
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT, "bench": self.bench, "machine": self.machine, "threads": self.threads, "date": self.date,
+            "versions": dict(self.versions), "rows": [row.as_json() for row in self.rows],
+            "ratios": [
+                {"model": each.ours.model, "point": each.ours.point, "ours": each.ours.name, "rival": each.rival.name,
+                 "ratio": round(each.ratio, 3)} for each in verdicts(self.rows)],
+            "failures": dict(self.failures)}
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.date[:10]}-{slug(self.machine)}-{self.bench}.json"
+
+
+def read(text: str) -> Record:
+    """Raises ValueError for what is no record, or one of another format."""
+    told = json.loads(text)
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        raise ValueError(f"this is no record of format {FORMAT}")
+    rows = tuple(map(from_json, told["rows"]))
+    return Record(told["bench"], told["machine"], told["threads"], told["date"], rows, told["versions"], told["failures"])
+
+
+def keep(record: Record, folder: Path = RESULTS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / record.file_name
+    path.write_text(json.dumps(record.as_json(), indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def newest(bench: str, machine: str, folder: Path = RESULTS) -> Record | None:
+    """The last one of a question that was recorded on this machine."""
+    files = sorted(folder.glob(f"*-{slug(machine)}-{bench}.json"))
+    return read(files[-1].read_text(encoding="utf-8")) if files else None
+
+
+def slug(machine: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
+
+
+def merged(parts: Sequence[Record]) -> Record:
+    """Runs of one bench, one after another, as one."""
+    versions: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    for part in parts:
+        versions |= part.versions
+        failures |= part.failures
+    first, rows = parts[0], tuple(row for part in parts for row in part.rows)
+    return Record(first.bench, first.machine, first.threads, first.date, rows, versions, failures)
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,108 @@
+"""Samples -> rows: medians over rounds, as tokens a second and as shares of the machine's limits; ratios to the rivals."""
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from versus.contest import Entry, Sample, leaders
+from versus.points import Point
+from versus.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    model: str
+    question: str
+    size: int
+    engine: str
+    format: str
+    setting: str
+    bits: int
+    ours: bool
+    rounds: int
+    tokens_per_s: float  # median
+    spread: float  # largest over smallest of the rounds
+    share: float  # of the limit that was measured around it, bytes and operations counted at `bits`; median
+    bytes_per_s: float  # the machine's, median
+    figures: Mapping[str, float] = field(default_factory=dict)
+    best: bool = True  # of its engine at this point and these bits
+
+    @property
+    def point(self) -> str:
+        return f"{self.question} {self.size}"
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.model, self.question, self.size, self.engine, self.format, self.setting
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.engine, self.format, self.setting)))
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: rounded(value) for name, value in asdict(self).items()}
+
+
+def from_json(told: Mapping[str, Any]) -> Row:
+    return Row(**told)
+
+
+def rounded(value: Any) -> Any:
+    """Five figures."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def rows_of(samples: Sequence[Sample], shape: Shape) -> list[Row]:
+    grouped: dict[tuple[Point, Entry], list[Sample]] = {}
+    for sample in samples:
+        grouped.setdefault((sample.point, sample.entry), []).append(sample)
+    return [row_of(found, shape, entry in leaders(samples, point)) for (point, entry), found in grouped.items()]
+
+
+def row_of(samples: Sequence[Sample], shape: Shape, best: bool) -> Row:
+    """Of the samples of one entry at one point."""
+    entry, point = samples[0].entry, samples[0].point
+    rates = [sample.measured.tokens_per_s for sample in samples]
+    shares = [sample.measured.tokens_per_s / shape.limit(point, entry.bits, entry.computes, sample.roof) for sample in samples]
+    found = [counted(sample, entry.computes) for sample in samples]
+    figures = {name: statistics.median(each[name] for each in found if name in each) for name in found[0]}
+    return Row(
+        shape.model, point.question, point.size, entry.engine, entry.format, entry.setting, entry.bits, entry.ours, len(samples),
+        statistics.median(rates), max(rates) / min(rates), statistics.median(shares),
+        statistics.median(sample.roof.bytes_per_s for sample in samples), figures, best)
+
+
+def counted(sample: Sample, computes: str) -> dict[str, float]:
+    """What the engine says of itself; MBU and MFU of the bytes and operations that it counts."""
+    told = dict(sample.measured.figures)
+    if "decode_bytes" in told and told.get("decode_step_s"):
+        told["mbu"] = told["decode_bytes"] / sample.roof.bytes_per_s / told["decode_step_s"]
+    rate = sample.roof.ops_per_s.get(computes)
+    if rate and told.get("prefill_s"):
+        told["mfu"] = told["prefill_operations"] / rate / told["prefill_s"]
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One of ours against the best rival at the same bits."""
+
+    ours: Row
+    rival: Row
+
+    @property
+    def ratio(self) -> float:
+        return self.ours.tokens_per_s / self.rival.tokens_per_s
+
+
+def verdicts(rows: Iterable[Row]) -> list[Verdict]:
+    """Of every row of ours that has a rival."""
+    listed = list(rows)
+    found = []
+    for ours in (row for row in listed if row.ours):
+        rivals = [row for row in listed if not row.ours and (row.model, row.point, row.bits) == (ours.model, ours.point, ours.bits)]
+        if rivals:
+            found.append(Verdict(ours, max(rivals, key=lambda row: row.tokens_per_s)))
+    return found

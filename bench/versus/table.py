@@ -1,0 +1,55 @@
+"""Rows as a table for people: what each engine gave, its share of the limit, ours over it; then the losses, by name."""
+from collections.abc import Mapping, Sequence
+
+from versus.rows import Row, verdicts
+
+HEAD = ("point", "engine", "tokens/s", "spread", "of limit", "GB/s", "ours/its")
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Markdown: ours and the best way of each rival, by bits. `ours/its` is that of our fastest format of the same bits."""
+    shown = sorted((row for row in rows if row.best), key=lambda row: (row.model, row.question, row.size, -row.bits, not row.ours))
+    lines = [line(HEAD), line(["---"] * len(HEAD))]
+    for row in shown:
+        ours = [each.tokens_per_s for each in rows if each.ours and (each.model, each.point, each.bits) == (row.model, row.point, row.bits)]
+        ratio = "" if row.ours or not ours else f"{max(ours) / row.tokens_per_s:.2f}"
+        lines.append(line((
+            f"{row.model} {row.point}, {row.bits} bits", row.name, f"{row.tokens_per_s:.1f}", f"{row.spread:.2f}", f"{row.share:.1%}",
+            f"{row.bytes_per_s / 1e9:.1f}", ratio)))
+    return lines
+
+
+def line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def details(rows: Sequence[Row]) -> list[str]:
+    """What our engine counted itself."""
+    found = []
+    for row in rows:
+        parts = []
+        if "mbu" in row.figures:
+            parts.append(f"MBU {row.figures['mbu']:.1%}")
+        if "decode_step_s" in row.figures:
+            step, floor = row.figures["decode_step_s"], row.figures["decode_bytes"] / row.bytes_per_s
+            parts.append(f"step {step * 1e6:.0f} us where its bytes take {floor * 1e6:.0f}")
+            parts.append(f"host {row.figures['decode_host_s'] * 1e6:.0f} us")
+        if "mfu" in row.figures and row.question != "decode":
+            parts.append(f"MFU {row.figures['mfu']:.1%}")
+        if parts:
+            found.append(f"{row.model} {row.point}, {row.name}: {', '.join(parts)}")
+    return found
+
+
+def losses(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"LOST: {each.ours.model} {each.ours.point}, {each.ours.name} {each.ours.tokens_per_s:.1f} tokens/s to {each.rival.name}"
+        f" {each.rival.tokens_per_s:.1f} ({each.ratio:.2f} times)"
+        for each in verdicts(rows) if each.ratio < 1]
+
+
+def report(rows: Sequence[Row], failures: Mapping[str, str]) -> list[str]:
+    lines = table(rows) + [""] + details(rows)
+    if not any(not row.ours for row in rows):
+        return lines + [f"FAILED: {name}: {why}" for name, why in failures.items()]
+    return lines + (losses(rows) or ["no loss"]) + [f"FAILED: {name}: {why}" for name, why in failures.items()]
