@@ -7,6 +7,8 @@
 
 namespace penstock {
 
+constexpr int SUM_BLOCK = 1024;  // numbers that are added up apart when a vocabulary is
+
 struct PanelTask {
   const Matrix& matrix;
   int index, panel;
@@ -48,6 +50,14 @@ struct Kernels {
   void (*add)(const float* a, const float* b, int n, float* out);
   void (*softcap)(const float* x, float cap, int n, float* out);
   void (*softmax)(float* x, int n);
+  // choose.h
+  int (*largest_place)(const float* x, int n);
+  void (*scale_row)(const float* x, float most, float temperature, int n, float* out);
+  void (*exp_row)(const float* x, float most, int n, float* out);
+  void (*exp_sums)(const float* x, float most, int n, double* sums);
+  double (*mass_from)(const float* scores, const float* weights, int n, float bound, int* count);
+  int (*places)(const float* x, int n, float bound, bool or_equal, int first, int* out);
+  int (*count_above)(const float* x, int n, float bound, bool or_equal);
 };
 
 // All that this process may use, the best first; `generic` is always there.

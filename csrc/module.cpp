@@ -13,4 +13,5 @@ NB_MODULE(_native, module) {
   bind_features(module);
   bind_measure(module);
   bind_model(module);
+  bind_sample(module);
 }

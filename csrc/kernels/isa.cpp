@@ -9,6 +9,7 @@
 #endif
 #include "../kernels.h"
 #include "attention.h"
+#include "choose.h"
 #include "panel.h"
 
 namespace PENSTOCK_ISA {
@@ -79,6 +80,7 @@ static void softmax(float* x, int n) {
 
 extern const Kernels table;
 const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), MAX_ROWS, UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax};
+                       rms_norm, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums, mass_from,
+                       places, count_above};
 
 }  // namespace PENSTOCK_ISA

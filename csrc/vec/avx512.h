@@ -27,6 +27,9 @@ inline F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT |
 inline I to_int(F a) { return _mm512_cvtps_epi32(a); }
 inline F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 inline F below(F x, F bound, F then, F otherwise) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), otherwise, then); }
+// A bit for each lane that is above the bound, or at least at it; none for a NaN.
+inline unsigned above(F x, F bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_GT_OQ); }
+inline unsigned at_least(F x, F bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ); }
 inline F scale2(F x, F n) { return _mm512_scalef_ps(x, n); }  // x * 2^n
 inline F first_lanes(F x, int n, F otherwise) { return _mm512_mask_blend_ps(static_cast<__mmask16>((1u << n) - 1), otherwise, x); }
 

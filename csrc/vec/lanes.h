@@ -61,6 +61,20 @@ inline F abs(F a) { PENSTOCK_EACH(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return
 inline F below(F x, F bound, F then, F otherwise) {
   PENSTOCK_EACH(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
 }
+inline unsigned bits_of(VI mask) {  // one for each lane, of masks of all ones or none
+#if defined(__AVX2__)
+  return static_cast<unsigned>(_mm256_movemask_ps((__m256)mask));
+#elif defined(__SSE2__)
+  return static_cast<unsigned>(_mm_movemask_ps((__m128)mask));
+#else
+  unsigned bits = 0;
+  for (int j = 0; j < WIDTH; ++j) bits |= (mask[j] & 1u) << j;
+  return bits;
+#endif
+}
+// A bit for each lane that is above the bound, or at least at it; none for a NaN.
+inline unsigned above(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] > bound.v[i]) << (WIDTH * i)) return bits; }
+inline unsigned at_least(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] >= bound.v[i]) << (WIDTH * i)) return bits; }
 // To nearest even, for |x| < 2^22: what is left of the fraction when 1.5 * 2^23 is added and taken away.
 inline F round(F a) { PENSTOCK_EACH(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
 inline I to_int(F a) { I r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VI)) return r; }  // of whole numbers

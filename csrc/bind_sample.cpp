@@ -1,0 +1,83 @@
+// What Python sees of the sampler. The GIL is released while rows are computed.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "model.h"
+#include "sample.h"
+
+namespace nb = nanobind;
+using namespace penstock;
+
+namespace {
+
+template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu, Shape...>;
+template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
+using Matrix2 = In<float, nb::ndim<2>>;
+
+// `rows`: where they stand in the matrix, or empty for all of it.
+struct Chosen {
+  std::vector<std::int64_t> at;
+  Logits logits;
+
+  Chosen(const Matrix2& matrix, const nb::object& rows) {
+    if (!rows.is_none()) at = nb::cast<std::vector<std::int64_t>>(rows);
+    if (matrix.shape(1) == 0) throw std::invalid_argument("a row of logits needs at least 1 token");
+    for (const std::int64_t row : at)
+      if (row < 0 || row >= static_cast<std::int64_t>(matrix.shape(0))) throw std::invalid_argument("there is no such row of logits");
+    const std::size_t count = rows.is_none() ? matrix.shape(0) : at.size();
+    logits = {matrix.data(), static_cast<int>(count), static_cast<int>(matrix.shape(1)), rows.is_none() ? nullptr : at.data()};
+  }
+};
+
+nb::list choose(Sampler& sampler, const Matrix2& matrix, const nb::object& rows, const nb::list& drawings, const nb::list& indices) {
+  const Chosen chosen(matrix, rows);
+  const std::size_t count = chosen.logits.rows;
+  if (drawings.size() != count || indices.size() != count) throw std::invalid_argument("each row of logits needs a drawing and an index");
+  std::vector<const Drawing*> how(count);
+  std::vector<std::int64_t> numbers(count), tokens(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    how[i] = &nb::cast<const Drawing&>(drawings[i]);
+    numbers[i] = nb::cast<std::int64_t>(indices[i]);
+  }
+  {
+    const nb::gil_scoped_release free;
+    sampler.choose(chosen.logits, how.data(), numbers.data(), tokens.data());
+  }
+  nb::list found;
+  for (const std::int64_t token : tokens) found.append(token);
+  return found;
+}
+
+void score(Sampler& sampler, const Matrix2& matrix, const nb::object& rows, const In<std::int64_t, nb::ndim<1>>& tokens,
+           const Out<std::int64_t, nb::ndim<1>>& ranks, const Out<double, nb::ndim<2>>& values, const Out<std::int64_t, nb::ndim<2>>& ids) {
+  const Chosen chosen(matrix, rows);
+  const std::size_t count = chosen.logits.rows, num = ids.shape(1);
+  if (tokens.shape(0) != count || ranks.shape(0) != count || values.shape(0) != count || ids.shape(0) != count || values.shape(1) != num + 1)
+    throw std::invalid_argument("tokens, ranks, values and ids must have a row for each row of logits");
+  if (num > matrix.shape(1)) throw std::invalid_argument("there are fewer tokens than likeliest ones asked for");
+  for (std::size_t i = 0; i < count; ++i)
+    if (tokens.data()[i] < 0 || tokens.data()[i] >= chosen.logits.vocab) throw std::invalid_argument("a token is outside the vocabulary");
+  const nb::gil_scoped_release free;
+  sampler.score(chosen.logits, {tokens.data(), static_cast<int>(num), ranks.data(), values.data(), ids.data()});
+}
+
+constexpr double COLDEST = 1e-30, HOTTEST = 1e30;  // a temperature beyond these is no different from them in float32
+
+}  // namespace
+
+void bind_sample(nb::module_& module) {
+  nb::class_<Drawing>(module, "Drawing")
+      .def("__init__", [](Drawing* at, double temperature, std::int64_t top_k, double top_p, double min_p, double typical_p, std::uint64_t seed) {
+        temperature = temperature == 0 ? 0 : std::min(std::max(temperature, COLDEST), HOTTEST);
+        new (at) Drawing{static_cast<float>(temperature), top_k, top_p, min_p, typical_p, seed};
+      }, nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("typical_p"), nb::arg("seed"));
+  nb::class_<Sampler>(module, "Sampler")
+      .def("__init__", [](Sampler* at, Model& model) { new (at) Sampler(model.pool(), model.kernels()); }, nb::keep_alive<1, 2>())
+      .def("choose", &choose, nb::arg("logits"), nb::arg("rows").none(), nb::arg("drawings"), nb::arg("indices"))
+      .def("score", &score, nb::arg("logits"), nb::arg("rows").none(), nb::arg("tokens"), nb::arg("ranks"), nb::arg("values"), nb::arg("ids"));
+}
