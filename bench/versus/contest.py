@@ -1,7 +1,7 @@
 """Engines take turns: in every round each one measures each point, with the machine's limits measured between them.
 
-Ways of running one engine (its formats of the same bits, its flags) are all tried in the first round; the later ones belong to the best
-of them at each point.
+Ways of running one engine (its formats of the same bits, its flags) are all tried in the first round; the later ones belong to those that
+came near the best of them at each point.
 """
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from versus.points import Point
 
+NEAR = 0.8  # of the best way's speed in the first round: one sample does not tell closer ones apart
 MAX_ROUNDS_OF = {"decode": 4096}  # question -> size above which a point is measured in `deep_rounds` rounds only
 
 
@@ -121,7 +122,7 @@ def contest(contestants: Sequence[Contestant], points: Sequence[Point], rules: R
 def take_turns(contestants: Sequence[Contestant], point: Point, round_number: int, rules: Rules, outcome: Outcome) -> None:
     """Another one begins in each round."""
     able = [one for one in contestants if one.takes(point) and failure_key(one.entry, point) not in outcome.failures]
-    turn = [one for one in able if round_number == 0 or one.entry in leaders(outcome.samples, point)]
+    turn = [one for one in able if round_number == 0 or one.entry in contenders(outcome.samples, point)]
     if not turn:
         return
     first = round_number % len(turn)
@@ -144,12 +145,11 @@ def failure_key(entry: Entry, point: Point) -> str:
     return f"{entry.name}, {point.name}"
 
 
-def leaders(samples: Sequence[Sample], point: Point) -> set[Entry]:
-    """The best entry of each group at this point in the first round."""
-    best: dict[tuple[object, ...], Sample] = {}
-    for sample in samples:
-        if sample.point == point and sample.round_number == 0:
-            key = (*sample.entry.group, sample.entry.bits)
-            if key not in best or sample.measured.tokens_per_s > best[key].measured.tokens_per_s:
-                best[key] = sample
-    return {sample.entry for sample in best.values()}
+def contenders(samples: Sequence[Sample], point: Point) -> set[Entry]:
+    """Those that came near the best of their group at this point in the first round."""
+    first = [sample for sample in samples if sample.point == point and sample.round_number == 0]
+    best: dict[tuple[object, ...], float] = {}
+    for sample in first:
+        key = (*sample.entry.group, sample.entry.bits)
+        best[key] = max(best.get(key, 0.0), sample.measured.tokens_per_s)
+    return {each.entry for each in first if each.measured.tokens_per_s >= NEAR * best[(*each.entry.group, each.entry.bits)]}

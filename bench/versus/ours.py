@@ -31,7 +31,7 @@ def contestants(place: Place, formats: tuple[str, ...]) -> list[Contestant]:
         task = place.task(place.shape.path, format, "", quant=quant, **dict(place.options))
         found.append(Library(entry, Recipe("versus.ours", task, place.log("penstock", format))))
         served = Entry("penstock serve", format, "", bits, computes, ours=True)
-        route = Route(command(task), place.shape.path, version(), {}, place.log("penstock-serve", format))
+        route = Route(command(task), place.shape.spec.vocab_size, version(), {}, place.log("penstock-serve", format))
         if any(point.question in ("streams", "mixed") for point in place.points):
             found.append(Served(served, route, ("streams", "mixed")))
     return found

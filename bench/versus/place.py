@@ -1,12 +1,16 @@
-"""Where things lie and what is asked of every engine of a run."""
+"""Where things lie and what is asked of every engine of a run. Rivals' own interpreters import this file, and have no Penstock."""
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from versus.points import Point
-from versus.shapes import Shape
 from versus.worker import Task
+
+if TYPE_CHECKING:
+    from versus.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -74,14 +75,17 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def said_by(command: Sequence[str], environ: Mapping[str, str], log: Path) -> str:
-    """What a program prints until it ends. Raises RuntimeError, with the log's place, when it fails."""
+def said_by(command: Sequence[str], environ: Mapping[str, str], log: Path, limit_s: float = 3600.0) -> str:
+    """What a program prints until it ends. Raises RuntimeError, with the log's place, when it fails or takes longer than `limit_s`."""
     program = Program(command, environ, log, talks=True)
+    watch = threading.Timer(limit_s, program.end)
+    watch.start()
     try:
         program.input.close()
         text = program.output.read()
         status = program.status()
     finally:
+        watch.cancel()
         program.end()
     if status:
         raise RuntimeError(f"{Path(command[0]).name} ended with status {status}; see {log}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from versus.contest import Entry, Sample, leaders
+from versus.contest import Entry, Sample, contenders
 from versus.points import Point
 from versus.shapes import Shape
 
@@ -58,7 +58,18 @@ def rows_of(samples: Sequence[Sample], shape: Shape) -> list[Row]:
     grouped: dict[tuple[Point, Entry], list[Sample]] = {}
     for sample in samples:
         grouped.setdefault((sample.point, sample.entry), []).append(sample)
-    return [row_of(found, shape, entry in leaders(samples, point)) for (point, entry), found in grouped.items()]
+    best: dict[tuple[object, ...], float] = {}  # the highest median of a group at a point
+    for (point, entry), found in grouped.items():
+        if entry in contenders(samples, point):
+            key = (point, entry.group, entry.bits)
+            best[key] = max(best.get(key, 0.0), median_rate(found))
+    return [
+        row_of(found, shape, median_rate(found) == best[point, entry.group, entry.bits] and entry in contenders(samples, point))
+        for (point, entry), found in grouped.items()]
+
+
+def median_rate(samples: Sequence[Sample]) -> float:
+    return statistics.median(sample.measured.tokens_per_s for sample in samples)
 
 
 def row_of(samples: Sequence[Sample], shape: Shape, best: bool) -> Row:
@@ -104,5 +115,5 @@ def verdicts(rows: Iterable[Row]) -> list[Verdict]:
     for ours in (row for row in listed if row.ours):
         rivals = [row for row in listed if not row.ours and (row.model, row.point, row.bits) == (ours.model, ours.point, ours.bits)]
         if rivals:
-            found.append(Verdict(ours, max(rivals, key=lambda row: row.tokens_per_s)))
+            found.append(Verdict(ours, max(rivals, key=lambda row: (row.best, row.tokens_per_s))))
     return found

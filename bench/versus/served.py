@@ -12,7 +12,6 @@ from versus.contest import Entry, Measured
 from versus.points import Point, asks, tokens_per_s
 from versus.processes import Program, free_port
 from versus.trace import Ask, Times
-from versus.worker import vocab_size
 
 READY_S = 300.0
 
@@ -20,7 +19,7 @@ READY_S = 300.0
 @dataclass(frozen=True, slots=True)
 class Route:
     command: tuple[str, ...]  # but for --port
-    tokens_of: str  # a model whose config tells the size of the vocabulary
+    vocab_size: int
     version: str
     environ: Mapping[str, str]
     log: Path
@@ -65,7 +64,7 @@ class Served:
 
     def _send(self, trace: list[Ask]) -> list[Times]:
         """Raises RuntimeError with the first of the errors."""
-        prompts = [ask.prompt(vocab_size(self._route.tokens_of)) for ask in trace]
+        prompts = [ask.prompt(self._route.vocab_size) for ask in trace]
         found: dict[int, Times | Exception] = {}
         began = time.perf_counter()
 

@@ -50,6 +50,4 @@ def losses(rows: Sequence[Row]) -> list[str]:
 
 def report(rows: Sequence[Row], failures: Mapping[str, str]) -> list[str]:
     lines = table(rows) + [""] + details(rows)
-    if not any(not row.ours for row in rows):
-        return lines + [f"FAILED: {name}: {why}" for name, why in failures.items()]
-    return lines + (losses(rows) or ["no loss"]) + [f"FAILED: {name}: {why}" for name, why in failures.items()]
+    return lines + (losses(rows) or ["no loss"] * bool(verdicts(rows))) + [f"FAILED: {name}: {why}" for name, why in failures.items()]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from versus.contest import Contestant, Entry, Measured
-from versus.place import Place, checkpoint, questions
+from versus.place import Place, questions
 from versus.points import NEW, SERVED_IN, SERVED_OUT, Point
 from versus.processes import said_by
 from versus.served import Route, Served
@@ -102,8 +102,8 @@ def streams_tokens_per_s(text: str) -> float:
 
 def contestants(place: Place, bits: int) -> list[Contestant]:
     found = tools(LLAMA, place, bits, FORMATS[bits])
-    server, folder = place.tool(LLAMA.folder, "llama-server"), checkpoint(place)
-    if "mixed" not in questions(place.points) or server is None or folder is None:
+    server = place.tool(LLAMA.folder, "llama-server")
+    if "mixed" not in questions(place.points) or server is None:
         return found
     for format in FORMATS[bits]:
         gguf = place.converted(f"llamacpp-{format}")
@@ -111,8 +111,9 @@ def contestants(place: Place, bits: int) -> list[Contestant]:
             entry = Entry(LLAMA.name, format, f"server np{slots}", bits, COMPUTES[bits])
             context = slots * (-(-place.max_tokens // 256) * 256)
             command = (str(server), "-m", str(gguf), "-t", str(place.threads), "-np", str(slots), "-c", str(context), "--host", "127.0.0.1")
-            log = place.log(LLAMA.name, "server", format)
-            found.append(Served(entry, Route(command, folder, place.version(LLAMA.folder), place.openmp(), log), ("mixed",)))
+            route = Route(
+                command, place.shape.spec.vocab_size, place.version(LLAMA.folder), place.openmp(), place.log(LLAMA.name, "server", format))
+            found.append(Served(entry, route, ("mixed",)))
     return found
 
 

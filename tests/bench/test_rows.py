@@ -1,0 +1,71 @@
+from types import SimpleNamespace
+
+import pytest
+from versus.contest import Roof
+from versus.record import Record, keep, newest, read, slug
+from versus.rows import rows_of, verdicts
+from versus.table import losses, report, table
+
+from tests.bench.made import FAST, OURS, SLOW, row, sample
+
+SHAPE = SimpleNamespace(model="m", limit=lambda point, bits, computes, roof: 100.0)
+
+
+def test_medians_over_rounds_and_shares_of_the_limit():
+    samples = [sample(OURS, speed, n, decode_bytes=2e9, decode_step_s=0.1) for n, speed in enumerate((80, 60, 75))]
+    (found,) = rows_of(samples, SHAPE)
+    assert (found.tokens_per_s, found.share, found.rounds, found.spread) == (75, 0.75, 3, 80 / 60)
+    assert found.figures["mbu"] == pytest.approx(2e9 / 40e9 / 0.1)
+    assert found.ours and found.best
+
+
+def test_the_rival_of_a_verdict_is_the_best_at_the_same_bits():
+    rows = rows_of([sample(OURS, 60), sample(SLOW, 30), sample(FAST, 80)], SHAPE)
+    assert [each.best for each in rows] == [True, False, True]
+    (verdict,) = verdicts(rows)
+    assert verdict.rival.setting == "repacked" and verdict.ratio == 0.75
+    assert not verdicts([row("penstock", 1.0), row("rival", 9.0, bits=4)])
+
+
+def test_the_best_way_is_that_of_the_highest_median():
+    near = [sample(SLOW, speed, n) for n, speed in enumerate((30, 44, 44))]
+    rows = rows_of(near + [sample(FAST, speed, n) for n, speed in enumerate((36, 36, 36))], SHAPE)
+    assert [(each.setting, each.best) for each in rows] == [("plain", True), ("repacked", False)]
+
+
+def test_losses_are_named_and_wins_are_not():
+    rows = [row("penstock", 60.0), row("rival", 80.0), row("penstock", 90.0, size=2048), row("rival", 30.0, size=2048)]
+    (lost,) = losses(rows)
+    assert "LOST: m decode 0" in lost and "(0.75 times)" in lost
+    assert "no loss" in report(rows[2:], {}) and "no loss" not in report(rows[2:3], {})
+    assert report(rows, {"x": "why"})[-1] == "FAILED: x: why"
+
+
+def test_the_table_has_a_line_for_the_best_of_each_engine():
+    lines = table([row("penstock", 60.0, 0.9), row("rival", 80.0), row("rival", 20.0, setting="worse", best=False)])
+    assert len(lines) == 4
+    assert lines[2] == "| m decode 0, 8 bits | penstock int8 | 60.0 | 1.00 | 90.0% | 40.0 |  |"
+    assert lines[3].endswith("| 0.75 |")
+
+
+def test_a_record_comes_back_from_its_file(tmp_path):
+    rows = (row("penstock", 60.0, figures={"mbu": 0.5}),)
+    record = Record("cpu_decode", "AMD EPYC (model 17)", 2, "2026-01-02T03:04:05Z", rows, {"a": "1"})
+    path = keep(record, tmp_path)
+    assert path.name == "2026-01-02-amd-epyc-model-17-cpu_decode.json"
+    assert read(path.read_text()) == record == newest("cpu_decode", record.machine, tmp_path)
+    assert newest("cpu_decode", "another", tmp_path) is None
+    with pytest.raises(ValueError, match="no record of format 1"):
+        read('{"format": 0}')
+
+
+def test_the_newest_record_is_taken(tmp_path):
+    for date in ("2026-02-01", "2026-01-31"):
+        keep(Record("b", "x", 2, date, ()), tmp_path)
+    found = newest("b", "x", tmp_path)
+    assert found is not None and found.date == "2026-02-01"
+
+
+def test_limits_are_the_mean_of_before_and_after():
+    assert Roof(10.0, {"bf16": 1.0}).between(Roof(20.0, {"bf16": 3.0})) == Roof(15.0, {"bf16": 2.0})
+    assert slug("Intel(R) Xeon(R) @ 2.1 GHz") == "intel-r-xeon-r-2-1-ghz"
