@@ -9,8 +9,14 @@ from penstock.compute.decoding.state import RowState
 _LARGEST = 1e30  # no logit of a model comes near; twice it is still a float32
 
 
-def adjust(logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> Array:
-    """float32 [rows, vocab] -> the same array if no row asks for a change, otherwise a changed copy.
+def changes(state: RowState, output_index: int) -> bool:
+    """Whether a row asks for a change."""
+    early = output_index < state.params.min_tokens and bool(state.stop_ids)
+    return early or bool(state.bias_ids) or bool(state.seen_ids)
+
+
+def change(logits: Array, rows: Sequence[int], states: Sequence[RowState], output_index: Sequence[int]) -> Array:
+    """float32 [any, vocab] -> a changed copy of some rows, each with its state and output index.
 
     - min_tokens: before so many output tokens, -inf for each token that would end the sequence.
     - logit_bias: added.
@@ -18,12 +24,11 @@ def adjust(logits: Array, states: Sequence[RowState], output_index: Sequence[int
       (Keskar et al. 2019, arXiv:1909.05858).
     - frequency_penalty f and presence_penalty p, for tokens of the output: less f times their count, and less p.
     """
+    xp = array_namespace(logits)
+    logits = xp.take(logits, xp.asarray(list(rows), dtype=xp.int64, device=device(logits)), axis=0)
     early = [row for row, state in enumerate(states) if state.stop_ids and output_index[row] < state.params.min_tokens]
     biased = [row for row, state in enumerate(states) if state.bias_ids]
     penalized = [row for row, state in enumerate(states) if state.seen_ids]
-    if not early and not biased and not penalized:
-        return logits
-    logits = array_namespace(logits).asarray(logits, copy=True)
     if early:
         _forbid_stops(logits, states, early)
     if biased:

@@ -8,34 +8,23 @@ A row is processed in this order, vLLM's:
 5. the draw (draw.py).
 A held row belongs to a search: it chooses nothing and reports its likeliest tokens after step 2 with their log-probabilities.
 
-A row's result has the same bits whatever rows are beside it: all but exact selection is done entry by entry, sums included (sums.py).
+A row's result has the same bits whatever rows are beside it.
 """
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 from typing import Any as Array
-from typing import Protocol
 
-from penstock.compute.arrays import array_namespace, device
-from penstock.compute.decoding.adjust import adjust
-from penstock.compute.decoding.draw import below_max, draw, uniform
-from penstock.compute.decoding.logprobs import likeliest, token_logprobs
+from penstock.compute.arrays import array_namespace
+from penstock.compute.decoding.adjust import change, changes
+from penstock.compute.decoding.portable import Filter, Portable
+from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.decoding.state import RowState
-from penstock.core.types import SamplingParams, TokenLogprobs
-
-_COLDEST, _HOTTEST = 1e-30, 1e30  # a temperature beyond these is no different from them in float32
-
-
-class Filter(Protocol):
-    def setting(self, params: SamplingParams) -> float | None:
-        """What this request asks of the filter; None: nothing, its rows are not touched."""
-        ...
-
-    def apply(self, logits: Array, settings: Sequence[float]) -> Array:
-        """float32 [rows, vocab], after temperature -> the same with -inf for each token that must not be drawn; one stays at least."""
-        ...
+from penstock.core.message import message
+from penstock.core.types import TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Choice:
     """What one row came to. A held row has no token, but candidates: (token, log-probability) in falling order."""
 
@@ -45,67 +34,86 @@ class Choice:
 
 
 class Sampler:
-    def __init__(self, filters: Sequence[Filter]) -> None:
-        """`filters` in the order in which they are applied, which is that of their table."""
-        self._filters = tuple(filters)
+    def __init__(self, filters: Sequence[Filter], fused: Sampling | None = None) -> None:
+        """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's form of the same."""
+        self._sampling: Sampling = Portable(filters) if fused is None else fused
 
     def sample(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[Choice]:
         """One Choice per row of `logits` [rows, vocab], of any floating type, computed in float32.
 
         `output_index[i]` is the number of output tokens before the one that row i chooses: the index of its draw, and what min_tokens
-        is compared with. `states` are read, not changed. Raises ValueError unless there is one state and one index for each row.
+        is compared with. Raises ValueError unless there is one state and one index for each row.
         """
         num_rows = logits.shape[0]
         if not num_rows == len(states) == len(output_index):
             raise ValueError(f"{num_rows} rows of logits need as many states and indices, not {len(states)} and {len(output_index)}")
-        xp = array_namespace(logits)
-        logits = xp.astype(logits, xp.float32, copy=False)
-        if all(state.plain for state in states):
-            return [Choice(token) for token in xp.argmax(logits, axis=-1).tolist()]
-        adjusted = adjust(logits, states, output_index)
-        tokens = self._choose(adjusted, states, output_index)
-        scores = _score(logits, states, tokens)
-        held = [row for row, state in enumerate(states) if state.held]
-        candidates = dict(zip(held, likeliest(_take(adjusted, held), [states[row].num_candidates for row in held]), strict=True))
-        return [Choice(tokens.get(row), scores.get(row), candidates.get(row, ())) for row in range(num_rows)]
+        logits = in_float32(logits)
+        if False not in [state.plain for state in states]:
+            return [Choice(token) for token in self._sampling.choose(logits, None, self._drawings(states), output_index)]
+        parts = split(logits, states, output_index)
+        tokens = {row: token for part in parts for row, token in self._tokens(part, states, output_index)}
+        candidates = {row: found for part in parts for row, found in self._candidates(part, states)}
+        nums = {row: num for row in tokens if (num := states[row].num_logprobs) is not None}
+        scored = self._report(logits, list(nums), [tokens[row] for row in nums], list(nums.values()))
+        logprobs = dict(zip(nums, scored, strict=True))
+        return [Choice(tokens.get(row), logprobs.get(row), candidates.get(row, ())) for row in range(num_rows)]
 
-    def _choose(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> dict[int, int]:
-        """row -> token, for all rows that are not held."""
-        xp = array_namespace(logits)
-        greedy = [row for row, state in enumerate(states) if state.params.temperature == 0 and not state.held]
-        drawn = [row for row, state in enumerate(states) if state.params.temperature != 0 and not state.held]
-        tokens: dict[int, int] = {}
-        if greedy:
-            tokens.update(zip(greedy, xp.argmax(_take(logits, greedy), axis=-1).tolist(), strict=True))
-        if drawn:
-            chosen = self._draw(_take(logits, drawn), [states[row] for row in drawn], [output_index[row] for row in drawn])
-            tokens.update(zip(drawn, chosen, strict=True))
-        return tokens
+    def score(self, logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
+        """For each row of logits [rows, vocab] the log-probability and rank of its token, and the `nums` likeliest tokens."""
+        return self._report(in_float32(logits), None, token_ids, nums)
 
-    def _draw(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[int]:
-        xp = array_namespace(logits)
-        temperatures = [min(max(state.params.temperature, _COLDEST), _HOTTEST) for state in states]
-        scaled = below_max(logits) / xp.asarray(temperatures, dtype=xp.float32, device=device(logits))[:, None]
-        for each in self._filters:
-            settings = {row: setting for row, state in enumerate(states) if (setting := each.setting(state.params)) is not None}
-            if len(settings) == len(states):
-                scaled = each.apply(scaled, list(settings.values()))
-            elif settings:
-                rows = xp.asarray(list(settings), device=device(logits))
-                scaled[rows] = each.apply(scaled[rows, :], list(settings.values()))
-        return draw(scaled, [uniform(state.seed, index) for state, index in zip(states, output_index, strict=True)])
+    def _report(
+        self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], nums: Sequence[int]
+    ) -> list[TokenLogprobs]:
+        if not token_ids:
+            return []
+        scores = self._sampling.score(logits, rows, token_ids, max(nums))
+        return [TokenLogprobs(token, values[0], rank, tuple(zip(ids[:num], values[1:], strict=False)))
+                for token, num, rank, values, ids in zip(token_ids, nums, scores.ranks, scores.values, scores.ids, strict=True)]
+
+    def _tokens(self, part: "Part", states: Sequence[RowState], output_index: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """(row, token) of all that are not held."""
+        places = {row: place for row, place in zip(part.rows, part.places, strict=True) if not states[row].held}
+        if places:
+            drawings = self._drawings([states[row] for row in places])
+            chosen = self._sampling.choose(part.logits, list(places.values()), drawings, [output_index[row] for row in places])
+            yield from zip(places, chosen, strict=True)
+
+    def _candidates(self, part: "Part", states: Sequence[RowState]) -> Iterator[tuple[int, tuple[tuple[int, float], ...]]]:
+        """(row, likeliest tokens) of those that are held."""
+        places = {row: place for row, place in zip(part.rows, part.places, strict=True) if states[row].held}
+        nums = [states[row].num_candidates for row in places]
+        scored = self._report(part.logits, list(places.values()), [0] * len(places), nums)
+        yield from zip(places, (each.top for each in scored), strict=True)
+
+    def _drawings(self, states: Sequence[RowState]) -> list[Any]:
+        return [state.drawing or self._begin(state) for state in states]
+
+    def _begin(self, state: RowState) -> Any:
+        state.drawing = self._sampling.drawing(state.params, state.seed)
+        return state.drawing
 
 
-def _score(logits: Array, states: Sequence[RowState], tokens: dict[int, int]) -> dict[int, TokenLogprobs]:
-    """row -> what it reports of its token, for the rows that report."""
-    nums = {row: num for row in tokens if (num := states[row].num_logprobs) is not None}
-    scored = token_logprobs(_take(logits, list(nums)), [tokens[row] for row in nums], list(nums.values()))
-    return dict(zip(nums, scored, strict=True))
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of a step, and where their logits stand: among the model's own, or in a changed copy."""
+
+    logits: Array
+    rows: list[int]
+    places: list[int]
 
 
-def _take(logits: Array, rows: Sequence[int]) -> Array:
-    """Some rows of the logits: without a copy when it is all of them, in their order."""
-    if list(rows) == list(range(logits.shape[0])):
-        return logits
+def split(logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[Part]:
+    """The rows that take the model's own logits, and those that ask for a change (adjust.py)."""
+    changed = [row for row, state in enumerate(states) if changes(state, output_index[row])]
+    if not changed:
+        rows = list(range(len(states)))
+        return [Part(logits, rows, rows)]
+    own = [row for row in range(len(states)) if row not in set(changed)]
+    altered = change(logits, changed, [states[row] for row in changed], [output_index[row] for row in changed])
+    return [Part(logits, own, own), Part(altered, changed, list(range(len(changed))))]
+
+
+def in_float32(logits: Array) -> Array:
     xp = array_namespace(logits)
-    return xp.take(logits, xp.asarray(list(rows), dtype=xp.int64, device=device(logits)), axis=0)
+    return logits if logits.dtype == xp.float32 else xp.astype(logits, xp.float32)

@@ -1,6 +1,7 @@
 """What the sampler must remember of one sequence: its parameters, seed and stop tokens, and for penalties the tokens seen so far."""
 from array import array
 from collections.abc import Iterable
+from typing import Any
 
 from penstock.core.types import SamplingParams, SeqInfo
 
@@ -11,11 +12,12 @@ class RowState:
 
     num_logprobs: how many likeliest tokens to report beside the chosen one; None: no log-probabilities at all. They are also computed,
     without likeliest tokens, where `best_of` has to rank the answers.
-    plain: the row takes the likeliest token of the unchanged logits and reports nothing beside it.
+    plain: the row takes a token of the unchanged logits and reports nothing beside it.
+    drawing: how its tokens are chosen, in the words of the sampler that it is given to, which makes it at the first row.
     """
 
-    __slots__ = ("_at", "bias_ids", "bias_values", "held", "num_candidates", "num_logprobs", "params", "penalized", "plain", "seed",
-                 "seen_counts", "seen_ids", "stop_ids")
+    __slots__ = ("_at", "bias_ids", "bias_values", "drawing", "held", "num_candidates", "num_logprobs", "params", "penalized", "plain",
+                 "seed", "seen_counts", "seen_ids", "stop_ids")
 
     def __init__(self, info: SeqInfo, output: Iterable[int] = ()) -> None:
         """`output`: tokens that the sequence has chosen already, for one that comes back after the runner has forgotten it."""
@@ -31,8 +33,8 @@ class RowState:
         self.bias_ids = array("q", [token for token, _ in bias])
         self.bias_values = array("d", [value for _, value in bias])
         self.penalized = params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
-        self.plain = (params.temperature == 0 and not self.penalized and not bias and not params.min_tokens and not info.held
-                      and self.num_logprobs is None)
+        self.plain = not (self.penalized or bias or params.min_tokens or info.held) and self.num_logprobs is None
+        self.drawing: Any = None
         self.seen_ids = array("q")
         self.seen_counts = array("q")  # how often each of `seen_ids` stands in the output; 0 for one of the prompt alone
         self._at: dict[int, int] = {}  # token -> its place in `seen_ids`

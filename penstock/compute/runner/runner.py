@@ -4,7 +4,6 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Backend, Outputs
-from penstock.compute.decoding.logprobs import token_logprobs
 from penstock.compute.decoding.sampler import Choice, Sampler
 from penstock.compute.decoding.state import RowState
 from penstock.compute.price import Price
@@ -105,7 +104,7 @@ class Runner:
             return ()
         info = self._infos[planned.seq_id]
         tokens = info.prompt[planned.start + 1 : planned.start + 1 + logits.shape[0]]
-        return tuple(token_logprobs(logits, tokens, [info.params.prompt_logprobs or 0] * len(tokens)))
+        return tuple(self._sampler.score(logits, tokens, [info.params.prompt_logprobs or 0] * len(tokens)))
 
 
 def normalized(hidden: Array) -> tuple[float, ...]:

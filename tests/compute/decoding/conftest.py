@@ -1,17 +1,29 @@
-"""A sampler with every filter, rows of it, and the two array libraries."""
+"""A sampler with every filter, in both forms; rows of it, and the two array libraries."""
 import numpy as np
 import pytest
 from array_api_compat import is_torch_array
 
+from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.decoding.filters import TABLE
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
 from penstock.core.types import SamplingParams, SeqInfo
 
 
+def native_sampler(threads=2, kernels=""):
+    native = pytest.importorskip("penstock._native")
+    return Sampler((), NativeSampling(native, native.Model(threads, [], kernels, False, False)))
+
+
+@pytest.fixture(params=["portable", "native"])
+def sampler(request):
+    return native_sampler() if request.param == "native" else Sampler([TABLE.load(name)() for name in TABLE])
+
+
 @pytest.fixture
-def sampler():
-    return Sampler([TABLE.load(name)() for name in TABLE])
+def native():
+    """Makes samplers of the native form: with so many threads, with the kernels of one instruction set."""
+    return native_sampler
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.adjust import adjust
+from penstock.compute.decoding.adjust import change, changes
 
 VOCAB = 40
 
@@ -56,15 +56,25 @@ def test_adjusted_logits_are_those_of_naive_loops(to_array, to_numpy, row, seed)
         indices.append(len(output))
         wanted.append(naive(each, params, prompt, output, {3, 5, 9} if "stop_token_ids" in params else {5}, len(output)))
     given = logits.copy()
-    adjusted = to_numpy(adjust(to_array(logits), states, indices))
+    adjusted = to_numpy(change(to_array(logits), range(30), states, indices))
     np.testing.assert_allclose(adjusted, np.stack(wanted), rtol=1e-6, atol=1e-6)
     assert np.array_equal(logits, given)
 
 
-def test_nothing_is_copied_when_no_row_asks(row):
-    logits = np.zeros((2, VOCAB), np.float32)
-    states = [row(prompt=(1, 2), output=(3,), eos=(4,)), row(min_tokens=3, eos=(4,))]
-    assert adjust(logits, states, [1, 3]) is logits
+def test_which_rows_ask_for_a_change(row):
+    assert not changes(row(prompt=(1, 2), output=(3,), eos=(4,)), 1)
+    early = row(min_tokens=3, eos=(4,))
+    assert [changes(early, index) for index in (0, 2, 3)] == [True, True, False]
+    assert not changes(row(min_tokens=3), 0)  # nothing could end it
+    assert changes(row(logit_bias={1: 2.0}), 0) and changes(row(prompt=(1,), repetition_penalty=1.5), 0)
+    assert [changes(row(output=output, presence_penalty=1.0), len(output)) for output in ((), (3,))] == [False, True]
+
+
+def test_some_rows_are_changed(row):
+    logits = np.arange(4 * VOCAB, dtype=np.float32).reshape(4, VOCAB)
+    changed = change(logits, [2, 0], [row(logit_bias={1: 2.0}), row(logit_bias={0: 1.0})], [0, 0])
+    assert changed.shape == (2, VOCAB)
+    assert (changed - logits[[2, 0]]).nonzero()[1].tolist() == [1, 0] and logits[2, 1] == 2 * VOCAB + 1
 
 
 def test_min_tokens_forbids_what_would_end_the_sequence_until_there_are_enough(row):
@@ -72,7 +82,7 @@ def test_min_tokens_forbids_what_would_end_the_sequence_until_there_are_enough(r
     state = row(min_tokens=2, stop_token_ids=(7,), eos=(4, 6, 10**6))  # an id that the model does not have
 
     def forbidden(state, index):
-        return np.flatnonzero(adjust(logits, [state], [index]) == -np.inf).tolist()
+        return np.flatnonzero(change(logits, [0], [state], [index]) == -np.inf).tolist()
 
     assert forbidden(state, 0) == forbidden(state, 1) == [4, 6, 7]
     assert forbidden(state, 2) == []
@@ -82,13 +92,13 @@ def test_min_tokens_forbids_what_would_end_the_sequence_until_there_are_enough(r
 def test_a_forbidden_token_stays_forbidden(row):
     logits = np.zeros((1, VOCAB), np.float32)
     state = row(prompt=(4,), output=(4,), eos=(4,), min_tokens=9, logit_bias={4: 100.0}, repetition_penalty=0.5, frequency_penalty=-2)
-    assert adjust(logits, [state], [1])[0, 4] == -np.inf
+    assert change(logits, [0], [state], [1])[0, 4] == -np.inf
 
 
 @pytest.mark.parametrize("penalty", [1e-320, 1e-30, 1e30, 1e300])
 def test_absurd_penalties_leave_numbers(row, penalty):
     logits = np.array([[3, -3, 0, 1e30, -1e30]], np.float32)
-    adjusted = adjust(logits, [row(prompt=range(5), repetition_penalty=penalty)], [0])
+    adjusted = change(logits, [0], [row(prompt=range(5), repetition_penalty=penalty)], [0])
     assert np.isfinite(adjusted).all()
 
 
@@ -100,9 +110,9 @@ def test_state_counts_only_the_output(row):
 
 @pytest.mark.parametrize(("params", "plain"), [
     ({"temperature": 0}, True), ({"temperature": 0, "top_k": 3, "top_p": 0.5}, True), ({"temperature": 0, "best_of": 1}, True),
-    ({}, False), ({"temperature": 0, "logprobs": 0}, False), ({"temperature": 0, "logit_bias": {1: 2.0}}, False),
+    ({}, True), ({"temperature": 0, "logprobs": 0}, False), ({"temperature": 0, "logit_bias": {1: 2.0}}, False),
     ({"temperature": 0, "presence_penalty": 0.1}, False), ({"temperature": 0, "min_tokens": 1}, False),
     ({"temperature": 0, "beam_width": 2}, False), ({"temperature": 0, "best_of": 2}, False),
 ])
-def test_plain_rows_are_those_that_only_take_the_likeliest_token(row, params, plain):
+def test_plain_rows_are_those_that_only_take_a_token_of_the_model_s_logits(row, params, plain):
     assert row(**params).plain is plain

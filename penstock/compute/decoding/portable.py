@@ -1,0 +1,82 @@
+"""The choice of tokens in the array API: for every device, and what other forms are compared with.
+
+All but exact selection is done entry by entry, sums included (sums.py), so that a row has the same bits in any batch.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any as Array
+from typing import Protocol
+
+from penstock.compute.arrays import array_namespace, device
+from penstock.compute.decoding.draw import below_max, draw, uniform
+from penstock.compute.decoding.logprobs import score
+from penstock.compute.decoding.sampling import Scores
+from penstock.core.types import SamplingParams
+
+_COLDEST, _HOTTEST = 1e-30, 1e30  # a temperature beyond these is no different from them in float32
+
+
+class Filter(Protocol):
+    def setting(self, params: SamplingParams) -> float | None:
+        """What this request asks of the filter; None: nothing, its rows are not touched."""
+        ...
+
+    def apply(self, logits: Array, settings: Sequence[float]) -> Array:
+        """float32 [rows, vocab], after temperature -> the same with -inf for each token that must not be drawn; one stays at least."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    temperature: float  # 0: the likeliest is taken
+    seed: int
+    settings: tuple[float | None, ...]  # of each filter
+
+
+class Portable:
+    filters = None
+
+    def __init__(self, filters: Sequence[Filter]) -> None:
+        """`filters` in the order in which they are applied, which is that of their table."""
+        self._filters = tuple(filters)
+
+    def drawing(self, params: SamplingParams, seed: int) -> Drawing:
+        temperature = min(max(params.temperature, _COLDEST), _HOTTEST) if params.temperature else 0.0
+        return Drawing(temperature, seed, tuple(each.setting(params) for each in self._filters))
+
+    def choose(self, logits: Array, rows: Sequence[int] | None, drawings: Sequence[Drawing], output_index: Sequence[int]) -> list[int]:
+        xp = array_namespace(logits)
+        logits = take(logits, rows)
+        drawn = [row for row, drawing in enumerate(drawings) if drawing.temperature != 0]
+        if not drawn:
+            return [int(token) for token in xp.argmax(logits, axis=-1).tolist()]
+        tokens = self._draw(take(logits, drawn), [drawings[row] for row in drawn], [output_index[row] for row in drawn])
+        chosen = dict(zip(drawn, tokens, strict=True))
+        greedy = [row for row in range(len(drawings)) if row not in chosen]
+        if greedy:
+            chosen |= zip(greedy, xp.argmax(take(logits, greedy), axis=-1).tolist(), strict=True)
+        return [int(chosen[row]) for row in range(len(drawings))]
+
+    def score(self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], num: int) -> Scores:
+        return score(take(logits, rows), token_ids, num)
+
+    def _draw(self, logits: Array, drawings: Sequence[Drawing], output_index: Sequence[int]) -> list[int]:
+        xp = array_namespace(logits)
+        temperatures = [drawing.temperature for drawing in drawings]
+        scaled = below_max(logits) / xp.asarray(temperatures, dtype=xp.float32, device=device(logits))[:, None]
+        for at, each in enumerate(self._filters):
+            settings = {row: setting for row, drawing in enumerate(drawings) if (setting := drawing.settings[at]) is not None}
+            if len(settings) == len(drawings):
+                scaled = each.apply(scaled, list(settings.values()))
+            elif settings:
+                rows = xp.asarray(list(settings), device=device(logits))
+                scaled[rows] = each.apply(scaled[rows, :], list(settings.values()))
+        return draw(scaled, [uniform(drawing.seed, index) for drawing, index in zip(drawings, output_index, strict=True)])
+
+
+def take(logits: Array, rows: Sequence[int] | None) -> Array:
+    """Some rows of the logits: without a copy when it is all of them, in their order."""
+    if rows is None or list(rows) == list(range(logits.shape[0])):
+        return logits
+    xp = array_namespace(logits)
+    return xp.take(logits, xp.asarray(list(rows), dtype=xp.int64, device=device(logits)), axis=0)
