@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Codes
 from penstock.core.needs import Caps
@@ -53,6 +54,7 @@ class Loaded(Protocol):
     weight_bytes: int
     kv_bytes_per_token: int
     compute_type: str  # that its products are computed in, and so the rate that bounds them: fp32, bf16 or int8
+    sampling: Sampling | None  # a form of the sampler's arithmetic that is faster here
 
 
 class Backend(Protocol):

@@ -8,6 +8,7 @@ from penstock.compute import backends
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.decoding import filters, search
 from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.models import families, hf
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
@@ -137,8 +138,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     loaded = backend.load(program, weights, layout, engine_config.threads)
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
-    sampler = Sampler([filters.TABLE.load(name)() for name in filters.TABLE])
-    runner = Runner(backend, loaded, sampler, price, clock)
+    runner = Runner(backend, loaded, make_sampler(loaded.sampling), price, clock)
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
@@ -153,6 +153,12 @@ def fit(spec: ModelSpec, resolved: Resolved, value_bytes: int) -> str:
     weights, kv = spec.num_parameters() * value_bytes, (resolved.engine.kv_tokens or 0) * spec.kv_bytes_per_token(value_bytes)
     return (f"{weights / 2**30:.2f} GiB of weights and {kv / 2**30:.2f} GiB for {resolved.engine.kv_tokens:,} tokens of keys and values, "
             f"of {look().memory_bytes / 2**30:.2f} GiB free")
+
+
+def make_sampler(fused: Sampling | None) -> Sampler:
+    """A backend's own form of the arithmetic is taken where it knows all filters that there are, in their order."""
+    names = tuple(filters.TABLE)
+    return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock) -> Scheduler:

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.backends.cpu.layout import I4, I8, MatrixLayout, matrix_layout, places, raw, spread_bias, width
 from penstock.compute.backends.cpu.lower import Native, lower
+from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Codes
 from penstock.core.errors import UsageError
@@ -39,6 +40,7 @@ class Loaded:
     weight_bytes: int
     kv_bytes_per_token: int
     compute_type: str
+    sampling: NativeSampling
     spare: list[Array] = field(default_factory=list)  # logits of earlier steps, taken again when nobody holds them
 
 
@@ -86,7 +88,8 @@ class Cpu:
         per_token = 2 * program.kv.num_layers * program.kv.num_kv_heads * program.kv.head_dim * value_bytes
         quantized = packer.has_codes and self._int8
         return Loaded(program, kv, model, buffers, buffers[program.outputs["logits"]], width(program, program.outputs["logits"], natives)[0],
-                      model.matrix_bytes(), per_token, "int8" if quantized else "bf16" if self.dtype == "bfloat16" else "fp32")
+                      model.matrix_bytes(), per_token, "int8" if quantized else "bf16" if self.dtype == "bfloat16" else "fp32",
+                      NativeSampling(self._native, model))
 
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:
         model = loaded.model

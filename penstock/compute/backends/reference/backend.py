@@ -38,6 +38,7 @@ class Loaded:
     weight_bytes: int = 0
     kv_bytes_per_token: int = 0
     compute_type: str = "fp32"
+    sampling: None = None
 
 
 @dataclass(slots=True)
