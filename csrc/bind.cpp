@@ -158,6 +158,7 @@ void bind_model(nb::module_& module) {
         return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.matrix(matrix).data, {model.matrix(matrix).bytes()}, nb::find(model));
       }, "The packed bytes of a matrix, as they lie in memory.")
       .def("matrix_bytes", &Model::matrix_bytes)
+      .def("set_int8", &Model::set_int8)
       .def("cache_bytes", &Model::cache_bytes)
       .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),
            nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"), nb::arg("out"))

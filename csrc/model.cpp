@@ -33,7 +33,7 @@ Memory::Memory(std::size_t bytes) {
 Memory::~Memory() { std::free(data_); }
 
 Model::Model(int threads, const std::vector<int>& cpus, const Kernels& kernels, bool bf16, bool int8_activations)
-    : pool_(threads, cpus), kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(threads), scratch_(threads) {
+    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(threads), scratch_(threads), pool_(threads, cpus) {
   for (auto& each : own_) each.grow(FEW * 4, FEW);
 }
 

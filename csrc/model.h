@@ -106,6 +106,7 @@ class Model {
   Matrix& matrix(int i) { return matrices_[i]; }
   Cache& cache(int layer) { return caches_[layer]; }
   Pool& pool() { return pool_; }
+  void set_int8(bool on) { int8_ = on; }
   const Kernels& kernels() const { return kernels_; }
   int width(int buffer) const { return buffers_[buffer].width; }
   std::size_t cache_bytes() const { return cache_memory_.bytes(); }
@@ -122,7 +123,6 @@ class Model {
 
  private:
   friend class Step;
-  Pool pool_;
   const Kernels& kernels_;
   bool bf16_, int8_;
   std::vector<Op> ops_;
@@ -146,6 +146,7 @@ class Model {
   int most_taken_ = 1;                      // experts of a row
   Memory routed_, middle_;                  // experts: what their rows become
   std::vector<int> expert_rows_, expert_starts_;
+  Pool pool_;  // the last member, the first to go: its threads may still look at the others
 };
 
 // One step of a model; what the files step.cpp, linear.cpp, heads.cpp and experts.cpp are about.

@@ -30,7 +30,7 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     """(label, value with its unit) of each line."""
     yield "model", f"{found.model} ({found.architecture}, {found.num_layers} layers)"
     yield "parameters", f"{found.parameters:,}"
-    yield "weights", f"{size(found.weight_bytes)} in {found.dtype}"
+    yield "weights", f"{size(found.weight_bytes)}, {found.bits_per_weight:.3g} bits each, in {found.dtype}"
     yield "KV cache", f"{size(found.kv_bytes_per_token)} a token in {found.kv_dtype}"
     yield "context", f"{found.max_model_len:,} tokens"
     yield "memory here", size(found.memory_bytes)

@@ -81,6 +81,7 @@ class Description:
     parameters: int = 8_500_000
     dtype: str = "float32"
     weight_bytes: int = 34_000_000
+    bits_per_weight: float = 32.0
     kv_dtype: str = "float32"
     kv_bytes_per_token: int = 6144
     max_model_len: int = 1024

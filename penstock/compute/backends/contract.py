@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.compute.decoding.sampling import Sampling
-from penstock.compute.program import Program
-from penstock.compute.quant.codes import Codes
+from penstock.compute.program import Program, WeightSpec
+from penstock.compute.weight import Form, Given
+from penstock.core.message import message
 from penstock.core.needs import Caps
 
 Array = Any
@@ -20,7 +21,7 @@ class KVLayout:
     dtype: str = "auto"
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Batch:
     """Any mix of prefill chunks, decodes and draft rows, as flat arrays of int64. Rows of one sequence stand together.
 
@@ -39,9 +40,10 @@ class Batch:
     # [T] int32: draft trees. For each row the row that it follows, counted within its sequence's rows of this step, or -1: the cache.
     # A row sees the cache, those it follows and itself. None: each row follows the one before it.
     parents: Array | None = None
+    exact: bool = False  # rows stay as they are, also where they are to be rounded before they meet a quantized matrix
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Outputs:
     logits: Array  # [L, vocab] float32
     buffers: Mapping[str, Array] = field(default_factory=dict)  # those that were wanted, float32
@@ -64,9 +66,17 @@ class Backend(Protocol):
     caps: Caps
     dtype: str  # computed in, and what the KV cache holds
 
-    def load(self, program: Program, weights: Mapping[str, Array | Codes], kv: KVLayout, threads: int | None = None) -> Loaded:
-        """`weights`: one for each of the program's, in numpy or as codes; each is asked for once, in any order, and let go when it has
-        been taken in. `threads`: None: one for each processor. Raises KeyError when a weight is missing."""
+    def held_bytes(self, weight: WeightSpec, form: Form) -> int:
+        """What a weight in this form takes in memory once it is loaded."""
+        ...
+
+    def compute_type(self, coded: bool) -> str:
+        """What products are computed in, of a model whose matrices are quantized or not: see Loaded."""
+        ...
+
+    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None) -> Loaded:
+        """`weights`: one for each of the program's, in numpy, as codes or piece by piece; each is asked for once, in any order, and let
+        go when it has been taken in. `threads`: None: one for each processor. Raises KeyError when a weight is missing."""
         ...
 
     def step(self, loaded: Any, batch: Batch) -> Outputs: ...

@@ -3,7 +3,10 @@
 w[o, i] = value(codes[o, i]) * scales[o, i // group] + mins[o, i // group], in float32, one rounding for the product and one for the sum;
 value(c) is c itself for 8 bits (int8) and values[c] for 4 bits (codes 0 to 15, values int8).
 """
-from dataclasses import dataclass
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,35 @@ import numpy as np
 Array = Any
 SYMMETRIC = tuple(range(-8, 8))  # values of the plain 4-bit format
 UNSIGNED = tuple(range(16))
+SCALE_BYTES = {"float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How a matrix is coded, without its numbers."""
+
+    bits: int  # 8 or 4
+    group: int  # columns that share a scale; a divisor of in, or in itself for one scale per row
+    scales: str  # float16 or float32
+    mins: bool = False
+    values: tuple[int, ...] = SYMMETRIC  # of the 16 codes of 4 bits
+
+    @property
+    def bits_per_weight(self) -> float:
+        return self.bits + 8 * SCALE_BYTES[self.scales] * (2 if self.mins else 1) / self.group
+
+    def joined(self, other: "Coding") -> "Coding":
+        """The narrowest coding that holds matrices of both exactly."""
+        alike = self.bits == other.bits and (self.bits == 8 or self.values == other.values)
+        return Coding(
+            self.bits if alike else 8, math.gcd(self.group, other.group), self.scales if self.scales == other.scales else "float32",
+            self.mins or other.mins, self.values if alike else SYMMETRIC)
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
+    """A matrix [out, in], or stacked ones one after another."""
+
     codes: Array  # [out, in] int8 for 8 bits, uint8 below 16 for 4 bits
     bits: int  # 8 or 4
     group: int  # columns that share a scale; a divisor of in, or in itself for one scale per row
@@ -27,9 +55,12 @@ class Codes:
         return tuple(self.codes.shape)
 
     @property
+    def coding(self) -> Coding:
+        return Coding(self.bits, self.group, self.scales.dtype.name, self.mins is not None, self.values if self.bits == 4 else SYMMETRIC)
+
+    @property
     def bits_per_weight(self) -> float:
-        stored = self.scales.dtype.itemsize * (1 if self.mins is None else 2)
-        return self.bits + 8 * stored / self.group
+        return self.coding.bits_per_weight
 
     def dequantize(self) -> Array:
         """float32 [out, in]"""
@@ -43,4 +74,33 @@ class Codes:
 
     def rows(self, start: int, stop: int) -> "Codes":
         mins = None if self.mins is None else self.mins[start:stop]
-        return Codes(self.codes[start:stop], self.bits, self.group, self.scales[start:stop], mins, self.values)
+        return replace(self, codes=self.codes[start:stop], scales=self.scales[start:stop], mins=mins)
+
+    def widened(self, to: Coding) -> "Codes":
+        """The same numbers in another coding. Raises ValueError unless it holds them exactly: see `Coding.joined`."""
+        if self.coding == to:
+            return self
+        if self.coding.joined(to) != to:
+            raise ValueError(f"{self.coding} does not fit in {to}")
+        codes = self.codes if self.bits == to.bits else np.asarray(self.values, dtype=np.int8)[self.codes]
+        times = self.group // to.group
+
+        def spread(numbers: Array) -> Array:
+            return np.repeat(numbers.astype(to.scales), times, axis=1)
+
+        scales = spread(self.scales)
+        mins = None if not to.mins else np.zeros_like(scales) if self.mins is None else spread(self.mins)
+        return Codes(codes, to.bits, to.group, scales, mins, to.values)
+
+
+def common(codings: Iterable[Coding]) -> Coding:
+    """One coding that holds all of them exactly."""
+    return functools.reduce(Coding.joined, codings)
+
+
+def stacked(parts: list[Codes]) -> Codes:
+    """Matrices of one coding, one after another."""
+    first = parts[0]
+    mins = None if first.mins is None else np.concatenate([part.mins for part in parts])
+    codes, scales = (np.concatenate([getattr(part, name) for part in parts]) for name in ("codes", "scales"))
+    return replace(first, codes=codes, scales=scales, mins=mins)

@@ -1,10 +1,10 @@
 """The only wiring: a config becomes an engine. Tables are read here, and pairs that cannot work are refused here."""
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.compute import backends
+from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.decoding import filters, search
 from penstock.compute.decoding.sampler import Sampler
@@ -15,9 +15,10 @@ from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.gguf import generation_config
-from penstock.compute.models.load.weights import load_weights
+from penstock.compute.models.load.weights import Forming, load_weights
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
+from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
@@ -31,8 +32,9 @@ from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
+from penstock.serve.engine.holding import Holding, check_rounding, holding
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import Held, choose_dtype, resolve
+from penstock.serve.engine.resolve import choose_dtype, resolve
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.folder import read_json
@@ -100,13 +102,29 @@ def parse_backend(config: EngineConfig) -> tuple[Any, Any]:
     return backend_class, options if config.device is None else replace(options, device=config.device)
 
 
-def holding(config: EngineConfig) -> Held:
-    """What the configured backend holds when it is given the configured dtype."""
-    config, _ = choose_backend(config)
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A backend, and the form that it is given the weights in."""
+
+    config: EngineConfig  # with the backend's name
+    backend: Any
+    scheme: QuantScheme
+    dtype: str  # that weights which are not quantized are rounded to
+    holding: Holding
+    reasons: Mapping[str, str]
+
+
+def choose(config: EngineConfig, found: Found) -> Chosen:
+    """What a config asks for, put together; nothing is loaded. Raises UsageError for what does not go together."""
+    config, why = choose_backend(config)
     backend_class, options = parse_backend(config)
-    dtype = config.dtype if config.dtype in DTYPE_BYTES else "float32"
-    backend = backend_class(options, dtype=dtype)
-    return Held(backend.caps.dtypes, backend.dtype, backend.caps.devices[0])
+    scheme_class, scheme_options = quant.TABLE.parse(config.quant)
+    scheme: QuantScheme = scheme_class(scheme_options)
+    dtype, why_dtype = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
+    backend = backend_class(options, dtype=dtype, activations=scheme.activations)
+    held = holding(build_program(found.spec, found.family.names), found.source, backend, Forming(dtype, scheme))
+    check_rounding(config.quant, scheme, held)
+    return Chosen(config, backend, scheme, dtype, held, {"backend": why, "dtype": why_dtype, "quant": held.told()})
 
 
 def build(config: EngineConfig, listener: Listener | None = None, progress: Progress | None = None,
@@ -118,22 +136,20 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     that does not fit: before any weight is downloaded.
     """
     found = find(config)
-    config, why = choose_backend(config)
-    backend_class, options = parse_backend(config)
-    dtype, _ = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
-    backend = backend_class(options, dtype=dtype)
-    resolved = resolve(config, found.spec, Held(backend.caps.dtypes, backend.dtype), look())
-    resolved.reasons["backend"] = why
-    if say is not None and found.source.repo is not None:
-        say(f"{config.model} is {found.source.resolved}")
-        say(f"it fits: {fit(found.spec, resolved, DTYPE_BYTES[backend.dtype])}")
+    chosen = choose(config, found)
+    backend, held = chosen.backend, chosen.holding.held
+    resolved = resolve(chosen.config, found.spec, held, look())
+    resolved.reasons.update(chosen.reasons)
+    if say is not None:
+        for line in told(found, chosen, resolved):
+            say(line)
     engine_config = resolved.engine
     layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
     clock = MonotonicClock()
     scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
     path = hub.fetch_weights(found.source, progress)
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
-    weights = load_weights(program, open_checkpoint(path), dtype, progress)
+    weights = load_weights(program, open_checkpoint(path), chosen.dtype, chosen.scheme, progress)
     tokenizer = Tokenizer.load(path)
     loaded = backend.load(program, weights, layout, engine_config.threads)
     size = DTYPE_BYTES[backend.dtype]
@@ -144,15 +160,21 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
-        loaded.weight_bytes, loaded.kv_bytes_per_token, f"{config.backend} {backend.dtype} {engine_config.dtype}",
+        loaded.weight_bytes, loaded.kv_bytes_per_token,
+        f"{engine_config.backend} {backend.dtype} {engine_config.dtype} {engine_config.quant}",
         measured_limits(backend.caps.devices[0]))
 
 
-def fit(spec: ModelSpec, resolved: Resolved, value_bytes: int) -> str:
-    """What weights and KV cache take of the memory, in words."""
-    weights, kv = spec.num_parameters() * value_bytes, (resolved.engine.kv_tokens or 0) * spec.kv_bytes_per_token(value_bytes)
-    return (f"{weights / 2**30:.2f} GiB of weights and {kv / 2**30:.2f} GiB for {resolved.engine.kv_tokens:,} tokens of keys and values, "
-            f"of {look().memory_bytes / 2**30:.2f} GiB free")
+def told(found: Found, chosen: Chosen, resolved: Resolved) -> Iterator[str]:
+    """What a name of the hub turned out to be and what it takes of the memory; what a weight format makes of the matrices."""
+    held, config = chosen.holding.held, resolved.engine
+    if found.source.repo is not None:
+        kv = (config.kv_tokens or 0) * found.spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
+        yield f"{config.model} is {found.source.resolved}"
+        yield (f"it fits: {held.weight_bytes / 2**30:.2f} GiB of weights and {kv / 2**30:.2f} GiB for {config.kv_tokens:,} tokens of "
+               f"keys and values, of {look().memory_bytes / 2**30:.2f} GiB free")
+    if chosen.scheme.bits_per_weight() is not None:
+        yield f"--quant {config.quant}: {chosen.holding.told()}"
 
 
 def make_sampler(fused: Sampling | None) -> Sampler:

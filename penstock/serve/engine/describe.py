@@ -1,15 +1,14 @@
 """What a model is and what of it fits here, from its config.json alone."""
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from penstock.compute.models.decoder import build as build_program
 from penstock.compute.price import Price, Storage
 from penstock.core.config import EngineConfig
-from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
+from penstock.serve.engine.holding import Holding
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, Held, choose_dtype
+from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,8 @@ class Description:
     num_layers: int
     parameters: int
     dtype: str
-    weight_bytes: int  # in `dtype`
+    weight_bytes: int  # as they are stored: in `dtype`, or quantized
+    bits_per_weight: float  # all of them, scales counted
     kv_dtype: str
     kv_bytes_per_token: int  # in `kv_dtype`
     max_model_len: int  # tokens
@@ -33,26 +33,25 @@ class Description:
 def describe(config: EngineConfig) -> Description:
     """Loads no weights. Raises PenstockError when the model cannot be found or understood."""
     found = build.find(config)
-    spec, held = found.spec, build.holding(config)
-    dtype, why = choose_dtype(replace(config), spec, held.dtypes)
+    chosen = build.choose(config, found)
+    spec, dtype, holding, held = found.spec, chosen.dtype, chosen.holding, chosen.holding.held
     kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
     memory = look().memory_bytes
-    room = max(0, memory - spec.num_parameters() * DTYPE_BYTES[held.dtype] - ACTIVATIONS_BYTES)
+    room = max(0, memory - held.weight_bytes - ACTIVATIONS_BYTES)
     tokens = int(room * KV_SHARE) // spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
     max_len = config.max_model_len or spec.max_position
-    reasons = {"dtype": why, "fits": (
-        f"the {config.backend} backend holds weights, keys and values in {held.dtype}; "
+    reasons = {"dtype": chosen.reasons["dtype"], "quant": holding.told(), "fits": (
+        f"the {chosen.config.backend} backend holds the weights in {held.weight_bytes:,} bytes, keys and values in {held.dtype}; "
         f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
     hardware = measured_limits(held.device)
-    most = None if hardware is None else ceilings(_price(found, held), hardware, COMPUTE_TYPES[held.dtype], max_len)
+    most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len)
     return Description(
-        config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, spec.num_parameters() * DTYPE_BYTES[dtype],
+        config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, holding.stored_bytes, holding.bits_per_weight,
         kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len), tokens // max_len,
         most, reasons)
 
 
-def _price(found: build.Found, held: Held) -> Price:
+def _price(holding: Holding) -> Price:
     """Of the model as the backend holds it."""
-    size = DTYPE_BYTES[held.dtype]
-    program = build_program(found.spec, found.family.names)
-    return Price(program, Storage(activation=size, kv=size, weights=found.spec.num_parameters() * size))
+    size = DTYPE_BYTES[holding.held.dtype]
+    return Price(holding.program, Storage(activation=size, kv=size, weights=holding.held.weight_bytes))

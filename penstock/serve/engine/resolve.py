@@ -1,23 +1,15 @@
 """An EngineConfig with gaps -> one without, and the reason of every value that was chosen. Pure: the same facts give the same answer."""
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.core.config import EngineConfig, Resolved
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine
 
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
 ACTIVATIONS_BYTES = 64 << 20
 SMALL_MATRIX = 4 << 20  # values: a block of rows takes it well under a millisecond, and threads that wait for a busy core take longer
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a backend holds: the dtypes it takes, what it computes in and keeps keys and values in, and where."""
-
-    dtypes: tuple[str, ...]
-    dtype: str
-    device: str = "cpu"
 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:
@@ -35,8 +27,8 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine)
     """Raises UsageError for values that contradict each other, CapacityError for a model or cache that does not fit."""
     reasons: dict[str, str] = {}
     _check_numbers(config)
-    if config.quant != "none":
-        raise UsageError(f"--quant {config.quant}: the {config.backend} backend quantizes nothing; none is the only choice")
+    if config.quant.partition(":")[0] not in held.quant_schemes:
+        raise UsageError(f"--quant {config.quant}: the {config.backend} backend takes {', '.join(held.quant_schemes)}")
     if config.propose is not None:
         raise UsageError(f"--propose {config.propose}: no proposer is built in; leave it out")
     if config.kv_dtype not in ("auto", held.dtype):
@@ -44,11 +36,10 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine)
     dtype, reasons["dtype"] = choose_dtype(config, spec, held.dtypes)
     reasons["kv_dtype"] = "what the backend computes in"
     max_len, reasons["max_model_len"] = _max_model_len(config, spec)
-    weight_bytes = spec.num_parameters() * DTYPE_BYTES[held.dtype]
-    free = machine.memory_bytes - weight_bytes - ACTIVATIONS_BYTES
+    free = machine.memory_bytes - held.weight_bytes - ACTIVATIONS_BYTES
     if free <= 0:
         raise CapacityError(
-            f"{config.model} needs {weight_bytes / 2**30:.1f} GiB for its weights in {held.dtype}, "
+            f"{config.model} needs {held.weight_bytes / 2**30:.1f} GiB for its weights with --dtype {dtype} --quant {config.quant}, "
             f"but {machine.memory_bytes / 2**30:.1f} GiB of memory are free")
     kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:

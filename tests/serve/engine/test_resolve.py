@@ -6,12 +6,13 @@ import pytest
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, PenstockError, UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
-from penstock.serve.engine.build import build, holding
+from penstock.serve.engine.build import build, choose, find
+from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine, look
-from penstock.serve.engine.resolve import Held, resolve
+from penstock.serve.engine.resolve import resolve
 
 SPEC = ModelSpec(1000, 64, 4, 2, 16, 128, (LayerSpec(rope=RopeSpec(dim=16)),) * 2, max_position=512, dtype="bfloat16")
-HELD = Held(("float32", "bfloat16", "float16"), "float32")
+HELD = Held(("float32", "bfloat16", "float16"), "float32", weight_bytes=SPEC.num_parameters() * 4)
 ROOMY = Machine(memory_bytes=8 << 30, num_cpus=2)
 KV_BYTES = 2 * 2 * 2 * 16 * 4  # a token's keys and values in float32
 
@@ -80,9 +81,13 @@ def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, s
 
 
 def test_holding_says_what_the_backend_computes_in() -> None:
-    assert holding(EngineConfig(dtype="bfloat16", backend="reference")).dtype == "float32"
+    def held(**options: str) -> Held:
+        config = EngineConfig(**options)
+        return choose(config, find(config)).holding.held
+
+    assert held(dtype="bfloat16", backend="reference").dtype == "float32"
     pytest.importorskip("torch")
-    assert holding(EngineConfig(backend="reference:arrays=torch", dtype="bfloat16")).dtype == "bfloat16"
+    assert held(backend="reference:arrays=torch", dtype="bfloat16").dtype == "bfloat16"
 
 
 def test_the_machine_has_memory_and_processors() -> None:

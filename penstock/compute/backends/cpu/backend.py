@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
-from penstock.compute.backends.cpu.layout import I4, I8, MatrixLayout, matrix_layout, places, raw, spread_bias, width
-from penstock.compute.backends.cpu.lower import Native, lower
+from penstock.compute.backends.cpu.layout import PANEL, matrix_layout, places, width
+from penstock.compute.backends.cpu.lower import lower
+from penstock.compute.backends.cpu.packer import Packer
 from penstock.compute.backends.cpu.sampling import NativeSampling
-from penstock.compute.program import Program
-from penstock.compute.quant.codes import Codes
+from penstock.compute.program import Program, WeightSpec
+from penstock.compute.weight import Form, Given
 from penstock.core.errors import UsageError
 from penstock.core.needs import Caps
 
 Array = Any
-KINDS = ("embed", "norm", "linear", "heads", "kv_write", "attention", "act_mul", "add", "gather", "softcap", "route", "experts", "split",
-         "rope")
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
-NO_COPIES = np.empty((0, 2), dtype=np.int64)
+ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Cpu:
 
         self._native = _native
         self._options = options or Options()
-        self._int8 = activations == "int8"
+        self._int8 = ROUNDS[activations]
         self._weights_dtype = dtype
         self.dtype = "bfloat16" if dtype == "bfloat16" else "float32"
         known = _native.kernel_names()
@@ -66,7 +64,18 @@ class Cpu:
             devices=("cpu",), dtypes=("bfloat16", "float32", "float16"), quant_schemes=("none", "int8", "int4"), kv_formats=("auto",),
             buffers=("hidden",), tree_masks=True)
 
-    def load(self, program: Program, weights: Mapping[str, Array | Codes], kv: KVLayout, threads: int | None = None) -> Loaded:
+    def held_bytes(self, weight: WeightSpec, form: Form) -> int:
+        if len(weight.shape) == 1:
+            return -(-weight.shape[0] // PANEL) * PANEL * 4
+        return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
+
+    def compute_type(self, coded: bool) -> str:
+        """Rows become bf16, or int8, before they meet codes, whatever the dtype."""
+        if coded:
+            return "int8" if self._int8 else "bf16"
+        return "bf16" if self.dtype == "bfloat16" else "fp32"
+
+    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None) -> Loaded:
         """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing."""
         import os
 
@@ -86,13 +95,15 @@ class Cpu:
             model.add_op(packer.fields(native, buffers))
         value_bytes = 2 if self.dtype == "bfloat16" else 4
         per_token = 2 * program.kv.num_layers * program.kv.num_kv_heads * program.kv.head_dim * value_bytes
-        quantized = packer.has_codes and self._int8
-        return Loaded(program, kv, model, buffers, buffers[program.outputs["logits"]], width(program, program.outputs["logits"], natives)[0],
-                      model.matrix_bytes(), per_token, "int8" if quantized else "bf16" if self.dtype == "bfloat16" else "fp32",
-                      NativeSampling(self._native, model))
+        logits = program.outputs["logits"]
+        return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.matrix_bytes(), per_token,
+                      self.compute_type(packer.has_codes), NativeSampling(self._native, model))
 
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:
+        """Copies whole blocks, then computes all rows in one native call."""
         model = loaded.model
+        if self._int8:
+            model.set_int8(not batch.exact)
         if len(batch.copies):
             model.copy_slots(slot_pairs(batch.copies, loaded.layout.block_size))
         logits = spare(loaded, len(batch.logit_rows))
@@ -128,92 +139,6 @@ class Cpu:
         slots, heads = block_slots(loaded.layout, ids), data.shape[-2:]
         for layer in range(data.shape[1]):
             loaded.model.write_slots(layer, slots, data[0, layer].reshape(-1, *heads), data[1, layer].reshape(-1, *heads))
-
-
-class Packer:
-    """Gives every weight of a program its place in the native model."""
-
-    def __init__(self, model: Any, program: Program, weights: Mapping[str, Array | Codes], dtype: str) -> None:
-        self._model = model
-        self._program = program
-        self._weights = weights
-        self._dtype = dtype
-        self._matrices: dict[tuple[str, bool], int] = {}
-        self._vectors: dict[tuple[str, bool], int] = {}
-        self._angles: dict[Any, int] = {}
-        self._whole = {name for native in lower(program) if native.kind == "route" for name in ()}
-        self.has_codes = False
-
-    def fields(self, native: Native, buffers: Mapping[str, int]) -> dict[str, Any]:
-        """The operation as csrc/bind.cpp reads it."""
-        found: dict[str, Any] = {"kind": KINDS.index(native.kind)}
-        for role, name in native.buffers.items():
-            found[role] = buffers[name]
-        out = native.buffers.get("out")
-        shape = self._program.buffers.get(out, ("T",)) if out is not None else ("T",)
-        found["by_logits"] = shape[0] == "L"
-        for role, name in native.weights.items():
-            if role.startswith("matrix"):
-                found[role] = self._matrix(name, native.gated and role == "matrix")
-            else:
-                found[role] = self._vector(name, native.gated and role == "bias")
-        if native.inv_freq is not None:
-            found["angles"] = self._angle(native.inv_freq)
-        for name, value in native.fields.items():
-            found[name] = ACTIVATIONS.index(value) if name == "activation" else value
-        return found
-
-    def _angle(self, inv_freq: tuple[tuple[float, ...], float]) -> int:
-        if inv_freq not in self._angles:
-            self._angles[inv_freq] = self._model.add_angles(np.asarray(inv_freq[0], dtype=np.float32), inv_freq[1])
-        return self._angles[inv_freq]
-
-    def _vector(self, name: str, gated: bool) -> int:
-        if (name, gated) not in self._vectors:
-            values = np.asarray(self._weights[name], dtype=np.float32).reshape(-1)
-            self._vectors[name, gated] = self._model.add_vector(spread_bias(values, {}, gated))
-        return self._vectors[name, gated]
-
-    def _matrix(self, name: str, gated: bool) -> int:
-        if (name, gated) not in self._matrices:
-            self._matrices[name, gated] = self._pack(name, gated)
-        return self._matrices[name, gated]
-
-    def _pack(self, name: str, gated: bool) -> int:
-        spec, given = self._program.weights[name], self._weights[name]
-        layout = matrix_layout(spec, given, self._dtype if spec.matrix or self._dtype == "float32" else self._dtype, gated)
-        number: int = self._model.add_matrix(layout.fields())
-        self.has_codes = self.has_codes or layout.format in (I8, I4)
-        if layout.n % PANEL_LANES or gated or layout.format in (I8, I4) or layout.k_padded != layout.k:
-            self._model.clear(number)
-        for index in range(layout.count):
-            self._fill(number, layout, index, given if layout.count == 1 else of_expert(given, index, spec.shape[-2]))
-        return number
-
-    def _fill(self, number: int, layout: MatrixLayout, index: int, given: Array | Codes) -> None:
-        rows = given.shape[-2]
-        given = given.reshape(given.shape[-2:]) if not isinstance(given, Codes) else given
-        half = rows // 2
-        parts = [(given, 0, -1)] if not layout.halves else [(rows_of(given, 0, half), 0, 0), (rows_of(given, half, rows), 0, 1)]
-        for part, first, side in parts:
-            if isinstance(part, Codes):
-                mins = None if part.mins is None else np.ascontiguousarray(part.mins)
-                self._model.pack_codes(number, [index, first, side], np.ascontiguousarray(part.codes).view(np.int8),
-                                       np.ascontiguousarray(part.scales), mins)
-            else:
-                self._model.pack(number, [index, first, side], raw(part))
-
-
-PANEL_LANES = 16
-
-
-def rows_of(given: Array | Codes, start: int, stop: int) -> Array | Codes:
-    return given.rows(start, stop) if isinstance(given, Codes) else given[start:stop]
-
-
-def of_expert(given: Array | Codes, index: int, rows: int) -> Array | Codes:
-    """One matrix of a stack; codes of a stack stand one expert after another."""
-    return given.rows(index * rows, (index + 1) * rows) if isinstance(given, Codes) else given[index]
 
 
 def spare(loaded: Loaded, rows: int) -> Array:

@@ -1,5 +1,5 @@
 """Where buffers and weights of a lowered program lie: places that buffers share in turn, and the layout of packed matrices."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,12 +7,14 @@ import numpy as np
 
 from penstock.compute.backends.cpu.lower import Native
 from penstock.compute.program import Program, WeightSpec
-from penstock.compute.quant.codes import Codes
+from penstock.compute.quant.codes import SCALE_BYTES
+from penstock.compute.weight import Form
 
 Array = Any
 F32, F16, BF16, I8, I4 = range(5)  # csrc/layout.h
 FORMATS = {"float32": F32, "float16": F16, "bfloat16": BF16}
-PANEL = 64
+PANEL, LANES, LINE = 64, 16, 64  # columns of a panel, of a vector; bytes of a cache line
+BITS = {F32: 32, F16: 16, BF16: 16, I8: 8, I4: 4}
 STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I4: 8}  # what k is filled up to; bf16: a whole AMX tile
 
 
@@ -68,13 +70,25 @@ class MatrixLayout:
         return {name: getattr(self, name) for name in
                 ("format", "n", "k", "k_padded", "group", "scale_bytes", "has_mins", "count")} | {"values": list(self.values)}
 
+    @property
+    def num_bytes(self) -> int:
+        """What it takes as packed: Matrix::bytes of csrc/layout.h."""
+        codes = self.group * BITS[self.format] // 8
 
-def matrix_layout(weight: WeightSpec, given: Array | Codes, dtype: str, gated: bool) -> MatrixLayout:
-    """`given`: the weight, or for a stack of experts one of them, as numbers or as codes."""
+        def panel(width: int) -> int:
+            record = width * (codes + self.scale_bytes * (2 if self.has_mins else 1))
+            return -(-record * (self.k_padded // self.group) // LINE) * LINE
+
+        last = (self.n - 1) // PANEL
+        return self.count * (panel(PANEL) * last + panel(min(PANEL, -(-(self.n - last * PANEL) // LANES) * LANES)))
+
+
+def matrix_layout(weight: WeightSpec, given: Form, dtype: str, gated: bool) -> MatrixLayout:
+    """Numbers are packed in `dtype`, whatever theirs. Raises ValueError for groups that the packed form cannot have."""
     count = weight.shape[0] if len(weight.shape) == 3 else 1
     rows, k = weight.shape[-2:]
     n = 2 * -(-(rows // 2) // (PANEL // 2)) * (PANEL // 2) if gated else rows
-    if not isinstance(given, Codes):
+    if isinstance(given, str):
         form = FORMATS[dtype]
         padded = -(-k // STEPS[form]) * STEPS[form]
         return MatrixLayout(form, n, k, padded, padded, 0, False, count, (), gated)
@@ -84,8 +98,8 @@ def matrix_layout(weight: WeightSpec, given: Array | Codes, dtype: str, gated: b
     group = padded if whole else given.group
     if group % STEPS[form]:
         raise ValueError(f"{weight.name}: groups of {given.group} are not whole steps of {STEPS[form]}")
-    return MatrixLayout(form, n, k, padded, group, given.scales.dtype.itemsize, given.mins is not None, count,
-                        tuple(given.values) if form == I4 else (), gated)
+    return MatrixLayout(form, n, k, padded, group, SCALE_BYTES[given.scales], given.mins, count,
+                        given.values if form == I4 else (), gated)
 
 
 def raw(array: Array) -> Array:
@@ -94,16 +108,11 @@ def raw(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype.itemsize == 2 and array.dtype != np.float16 else array
 
 
-def spread_bias(bias: Array, weight: Mapping[str, int], gated: bool) -> Array:
-    """A bias as the panels of its matrix have it: float32."""
-    bias = np.ascontiguousarray(bias, dtype=np.float32)
+def spread_bias(bias: Array, gated: bool) -> Array:
+    """A bias, float32, as the panels of its matrix have it."""
     if not gated:
         return bias
     half, step = len(bias) // 2, PANEL // 2
-    out = np.zeros((-(-half // step), 2, step), dtype=np.float32)
-    for side in range(2):
-        out[:, side].reshape(-1)
-        padded = np.zeros(out.shape[0] * step, dtype=np.float32)
-        padded[:half] = bias[side * half : (side + 1) * half]
-        out[:, side] = padded.reshape(-1, step)
-    return out.reshape(-1)
+    padded = np.zeros((2, -(-half // step) * step), dtype=np.float32)
+    padded[:, :half] = bias.reshape(2, half)
+    return np.ascontiguousarray(padded.reshape(2, -1, step).swapaxes(0, 1)).reshape(-1)

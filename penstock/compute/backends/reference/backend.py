@@ -1,4 +1,5 @@
 """Runs a program op by op. `step` serves (paged KV, batch-invariant); `forward` runs whole sequences without a cache, differentiably."""
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,11 @@ from penstock.compute.arrays import array_namespace
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
+from penstock.compute.backends.reference.kernels import Experts
 from penstock.compute.ops import OPS
-from penstock.compute.program import Op, Program
-from penstock.compute.quant.codes import Codes
+from penstock.compute.program import Op, Program, WeightSpec
+from penstock.compute.quant.codes import Coding
+from penstock.compute.weight import Form, Given, weight_of
 from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.needs import Caps
 
@@ -28,6 +31,8 @@ class Options:
 
 @dataclass(slots=True)
 class Loaded:
+    """A program's weights as arrays of the library, and its KV pool."""
+
     program: Program
     weights: dict[str, Array]
     layout: KVLayout
@@ -39,6 +44,7 @@ class Loaded:
     kv_bytes_per_token: int = 0
     compute_type: str = "fp32"
     sampling: None = None
+    narrowed: frozenset[str] = frozenset()  # weights that meet rows rounded to int8
 
 
 @dataclass(slots=True)
@@ -56,22 +62,35 @@ class Step:
     stored: dict[int, tuple[Array, Array]] = field(default_factory=dict)  # without a cache: keys and values by KV layer
     fused: Mapping[str, Kernel] = field(default_factory=dict)
 
+    def narrowed(self, weight: str) -> bool:
+        """Whether rows are rounded to int8 before they meet this weight."""
+        return self.loaded is not None and weight in self.loaded.narrowed and not (self.batch is not None and self.batch.exact)
+
 
 class Reference:
     Options = Options
 
-    def __init__(self, options: Options | None = None, dtype: str = "float32", fused: Mapping[str, Kernel] | None = None) -> None:
-        """`dtype`: what the weights were rounded to. `fused` replaces ops by kind, for training."""
+    def __init__(self, options: Options | None = None, dtype: str = "float32", activations: str = "",
+                 fused: Mapping[str, Kernel] | None = None) -> None:
+        """`dtype`: what the weights were rounded to. `activations`: "int8" rounds rows before they meet a matrix that came as codes.
+        `fused` replaces ops by kind, for training."""
         options = options or Options()
+        self._narrows = bool(activations)
         self.arrays: Arrays = make_arrays(options.arrays, options.device, dtype)
         self.caps = Caps(
-            devices=(options.device,), dtypes=self.arrays.dtypes, kv_formats=("auto",), buffers=("hidden",),
-            autograd=options.arrays == "torch",
+            devices=(options.device,), dtypes=self.arrays.dtypes, quant_schemes=("none", "int8", "int4"), kv_formats=("auto",),
+            buffers=("hidden",), autograd=options.arrays == "torch",
         )
         self.dtype = self.arrays.dtype  # computed in, and what the KV cache holds
         self._fused = dict(fused or {})
 
-    def load(self, program: Program, weights: Mapping[str, Array | Codes], kv: KVLayout, threads: int | None = None) -> Loaded:
+    def held_bytes(self, weight: WeightSpec, form: Form) -> int:
+        return math.prod(weight.shape) * self.arrays.itemsize
+
+    def compute_type(self, coded: bool) -> str:
+        return COMPUTE_TYPES[self.dtype]
+
+    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None) -> Loaded:
         """Converts the weights (codes: to what they mean) and makes an empty KV pool. `threads` are those of the linear algebra libraries
         of this process, also when they were loaded before. Raises KeyError when a weight is missing."""
         if threads is not None:
@@ -79,10 +98,16 @@ class Reference:
         arrays = self.arrays
         shape = (kv.num_blocks * kv.block_size + 2, program.kv.num_kv_heads, program.kv.head_dim)
         layers = range(program.kv.num_layers)
-        taken = {name: (arrays.take_matrix if w.matrix else arrays.take)(numbers(weights[name], w.shape)) for name, w in program.weights.items()}
+        taken, coded = {}, set()
+        for name, spec in program.weights.items():
+            weight = weight_of(weights[name], spec.shape)
+            taken[name] = (arrays.take_matrix if spec.matrix else arrays.take)(weight.numbers(np.float32))
+            if isinstance(weight.form, Coding):
+                coded.add(name)
         loaded = Loaded(
             program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program),
-            kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=COMPUTE_TYPES[self.dtype])
+            kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=self.compute_type(bool(coded)),
+            narrowed=frozenset(coded if self._narrows else ()))
         loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
         loaded.kv_bytes_per_token = 2 * len(layers) * shape[1] * shape[2] * arrays.itemsize
         return loaded
@@ -147,10 +172,6 @@ class Reference:
         return {name: buffers[program.outputs[name]] for name in outputs}
 
 
-def numbers(weight: Array | Codes, shape: tuple[int, ...]) -> Array:
-    return weight.dequantize().reshape(shape) if isinstance(weight, Codes) else weight
-
-
 def pad(values: Array, length: int, fill: int) -> Array:
     return np.concatenate([values, np.full(length - len(values), fill, dtype=np.int64)])
 
@@ -184,7 +205,8 @@ def _embed(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Arra
 
 
 def _linear(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
-    out = kernels.matmul(run.xp, inputs[0], weights[0], run.rows)
+    x = kernels.to_int8(run.xp, inputs[0]) if run.narrowed(op.weights[0]) else inputs[0]
+    out = kernels.matmul(run.xp, x, weights[0], run.rows)
     return out + weights[1] if len(weights) > 1 else out
 
 
@@ -223,6 +245,15 @@ def _moe_route(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> 
     return kernels.moe_route(run.xp, scores, op.attrs["num_active"], op.attrs["renormalize"])
 
 
+def _moe_experts(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
+    def product(x: Array, number: int, expert: int) -> Array:
+        x = kernels.to_int8(run.xp, x) if run.narrowed(op.weights[number]) else x
+        return kernels.matmul(run.xp, x, weights[number][expert, ...], run.rows)
+
+    experts = Experts(product, len(weights[0]), op.attrs["activation"], run.rows)
+    return kernels.moe_experts(run.xp, inputs[0], (inputs[1], inputs[2]), experts)
+
+
 def _gather(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
     return inputs[0] if run.logit_rows is None else run.xp.take(inputs[0], run.logit_rows, axis=0)
 
@@ -240,6 +271,6 @@ KERNELS: dict[str, Kernel] = {
     "gather": _gather,
     "softcap": lambda run, op, x, w: kernels.softcap(run.xp, x[0], op.attrs["cap"]),
     "moe_route": _moe_route,
-    "moe_experts": lambda run, op, x, w: kernels.moe_experts(run.xp, x[0], (x[1], x[2]), (w[0], w[1]), op.attrs["activation"], run.rows),
+    "moe_experts": _moe_experts,
 }
 assert KERNELS.keys() == OPS.keys()

@@ -6,6 +6,7 @@ and that number is one for which the library's kernels give a row the same bits 
 """
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 Array = Any
@@ -50,6 +51,14 @@ def _even(xp: Any, matrix: Array, rows: int) -> bool:
         if not bool(xp.all((product == product[:1, :]) | (product != product))):
             return False
     return True
+
+
+def to_int8(xp: Any, x: Array) -> Array:
+    """What is left of rows [T, n] when they are rounded to int8, each with the scale max |x| / 127."""
+    wide = xp.astype(x, xp.float32)
+    top = xp.max(xp.abs(wide), axis=-1, keepdims=True)
+    codes = xp.round(wide * xp.where(top > 0, 127.0 / xp.where(top > 0, top, xp.ones_like(top)), xp.zeros_like(top)))
+    return xp.astype(codes * (top / 127.0), x.dtype)
 
 
 def rms_norm(xp: Any, x: Array, weight: Array, eps: float, offset: float) -> Array:
@@ -118,20 +127,28 @@ def moe_route(xp: Any, scores: Array, num_active: int, renormalize: bool) -> tup
     return chosen, ids
 
 
-def moe_experts(xp: Any, x: Array, routed: tuple[Array, Array], experts: tuple[Array, Array], activation: str, rows: int | None) -> Array:
-    """x [T, hidden] through each row's experts: `routed` are weights and ids, `experts` gate_up and down. A row's sum goes over its
-    experts in the order of their ids. With `rows`, those of one expert are computed in such blocks, the last one filled up with zeros.
+@dataclass(frozen=True, slots=True)
+class Experts:
+    product: Callable[[Array, int, int], Array]  # rows times gate_up (0) or down (1) of an expert
+    count: int
+    activation: str
+    rows: int | None  # of a block
+
+
+def moe_experts(xp: Any, x: Array, routed: tuple[Array, Array], experts: Experts) -> Array:
+    """x [T, hidden] through each row's experts: `routed` are weights and ids. A row's sum goes over its experts in the order of their
+    ids. Those of one expert are computed in blocks of `experts.rows`, the last one filled up with zeros.
     """
-    (weights, ids), (gate_up, down) = routed, experts
+    weights, ids = routed
     total = xp.zeros_like(x, dtype=xp.float32)
-    for expert in range(gate_up.shape[0]):
+    for expert in range(experts.count):
         at, slots = xp.nonzero(ids == expert)
         count = at.shape[0]
         if count == 0:
             continue
-        padding = xp.zeros((-count % (rows or 1), x.shape[1]), dtype=x.dtype, device=x.device)
+        padding = xp.zeros((-count % (experts.rows or 1), x.shape[1]), dtype=x.dtype, device=x.device)
         chosen = xp.concat([xp.take(x, at, axis=0), padding], axis=0)
-        inner = act_mul(xp, matmul(xp, chosen, gate_up[expert, ...], rows), activation)
-        out = xp.astype(matmul(xp, inner, down[expert, ...], rows)[:count, :], xp.float32)
+        inner = act_mul(xp, experts.product(chosen, 0, expert), experts.activation)
+        out = xp.astype(experts.product(inner, 1, expert)[:count, :], xp.float32)
         total[at] = total[at] + out * weights[at, slots][:, None]
     return xp.astype(total, x.dtype)

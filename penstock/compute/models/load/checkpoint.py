@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from penstock.compute.models.load import gguf
 from penstock.compute.models.load.tensorfile import Array, TensorFile
-from penstock.compute.quant.codes import Codes
+from penstock.compute.quant.codes import Codes, Coding
 from penstock.core.errors import ModelError
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -26,8 +26,16 @@ class Checkpoint(Protocol):
         """float32, float16, bfloat16 or float64, read only; nothing is read from the disk before it is used."""
         ...
 
-    def codes(self, name: str) -> Codes | None:
-        """The tensor as integers with scales, where it is stored so: exactly, their `dequantize()` is `tensor`. None: it is not."""
+    def coding(self, name: str) -> Coding | None:
+        """How the tensor is coded, where it is stored as integers with scales. None: it is not."""
+        ...
+
+    def rows(self, name: str, start: int, stop: int) -> Array | Codes:
+        """Rows of a matrix, or of stacked ones one after another: numbers as `tensor` has them, or codes that mean just these."""
+        ...
+
+    def release(self, name: str, start: int, stop: int) -> None:
+        """These rows will not be asked for again: what was read of them need not stay in memory."""
         ...
 
 
@@ -58,8 +66,15 @@ class FolderCheckpoint:
     def tensor(self, name: str) -> Array:
         return self._files[name].tensor(name)
 
-    def codes(self, name: str) -> Codes | None:
+    def coding(self, name: str) -> Coding | None:
         return None
+
+    def rows(self, name: str, start: int, stop: int) -> Array | Codes:
+        tensor = self._files[name].tensor(name)
+        return tensor.reshape(-1, tensor.shape[-1])[start:stop]
+
+    def release(self, name: str, start: int, stop: int) -> None:
+        self._files[name].release(name, start, stop)
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

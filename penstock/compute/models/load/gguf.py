@@ -17,7 +17,7 @@ from penstock.compute.models.load.gguf_keys import Keys
 from penstock.compute.models.load.gguf_metadata import Metadata
 from penstock.compute.models.load.gguf_names import Piece, pieces
 from penstock.compute.models.load.ggufile import GgufFile, Tensor
-from penstock.compute.quant.codes import Codes
+from penstock.compute.quant.codes import Codes, Coding
 from penstock.core.errors import ModelError
 
 Array = Any
@@ -64,20 +64,33 @@ class GgufCheckpoint:
         values = (rows.view(kind.layout) if kind.unpack is None else gguf_blocks.dequantize(kind, rows)).reshape(piece.shape)
         return values.astype(np.float32) - np.float32(1) if piece.minus_one else values
 
-    def codes(self, name: str) -> Codes | None:
-        """The tensor as integers with scales, exactly; None where it is stored as plain numbers."""
+    def coding(self, name: str) -> Coding | None:
         piece = self._pieces[name]
-        kind, rows = self._rows(piece)
-        return None if kind.unpack is None or piece.inner is None else gguf_blocks.codes(kind, rows)
+        kind = self._tensors[piece.tensor].format
+        return None if kind.unpack is None or piece.inner is None else gguf_blocks.codes(kind, self._rows(piece, 0, 0)[1]).coding
 
-    def _rows(self, piece: Piece) -> tuple[gguf_blocks.Format, Array]:
+    def rows(self, name: str, start: int, stop: int) -> Array | Codes:
+        piece = self._pieces[name]
+        kind, rows = self._rows(piece, start, stop)
+        return rows.view(kind.layout) if kind.unpack is None else gguf_blocks.codes(kind, rows)
+
+    def release(self, name: str, start: int, stop: int) -> None:
+        """Rows in rope's order lie about in the tensor, which is small: all of it is released with the last of them."""
+        piece = self._pieces[name]
+        if not piece.heads:
+            self._files[piece.tensor].release(piece.tensor, piece.first + start, piece.first + stop)
+        elif stop == piece.count:
+            self._files[piece.tensor].release(piece.tensor, piece.first, piece.first + piece.count)
+
+    def _rows(self, piece: Piece, start: int = 0, stop: int | None = None) -> tuple[gguf_blocks.Format, Array]:
         """(the type, its bytes [rows, bytes of a row])."""
         rows = self._files[piece.tensor].rows(piece.tensor)[piece.first : piece.first + piece.count]
         kind = self._tensors[piece.tensor].format
-        if piece.heads:  # [heads, half, 2, ...] -> [heads, 2, half, ...]
-            half = piece.count // piece.heads // 2
-            rows = rows.reshape(piece.heads, half, 2, -1).swapaxes(1, 2).reshape(piece.count, -1)
-        return kind, rows
+        if not piece.heads:
+            return kind, rows[start:stop]
+        half = piece.count // piece.heads // 2
+        order = np.arange(piece.count).reshape(piece.heads, half, 2).swapaxes(1, 2).reshape(-1)  # [heads, half, 2] -> [heads, 2, half]
+        return kind, rows[order[start:stop]]
 
     def _vector(self, name: str) -> list[float] | None:
         """The factors of positions in a tensor; None where there is none. Raises ModelError."""

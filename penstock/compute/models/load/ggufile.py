@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.compute.models.load.gguf_blocks import FORMATS, UNREAD, Format
 from penstock.compute.models.load.gguf_metadata import STRING, Cut, Metadata, Value, end_of, read_value
+from penstock.compute.models.load.tensorfile import release
 from penstock.core.errors import ModelError
 
 Array = Any
@@ -54,6 +55,11 @@ class GgufFile:
         """The bytes of a tensor, read only: uint8 [all dimensions but the last, bytes of a row]. Of a plain vector, each value is a row."""
         tensor = self.tensors[name]
         return self._bytes[tensor.start : tensor.end].reshape(-1, tensor.row_bytes)
+
+    def release(self, name: str, start: int, stop: int) -> None:
+        """Gives the memory of a tensor's rows back to the system."""
+        tensor = self.tensors[name]
+        release(self._bytes, tensor.start + start * tensor.row_bytes, tensor.start + stop * tensor.row_bytes)
 
 
 def is_gguf(path: Path) -> bool:

@@ -4,6 +4,7 @@ The format: https://github.com/huggingface/safetensors. Read here without the li
 """
 import json
 import math
+import mmap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,20 @@ class TensorFile:
         if entry.dtype not in DTYPES:
             raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}; known: {', '.join(DTYPES)}")
         return self._bytes[entry.start : entry.end].view(DTYPES[entry.dtype]).reshape(entry.shape)
+
+    def release(self, name: str, start: int, stop: int) -> None:
+        """Gives the memory of a matrix's rows back to the system."""
+        entry = self._entries[name]
+        row = (entry.end - entry.start) // max(1, math.prod(entry.shape[:-1]))
+        release(self._bytes, entry.start + start * row, entry.start + stop * row)
+
+
+def release(mapped: Array, start: int, stop: int) -> None:
+    """Unmaps the pages of these bytes of a file; whoever reads them again maps them again."""
+    inner = getattr(mapped, "_mmap", None)
+    if inner is not None and hasattr(inner, "madvise"):
+        start = start // mmap.PAGESIZE * mmap.PAGESIZE
+        inner.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 def entries(content: Array, path: Path) -> dict[str, Entry]:

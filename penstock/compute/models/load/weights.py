@@ -1,117 +1,161 @@
-"""Assembles a program's weights from a checkpoint: joins and stacks tensors, checks their shapes, rounds them to one dtype."""
-import logging
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+"""A program's weights, from a checkpoint: tensors are found and checked at once, and each is read when a backend takes it."""
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.find import Finder, Placed
 from penstock.compute.program import Program, WeightSpec
+from penstock.compute.quant.codes import Codes, Coding, common
+from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.quant.none import Stored
+from penstock.compute.weight import DTYPES, Form, Weight, form_bytes
 from penstock.core.errors import ModelError, UsageError
 
 Array = Any
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the weights as they are laid out
-DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-RECOMPUTED = re.compile(r"rotary_emb\.inv_freq$|\.masked_bias$|\.attn\.bias$")  # what older checkpoints keep and nobody needs
-log = logging.getLogger("penstock.models")
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the weights as they are taken
+PIECE = 8 << 20  # weights that are handed over at once
+PANEL = 64  # rows of which a piece is a multiple, so that a backend gets whole panels to pack
 
 
-def load_weights(program: Program, checkpoint: Checkpoint, dtype: str, progress: Progress | None = None) -> dict[str, Array]:
-    """Every weight of `program` by name, rounded to `dtype` (float32, float16 or bfloat16, to nearest even) and of that dtype.
+def load_weights(
+    program: Program, checkpoint: Checkpoint, dtype: str, scheme: QuantScheme | None = None, progress: Progress | None = None,
+) -> "Weights":
+    """Every weight of `program` by name: matrices in the form that `scheme` gives them, all else to be rounded to `dtype` (float32,
+    float16 or bfloat16, to nearest even).
 
-    Tensors that the program has no use for are named in one line of the log. Raises ModelError when a tensor is missing, misshapen,
-    or too large for float16, and when a tied output table differs from the embeddings; UsageError on an unknown dtype.
+    Tensors that the program has no use for are named in one line of the log. Raises ModelError when a tensor is missing or misshapen,
+    UsageError on an unknown dtype. While weights are taken, ModelError is raised where one holds what its form cannot, and where a
+    tied output table differs from the embeddings.
     """
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
-    source = Source(program, checkpoint)
-    total = program.num_parameters() * DTYPES[dtype].itemsize
-    weights: dict[str, Array] = {}
-    done = 0
-    for name, weight in program.weights.items():
-        weights[name] = source.assemble(weight, DTYPES[dtype])
-        done += weights[name].nbytes
-        if progress is not None:
-            progress(done, total)
-    source.tell_unused()
-    return weights
+    finder = Finder(program, checkpoint)
+    placed = {name: finder.place(weight) for name, weight in program.weights.items()}
+    finder.tell_unused()
+    return Weights(program, checkpoint, placed, Forming(dtype, scheme or Stored()), progress)
 
 
-class Source:
-    """A checkpoint as one program sees it; remembers which tensors have been used."""
+class Forming:
+    """Chooses the form of each weight, and brings rows into it."""
 
-    def __init__(self, program: Program, checkpoint: Checkpoint) -> None:
-        self._aliases = program.aliases
+    def __init__(self, dtype: str, scheme: QuantScheme) -> None:
+        self._dtype = dtype
+        self._scheme = scheme
+
+    def forms(self, program: Program, stored: Callable[[str], Coding | None] = lambda name: None) -> dict[str, Form]:
+        """`stored`: the coding in which the checkpoint has a matrix, where it has one."""
+        tables = tables_of(program)
+        return {name: (self._scheme.coding(weight.shape, name in tables) or stored(name) or self._dtype) if weight.matrix else self._dtype
+                for name, weight in program.weights.items()}
+
+    def rows(self, rows: Array | Codes, form: Form) -> Array | Codes:
+        """Rows as a checkpoint has them, in this form; numbers are left to be rounded by whoever takes them, but for float64.
+
+        Raises ValueError for what the form cannot hold.
+        """
+        if isinstance(form, Coding):
+            if isinstance(rows, Codes) and rows.coding.joined(form) == form:
+                return rows.widened(form)
+            return self._scheme.quantize(plain(rows), form)
+        numbers = plain(rows)
+        if numbers.dtype == np.float64:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(DTYPES[form])
+        if DTYPES[form] == np.float16 and not fits_float16(numbers):
+            raise ValueError(f"holds values beyond {np.finfo(np.float16).max:g}, the largest float16; take bfloat16 or float32")
+        return numbers
+
+
+def plain(rows: Array | Codes) -> Array:
+    return rows.dequantize() if isinstance(rows, Codes) else rows
+
+
+def fits_float16(numbers: Array) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(numbers.astype(np.float16)).all())
+
+
+def tables_of(program: Program) -> set[str]:
+    """The weights with a row for each word of the vocabulary: the embeddings, and what the logits are made with."""
+    writer = {name: op for op in program.ops for name in op.outputs}
+    last = writer[program.outputs["logits"]]
+    while not last.weights:
+        last = writer[last.inputs[0]]
+    return {op.weights[0] for op in (*program.ops, last) if op.kind == "embed" or op is last}
+
+
+def stored_codings(program: Program, checkpoint: Checkpoint) -> Callable[[str], Coding | None]:
+    """By the name of a matrix: the coding that holds all of its tensors exactly; None where one of them is stored as plain numbers."""
+    finder = Finder(program, checkpoint)
+    placed = {name: finder.place(weight) for name, weight in program.weights.items()}
+    return partial(stored_coding, checkpoint, placed)
+
+
+def stored_coding(checkpoint: Checkpoint, placed: Mapping[str, Placed], name: str) -> Coding | None:
+    codings = [checkpoint.coding(part.tensor) for part in placed[name].parts]
+    known = [each for each in codings if each is not None]
+    return common(known) if known and len(known) == len(codings) else None
+
+
+class Weights(Mapping[str, Weight]):
+    """Nothing is read before the pieces of a weight are asked for, and then no more than a piece at a time stays in memory."""
+
+    def __init__(self, program: Program, checkpoint: Checkpoint, placed: Mapping[str, Placed], forming: Forming,
+                 progress: Progress | None) -> None:
+        self._program = program
         self._checkpoint = checkpoint
-        self._names = frozenset(checkpoint.names())
-        self._used: set[str] = set()
+        self._placed = placed
+        self._forming = forming
+        self._progress = progress
+        self.forms = forming.forms(program, partial(stored_coding, checkpoint, placed))
+        self._total = sum(form_bytes(self.forms[name], weight.shape) for name, weight in program.weights.items())
+        self._done = 0
 
-    def assemble(self, weight: WeightSpec, dtype: np.dtype[Any]) -> Array:
-        """The weight in `dtype`. Raises ModelError."""
-        out = np.empty(weight.shape, dtype=dtype)
-        fused = self._find(weight.fused) if weight.fused else None
-        if fused is not None:
-            self._copy(fused, out)
-        elif weight.stacked:
-            for index, tensors in enumerate(weight.stacked):
-                self._join(weight, tensors, out[index])
-        else:
-            self._join(weight, weight.tensors, out)
-            self._check_twins(weight)
-        if dtype == np.float16 and not np.isfinite(out).all():
-            raise ModelError(f"{weight.name} holds values beyond {np.finfo(dtype).max:g}, the largest float16; take bfloat16 or float32")
-        return out
+    def __getitem__(self, name: str) -> Weight:
+        spec = self._program.weights[name]
+        return Weight(spec.shape, self.forms[name], partial(self._matrix if len(spec.shape) > 1 else self._vector, spec))
 
-    def tell_unused(self) -> None:
-        unused = sorted(name for name in self._names - self._used if not RECOMPUTED.search(name))
-        if unused:
-            log.warning("tensors of %s that are not used: %s", self._checkpoint.where, summary(unused))
-            log.debug("all tensors that are not used: %s", ", ".join(unused))
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._program.weights)
 
-    def _join(self, weight: WeightSpec, tensors: tuple[str, ...], out: Array) -> None:
-        found = [self._find(name) for name in tensors]
-        if None in found and weight.fallback and self._checkpoint.config.get("tie_word_embeddings") is None:
-            log.warning("%s is not in %s: %s takes its place", tensors[0], self._checkpoint.where, weight.fallback[0])
-            tensors = weight.fallback
-            found = [self._find(name) for name in tensors]
-        rows = (out.shape[0],) if len(tensors) == 1 else weight.parts
-        at = 0
-        for name, actual, count in zip(tensors, found, rows, strict=True):
-            if actual is None:
-                raise ModelError(f"{name} is missing from {self._checkpoint.where}")
-            self._copy(actual, out[at : at + count])
-            at += count
+    def __len__(self) -> int:
+        return len(self._program.weights)
 
-    def _copy(self, name: str, out: Array) -> None:
-        shape = self._checkpoint.shape(name)
-        if shape != out.shape:
-            raise ModelError(
-                f"{name} in {self._checkpoint.where} has the shape {list(shape)}, but config.json makes it {list(out.shape)}")
-        self._used.add(name)
-        with np.errstate(over="ignore"):
-            out[...] = self._checkpoint.tensor(name)
+    def _vector(self, spec: WeightSpec) -> Iterator[Array]:
+        parts = [self._formed(spec, self._checkpoint.tensor(part.tensor)) for part in self._placed[spec.name].parts]
+        yield np.concatenate([part.astype(np.float32) for part in parts])[None]
+        self._took(spec, 1)
 
-    def _check_twins(self, weight: WeightSpec) -> None:
-        for twin in filter(None, map(self._find, weight.twins)):
-            original = self._find(weight.tensors[0])
-            self._used.add(twin)
-            if original is not None and not np.array_equal(self._checkpoint.tensor(twin), self._checkpoint.tensor(original)):
-                raise ModelError(
-                    f"{twin} differs from {original}, but config.json ties them; set tie_word_embeddings to false to use both")
+    def _matrix(self, spec: WeightSpec) -> Iterator[Array | Codes]:
+        placed = self._placed[spec.name]
+        step = max(1, PIECE // spec.shape[-1] // PANEL) * PANEL
+        for part in placed.parts:
+            for start in range(0, part.rows, step):
+                stop = min(start + step, part.rows)
+                rows = self._checkpoint.rows(part.tensor, start, stop)
+                for twin in placed.twins:
+                    self._compare(part.tensor, rows, twin, start)
+                yield self._formed(spec, rows)
+                del rows
+                self._checkpoint.release(part.tensor, start, stop)
+                self._took(spec, stop - start)
 
-    def _find(self, name: str) -> str | None:
-        """What the checkpoint calls this tensor; None when it has none."""
-        spellings = [name]
-        for ours, theirs in self._aliases:
-            spellings += [each.replace(ours, theirs, 1) for each in spellings if ours in each]
-        return next((each for each in spellings if each in self._names), None)
+    def _formed(self, spec: WeightSpec, rows: Array | Codes) -> Array | Codes:
+        try:
+            return self._forming.rows(rows, self.forms[spec.name])
+        except ValueError as error:
+            raise ModelError(f"{spec.name} {error}") from None
 
+    def _compare(self, tensor: str, rows: Array | Codes, twin: str, start: int) -> None:
+        stop = start + rows.shape[0]
+        if not np.array_equal(plain(rows), plain(self._checkpoint.rows(twin, start, stop))):
+            raise ModelError(f"{twin} differs from {tensor}, but config.json ties them; set tie_word_embeddings to false to use both")
+        self._checkpoint.release(twin, start, stop)
 
-def summary(names: Iterable[str], most: int = 8) -> str:
-    """The names, layers and numbers put together: `model.layers.*.k_scale (32), extra.weight`."""
-    groups = Counter(re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names)
-    told = [name if count == 1 else f"{name} ({count})" for name, count in groups.items()]
-    return ", ".join(told[:most]) + (f" and {len(told) - most} more kinds" if len(told) > most else "")
+    def _took(self, spec: WeightSpec, rows: int) -> None:
+        self._done += form_bytes(self.forms[spec.name], (rows, spec.shape[-1]))
+        if self._progress is not None:
+            self._progress(self._done, self._total)

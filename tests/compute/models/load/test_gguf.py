@@ -17,6 +17,7 @@ from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.gguf import GgufCheckpoint, generation_config
 from penstock.compute.models.load.gguf_blocks import FORMATS
 from penstock.compute.models.load.weights import load_weights
+from penstock.compute.quant.codes import Codes, stacked
 from penstock.core.errors import ModelError
 from tests.compute.models.load.gguf_makers import (
     KINDS,
@@ -84,12 +85,12 @@ def test_a_converted_model_is_the_model(tmp_path: Path, name: str, kind: Kind, d
     assert spec_of(checkpoint.config) == replace(spec_of(config), dtype=word)
     for each, values in tensors.items():
         stored = checkpoint.tensor(each)
-        assert checkpoint.shape(each) == stored.shape == values.shape and checkpoint.codes(each) is None
+        assert checkpoint.shape(each) == stored.shape == values.shape and checkpoint.coding(each) is None
         np.testing.assert_array_equal(stored.astype(np.float32), values, err_msg=each)
         assert stored.dtype == (np.float32 if stored.ndim == 1 or each.endswith(ROUTERS) else dtype)
     folder = open_checkpoint(write_folder(tmp_path / "folder", config, tensors))
     ours, theirs = (load_weights(program_of(config), each, "float32") for each in (checkpoint, folder))
-    assert all(np.array_equal(ours[each], theirs[each]) for each in theirs)
+    assert all(np.array_equal(ours[each].numbers(np.float32), theirs[each].numbers(np.float32)) for each in theirs)
 
 
 def test_gemma_norms_come_back_exactly(tmp_path: Path) -> None:
@@ -124,12 +125,14 @@ def test_quantized_matrices(tmp_path: Path, name: str, kind: Kind) -> None:
     assert checkpoint.config["torch_dtype"] == "float32" and checkpoint.stored.split(", ")[0] == kind.name
     assert spec_of(checkpoint.config) == spec_of(config)
     for each, values in expected.items():
-        found, packed = checkpoint.tensor(each), checkpoint.codes(each)
-        if packed is None:
+        found, coding = checkpoint.tensor(each), checkpoint.coding(each)
+        if coding is None:
             assert tensors[each] is values
             np.testing.assert_allclose(found, values, rtol=0, atol=2**-22)  # 1 is added to the norms' random values
         else:
-            assert same_bits(found, values) and same_bits(packed.dequantize(), values), each
+            parts = [checkpoint.rows(each, start, stop) for start, stop in ((0, 17), (17, len(values)))]
+            assert all(isinstance(part, Codes) and part.coding == coding for part in parts)
+            assert same_bits(found, values) and same_bits(stacked(parts).dequantize(), values), each
 
 
 def test_one_tensor_at_a_time(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Brings the weights of a lowered program into a native model: each matrix packed piece by piece as it comes, each vector as float32."""
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.compute.backends.cpu.layout import I4, I8, MatrixLayout, matrix_layout, raw, spread_bias
+from penstock.compute.backends.cpu.lower import Native
+from penstock.compute.program import Program
+from penstock.compute.quant.codes import Codes
+from penstock.compute.weight import Given, weight_of
+
+Array = Any
+KINDS = ("embed", "norm", "linear", "heads", "kv_write", "attention", "act_mul", "add", "gather", "softcap", "route", "experts", "split",
+         "rope")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
+
+
+class Packer:
+    """Gives every weight of a program its place in the native model, once, however many operations use it."""
+
+    def __init__(self, model: Any, program: Program, weights: Mapping[str, Given], dtype: str) -> None:
+        """`dtype`: of matrices that come as numbers."""
+        self._model = model
+        self._program = program
+        self._weights = weights
+        self._dtype = dtype
+        self._matrices: dict[tuple[str, bool], int] = {}
+        self._vectors: dict[tuple[str, bool], int] = {}
+        self._angles: dict[Any, int] = {}
+        self.has_codes = False
+
+    def fields(self, native: Native, buffers: Mapping[str, int]) -> dict[str, Any]:
+        """The operation as csrc/bind.cpp reads it."""
+        found: dict[str, Any] = {"kind": KINDS.index(native.kind)}
+        for role, name in native.buffers.items():
+            found[role] = buffers[name]
+        out = native.buffers.get("out")
+        shape = self._program.buffers.get(out, ("T",)) if out is not None else ("T",)
+        found["by_logits"] = shape[0] == "L"
+        for role, name in native.weights.items():
+            if role.startswith("matrix"):
+                found[role] = self._matrix(name, native.gated and role == "matrix")
+            else:
+                found[role] = self._vector(name, native.gated and role == "bias")
+        if native.inv_freq is not None:
+            found["angles"] = self._angle(native.inv_freq)
+        for name, value in native.fields.items():
+            found[name] = ACTIVATIONS.index(value) if name == "activation" else value
+        return found
+
+    def _angle(self, inv_freq: tuple[tuple[float, ...], float]) -> int:
+        if inv_freq not in self._angles:
+            self._angles[inv_freq] = self._model.add_angles(np.asarray(inv_freq[0], dtype=np.float32), inv_freq[1])
+        return self._angles[inv_freq]
+
+    def _vector(self, name: str, gated: bool) -> int:
+        if (name, gated) not in self._vectors:
+            values = weight_of(self._weights[name], self._program.weights[name].shape).numbers(np.float32)
+            self._vectors[name, gated] = self._model.add_vector(spread_bias(values, gated))
+        return self._vectors[name, gated]
+
+    def _matrix(self, name: str, gated: bool) -> int:
+        if (name, gated) not in self._matrices:
+            self._matrices[name, gated] = self._pack(name, gated)
+        return self._matrices[name, gated]
+
+    def _pack(self, name: str, gated: bool) -> int:
+        spec = self._program.weights[name]
+        weight = weight_of(self._weights[name], spec.shape)
+        layout = matrix_layout(spec, weight.form, self._dtype, gated)
+        number: int = self._model.add_matrix(layout.fields())
+        self.has_codes = self.has_codes or layout.format in (I8, I4)
+        self._model.clear(number)
+        at = 0
+        for piece in weight.pieces():
+            for start, stop, place in cuts(layout, spec.shape[-2], at, piece.shape[0]):
+                self._take(number, place, piece, start, stop)
+            at += piece.shape[0]
+        return number
+
+    def _take(self, number: int, place: list[int], piece: Array | Codes, start: int, stop: int) -> None:
+        if not isinstance(piece, Codes):
+            return self._model.pack(number, place, raw(piece[start:stop]))
+        part = piece.rows(start, stop)
+        mins = None if part.mins is None else np.ascontiguousarray(part.mins)
+        self._model.pack_codes(number, place, np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales), mins)
+
+
+def cuts(layout: MatrixLayout, rows: int, at: int, count: int) -> Iterator[tuple[int, int, list[int]]]:
+    """`count` rows, of which the first is row `at` of all stacked matrices of `rows` each -> (first, last + 1, their place), cut where
+    they go to another matrix, or from gates to ups. A place is (matrix, first row, side), side -1 where rows are not halved."""
+    step = rows // 2 if layout.halves else rows
+    start = 0
+    while start < count:
+        row = at + start
+        stop = min(count, start + step - row % step)
+        yield start, stop, [row // rows, row % step, row % rows // step if layout.halves else -1]
+        start = stop

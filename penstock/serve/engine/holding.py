@@ -1,0 +1,75 @@
+"""How a backend holds a model's weights, known from headers and shapes before any weight is read or downloaded."""
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.backends.contract import Backend
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.weights import Forming, stored_codings
+from penstock.compute.program import Program
+from penstock.compute.quant.codes import Coding
+from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.weight import Form, form_bytes
+from penstock.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a backend holds: the dtypes and weight formats it takes, what it computes in and keeps keys and values in, and where."""
+
+    dtypes: tuple[str, ...]
+    dtype: str
+    device: str = "cpu"
+    quant_schemes: tuple[str, ...] = ("none",)
+    weight_bytes: int = 0  # as it holds them
+    compute_type: str = "fp32"  # that bounds its products
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A program's weights as they will be: their forms, and what a backend makes of them."""
+
+    program: Program
+    forms: Mapping[str, Form]
+    held: Held
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of the weights in their forms, without what a backend adds."""
+        return sum(form_bytes(self.forms[name], weight.shape) for name, weight in self.program.weights.items())
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.stored_bytes / self.program.num_parameters()
+
+    def told(self) -> str:
+        """How many matrices are held in which form: `112 matrices in 4 bits by 32 columns, 1 in 8 bits by row`."""
+        names = Counter(form_name(self.forms[name], weight.shape[-1]) for name, weight in self.program.weights.items() if weight.matrix)
+        told = [f"{count} in {form}" for form, count in names.most_common()]
+        return f"matrices: {', '.join(told)}; {self.bits_per_weight:.2f} bits a weight in all"
+
+
+def form_name(form: Form, columns: int) -> str:
+    if isinstance(form, str):
+        return form
+    shared = "row" if form.group == columns else f"{form.group} columns"
+    return f"{form.bits} bits by {shared}{' with minima' if form.mins else ''}"
+
+
+def holding(program: Program, source: Any, backend: Backend, forming: Forming) -> Holding:
+    """`source`: of the hub module; a GGUF file is asked which of its matrices are codes. Raises ModelError as the file's reader does."""
+    stored = (lambda name: None) if source.stored is None else stored_codings(program, open_checkpoint(source.path))
+    forms = forming.forms(program, stored)
+    coded = any(isinstance(form, Coding) for form in forms.values())
+    caps = backend.caps
+    return Holding(program, forms, Held(
+        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes,
+        sum(backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()), backend.compute_type(coded)))
+
+
+def check_rounding(quant: str, scheme: QuantScheme, holding: Holding) -> None:
+    """Raises UsageError where rows are to be rounded before quantized matrices and the model will have none."""
+    if scheme.activations and not any(isinstance(form, Coding) for form in holding.forms.values()):
+        raise UsageError(f"--quant {quant}: rows are rounded only where matrices are quantized, and none of this model's is: "
+                         f"take int8:activations={scheme.activations}")
