@@ -10,7 +10,7 @@ namespace PENSTOCK_ISA {
 
 constexpr int STRETCH = 512;                          // inner indices whose weights stay in the cache while rows pass by
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;     // of codes that are unpacked at once
-constexpr int DISTANCE = 2048;                                   // bytes that a single block is fetched ahead
+constexpr int DISTANCE = 4096;                                   // bytes that a single block is fetched ahead
 
 // How many rows there are, and what is fetched while they pass: for a single block the bytes a little further on, for several the
 // same stretch of the next panel, which the blocks share out.

@@ -33,11 +33,19 @@ class Participant:
         return TOLERANCES[self.dtype]
 
 
+def native_kernels() -> list[str]:
+    """Of the instruction sets that this machine has; none where the native module was not built."""
+    try:
+        from penstock import _native
+    except ImportError:
+        return []
+    return list(_native.kernel_names())
+
+
 ORACLE = Participant("reference:arrays=numpy")
 PARTICIPANTS = (
     ORACLE,
-    Participant("cpu"),
-    Participant("cpu", "bfloat16"),
+    *(Participant(f"cpu:kernels={name}", dtype) for name in native_kernels() for dtype in ("float32", "bfloat16")),
     Participant("reference:arrays=torch", needs="torch"),
     Participant("reference:arrays=torch", "bfloat16", needs="torch"),
 )
