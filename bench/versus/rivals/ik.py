@@ -1,5 +1,4 @@
-"""ik_llama.cpp: llama.cpp's tools with kernels of its own; weights repacked at load or not. Without bf16, which it decodes at a tenth of
-llama.cpp's speed: nobody would pick it."""
+"""ik_llama.cpp: llama.cpp's tools with kernels of its own; weights repacked at load or not."""
 from versus.contest import Contestant
 from versus.place import Place
 from versus.rivals.llamacpp import FORMATS, Build, tools
@@ -11,4 +10,4 @@ IK = Build(
 
 
 def contestants(place: Place, bits: int) -> list[Contestant]:
-    return tools(IK, place, bits, FORMATS[bits] if bits < 16 else ())
+    return tools(IK, place, bits, FORMATS[bits])
