@@ -10,6 +10,8 @@ namespace avx2 { extern const penstock::Kernels table; }
 namespace avx512 { extern const penstock::Kernels table; }
 namespace avx512_vnni { extern const penstock::Kernels table; }
 namespace avx512_bf16 { extern const penstock::Kernels table; }
+namespace amx { extern const penstock::Kernels table; }
+namespace amx_emulated { extern const penstock::Kernels table; }
 #endif
 
 namespace penstock {
@@ -21,12 +23,17 @@ std::vector<const Kernels*> usable() {
 #if defined(PENSTOCK_X86_KERNELS)
   const Features& has = features();
   const bool wide = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
-  if (wide && has.avx512_vnni && has.avx512_bf16) found.push_back(&avx512_bf16::table);
+  const bool dots = wide && has.avx512_vnni && has.avx512_bf16;
+  if (dots && has.amx_tile && has.amx_bf16 && has.amx_int8) found.push_back(&amx::table);
+  if (dots) found.push_back(&avx512_bf16::table);
   if (wide && has.avx512_vnni) found.push_back(&avx512_vnni::table);
   if (wide) found.push_back(&avx512::table);
   if (has.avx2 && has.fma && has.f16c) found.push_back(&avx2::table);
 #endif
   found.push_back(&generic::table);
+#if defined(PENSTOCK_X86_KERNELS)
+  if (dots) found.push_back(&amx_emulated::table);  // the last, so never chosen by itself: for tests
+#endif
   return found;
 }
 

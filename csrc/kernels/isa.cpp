@@ -11,12 +11,19 @@
 #include "attention.h"
 #include "choose.h"
 #include "panel.h"
+#if defined(PENSTOCK_TILES)
+#include "amx.h"
+#endif
 
 namespace PENSTOCK_ISA {
 
 static void linear(const PanelTask& t) {
   const Task task{t.matrix, t.matrix.panel(t.index, t.panel), t.matrix.width(t.panel), t.x, t.rows, t.out, t.unpacked};
+#if defined(PENSTOCK_TILES)
+  tile_panel(task);
+#else
   linear_panel(task);
+#endif
 }
 
 static std::size_t attend_bytes(const Cache& cache, int rows) {
