@@ -151,7 +151,7 @@ void bind_model(nb::module_& module) {
       .def("add_angles", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_angles(f.data(), static_cast<int>(f.shape(0)), scale); })
       .def("add_cache", &Model::add_cache)
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(op_of(fields)); })
-      .def("clear", [](Model& model, int matrix) { clear(model.matrix(matrix)); })
+      .def("reserve", &Model::reserve)
       .def("pack", &pack_array)
       .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("packed", [](Model& model, int matrix) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -20,17 +21,35 @@ std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 
 
 Memory::Memory(std::size_t bytes) {
   if (bytes == 0) return;
-  const bool large = bytes >= HUGE_PAGE;
-  bytes_ = up_to(bytes, large ? HUGE_PAGE : 64);
-  data_ = static_cast<std::uint8_t*>(std::aligned_alloc(large ? HUGE_PAGE : 64, bytes_));
-  if (!data_) throw std::bad_alloc();
 #if defined(__linux__)
-  if (large) madvise(data_, bytes_, MADV_HUGEPAGE);
+  if (bytes >= HUGE_PAGE) {  // from the system, which gives zeros and takes all back
+    bytes_ = up_to(bytes, HUGE_PAGE);
+    void* at = mmap(nullptr, bytes_ + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    auto* begin = static_cast<std::uint8_t*>(at);
+    data_ = reinterpret_cast<std::uint8_t*>(up_to(reinterpret_cast<std::uintptr_t>(at), HUGE_PAGE));
+    if (data_ != begin) munmap(begin, data_ - begin);
+    if (data_ != begin + HUGE_PAGE) munmap(data_ + bytes_, begin + HUGE_PAGE - data_);
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    mapped_ = true;
+    return;
+  }
 #endif
-  if (!large) std::memset(data_, 0, bytes_);  // large stretches come from the system, which gives zeros
+  bytes_ = up_to(bytes, 64);
+  data_ = static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes_));
+  if (!data_) throw std::bad_alloc();
+  std::memset(data_, 0, bytes_);
 }
 
-Memory::~Memory() { std::free(data_); }
+Memory::~Memory() {
+#if defined(__linux__)
+  if (mapped_) {
+    munmap(data_, bytes_);
+    return;
+  }
+#endif
+  std::free(data_);
+}
 
 Model::Model(int threads, const std::vector<int>& cpus, const Kernels& kernels, bool bf16, bool int8_activations)
     : kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(threads), scratch_(threads), pool_(threads, cpus) {
@@ -48,10 +67,17 @@ int Model::add_vector(const float* values, std::size_t count) {
   return static_cast<int>(vectors_.size()) - 1;
 }
 
+void Model::reserve(std::size_t bytes) {
+  weights_ = Memory(bytes);
+  taken_ = 0;
+}
+
 int Model::add_matrix(const Matrix& matrix) {
-  matrix_memory_.emplace_back(matrix.bytes() + 64);
+  const std::size_t bytes = up_to(matrix.bytes() + 64, 64);
+  if (taken_ + bytes > weights_.bytes()) throw std::length_error("more matrices than memory was reserved for");
   matrices_.push_back(matrix);
-  matrices_.back().data = matrix_memory_.back().data();
+  matrices_.back().data = weights_.data() + taken_;
+  taken_ += bytes;
   row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4);
   row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()));
   return static_cast<int>(matrices_.size()) - 1;

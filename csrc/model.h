@@ -57,9 +57,10 @@ class Memory {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  void swap(Memory& other) { std::swap(data_, other.data_), std::swap(bytes_, other.bytes_); }
+  void swap(Memory& other) { std::swap(data_, other.data_), std::swap(bytes_, other.bytes_), std::swap(mapped_, other.mapped_); }
   std::uint8_t* data_ = nullptr;
   std::size_t bytes_ = 0;
+  bool mapped_ = false;
 };
 
 // The form that rows are given for a matrix, and memory for it.
@@ -98,6 +99,8 @@ class Model {
 
   int add_buffer(int width, bool by_logits, int place);
   int add_vector(const float* values, std::size_t count);
+  // Memory for all matrices, each of which takes its bytes and 64 more, filled up to 64.
+  void reserve(std::size_t bytes);
   int add_matrix(const Matrix& matrix);
   int add_angles(const float* frequencies, int count, float scale);
   void add_op(const Op& op);
@@ -111,6 +114,8 @@ class Model {
   int width(int buffer) const { return buffers_[buffer].width; }
   std::size_t cache_bytes() const { return cache_memory_.bytes(); }
   std::size_t matrix_bytes() const;
+  std::uint8_t* weights() const { return weights_.data(); }
+  std::size_t weights_taken() const { return taken_; }
   // The slots of whole blocks are copied; then everything of this step is computed. Results stay until the next step.
   void step(Batch batch);
   void copy_slot(std::int64_t from, std::int64_t to);
@@ -129,7 +134,8 @@ class Model {
   std::vector<Buffer> buffers_;
   std::vector<std::vector<float>> vectors_;
   std::vector<Matrix> matrices_;
-  std::vector<Memory> matrix_memory_;
+  Memory weights_;          // all matrices, one after another
+  std::size_t taken_ = 0;   // of it
   std::vector<Angles> angles_;
   std::vector<Cache> caches_;
   Memory cache_memory_;

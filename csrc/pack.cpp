@@ -1,147 +1,191 @@
+// A transpose: a row of the source becomes a lane. Sixteen rows are taken at a time, sixteen steps of each, so that a step's words for
+// these lanes are written as one cache line.
 #include "pack.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
+
+#include "numbers.h"
 
 namespace penstock {
 
 namespace {
 
-struct Spot {
-  std::uint8_t* panel;
-  int width, vec, lane;
+constexpr int STEPS = 16;   // of a turn
+constexpr int BLOCK = 256;  // steps of sixteen rows that are written before the next sixteen rows are taken
+
+// The rows that become the lanes of one vector; nullptr where none does.
+template <class T> struct Lanes {
+  const T* row[LANES];
+  bool whole() const { return std::all_of(row, row + LANES, [](const T* each) { return each != nullptr; }); }
 };
 
-Spot spot(const Matrix& m, int index, int n) {
-  const int p = n / PANEL, column = n % PANEL;
-  return {m.panel(index, p), m.width(p), column / LANES, column % LANES};
-}
-
-std::uint16_t bf16_of(float x) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float float_of(std::uint16_t half) {
-  const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16, rest = half & 0x7fffu;
-  float value;
-  std::uint32_t bits = rest << 13;
-  std::memcpy(&value, &bits, 4);
-  value *= 0x1p112f;
-  std::memcpy(&bits, &value, 4);
-  if (rest >= 0x7c00) bits = rest << 13 | 0x7f800000;
-  bits |= sign;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-std::uint16_t half_of(float x) {  // to nearest even
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  const std::uint16_t sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
-  bits &= 0x7fffffff;
-  if (bits > 0x7f800000) return sign | 0x7e00;
-  if (bits >= 0x477ff000) return sign | 0x7c00;
-  if (bits < 0x38800000) {  // a subnormal half: adding 1/2 puts its last bit where a float has one
-    float value;
-    std::memcpy(&value, &bits, 4);
-    value += 0.5f;
-    std::memcpy(&bits, &value, 4);
-    return static_cast<std::uint16_t>(sign | (bits - 0x3f000000));
-  }
-  bits += 0xc8000fff + (bits >> 13 & 1);
-  return static_cast<std::uint16_t>(sign | bits >> 13);
-}
-
-float read(const void* numbers, Source source, std::size_t i) {
-  switch (source) {
-    case Source::f32: return static_cast<const float*>(numbers)[i];
-    case Source::f64: return static_cast<float>(static_cast<const double*>(numbers)[i]);
-    case Source::f16: return float_of(static_cast<const std::uint16_t*>(numbers)[i]);
-    default: {
-      const std::uint32_t bits = std::uint32_t{static_cast<const std::uint16_t*>(numbers)[i]} << 16;
-      float value;
-      std::memcpy(&value, &bits, 4);
-      return value;
+// `count` numbers of each row from `from` on -> words, one for PER of them, those of the next step `stride` words further.
+template <int PER, class Word, class T, class Make>
+void transpose(const Lanes<T>& lanes, std::size_t from, int count, Word* out, std::size_t stride, const Make& make) {
+  const bool whole = lanes.whole();
+  const int steps = (count + PER - 1) / PER, full = count / PER;
+  Word tile[STEPS][LANES];
+  for (int first = 0; first < steps; first += STEPS) {
+    const int n = std::min(STEPS, steps - first);
+    for (int lane = 0; lane < LANES; ++lane) {
+      if (!lanes.row[lane]) continue;
+      const T* row = lanes.row[lane] + from + std::size_t(first) * PER;
+      const int wholly = std::min(n, full - first);
+      for (int s = 0; s < wholly; ++s) tile[s][lane] = make(row + s * PER);
+      if (wholly == n) continue;
+      T rest[PER] = {};
+      std::memcpy(rest, row + wholly * PER, (count - full * PER) * sizeof(T));
+      tile[wholly][lane] = make(rest);
+    }
+    for (int s = 0; s < n; ++s) {
+      Word* at = out + stride * (first + s);
+      if (whole) std::memcpy(at, tile[s], sizeof tile[s]);
+      for (int lane = 0; !whole && lane < LANES; ++lane)
+        if (lanes.row[lane]) at[lane] = tile[s][lane];
     }
   }
 }
 
-void pack_row(const Matrix& m, const Spot& at, const void* numbers, Source source, std::size_t from) {
-  const int lane = at.vec * LANES + at.lane;
-  if (m.format == Format::bf16) {
-    auto* out = reinterpret_cast<std::uint16_t*>(at.panel);
-    const auto* same = static_cast<const std::uint16_t*>(numbers) + from;
-    for (int k = 0; k < m.k; ++k)
-      out[(std::size_t(k / 2) * at.width + lane) * 2 + k % 2] = source == Source::bf16 ? same[k] : bf16_of(read(numbers, source, from + k));
-  } else if (m.format == Format::f16) {
-    auto* out = reinterpret_cast<std::uint16_t*>(at.panel);
-    for (int k = 0; k < m.k; ++k) out[std::size_t(k) * at.width + lane] = half_of(read(numbers, source, from + k));
-  } else {
-    auto* out = reinterpret_cast<float*>(at.panel);
-    for (int k = 0; k < m.k; ++k) out[std::size_t(k) * at.width + lane] = read(numbers, source, from + k);
-  }
+float float_of(float x) { return x; }
+float float_of(double x) { return static_cast<float>(x); }
+struct Bf16 { std::uint16_t bits; };
+struct Half { std::uint16_t bits; };
+float float_of(Bf16 x) { return from_bf16_bits(x.bits); }
+float float_of(Half x) { return from_half_bits(x.bits); }
+
+template <class T> std::uint32_t bf16_pair(const T* p) { return to_bf16_bits(float_of(p[0])) | std::uint32_t{to_bf16_bits(float_of(p[1]))} << 16; }
+std::uint32_t bf16_pair(const Bf16* p) { return p[0].bits | std::uint32_t{p[1].bits} << 16; }
+
+std::uint32_t bytes_word(const std::int8_t* p) {
+  std::uint32_t word;
+  std::memcpy(&word, p, 4);
+  return word ^ 0x80808080u;
 }
 
-void pack_code_row(const Matrix& m, const Spot& at, const std::int8_t* codes, const std::uint8_t* scales, const std::uint8_t* mins) {
-  const int lane = at.vec * LANES + at.lane;
-  for (int g = 0; g < m.num_groups(); ++g) {
-    std::uint8_t* record = at.panel + m.record_bytes(at.width) * g;
-    for (int i = 0; i < m.group && g * m.group + i < m.k; ++i) {
-      const std::uint8_t code = static_cast<std::uint8_t>(codes[std::size_t(g) * m.group + i]);
-      if (m.format == Format::i8) {
-        record[(std::size_t(i / 4) * at.width + lane) * 4 + i % 4] = code ^ 0x80;
-      } else {
-        const int e = i % 8;
-        auto& word = reinterpret_cast<std::uint16_t*>(record)[(std::size_t(i / 8) * at.width + lane) * 2 + e % 2];
-        const int shift = 4 * (e / 2);
-        word = static_cast<std::uint16_t>((word & ~(15u << shift)) | (code & 15u) << shift);
-      }
-    }
-    std::uint8_t* out = record + m.code_bytes(at.width);
-    std::memcpy(out + std::size_t(lane) * m.scale_bytes, scales + std::size_t(g) * m.scale_bytes, m.scale_bytes);
-    if (m.has_mins) std::memcpy(out + (std::size_t(at.width) + lane) * m.scale_bytes, mins + std::size_t(g) * m.scale_bytes, m.scale_bytes);
-  }
+// Eight codes below 16: 0 2 4 6 in the nibbles of the lower half, 1 3 5 7 in those of the upper.
+std::uint32_t nibbles_word(const std::int8_t* p) {
+  std::uint64_t x;
+  std::memcpy(&x, p, 8);
+  std::uint64_t even = x & 0x000f000f000f000f, odd = x >> 8 & 0x000f000f000f000f;
+  even = (even | even >> 12) & 0x000000ff000000ff, odd = (odd | odd >> 12) & 0x000000ff000000ff;
+  return static_cast<std::uint32_t>(((even | even >> 24) & 0xffff) | ((odd | odd >> 24) & 0xffff) << 16);
 }
 
-// Rows that share cache lines of the packed matrix are written by one thread.
-template <class Row> class EachRow : public Work {
+// Calls task(panel, rows) for each panel that rows of a source reach; rows(v) are the numbers of the source's rows in the lanes of its
+// vector v, -1 where there is none.
+template <class Task> class Panels : public Work {
  public:
-  EachRow(Pool& pool, int rows, const Row& row) : Work(pool, 1), rows_(rows), row_(row) {}
+  Panels(Pool& pool, const Place& place, int rows, const Task& task)
+      : Work(pool, 1), place_(place), rows_(rows), task_(task), wide_(place.half < 0 ? PANEL : PANEL / 2),
+        first_(place.first / wide_), count_((place.first + rows - 1) / wide_ - first_ + 1) {}
   void walk(int thread) override {
-    share(thread, (rows_ + PANEL - 1) / PANEL, [this](int piece) {
-      for (int r = piece * PANEL; r < std::min(rows_, (piece + 1) * PANEL); ++r) row_(r);
+    share(thread, count_, [this](int i) {
+      const int panel = first_ + i, shift = place_.half < 0 ? 0 : place_.half * wide_;
+      task_(panel, [this, panel, shift](int vec, int lane) {
+        const int column = vec * LANES + lane - shift, row = panel * wide_ + column - place_.first;
+        return column >= 0 && column < wide_ && row >= 0 && row < rows_ ? row : -1;
+      });
     });
   }
 
  private:
-  int rows_;
-  Row row_;
+  const Place place_;
+  const int rows_;
+  const Task task_;
+  const int wide_, first_, count_;
 };
 
-template <class Row> void each_row(Pool& pool, int rows, const Row& row) { pool.run(std::make_shared<EachRow<Row>>(pool, rows, row)); }
+template <class Task> void each_panel(Pool& pool, const Place& place, int rows, const Task& task) {
+  if (rows > 0) pool.run(std::make_shared<Panels<Task>>(pool, place, rows, task));
+}
+
+template <class T, class RowOf> bool lanes_of(Lanes<T>& lanes, const T* source, std::size_t stride, int vec, const RowOf& row_of) {
+  bool any = false;
+  for (int lane = 0; lane < LANES; ++lane) {
+    const int row = row_of(vec, lane);
+    lanes.row[lane] = row < 0 ? nullptr : source + stride * row;
+    any = any || row >= 0;
+  }
+  return any;
+}
+
+template <int PER, class Word, class T, class Make>
+void pack_dense(Pool& pool, const Matrix& m, const Place& place, const T* source, int rows, const Make& make) {
+  each_panel(pool, place, rows, [&m, &place, source, make](int panel, const auto& row_of) {
+    const int width = m.width(panel);
+    auto* out = reinterpret_cast<Word*>(m.panel(place.index, panel));
+    for (int from = 0; from < m.k; from += BLOCK * PER)
+      for (int vec = 0; vec < width / LANES; ++vec) {
+        Lanes<T> lanes;
+        if (!lanes_of(lanes, source, m.k, vec, row_of)) continue;
+        transpose<PER>(lanes, from, std::min(BLOCK * PER, m.k - from), out + std::size_t(from / PER) * width + vec * LANES, width, make);
+      }
+  });
+}
+
+template <class T> void pack_from(Pool& pool, const Matrix& m, const Place& place, const T* source, int rows) {
+  if (m.format == Format::bf16)
+    return pack_dense<2, std::uint32_t>(pool, m, place, source, rows, [](const T* p) { return bf16_pair(p); });
+  if (m.format == Format::f16)
+    return pack_dense<1, std::uint16_t>(pool, m, place, source, rows, [](const T* p) { return to_half_bits(float_of(*p)); });
+  pack_dense<1, float>(pool, m, place, source, rows, [](const T* p) { return float_of(*p); });
+}
+
+template <class Number> void copy_scales(const Number* from, int groups, int group, Number* to, int vec, const Lanes<std::int8_t>& lanes,
+                                         const std::int8_t* codes, int k) {
+  for (int lane = 0; lane < LANES; ++lane)
+    if (lanes.row[lane]) to[vec * LANES + lane] = from[std::size_t((lanes.row[lane] - codes) / k) * groups + group];
+}
+
+template <int PER, class Scale, class Make>
+void pack_groups(Pool& pool, const Matrix& m, const Place& place, const std::int8_t* codes, const Scale* scales, const Scale* mins, int rows,
+                 const Make& make) {
+  each_panel(pool, place, rows, [&m, &place, codes, scales, mins, make](int panel, const auto& row_of) {
+    const int width = m.width(panel), groups = m.num_groups();
+    Lanes<std::int8_t> lanes[PANEL / LANES];
+    bool any[PANEL / LANES];
+    for (int vec = 0; vec < width / LANES; ++vec) any[vec] = lanes_of(lanes[vec], codes, m.k, vec, row_of);
+    for (int g = 0; g < groups; ++g) {
+      std::uint8_t* record = m.panel(place.index, panel) + m.record_bytes(width) * g;
+      auto* to = reinterpret_cast<Scale*>(record + m.code_bytes(width));
+      const int begin = g * m.group, end = std::min(m.k, begin + m.group);
+      for (int from = begin; from < end; from += BLOCK * PER)
+        for (int vec = 0; vec < width / LANES; ++vec)
+          if (any[vec])
+            transpose<PER>(lanes[vec], from, std::min(BLOCK * PER, end - from),
+                           reinterpret_cast<std::uint32_t*>(record) + std::size_t((from - begin) / PER) * width + vec * LANES, width, make);
+      for (int vec = 0; vec < width / LANES; ++vec) {
+        if (!any[vec]) continue;
+        copy_scales(scales, groups, g, to, vec, lanes[vec], codes, m.k);
+        if (mins) copy_scales(mins, groups, g, to + width, vec, lanes[vec], codes, m.k);
+      }
+    }
+  });
+}
+
+template <class Scale>
+void pack_coded(Pool& pool, const Matrix& m, const Place& place, const std::int8_t* codes, const Scale* scales, const Scale* mins, int rows) {
+  if (m.format == Format::i8) return pack_groups<4>(pool, m, place, codes, scales, mins, rows, bytes_word);
+  pack_groups<8>(pool, m, place, codes, scales, mins, rows, nibbles_word);
+}
 
 }  // namespace
 
 void pack_numbers(Pool& pool, const Matrix& m, const Place& place, const void* numbers, Source source, int rows) {
-  each_row(pool, rows, [&](int r) { pack_row(m, spot(m, place.index, place(r)), numbers, source, std::size_t(r) * m.k); });
+  switch (source) {
+    case Source::f32: return pack_from(pool, m, place, static_cast<const float*>(numbers), rows);
+    case Source::f64: return pack_from(pool, m, place, static_cast<const double*>(numbers), rows);
+    case Source::f16: return pack_from(pool, m, place, static_cast<const Half*>(numbers), rows);
+    case Source::bf16: return pack_from(pool, m, place, static_cast<const Bf16*>(numbers), rows);
+  }
 }
 
 void pack_codes(Pool& pool, const Matrix& m, const Place& place, const std::int8_t* codes, const void* scales, const void* mins, int rows) {
-  const std::size_t row_scales = std::size_t(m.num_groups()) * m.scale_bytes;
-  each_row(pool, rows, [&](int r) {
-    pack_code_row(m, spot(m, place.index, place(r)), codes + std::size_t(r) * m.k, static_cast<const std::uint8_t*>(scales) + row_scales * r,
-                  mins ? static_cast<const std::uint8_t*>(mins) + row_scales * r : nullptr);
-  });
-}
-
-void clear(const Matrix& m) {
-  std::memset(m.data, 0, m.bytes());
-  if (m.format != Format::i8) return;
-  for (int index = 0; index < m.count; ++index)
-    for (int p = 0; p < m.num_panels(); ++p)
-      for (int g = 0; g < m.num_groups(); ++g) std::memset(m.panel(index, p) + m.record_bytes(m.width(p)) * g, 0x80, m.code_bytes(m.width(p)));
+  if (m.scale_bytes == 2)
+    return pack_coded(pool, m, place, codes, static_cast<const std::uint16_t*>(scales), static_cast<const std::uint16_t*>(mins), rows);
+  pack_coded(pool, m, place, codes, static_cast<const float*>(scales), static_cast<const float*>(mins), rows);
 }
 
 }  // namespace penstock

@@ -13,14 +13,12 @@ enum class Source : int { f32, f16, bf16, f64 };
 // 32 columns of each in turn.
 struct Place {
   int index, first, half;
-  int operator()(int r) const { return half < 0 ? first + r : (first + r) / (PANEL / 2) * PANEL + half * (PANEL / 2) + (first + r) % (PANEL / 2); }
 };
 
+// Memory that no row reaches is left as it is: zero at first, which is a scale of nothing or a number that meets nothing.
 // Rounds [rows, k] numbers to f32, f16 or bf16.
 void pack_numbers(Pool& pool, const Matrix& matrix, const Place& place, const void* numbers, Source source, int rows);
 // Codes as penstock/compute/quant/codes.py has them; scales and mins [rows, groups] of scale_bytes each.
 void pack_codes(Pool& pool, const Matrix& matrix, const Place& place, const std::int8_t* codes, const void* scales, const void* mins, int rows);
-// Fills a matrix with codes of zero: what no row of a source reaches.
-void clear(const Matrix& matrix);
 
 }  // namespace penstock

@@ -90,7 +90,8 @@ class Cpu:
             size, by_logits = width(program, name, natives)
             buffers[name] = model.add_buffer(size, by_logits, place)
         model.add_cache(program.kv.num_layers, program.kv.num_kv_heads, program.kv.head_dim, kv.num_blocks * kv.block_size, kv.block_size)
-        packer = Packer(model, program, weights, self._weights_dtype)
+        packer = Packer(model, program, natives, weights, self._weights_dtype)
+        packer.pack()
         for native in natives:
             model.add_op(packer.fields(native, buffers))
         value_bytes = 2 if self.dtype == "bfloat16" else 4

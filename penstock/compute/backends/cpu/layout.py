@@ -71,6 +71,11 @@ class MatrixLayout:
                 ("format", "n", "k", "k_padded", "group", "scale_bytes", "has_mins", "count")} | {"values": list(self.values)}
 
     @property
+    def reserved_bytes(self) -> int:
+        """What Model::add_matrix of csrc/model.cpp takes for it."""
+        return -(-(self.num_bytes + LINE) // LINE) * LINE
+
+    @property
     def num_bytes(self) -> int:
         """What it takes as packed: Matrix::bytes of csrc/layout.h."""
         codes = self.group * BITS[self.format] // 8

@@ -1,5 +1,5 @@
 """Brings the weights of a lowered program into a native model: each matrix packed piece by piece as it comes, each vector as float32."""
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,32 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
 class Packer:
     """Gives every weight of a program its place in the native model, once, however many operations use it."""
 
-    def __init__(self, model: Any, program: Program, weights: Mapping[str, Given], dtype: str) -> None:
-        """`dtype`: of matrices that come as numbers."""
+    def __init__(self, model: Any, program: Program, natives: Sequence[Native], weights: Mapping[str, Given], dtype: str) -> None:
+        """Makes room for all matrices; `dtype`: of those that come as numbers. Raises KeyError when a weight is missing."""
         self._model = model
         self._program = program
-        self._weights = weights
-        self._dtype = dtype
-        self._matrices: dict[tuple[str, bool], int] = {}
+        self._weights = {name: weight_of(weights[name], program.weights[name].shape) for name in names_of(natives)}
+        self.layouts = {
+            (name, gated): matrix_layout(program.weights[name], self._weights[name].form, dtype, gated) for name, gated in matrices_of(natives)}
+        model.reserve(sum(layout.reserved_bytes for layout in self.layouts.values()))
+        self._matrices: dict[tuple[str, bool], int] = {key: model.add_matrix(layout.fields()) for key, layout in self.layouts.items()}
         self._vectors: dict[tuple[str, bool], int] = {}
         self._angles: dict[Any, int] = {}
-        self.has_codes = False
+
+    @property
+    def has_codes(self) -> bool:
+        return any(layout.format in (I8, I4) for layout in self.layouts.values())
+
+    def pack(self) -> None:
+        """Takes the matrices from the weights, one after another."""
+        for name in dict.fromkeys(name for name, _ in self.layouts):
+            targets = [(self._matrices[key], layout) for key, layout in self.layouts.items() if key[0] == name]
+            rows, at = self._program.weights[name].shape[-2], 0
+            for piece in self._weights[name].pieces():
+                for number, layout in targets:
+                    for start, stop, place in cuts(layout, rows, at, piece.shape[0]):
+                        self._take(number, place, piece, start, stop)
+                at += piece.shape[0]
 
     def fields(self, native: Native, buffers: Mapping[str, int]) -> dict[str, Any]:
         """The operation as csrc/bind.cpp reads it."""
@@ -40,7 +56,7 @@ class Packer:
         found["by_logits"] = shape[0] == "L"
         for role, name in native.weights.items():
             if role.startswith("matrix"):
-                found[role] = self._matrix(name, native.gated and role == "matrix")
+                found[role] = self._matrices[name, native.gated and role == "matrix"]
             else:
                 found[role] = self._vector(name, native.gated and role == "bias")
         if native.inv_freq is not None:
@@ -56,28 +72,9 @@ class Packer:
 
     def _vector(self, name: str, gated: bool) -> int:
         if (name, gated) not in self._vectors:
-            values = weight_of(self._weights[name], self._program.weights[name].shape).numbers(np.float32)
+            values = self._weights[name].numbers(np.float32)
             self._vectors[name, gated] = self._model.add_vector(spread_bias(values, gated))
         return self._vectors[name, gated]
-
-    def _matrix(self, name: str, gated: bool) -> int:
-        if (name, gated) not in self._matrices:
-            self._matrices[name, gated] = self._pack(name, gated)
-        return self._matrices[name, gated]
-
-    def _pack(self, name: str, gated: bool) -> int:
-        spec = self._program.weights[name]
-        weight = weight_of(self._weights[name], spec.shape)
-        layout = matrix_layout(spec, weight.form, self._dtype, gated)
-        number: int = self._model.add_matrix(layout.fields())
-        self.has_codes = self.has_codes or layout.format in (I8, I4)
-        self._model.clear(number)
-        at = 0
-        for piece in weight.pieces():
-            for start, stop, place in cuts(layout, spec.shape[-2], at, piece.shape[0]):
-                self._take(number, place, piece, start, stop)
-            at += piece.shape[0]
-        return number
 
     def _take(self, number: int, place: list[int], piece: Array | Codes, start: int, stop: int) -> None:
         if not isinstance(piece, Codes):
@@ -85,6 +82,16 @@ class Packer:
         part = piece.rows(start, stop)
         mins = None if part.mins is None else np.ascontiguousarray(part.mins)
         self._model.pack_codes(number, place, np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales), mins)
+
+
+def names_of(natives: Sequence[Native]) -> list[str]:
+    return list(dict.fromkeys(name for native in natives for name in native.weights.values()))
+
+
+def matrices_of(natives: Sequence[Native]) -> list[tuple[str, bool]]:
+    """(weight, whether its rows are gate and up) of each matrix, in the order in which they are first used."""
+    return list(dict.fromkeys(
+        (name, native.gated and role == "matrix") for native in natives for role, name in native.weights.items() if role.startswith("matrix")))
 
 
 def cuts(layout: MatrixLayout, rows: int, at: int, count: int) -> Iterator[tuple[int, int, list[int]]]:
