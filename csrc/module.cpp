@@ -6,6 +6,7 @@ namespace nb = nanobind;
 void bind_features(nb::module_& module);
 void bind_measure(nb::module_& module);
 void bind_model(nb::module_& module);
+void bind_quantize(nb::module_& module);
 void bind_sample(nb::module_& module);
 
 NB_MODULE(_native, module) {
@@ -13,5 +14,6 @@ NB_MODULE(_native, module) {
   bind_features(module);
   bind_measure(module);
   bind_model(module);
+  bind_quantize(module);
   bind_sample(module);
 }

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from penstock.compute.quant.codes import Codes, Coding, stacked
+from penstock.compute.quant.codes import Codes, Coding
 
 Array = Any
 Form = str | Coding  # numbers of a dtype, or codes
@@ -36,12 +36,6 @@ class Weight:
     def rounded(self, piece: Array | Codes) -> Array:
         """A piece as numbers: what codes mean, or what is left of numbers in the weight's dtype."""
         return piece.astype(DTYPES[self.form], copy=False) if isinstance(self.form, str) else piece.dequantize()
-
-    def codes(self) -> Codes:
-        """The whole weight as codes [all rows, in]. Raises TypeError when it has none."""
-        if isinstance(self.form, str):
-            raise TypeError(f"the weight is held in {self.form}")
-        return stacked(list(self.pieces()))
 
 
 Given = Array | Codes | Weight

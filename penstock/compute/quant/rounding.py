@@ -7,6 +7,7 @@ from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes
 
 Array = Any
 LARGEST = 127  # int8 codes are -127 to 127
+NOT_FINITE = "holds numbers that are not finite, or beyond what scales of {} reach"
 
 
 class Rounding(Protocol):
@@ -46,7 +47,7 @@ class Numpy:
         return Codes(codes.reshape(len(wide), -1), 4, wide.shape[2], scales[:, :, 0], None, SYMMETRIC)
 
     def _unsigned(self, wide: Array) -> Codes:
-        mins = wide.min(axis=2, keepdims=True).astype(np.float16)
+        mins = wide.min(axis=2, keepdims=True).astype(np.float16) + np.float16(0)  # no -0
         lowest = mins.astype(np.float32)
         spread = np.maximum(wide.max(axis=2, keepdims=True) - lowest, np.float32(0))
         scales = (spread / np.float32(15)).astype(np.float16)
@@ -63,4 +64,4 @@ def _nearest(wide: Array, scales: Array) -> Array:
 
 def check_finite(scales: Array) -> None:
     if not np.isfinite(scales).all():
-        raise ValueError(f"holds numbers that are not finite, or beyond what scales of {scales.dtype} reach")
+        raise ValueError(NOT_FINITE.format(scales.dtype))

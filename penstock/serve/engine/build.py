@@ -19,6 +19,7 @@ from penstock.compute.models.load.weights import Forming, load_weights
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.quant.native import best_rounding
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
@@ -33,7 +34,7 @@ from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding
-from penstock.serve.engine.machine import look, measured_limits
+from penstock.serve.engine.machine import look, measured_limits, num_cpus
 from penstock.serve.engine.resolve import choose_dtype, resolve
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
@@ -119,7 +120,7 @@ def choose(config: EngineConfig, found: Found) -> Chosen:
     config, why = choose_backend(config)
     backend_class, options = parse_backend(config)
     scheme_class, scheme_options = quant.TABLE.parse(config.quant)
-    scheme: QuantScheme = scheme_class(scheme_options)
+    scheme: QuantScheme = scheme_class(scheme_options, best_rounding(config.threads or num_cpus()))
     dtype, why_dtype = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
     backend = backend_class(options, dtype=dtype, activations=scheme.activations)
     held = holding(build_program(found.spec, found.family.names), found.source, backend, Forming(dtype, scheme))

@@ -23,9 +23,11 @@ class Packer:
         """Makes room for all matrices; `dtype`: of those that come as numbers. Raises KeyError when a weight is missing."""
         self._model = model
         self._program = program
-        self._weights = {name: weight_of(weights[name], program.weights[name].shape) for name in names_of(natives)}
+        names = dict.fromkeys(name for native in natives for name in native.weights.values())
+        self._weights = {name: weight_of(weights[name], program.weights[name].shape) for name in names}
         self.layouts = {
-            (name, gated): matrix_layout(program.weights[name], self._weights[name].form, dtype, gated) for name, gated in matrices_of(natives)}
+            (name, gated): matrix_layout(program.weights[name], self._weights[name].form, dtype, gated)
+            for name, gated in matrices_of(natives)}
         model.reserve(sum(layout.reserved_bytes for layout in self.layouts.values()))
         self._matrices: dict[tuple[str, bool], int] = {key: model.add_matrix(layout.fields()) for key, layout in self.layouts.items()}
         self._vectors: dict[tuple[str, bool], int] = {}
@@ -84,14 +86,11 @@ class Packer:
         self._model.pack_codes(number, place, np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales), mins)
 
 
-def names_of(natives: Sequence[Native]) -> list[str]:
-    return list(dict.fromkeys(name for native in natives for name in native.weights.values()))
-
-
 def matrices_of(natives: Sequence[Native]) -> list[tuple[str, bool]]:
     """(weight, whether its rows are gate and up) of each matrix, in the order in which they are first used."""
     return list(dict.fromkeys(
-        (name, native.gated and role == "matrix") for native in natives for role, name in native.weights.items() if role.startswith("matrix")))
+        (name, native.gated and role == "matrix")
+        for native in natives for role, name in native.weights.items() if role.startswith("matrix")))
 
 
 def cuts(layout: MatrixLayout, rows: int, at: int, count: int) -> Iterator[tuple[int, int, list[int]]]:

@@ -1,0 +1,171 @@
+// Rounding to nearest, as penstock/compute/quant/rounding.py defines it, bit for bit: every operation below is one rounding of IEEE
+// floats, and so is every one of numpy's there. Loops are written so that a compiler makes vectors of them for any instruction set.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "numbers.h"
+
+namespace nb = nanobind;
+using namespace penstock;
+
+namespace {
+
+using Source = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu, nb::ndim<2>>;
+using Codes = nb::ndarray<std::uint8_t, nb::c_contig, nb::device::cpu, nb::ndim<2>>;
+using Scales = nb::ndarray<nb::c_contig, nb::device::cpu, nb::ndim<2>>;
+
+enum class Number { f32, f16, bf16 };
+
+Number number_of(const Source& source) {
+  const auto type = source.dtype();
+  if (type.bits == 32 && type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float)) return Number::f32;
+  if (type.bits == 16) return type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ? Number::f16 : Number::bf16;
+  throw std::invalid_argument("matrices are float32, float16 or bfloat16");
+}
+
+// Numbers as floats, in `out`.
+void widen(const void* from, Number number, std::size_t at, int n, float* out) {
+  if (number == Number::f32) {
+    std::memcpy(out, static_cast<const float*>(from) + at, std::size_t(n) * 4);
+    return;
+  }
+  const auto* half = static_cast<const std::uint16_t*>(from) + at;
+  if (number == Number::bf16)
+    for (int i = 0; i < n; ++i) out[i] = from_bf16_bits(half[i]);
+  else
+    for (int i = 0; i < n; ++i) out[i] = from_half_bits(half[i]);
+}
+
+// Floats in the order of whole numbers: the largest and the smallest are found without branches.
+std::int32_t key_of(float x) {
+  const auto bits = static_cast<std::int32_t>(bits_of(x));
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+float of_key(std::int32_t key) { return float_from_bits(static_cast<std::uint32_t>(key ^ ((key >> 31) & 0x7fffffff))); }
+
+struct Range { float low, high; };
+
+Range range_of(const float* x, int n) {
+  std::int32_t low = key_of(x[0]), high = low;
+  for (int i = 0; i < n; ++i) {
+    const std::int32_t key = key_of(x[i]);
+    low = std::min(low, key), high = std::max(high, key);
+  }
+  return {of_key(low), of_key(high)};
+}
+
+// x to nearest even after it was cut to [low, high], which is no more than 2^22: the same as before.
+inline float nearest(float x, float low, float high) {
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  return (x + 12582912.0f) - 12582912.0f;
+}
+
+// Codes of n floats: (x - lowest) / scale, from low to high, stored `plus` larger; 0 where the scale is nothing.
+void encode(const float* x, int n, float lowest, float scale, float low, float high, int plus, std::uint8_t* codes) {
+  if (scale == 0) {
+    std::fill_n(codes, n, static_cast<std::uint8_t>(plus));
+    return;
+  }
+  for (int i = 0; i < n; ++i) codes[i] = static_cast<std::uint8_t>(static_cast<int>(nearest((x[i] - lowest) / scale, low, high)) + plus);
+}
+
+// One row with one scale. The scale is not finite where the row is not.
+void round_row(const float* x, int n, std::uint8_t* codes, float& scale) {
+  std::uint32_t most = 0;
+  for (int i = 0; i < n; ++i) most = std::max(most, bits_of(x[i]) & 0x7fffffffu);
+  scale = float_from_bits(most) / 127.0f;
+  encode(x, n, 0.0f, scale, -127.0f, 127.0f, 0, codes);
+}
+
+// Of two numbers of one magnitude, the first one found has the code of its own.
+float largest(const float* x, int n, const Range& range) {
+  if (range.high > -range.low) return range.high;
+  if (range.high < -range.low) return range.low;
+  for (int i = 0; i < n; ++i)
+    if (std::fabs(x[i]) == range.high) return x[i];
+  return std::nanf("");
+}
+
+void round_symmetric(const float* x, int n, std::uint8_t* codes, std::uint16_t& scale) {
+  scale = to_half_bits(largest(x, n, range_of(x, n)) / -8.0f);
+  encode(x, n, 0.0f, from_half_bits(scale), -8.0f, 7.0f, 8, codes);
+}
+
+void round_unsigned(const float* x, int n, std::uint8_t* codes, std::uint16_t& scale, std::uint16_t& min) {
+  const Range range = range_of(x, n);
+  min = to_half_bits(range.low);
+  if (min == 0x8000) min = 0;  // no -0
+  const float lowest = from_half_bits(min), spread = range.high - lowest;
+  scale = to_half_bits((spread <= 0.0f ? 0.0f : spread) / 15.0f);
+  encode(x, n, lowest, from_half_bits(scale), 0.0f, 15.0f, 0, codes);
+}
+
+bool finite(std::uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+
+struct Job {
+  const void* source;
+  Number number;
+  int rows, columns, group;
+  std::uint8_t* codes;
+  void *scales, *mins;
+};
+
+// Rows from `first` up to `end`; whether all scales are finite.
+bool round_rows(const Job& job, int first, int end) {
+  std::vector<float> row(job.columns);
+  bool sound = true;
+  const int groups = job.group ? job.columns / job.group : 1;
+  for (int r = first; r < end; ++r) {
+    const std::size_t at = std::size_t(r) * job.columns, scale = std::size_t(r) * groups;
+    widen(job.source, job.number, at, job.columns, row.data());
+    if (!job.group) {
+      float& to = static_cast<float*>(job.scales)[scale];
+      round_row(row.data(), job.columns, job.codes + at, to);
+      sound = sound && std::isfinite(to);
+      continue;
+    }
+    auto* scales = static_cast<std::uint16_t*>(job.scales) + scale;
+    auto* mins = job.mins ? static_cast<std::uint16_t*>(job.mins) + scale : nullptr;
+    for (int g = 0; g < groups; ++g) {
+      const float* x = row.data() + std::size_t(g) * job.group;
+      std::uint8_t* codes = job.codes + at + std::size_t(g) * job.group;
+      if (mins) round_unsigned(x, job.group, codes, scales[g], mins[g]);
+      else round_symmetric(x, job.group, codes, scales[g]);
+      sound = sound && finite(scales[g]) && (!mins || finite(mins[g]));
+    }
+  }
+  return sound;
+}
+
+bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& mins, int threads) {
+  const int rows = static_cast<int>(source.shape(0)), columns = static_cast<int>(source.shape(1));
+  if (codes.shape(0) != source.shape(0) || codes.shape(1) != source.shape(1) || (group && columns % group))
+    throw std::invalid_argument("codes have the shape of the matrix, and groups divide its columns");
+  void* lowest = mins.is_none() ? nullptr : nb::cast<Scales>(mins).data();
+  const Job job{source.data(), number_of(source), rows, columns, group, codes.data(), scales.data(), lowest};
+  const nb::gil_scoped_release free;
+  std::atomic<bool> sound{true};
+  std::vector<std::thread> others;
+  const auto share = [&](int i) {
+    if (!round_rows(job, static_cast<int>(std::int64_t(rows) * i / threads), static_cast<int>(std::int64_t(rows) * (i + 1) / threads))) sound = false;
+  };
+  for (int i = 1; i < threads; ++i) others.emplace_back(share, i);
+  share(0);
+  for (auto& each : others) each.join();
+  return sound;
+}
+
+}  // namespace
+
+void bind_quantize(nb::module_& module) {
+  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes"), nb::arg("scales"), nb::arg("mins").none(), nb::arg("threads"),
+             "Rounds rows by group (0: each row by one scale) into codes, scales and mins; whether all scales are finite.");
+}

@@ -1,0 +1,45 @@
+"""Rounding by the native module: bit for bit what rounding.py says, on several threads."""
+from typing import Any
+
+import numpy as np
+
+from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes
+from penstock.compute.quant.rounding import NOT_FINITE, Numpy, Rounding
+
+Array = Any
+
+
+class Native:
+    """See `Rounding`. Made by `best_rounding`."""
+
+    def __init__(self, module: Any, threads: int) -> None:
+        self._module = module
+        self._threads = threads
+
+    def by_row(self, matrix: Array) -> Codes:
+        codes, scales = np.empty(matrix.shape, dtype=np.uint8), np.empty((len(matrix), 1), dtype=np.float32)
+        self._round(matrix, 0, codes, scales, None)
+        return Codes(codes.view(np.int8), 8, matrix.shape[1], scales)
+
+    def by_group(self, matrix: Array, group: int, mins: bool) -> Codes:
+        codes, shape = np.empty(matrix.shape, dtype=np.uint8), (len(matrix), matrix.shape[1] // group)
+        scales = np.empty(shape, dtype=np.float16)
+        lowest = np.empty(shape, dtype=np.float16) if mins else None
+        self._round(matrix, group, codes, scales, lowest)
+        return Codes(codes, 4, group, scales, lowest, UNSIGNED if mins else SYMMETRIC)
+
+    def _round(self, matrix: Array, group: int, codes: Array, scales: Array, mins: Array | None) -> None:
+        matrix = np.ascontiguousarray(matrix)
+        if matrix.dtype.itemsize == 2 and matrix.dtype != np.float16:
+            matrix = matrix.view(np.uint16)  # bfloat16, which numpy has no name for
+        if not self._module.quantize(matrix, group, codes, scales, mins, max(1, min(self._threads, len(matrix)))):
+            raise ValueError(NOT_FINITE.format(scales.dtype))
+
+
+def best_rounding(threads: int) -> Rounding:
+    """The native one where it was built."""
+    try:
+        from penstock import _native
+    except ImportError:
+        return Numpy()
+    return Native(_native, threads) if hasattr(_native, "quantize") else Numpy()
