@@ -23,7 +23,7 @@ std::vector<const Kernels*> usable() {
 #if defined(PENSTOCK_X86_KERNELS)
   const Features& has = features();
   const bool wide = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
-  const bool dots = wide && has.avx512_vnni && has.avx512_bf16;
+  const bool dots = wide && has.avx512vbmi && has.avx512_vnni && has.avx512_bf16;
   if (dots && has.amx_tile && has.amx_bf16 && has.amx_int8) found.push_back(&amx::table);
   if (dots) found.push_back(&avx512_bf16::table);
   if (wide && has.avx512_vnni) found.push_back(&avx512_vnni::table);

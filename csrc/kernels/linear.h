@@ -74,14 +74,12 @@ struct StepI8 {
   using Sum = F;
   static constexpr bool WHOLE = false;
   static constexpr int W = 64, X = 8;
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    Raw raw[V];
-    Pair b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i8<0>(raw[v]); });
-    add_pairs<R, V>(sum, b, x, stride);
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i8<1>(raw[v]); });
-    add_pairs<R, V>(sum, b, x + 4, stride);
+  WideTable table;
+  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    Pair first[V], second[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(load_raw(w + 64 * v), table, first[v], second[v]); });
+    add_pairs<R, V>(sum, first, x, stride);
+    add_pairs<R, V>(sum, second, x + 4, stride);
   }
 };
 

@@ -151,9 +151,12 @@ template <class Step, class Unpack> void unpacked_groups(const Task& t, const Un
 }
 
 struct UnpackI8 {
+  WideTable table = wide_table();
   void operator()(Raw raw, std::uint8_t* to, int step) const {
-    store_pair(to, unpack_i8<0>(raw));
-    store_pair(to + step, unpack_i8<1>(raw));
+    Pair first, second;
+    unpack_i8(raw, table, first, second);
+    store_pair(to, first);
+    store_pair(to + step, second);
   }
 };
 struct UnpackI4 {
@@ -177,11 +180,12 @@ struct UnpackNibbles {
 inline void unpacked_whole(const Task& t) {
   const Matrix& m = t.matrix;
   const int w_step = t.w_step(64), to_step = w_step, steps = m.k_padded / 4, most = STRETCH / 4;
+  const UnpackI8 unpack;
   for (int s = 0; s < steps; s += most) {
     const int count = std::min(most, steps - s);
     const Bytes packed = t.panel + std::size_t(s) * w_step;
     for (int i = 0; i < count; ++i)
-      unpack_step(UnpackI8{}, packed + std::size_t(i) * w_step, t.unpacked + std::size_t(2 * i) * to_step, t.width / LANES, to_step);
+      unpack_step(unpack, packed + std::size_t(i) * w_step, t.unpacked + std::size_t(2 * i) * to_step, t.width / LANES, to_step);
     const Sweep sweep{t.rows, MAX_ROWS, packed, std::size_t(count) * w_step, 2 * count, t.far(), 0};
     each_vecs(t.width, [&](auto vecs, int v) {
       const Stretch part{t.unpacked + 64 * v, to_step, 2 * count, s == 0, t.out + LANES * v, PANEL};
@@ -224,8 +228,8 @@ inline void linear_panel(const Task& t) {
   if (m.format == Format::bf16) return dense_panel<StepBf16>(t);
   if (t.x.int8) return linear_bytes(t, many);
   if (m.format == Format::i8) {
-    if (m.num_groups() == 1) return many ? unpacked_whole(t) : packed_groups<StepI8, Totals::none>(t, {});
-    return many ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8, Totals::registers>(t, {});
+    if (m.num_groups() == 1) return many ? unpacked_whole(t) : packed_groups<StepI8, Totals::none>(t, {wide_table()});
+    return many ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8, Totals::registers>(t, {wide_table()});
   }
   float values[16];
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];

@@ -111,14 +111,52 @@ inline F byte_value(Raw raw, int at) {
   const I bits = _mm512_ternarylogic_epi32(at ? _mm512_srli_epi32(raw, 8 * at) : raw, _mm512_set1_epi32(0xff), _mm512_set1_epi32(0x4b000000), 0xea);
   return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(8388736.0f));
 }
-template <int T> Pair unpack_i8(Raw raw) {
-  const F even = byte_value(raw, 2 * T), odd = byte_value(raw, 2 * T + 1);
-#if defined(__AVX512BF16__)
-  return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000u)), 0xf8);
+#if defined(__AVX512VBMI__) && defined(__AVX512BF16__)
+// The two bytes of a bf16 for each of 256 codes, looked up: seven bits of a code choose among 128 entries, the eighth between two tables.
+struct WideTable { __m512i low[2][2], high[2][2]; };
+inline WideTable make_wide_table() {
+  alignas(64) std::uint8_t low[256], high[256];
+  for (int i = 0; i < 256; i += 16) {
+    float values[16];
+    for (int j = 0; j < 16; ++j) values[j] = static_cast<float>(i + j - 128);
+    std::uint16_t narrow[16];
+    store_bf16(narrow, load(values));
+    for (int j = 0; j < 16; ++j) low[i + j] = narrow[j] & 0xff, high[i + j] = narrow[j] >> 8;
+  }
+  WideTable t;
+  for (int i = 0; i < 4; ++i) t.low[i / 2][i % 2] = _mm512_load_si512(low + 64 * i), t.high[i / 2][i % 2] = _mm512_load_si512(high + 64 * i);
+  return t;
+}
+inline const WideTable& wide_table() {
+  static const WideTable table = make_wide_table();
+  return table;
+}
+inline void unpack_i8(Raw raw, const WideTable& t, Pair& first, Pair& second) {
+  // within 16 bytes: columns 0 to 3 with inner indices 0 and 1 of each, then the same with 2 and 3
+  const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  const __m512i code = _mm512_shuffle_epi8(raw, order);
+  const __mmask64 upper = _mm512_movepi8_mask(code);
+  const __m512i low = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(t.low[0][0], code, t.low[0][1]),
+                                             _mm512_permutex2var_epi8(t.low[1][0], code, t.low[1][1]));
+  const __m512i high = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(t.high[0][0], code, t.high[0][1]),
+                                              _mm512_permutex2var_epi8(t.high[1][0], code, t.high[1][1]));
+  first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
+}
 #else
-  return {even, odd};
+struct WideTable {};
+inline WideTable wide_table() { return {}; }
+inline void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {
+#if defined(__AVX512BF16__)
+  const I top = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  const auto join = [&](F even, F odd) {
+    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd), top, 0xf8);
+  };
+  first = join(byte_value(raw, 0), byte_value(raw, 1)), second = join(byte_value(raw, 2), byte_value(raw, 3));
+#else
+  first = {byte_value(raw, 0), byte_value(raw, 1)}, second = {byte_value(raw, 2), byte_value(raw, 3)};
 #endif
 }
+#endif
 
 // 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
 using ByteTable = __m512i;

@@ -184,8 +184,12 @@ inline I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((V
 template <int T> Pair unpack_i4(Raw raw, const Table& table) {
   return {look_up(shifted(raw, 4 * T, 15), table), look_up(shifted(raw, 16 + 4 * T, 15), table)};
 }
-template <int T> Pair unpack_i8(Raw raw) {  // bytes are stored 128 too large
-  return {to_float(shifted(raw, 16 * T, 255)) - set1(128), to_float(shifted(raw, 16 * T + 8, 255)) - set1(128)};
+struct WideTable {};
+inline WideTable wide_table() { return {}; }
+inline void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {  // bytes are stored 128 too large
+  const F most = set1(128);
+  first = {to_float(shifted(raw, 0, 255)) - most, to_float(shifted(raw, 8, 255)) - most};
+  second = {to_float(shifted(raw, 16, 255)) - most, to_float(shifted(raw, 24, 255)) - most};
 }
 
 // 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
