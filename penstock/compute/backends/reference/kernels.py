@@ -57,8 +57,9 @@ def to_int8(xp: Any, x: Array) -> Array:
     """What is left of rows [T, n] when they are rounded to int8, each with the scale max |x| / 127."""
     wide = xp.astype(x, xp.float32)
     top = xp.max(xp.abs(wide), axis=-1, keepdims=True)
-    codes = xp.round(wide * xp.where(top > 0, 127.0 / xp.where(top > 0, top, xp.ones_like(top)), xp.zeros_like(top)))
-    return xp.astype(codes * (top / 127.0), x.dtype)
+    most = xp.full_like(top, 127.0)  # an array: torch takes a number over an array for the number times its inverse
+    inverse = xp.where(top > 0, most / xp.where(top > 0, top, most), xp.zeros_like(top))
+    return xp.astype(xp.round(wide * inverse) * (top / most), x.dtype)
 
 
 def rms_norm(xp: Any, x: Array, weight: Array, eps: float, offset: float) -> Array:

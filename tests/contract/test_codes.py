@@ -1,0 +1,184 @@
+"""Quantized matrices: every backend multiplies with what codes mean, in any company of rows, with rows rounded to int8 or not."""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from penstock.compute.backends import TABLE
+from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.program import Program
+from penstock.compute.quant import TABLE as SCHEMES
+from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
+from tests.contract.participants import ORACLE, PARTICIPANTS, Participant, each_participant
+from tests.contract.sketch import Sketch
+from tests.contract.stories import Story, play
+
+Array = Any
+VOCAB = 48
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+BY_GROUP = [
+    Coding(bits, group, scales, mins, values)
+    for bits, values in ((8, tuple(range(-8, 8))), (4, tuple(range(-8, 8))), (4, UNSIGNED), (4, IQ4))
+    for group in (16, 32, 64, 128) for scales in ("float16", "float32") for mins in (False, True)
+]
+QUANTIZERS = [participant for participant in PARTICIPANTS if participant != ORACLE]
+
+
+@dataclass(frozen=True)
+class Case:
+    program: Program
+    weights: dict[str, Any]
+    depth: int = 1  # products one after another: rounding of rows in between differs by backend
+
+
+def coded(coding: Coding, rows: int, columns: int, seed: int = 0) -> Codes:
+    """Random codes of about unit length in all: every code occurs."""
+    rng = np.random.default_rng(seed)
+    low, high, kind = (-128, 128, np.int8) if coding.bits == 8 else (0, 16, np.uint8)
+    codes = rng.integers(low, high, (rows, columns)).astype(kind)
+    size = columns**-0.5 / (128 if coding.bits == 8 or max(coding.values) > 15 else 8)
+    shape = rows, columns // coding.group
+    scales = ((1 + rng.random(shape)) * rng.choice((-1, 1), shape) * size).astype(coding.scales)
+    mins = (rng.standard_normal(shape) * columns**-0.5).astype(coding.scales) if coding.mins else None
+    return Codes(codes, coding.bits, coding.group, scales, mins, coding.values)
+
+
+def table(width: int) -> Array:
+    """Rows that bfloat16 holds exactly, of many sizes: what is left to differ is the order of sums."""
+    rng = np.random.default_rng(width)
+    return (rng.standard_normal((VOCAB, width)) * np.exp(rng.standard_normal((VOCAB, 1)))).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def linear(codes: Codes, bias: bool = False) -> Case:
+    sketch = Sketch()
+    x = sketch.table("x", table(codes.shape[1]))
+    names = [sketch.weight("w", codes.dequantize())] + [sketch.weight("b", np.arange(codes.shape[0]) / 16)] * bias
+    y = sketch.op("linear", (x,), "y", tuple(names))
+    logits = sketch.op("linear", (sketch.op("gather", (x,), "rows"),), "z", tuple(names))
+    return Case(sketch.program(out=y, logits=logits), {**sketch.weights, "w": codes})
+
+
+def gated(coding: Coding, half: int) -> Case:
+    sketch = Sketch()
+    codes = coded(coding, 2 * half, 128)
+    both = sketch.op("linear", (sketch.table("x", table(128)),), "both", (sketch.weight("w", codes.dequantize()),))
+    out = sketch.op("act_mul", (both,), "y", activation="silu")
+    return Case(sketch.program(out=out), {**sketch.weights, "w": codes})
+
+
+def embedding(coding: Coding, width: int = 128) -> Case:
+    sketch = Sketch()
+    codes = coded(coding, VOCAB, width)
+    out = sketch.op("embed", ("tokens",), "x", (sketch.weight("table", codes.dequantize()),), scale=3.0)
+    logits = sketch.op("linear", (sketch.op("gather", (out,), "rows"),), "z", ("table",))
+    return Case(sketch.program(out=out, logits=logits), {"table": codes}, depth=2)
+
+
+def experts(coding: Coding, count: int = 5, hidden: int = 128, inner: int = 128) -> Case:
+    sketch = Sketch()
+    scores = np.random.default_rng(1).permuted(np.tile(np.arange(count) / 2, (VOCAB, 1)), axis=1)
+    router = sketch.weight("router", np.eye(count))
+    x = sketch.table("x", table(hidden))
+    sketch.op("moe_route", (sketch.table("s", scores),), ("weights", "ids"), (router,), num_active=2, renormalize=True)
+    gate_up, down = coded(coding, count * 2 * inner, hidden), coded(coding, count * hidden, inner, seed=1)
+    names = (sketch.weight("gate_up", gate_up.dequantize().reshape(count, 2 * inner, hidden)),
+             sketch.weight("down", down.dequantize().reshape(count, hidden, inner)))
+    out = sketch.op("moe_experts", (x, "weights", "ids"), "y", names, activation="silu")
+    return Case(sketch.program(out=out), {**sketch.weights, "gate_up": gate_up, "down": down}, depth=2)
+
+
+def make(participant: Participant, activations: str = "") -> Any:
+    plugin, options = TABLE.parse(participant.text)
+    if participant.needs is not None:
+        pytest.importorskip(participant.needs)
+    return plugin(options, dtype=participant.dtype, activations=activations)
+
+
+def check(participant: Participant, case: Case, activations: str = "") -> None:
+    story, tokens = Story((((0, 40),),)), [np.random.default_rng(0).integers(0, VOCAB, 40)]
+    found = play(make(participant, activations), case.program, case.weights, story, tokens)
+    expected = play(make(ORACLE, activations), case.program, case.weights, story, tokens)
+    exact = case.depth == 1 and participant.dtype == "float32"
+    for name in ("out", "logits"):
+        most = max(1.0, abs(expected[name][0]).max())
+        np.testing.assert_allclose(found[name][0], expected[name][0], rtol=0, atol=(2e-5 if exact else 2e-2) * most, err_msg=name)
+
+
+def test_the_backends_take_every_format() -> None:
+    for text in {participant.text for participant in PARTICIPANTS if not participant.needs}:
+        plugin, options = TABLE.parse(text)
+        assert set(plugin(options, dtype="float32").caps.quant_schemes) == set(SCHEMES)
+
+
+@each_participant(*QUANTIZERS)
+@pytest.mark.parametrize("activations", ["", "int8"])
+def test_groups(participant: Participant, activations: str) -> None:
+    for coding in BY_GROUP:
+        check(participant, linear(coded(coding, 70, 256), bias=coding.mins), activations)
+
+
+@each_participant(*QUANTIZERS)
+@pytest.mark.parametrize("activations", ["", "int8"])
+def test_one_scale_a_row(participant: Participant, activations: str) -> None:
+    for rows, columns in ((1, 32), (5, 33), (16, 80), (48, 127), (127, 64), (130, 1030)):
+        for bits, mins in ((8, False), (8, True), (4, False)):
+            check(participant, linear(coded(Coding(bits, columns, "float32", mins), rows, columns), bias=True), activations)
+
+
+@each_participant(*QUANTIZERS)
+@pytest.mark.parametrize("activations", ["", "int8"])
+@pytest.mark.parametrize("make_case", [gated, embedding, experts], ids=lambda each: each.__name__)
+def test_gates_tables_and_experts(participant: Participant, activations: str, make_case: Callable[..., Case]) -> None:
+    for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 64, "float16", True, UNSIGNED)):
+        cases = [gated(coding, half) for half in (7, 32, 90)] if make_case is gated else [make_case(coding)]
+        for case in cases:
+            check(participant, case, activations)
+
+
+@each_participant(*QUANTIZERS)
+@pytest.mark.parametrize("activations", ["", "int8"])
+def test_the_same_bits_in_any_company(participant: Participant, activations: str) -> None:
+    tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
+    for coding in (Coding(8, 128, "float32"), Coding(8, 16, "float32", True), Coding(4, 32, "float16"),
+                   Coding(4, 64, "float16", True, UNSIGNED), Coding(4, 32, "float16", False, IQ4)):
+        for case in (linear(coded(coding, 70, 128)), gated(coding, 40), embedding(coding), experts(coding)):
+            whole = outputs(make(participant, activations), case, tokens)
+            for count in (1, 3, 7, 13):
+                for first in (0, 40 - count):
+                    part = outputs(make(participant, activations), case, tokens[first : first + count])
+                    for name in whole:
+                        same = part[name].view(np.uint32) == whole[name][first : first + count].view(np.uint32)
+                        assert same.all(), (coding, name, count, first)
+
+
+def outputs(backend: Any, case: Case, tokens: Array, exact: bool = False) -> dict[str, Array]:
+    """Rows of one sequence that has no cache."""
+    loaded = backend.load(case.program, case.weights, KVLayout(4, 16))
+    count = len(tokens)
+    batch = Batch(
+        tokens, np.arange(count), np.arange(count), np.array([0, count]), np.array([count]), [np.arange(4)], np.arange(count),
+        np.zeros((0, 2), np.int64), ("out",), exact=exact)
+    found = backend.step(loaded, batch)
+    return {"logits": found.logits.copy(), "out": found.buffers["out"].copy()}
+
+
+@each_participant(*[each for each in PARTICIPANTS if each.dtype == "float32" and not each.needs])
+def test_an_exact_step_rounds_no_rows(participant: Participant) -> None:
+    case = linear(coded(Coding(8, 128, "float32"), 70, 128))
+    tokens = np.arange(9)
+    rounded, exact = (outputs(make(participant, "int8"), case, tokens, each)["out"] for each in (False, True))
+    assert np.array_equal(exact, outputs(make(participant), case, tokens)["out"])
+    most = abs(exact).max()
+    assert 1e-4 * most < abs(rounded - exact).max() < 2e-2 * most
+
+
+def test_matrices_of_numbers_meet_rows_as_they_are() -> None:
+    coding = Coding(8, 128, "float32")
+    case = linear(coded(coding, 70, 128))
+    plain = replace(case, weights={**case.weights, "w": case.weights["w"].dequantize()})
+    for participant in (ORACLE, *[each for each in QUANTIZERS if each.dtype == "float32" and not each.needs]):
+        ours, theirs = (outputs(make(participant, each), plain, np.arange(9))["out"] for each in ("", "int8"))
+        assert np.array_equal(ours, theirs)
