@@ -1,12 +1,17 @@
 """What every test shares: no network, one thread, and property tests that try the same cases every time."""
 import os
+from dataclasses import dataclass
 
 from hypothesis import HealthCheck, settings
+
+from penstock.core import message
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 for _library in ("OMP", "OPENBLAS", "MKL"):  # tiny products gain nothing from threads, and wait for each other on a busy machine
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
+message.message = dataclass(frozen=True, slots=True)  # before anything else of penstock is imported: whoever changes a message fails
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")

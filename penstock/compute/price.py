@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from penstock.compute.ops import OPS, numel
 from penstock.compute.program import Op, Program
+from penstock.core.message import message
 from penstock.core.work import StepWork
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StepCost:
     weight_bytes: int
     kv_bytes: int  # read and written

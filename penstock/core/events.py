@@ -1,8 +1,8 @@
 """What the engine reports of itself: one StepRecord a step."""
-from dataclasses import dataclass
+from penstock.core.message import message
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StepRecord:
     """One step of the engine. Bytes and operations are added up from the program, seconds are measured."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from penstock.core.message import message
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -60,32 +62,39 @@ class Seq:
     tokens: list[int]  # prompt, then output
     num_prompt: int
     params: SamplingParams
+    max_len: int = 0  # prompt + output tokens at most; fixed when the request is accepted
+    wants_embedding: bool = False  # pooled hidden state instead of tokens
+    held: bool = False  # a search appends its tokens, not the scheduler
+    status: Status = Status.WAITING
+    drafts: list[int] = field(default_factory=list)
+    draft_parents: list[int] | None = None  # index into drafts, -1 for the last token; None: a chain
+    num_computed: int = 0
+    block_ids: tuple[int, ...] = ()
+    end_ids: tuple[int, ...] = field(init=False)  # tokens that end it: end of text unless ignored, stop tokens
+    first_token_s: float | None = None
+    # Until here stands what every step reads and writes: objects lie in memory as they are written down.
+
     request_id: str = ""
     arrival_s: float = 0.0
     priority: int = 0  # smaller goes first
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
-    max_len: int = 0  # prompt + output tokens at most; fixed when the request is accepted
     eos_token_ids: tuple[int, ...] = ()
     seed: int = 0  # always set; the draw of output token i depends on (seed, i) alone
     salt: str = ""  # isolates its prefixes from other salts
     marks: tuple[CacheMark, ...] = ()
-    wants_embedding: bool = False  # pooled hidden state instead of tokens
-    held: bool = False  # a search appends its tokens, not the scheduler
 
-    status: Status = Status.WAITING
-    drafts: list[int] = field(default_factory=list)
-    draft_parents: list[int] | None = None  # index into drafts, -1 for the last token; None: a chain
-    num_computed: int = 0
-    block_ids: list[int] = field(default_factory=list)
     num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
     num_mark_created: int = 0  # pinned tokens that this request computed
     num_mark_read: int = 0  # pinned tokens that it found
     num_preemptions: int = 0
     first_scheduled_s: float | None = None
-    first_token_s: float | None = None
     finish_reason: str | None = None  # stop, length, abort
     stop_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        eos = () if self.params.ignore_eos else self.eos_token_ids
+        self.end_ids = (*eos, *self.params.stop_token_ids) if self.params.stop_token_ids else eos
 
     def todo(self) -> int:
         """Tokens whose keys and values are still to be computed."""
@@ -109,7 +118,7 @@ class SeqInfo:
     output: tuple[int, ...] = ()  # output tokens that it has already: of a fork, or of one that the runner has forgotten
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class PlannedSeq:
     """What one sequence does in a step: `tokens` are computed at positions start, start + 1, ...
 
@@ -129,7 +138,7 @@ class PlannedSeq:
     new: SeqInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StepPlan:
     """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written."""
 
@@ -140,10 +149,10 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(s.tokens) for s in self.seqs)
+        return sum([len(s.tokens) for s in self.seqs])
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class TokenLogprobs:
     """The log-probabilities at one position: the chosen token's, its rank (1 is the likeliest), and the top ones in falling order."""
 
@@ -153,7 +162,7 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SeqResult:
     """What a step found for one planned sequence, in the plan's order."""
 
@@ -167,7 +176,7 @@ class SeqResult:
     embedding: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StepResult:
     step_id: int
     seqs: tuple[SeqResult, ...]
@@ -178,7 +187,7 @@ class StepResult:
     operations: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SeqOutput:
     """What `Scheduler.commit` appended to one sequence; `finish_reason` is set when it ended."""
 

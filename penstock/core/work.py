@@ -1,9 +1,10 @@
 """What a step has to do, in counts, and who can say how long that takes."""
-from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.core.message import message
 
-@dataclass(frozen=True, slots=True)
+
+@message
 class StepWork:
     """The size of one step: all that its operations, bytes and time depend on."""
 
@@ -13,7 +14,7 @@ class StepWork:
     @property
     def num_tokens(self) -> int:
         """Rows of the step."""
-        return sum(rows for rows, _ in self.contexts)
+        return sum([rows for rows, _ in self.contexts])
 
     @property
     def num_seqs(self) -> int:
@@ -22,12 +23,12 @@ class StepWork:
     @property
     def num_context_tokens(self) -> int:
         """Tokens whose keys and values are read, summed over sequences."""
-        return sum(total for _, total in self.contexts)
+        return sum([total for _, total in self.contexts])
 
     @property
     def attention_pairs(self) -> int:
         """Tokens that each row sees, itself included, summed over rows."""
-        return sum(rows * total - rows * (rows - 1) // 2 for rows, total in self.contexts)
+        return sum([total if rows == 1 else rows * total - rows * (rows - 1) // 2 for rows, total in self.contexts])
 
     def windowed(self, window: int | None) -> tuple[int, int]:
         """(tokens read, pairs) of a layer whose rows see at most `window` tokens, themselves included."""

@@ -1,10 +1,16 @@
 """A StepPlan as the flat arrays that a backend takes."""
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from penstock.compute.backends.contract import Batch
 from penstock.core.types import PlannedSeq, StepPlan
+from penstock.core.work import StepWork
+
+Array = Any
+NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,32 +21,47 @@ class Wanted:
     ends: bool  # the last row chooses a token
 
 
+END, NOTHING = Wanted(0, True), Wanted(0, False)
+
+
 def wanted_rows(planned: PlannedSeq, prompt_logprobs: bool, chooses: bool) -> Wanted:
     num_prompt = max(0, min(len(planned.tokens), planned.num_prompt - 1 - planned.start)) if prompt_logprobs else 0
     return Wanted(num_prompt, planned.samples and chooses)
 
 
-def assemble(plan: StepPlan, block_size: int, wanted: list[Wanted], buffers: tuple[str, ...]) -> Batch:
-    """`wanted` holds one entry per planned sequence; the logits come in its order."""
+def assemble(
+    plan: StepPlan, block_size: int, wanted: Sequence[Wanted], tables: Sequence[Array], buffers: tuple[str, ...] = ()
+) -> tuple[Batch, StepWork]:
+    """`wanted` and `tables` (block ids as an array) hold one entry per planned sequence; the logits come in its order."""
     tokens: list[int] = []
-    positions, slots, tables = [], [], []
+    positions: list[int] = []
+    slots: list[int] = []
     logit_rows: list[int] = []
-    row_starts, contexts = [0], []
-    for planned, rows in zip(plan.seqs, wanted, strict=True):
-        first, end = planned.start, planned.start + len(planned.tokens)
-        at = np.arange(first, end, dtype=np.int64)
-        table = np.array(planned.block_ids, dtype=np.int64)
-        logit_rows.extend(range(row_starts[-1], row_starts[-1] + rows.num_prompt))
-        tokens.extend(planned.tokens)
-        positions.append(at)
-        slots.append(table[at // block_size] * block_size + at % block_size)
-        tables.append(table)
-        row_starts.append(len(tokens))
-        contexts.append(end)
+    row_starts, counts, contexts = [0], [], []
+    num_rows = 0
+    for planned, rows, table in zip(plan.seqs, wanted, tables, strict=True):
+        start, count = planned.start, len(planned.tokens)
+        if count == 1:
+            slots.append(planned.block_ids[start // block_size] * block_size + start % block_size)
+            positions.append(start)
+        else:
+            at = np.arange(start, start + count, dtype=np.int64)
+            slots += (table[at // block_size] * block_size + at % block_size).tolist()
+            positions += range(start, start + count)
+        tokens += planned.tokens
+        if rows.num_prompt:
+            logit_rows += range(num_rows, num_rows + rows.num_prompt)
+        num_rows += count
         if rows.ends:
-            logit_rows.append(len(tokens) - 1)
-    return Batch(
-        tokens=np.array(tokens, dtype=np.int64), positions=np.concatenate(positions), slots=np.concatenate(slots),
-        row_starts=np.array(row_starts, dtype=np.int64), contexts=np.array(contexts, dtype=np.int64), block_tables=tables,
-        logit_rows=np.array(logit_rows, dtype=np.int64), copies=np.array(plan.copies, dtype=np.int64).reshape(-1, 2), wanted=buffers,
-    )
+            logit_rows.append(num_rows - 1)
+        row_starts.append(num_rows)
+        counts.append(count)
+        contexts.append(start + count)
+    batch = Batch(
+        array(tokens), array(positions), array(slots), array(row_starts), array(contexts), tables, array(logit_rows),
+        array(plan.copies) if plan.copies else NO_COPIES, buffers)
+    return batch, StepWork(tuple(zip(counts, contexts, strict=True)), len(logit_rows))
+
+
+def array(values: Sequence[Any]) -> Array:
+    return np.array(values, dtype=np.int64)

@@ -1,18 +1,29 @@
 """Executes plans: assembles the batch, runs the backend's step, chooses tokens."""
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from penstock.compute.backends.contract import Backend, Outputs
-from penstock.compute.decoding.sampler import Choice, Sampler
+from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
 from penstock.compute.price import Price
-from penstock.compute.runner.batch import Wanted, assemble, wanted_rows
+from penstock.compute.runner.batch import Wanted, assemble
+from penstock.compute.runner.known import Known
 from penstock.core.clock import Clock
-from penstock.core.types import PlannedSeq, SeqInfo, SeqResult, StepPlan, StepResult, TokenLogprobs
-from penstock.core.work import StepWork
+from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
 
 Array = Any
+
+
+@dataclass(slots=True)
+class Choosing:
+    """The rows of a step that choose a token, in the plan's order."""
+
+    rows: list[int]  # of the logits
+    states: list[RowState]
+    output_index: list[int]
+    places: list[int | None]  # of each planned sequence: which of these rows is its own
 
 
 class Runner:
@@ -25,86 +36,91 @@ class Runner:
         self._price = price
         self._clock = clock
         self._block_size: int = loaded.layout.block_size
-        self._infos: dict[int, SeqInfo] = {}
-        self._states: dict[int, RowState] = {}
-        self._counted: dict[int, int] = {}  # output tokens that the state of a held sequence has been told of
+        self._known: dict[int, Known] = {}
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """One step. Raises whatever the backend raises; nothing is half-done then but slots that will be written again."""
-        self._keep_books(plan)
-        wanted = [self._wanted(planned) for planned in plan.seqs]
-        buffers = ("hidden",) if any(self._embeds(planned) for planned in plan.seqs) else ()
-        batch = assemble(plan, self._block_size, wanted, buffers)
+        """One step. Raises whatever the backend raises; nothing is half-done then but slots that will be written again.
+
+        What can be made before the backend's step is made before it: a model's weights leave nothing else in the caches.
+        """
+        known = self._look_up(plan)
+        wanted = [each.plan(planned) for each, planned in zip(known, plan.seqs, strict=True)]
+        special = [i for i, each in enumerate(known) if wanted[i].num_prompt or each.info.wants_embedding]
+        embeds = any([known[i].embeds(plan.seqs[i]) for i in special])
+        batch, work = assemble(plan, self._block_size, wanted, [each.table for each in known], ("hidden",) if embeds else ())
+        cost = self._price.count(work)
+        choosing = choose_rows(plan, known, wanted)
+        seq_ids = [planned.seq_id for planned in plan.seqs]
+        penalized = [i for i, each in enumerate(known) if each.state.penalized]
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, batch)
         seconds = self._clock.now() - began
-        work = StepWork(tuple((len(p.tokens), p.start + len(p.tokens)) for p in plan.seqs), len(batch.logit_rows))
-        cost = self._price.count(work)
+        results = self._choose(seq_ids, choosing, outputs.logits)
+        for i in penalized:
+            known[i].state.extend(results[i].tokens)
+        if special:
+            self._add_special(results, (plan, known, wanted), outputs)
         return StepResult(
-            plan.step_id, tuple(self._results(plan, wanted, outputs)), compute_seconds=seconds, weight_bytes=cost.weight_bytes,
-            kv_bytes=cost.kv_bytes, activation_bytes=cost.activation_bytes, operations=cost.operations)
+            plan.step_id, tuple(results), seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations)
 
-    def _keep_books(self, plan: StepPlan) -> None:
+    def _look_up(self, plan: StepPlan) -> list[Known]:
+        """What is known of each planned sequence; forgets those that have finished."""
         for seq_id in plan.finished:
-            self._infos.pop(seq_id, None)
-            self._states.pop(seq_id, None)
-            self._counted.pop(seq_id, None)
+            self._known.pop(seq_id, None)
         for planned in plan.seqs:
             if planned.new is not None:
-                self._infos[planned.seq_id] = planned.new
-                self._states[planned.seq_id] = RowState(planned.new, planned.new.output)
-                self._counted[planned.seq_id] = len(planned.new.output)
-            if self._infos[planned.seq_id].held:
-                self._count_appended(planned)
+                self._known[planned.seq_id] = Known(planned.new)
+        return [self._known[planned.seq_id] for planned in plan.seqs]
 
-    def _count_appended(self, planned: PlannedSeq) -> None:
-        """A search appends tokens by itself: the state hears of them when they are computed."""
-        counted = self._counted[planned.seq_id]
-        fresh = planned.tokens[max(0, planned.num_prompt + counted - planned.start) :]
-        self._states[planned.seq_id].extend(fresh)
-        self._counted[planned.seq_id] = counted + len(fresh)
-
-    def _wanted(self, planned: PlannedSeq) -> Wanted:
-        info = self._infos[planned.seq_id]
-        return wanted_rows(planned, info.params.prompt_logprobs is not None, not info.wants_embedding)
-
-    def _embeds(self, planned: PlannedSeq) -> bool:
-        return planned.samples and self._infos[planned.seq_id].wants_embedding
-
-    def _results(self, plan: StepPlan, wanted: list[Wanted], outputs: Outputs) -> list[SeqResult]:
-        sizes = [rows.num_prompt + rows.ends for rows in wanted]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).tolist()  # [S + 1] rows of the logits
-        choosing = [i for i, rows in enumerate(wanted) if rows.ends]
-        choices = self._choose(plan, choosing, [starts[i + 1] - 1 for i in choosing], outputs.logits)
-        results, row = [], 0
-        for i, planned in enumerate(plan.seqs):
-            choice = choices.get(i, Choice(None))
+    def _choose(self, seq_ids: list[int], choosing: Choosing, logits: Array) -> list[SeqResult]:
+        """What each planned sequence chose, if anything."""
+        rows = choosing.rows
+        if not rows:
+            return [SeqResult(seq_id) for seq_id in seq_ids]
+        choices = self._sampler.sample(logits if len(rows) == len(logits) else logits[rows], choosing.states, choosing.output_index)
+        results = []
+        for seq_id, place in zip(seq_ids, choosing.places, strict=True):
+            if place is None:
+                results.append(SeqResult(seq_id))
+                continue
+            choice = choices[place]
             tokens = () if choice.token is None else (choice.token,)
-            self._states[planned.seq_id].extend(tokens)
-            row += len(planned.tokens)
-            results.append(SeqResult(
-                planned.seq_id, tokens=tokens, logprobs=() if choice.logprobs is None else (choice.logprobs,),
-                prompt_logprobs=self._score_prompt(planned, outputs.logits[starts[i] : starts[i] + wanted[i].num_prompt]),
-                candidates=choice.candidates,
-                embedding=normalized(outputs.buffers["hidden"][row - 1]) if self._embeds(planned) else None))
+            results.append(SeqResult(seq_id, tokens, () if choice.logprobs is None else (choice.logprobs,), (), choice.candidates))
         return results
 
-    def _choose(self, plan: StepPlan, choosing: list[int], rows: list[int], logits: Array) -> dict[int, Choice]:
-        """Index in the plan -> choice."""
-        if not choosing:
-            return {}
-        if len(rows) != logits.shape[0]:
-            logits = logits[rows]
-        states = [self._states[plan.seqs[i].seq_id] for i in choosing]
-        choices = self._sampler.sample(logits, states, [plan.seqs[i].num_output for i in choosing])
-        return dict(zip(choosing, choices, strict=True))
+    def _add_special(
+        self, results: list[SeqResult], step: tuple[StepPlan, list[Known], list[Wanted]], outputs: Outputs
+    ) -> None:
+        """Log-probabilities of prompt tokens, and embeddings."""
+        row = at = 0  # of the step's rows, and of the logits
+        for i, (planned, each, rows) in enumerate(zip(step[0].seqs, step[1], step[2], strict=True)):
+            row += len(planned.tokens)
+            if rows.num_prompt:
+                scored = self._score_prompt(planned, each, outputs.logits[at : at + rows.num_prompt])
+                results[i] = replace(results[i], prompt_logprobs=scored)
+            if each.embeds(planned):
+                results[i] = replace(results[i], embedding=normalized(outputs.buffers["hidden"][row - 1]))
+            at += rows.num_prompt + rows.ends
 
-    def _score_prompt(self, planned: PlannedSeq, logits: Array) -> tuple[TokenLogprobs, ...]:
-        if not logits.shape[0]:
-            return ()
-        info = self._infos[planned.seq_id]
-        tokens = info.prompt[planned.start + 1 : planned.start + 1 + logits.shape[0]]
-        return tuple(self._sampler.score(logits, tokens, [info.params.prompt_logprobs or 0] * len(tokens)))
+    def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:
+        tokens = known.info.prompt[planned.start + 1 : planned.start + 1 + logits.shape[0]]
+        return tuple(self._sampler.score(logits, tokens, [known.info.params.prompt_logprobs or 0] * len(tokens)))
+
+
+def choose_rows(plan: StepPlan, known: list[Known], wanted: list[Wanted]) -> Choosing:
+    choosing = Choosing([], [], [], [])
+    at = 0  # of the logits
+    for planned, each, asked in zip(plan.seqs, known, wanted, strict=True):
+        at += asked.num_prompt
+        if asked.ends:
+            choosing.places.append(len(choosing.rows))
+            choosing.rows.append(at)
+            choosing.states.append(each.state)
+            choosing.output_index.append(planned.num_output)
+            at += 1
+        else:
+            choosing.places.append(None)
+    return choosing
 
 
 def normalized(hidden: Array) -> tuple[float, ...]:

@@ -3,6 +3,8 @@
 A block is held by every sequence whose tokens it contains and, once it is full, by the prefix tree.
 It is free exactly when nobody holds it.
 """
+from collections.abc import Sequence
+
 from penstock.core.errors import CapacityError
 
 
@@ -27,6 +29,13 @@ class BlockPool:
     def count(self, block_id: int) -> int:
         """How many hold the block; 0 when it is free."""
         return self._num_holders[block_id]
+
+    def first_shared(self, block_ids: Sequence[int], first: int, end: int) -> int:
+        """The first index from `first` on whose block has more than one holder; `end` if there is none before."""
+        num_holders = self._num_holders
+        while first < end and num_holders[block_ids[first]] == 1:
+            first += 1
+        return first
 
     def allocate(self) -> int:
         """Hands out a free block with one holder. Raises CapacityError when all are held."""

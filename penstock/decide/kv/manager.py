@@ -108,7 +108,7 @@ class KVManager:
             return False
         self._refused = None
         num_found = len(nodes) * self.block_size
-        seq.block_ids = [self.tree.acquire(node, now) for node in nodes]
+        seq.block_ids = tuple([self.tree.acquire(node, now) for node in nodes])
         seq.num_computed = min(num_found, len(seq.tokens) - 1)
         registered = nodes[: seq.num_computed // self.block_size]
         self._held[seq.seq_id] = _Held(seq, registered[-1] if registered else None, len(registered), num_needed)
@@ -123,13 +123,12 @@ class KVManager:
 
         Returns the (source, target) blocks to copy before anything is written, or None, with nothing changed, if there is no room.
         """
-        block_ids = seq.block_ids
-        needed = -(-(seq.num_computed + num_tokens) // self.block_size)
-        count = self.pool.count
-        shared = [i for i in range(seq.num_computed // self.block_size, min(len(block_ids), needed)) if count(block_ids[i]) > 1]
-        num_new = max(needed - len(block_ids), 0) + len(shared)
-        if num_new == 0:
+        block_ids, start, size = seq.block_ids, seq.num_computed, self.block_size
+        first, needed = start // size, (start + num_tokens - 1) // size + 1
+        if needed <= len(block_ids) and self.pool.first_shared(block_ids, first, needed) == needed:
             return []
+        shared = [i for i in range(first, min(len(block_ids), needed)) if self.pool.count(block_ids[i]) > 1]
+        num_new = max(needed - len(block_ids), 0) + len(shared)
         now = self._clock.now()
         tree = self.tree
         if num_new > self.pool.num_free + tree.num_evictable:
@@ -137,12 +136,12 @@ class KVManager:
             if num_new > self.pool.num_free + tree.num_evictable + (tree.num_pinned_idle if break_pins else 0):
                 return None
         num_pinned = tree.num_pinned
-        copies = []
-        for i in shared:
-            source, block_ids[i] = block_ids[i], self._allocate(now, break_pins)
-            copies.append((source, block_ids[i]))
-        while len(block_ids) < needed:
-            block_ids.append(self._allocate(now, break_pins))
+        fresh = [self._allocate(now, break_pins) for _ in range(num_new)]
+        copies = [(block_ids[i], block_id) for i, block_id in zip(shared, fresh, strict=False)]
+        grown = list(block_ids)
+        for i, block_id in zip(shared, fresh, strict=False):
+            grown[i] = block_id
+        seq.block_ids = (*grown, *fresh[len(shared) :])
         for source, _ in copies:
             tree.release(source, now)
         if tree.num_pinned < num_pinned:
@@ -159,21 +158,22 @@ class KVManager:
 
         Where the tree has the same prefix already, the sequence goes on with the tree's block and its own is freed.
         """
-        held = self._held[seq.seq_id]
-        size = self.block_size
-        num_full = min(seq.num_computed, len(seq.tokens)) // size
-        if num_full <= held.num_registered or held.collided or not self.prefix_cache:
+        held, size = self._held[seq.seq_id], self.block_size
+        if seq.num_computed // size <= held.num_registered or held.collided or not self.prefix_cache:
             return
+        num_full = min(seq.num_computed, len(seq.tokens)) // size
         now = self._clock.now()
+        block_ids = list(seq.block_ids)
         for i in range(held.num_registered, num_full):
-            own = seq.block_ids[i]
+            own = block_ids[i]
             node = self.tree.insert(held.node, seq.salt, tuple(seq.tokens[i * size : (i + 1) * size]), own, now)
             if node is None:
                 held.collided = True
                 log.warning("request %s: tokens from %d on have the hash of another prefix and are not cached", seq.request_id, i * size)
                 break
             if node.block_id != own:
-                seq.block_ids[i] = self.tree.acquire(node, now)
+                block_ids[i] = self.tree.acquire(node, now)
+                seq.block_ids = tuple(block_ids)
                 self.tree.release(own, now)
             held.node, held.num_registered = node, i + 1
         self._pin_marks(seq, held, now)
@@ -183,16 +183,18 @@ class KVManager:
         keep = self.blocks_for(len(seq.tokens))
         if keep < len(seq.block_ids):
             now = self._clock.now()
-            while len(seq.block_ids) > keep:
-                self.tree.release(seq.block_ids.pop(), now)
+            for block_id in reversed(seq.block_ids[keep:]):
+                self.tree.release(block_id, now)
+            seq.block_ids = seq.block_ids[:keep]
 
     def free(self, seq: Seq) -> None:
         """Lets go of all blocks; what is registered stays cached. The sequence is as before its admission."""
         held = self._held.pop(seq.seq_id)
         self._num_promised -= held.num_promised
         now = self._clock.now()
-        while seq.block_ids:
-            self.tree.release(seq.block_ids.pop(), now)
+        for block_id in reversed(seq.block_ids):
+            self.tree.release(block_id, now)
+        seq.block_ids = ()
         seq.num_computed = 0
 
     def fork(self, parent: Seq, child: Seq, num_tokens: int) -> None:

@@ -9,6 +9,7 @@ its sequence is preempted, a sequence that runs alone may use the whole cache, a
 when nothing else could go on. So whatever `add` accepts is finished.
 """
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult, TokenLogprobs
@@ -135,11 +136,12 @@ class Scheduler:
             self._let_in(step, now)
         if not step.planned:
             return None
-        for seq_id in step.planned:
-            seq = self._seqs[seq_id]
-            if seq.first_scheduled_s is None:
-                seq.first_scheduled_s = now
-        self._known.update(step.planned)
+        for planned in step.planned.values():
+            if planned.new is not None:
+                self._known.add(planned.seq_id)
+                seq = self._seqs[planned.seq_id]
+                if seq.first_scheduled_s is None:
+                    seq.first_scheduled_s = now
         for copies in step.copies.values():
             self._copies.extend(copies)
         self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), tuple(self._finished))
@@ -158,10 +160,12 @@ class Scheduler:
         outputs = []
         for planned, found in zip(plan.seqs, result.seqs, strict=True):
             seq = self._seqs.get(planned.seq_id)
-            if seq is not None:
-                output = self._commit_seq(seq, planned, found)
-                if output is not None:
-                    outputs.append(output)
+            if seq is None:
+                continue
+            if planned.samples and not (seq.held or seq.wants_embedding):
+                outputs.append(self._commit_tokens(seq, planned, found))
+            elif (output := self._commit_computed(seq, planned, found)) is not None:
+                outputs.append(output)
         return outputs
 
     def check_integrity(self) -> None:
@@ -203,22 +207,22 @@ class Scheduler:
 
     def _plan_running(self, step: Step, now: float) -> None:
         running = self._running.in_order(now)
-        behind = [len(seq.tokens) - seq.num_computed for seq in running]
-        decodes = [seq for seq, left in zip(running, behind, strict=True) if left == 1]
+        decodes = [seq for seq in running if len(seq.tokens) - seq.num_computed == 1]
         num_to_come = min(len(decodes), step.num_seqs_left, step.num_tokens_left)  # each keeps a token of the budget
-        for seq in decodes:
-            num_to_come = max(num_to_come - 1, 0)
-            self._plan_seq(seq, step, now, num_to_come)
-        for seq, left in zip(running, behind, strict=True):
-            if left > 1:
-                self._plan_seq(seq, step, now, 0)
+        prefills = [seq for seq in running if len(seq.tokens) - seq.num_computed > 1]
+        for seq, num_reserved in zip(decodes, chain(range(num_to_come - 1, -1, -1), repeat(0)), strict=False):
+            self._plan_seq(seq, step, now, num_reserved)
+        for seq in prefills:
+            self._plan_seq(seq, step, now, 0)
 
     def _plan_seq(self, seq: Seq, step: Step, now: float, num_reserved: int) -> None:
         """Plans what the budget less `num_reserved` allows of a running sequence; those last in order lose their blocks to make room."""
         budget = step.num_tokens_left - num_reserved
-        if budget < 1 or step.num_seqs_left < 1 or seq not in self._running:
+        if budget < 1 or step.num_seqs_left < 1 or seq.status is not Status.RUNNING:
             return
-        num_tokens, num_drafts = chunk(len(seq.tokens) - seq.num_computed, len(seq.drafts), budget)
+        num_tokens, num_drafts = len(seq.tokens) - seq.num_computed, 0
+        if seq.drafts or num_tokens > budget:
+            num_tokens, num_drafts = chunk(num_tokens, len(seq.drafts), budget)
         copies = self.kv.grow(seq, num_tokens)
         if copies is None and num_drafts:
             num_tokens, num_drafts = num_tokens - num_drafts, 0
@@ -263,10 +267,9 @@ class Scheduler:
             self._plan_seq(seq, step, now, 0)
             planned = seq.seq_id in step.planned
 
-    def _commit_seq(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
+    def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
+        """A step that appends no token: it is not the last of the prompt, or what it found is not for the scheduler to append."""
         prompt_logprobs = self._new_prompt_logprobs(seq, planned, found)
-        if planned.samples and not (seq.held or seq.wants_embedding):
-            return self._commit_tokens(seq, planned, found, prompt_logprobs)
         seq.num_computed = planned.start + len(planned.tokens)
         self.kv.commit(seq)
         if not planned.samples:
@@ -284,38 +287,34 @@ class Scheduler:
             finish_reason=reason,
         )
 
-    def _commit_tokens(
-        self, seq: Seq, planned: PlannedSeq, found: SeqResult, prompt_logprobs: tuple[TokenLogprobs, ...]
-    ) -> SeqOutput:
+    def _commit_tokens(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput:
         """Appends accepted drafts and the token after them; keys and values of rejected drafts are left behind as garbage."""
-        num_accepted = len(found.tokens) - 1
-        if not 0 <= num_accepted <= planned.num_drafts:
-            raise ValueError(f"sequence {seq.seq_id} has {planned.num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
+        num_drafts, num_accepted = planned.num_drafts, len(found.tokens) - 1
+        if not 0 <= num_accepted <= num_drafts:
+            raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
         end = ending(seq, found.tokens)
         tokens = found.tokens[: end.num_kept]
-        num_final = planned.start + len(planned.tokens) - planned.num_drafts
         seq.tokens.extend(tokens)
-        seq.num_computed = min(num_final + num_accepted, len(seq.tokens))
-        seq.drafts, seq.draft_parents = [], None
-        self._count(planned, num_accepted, len(tokens))
+        seq.num_computed = min(planned.start + len(planned.tokens) - num_drafts + num_accepted, len(seq.tokens))
+        self.counters.generation_tokens += end.num_kept
+        if seq.drafts:
+            seq.drafts, seq.draft_parents = [], None
+            self.counters.drafted_tokens += num_drafts
+            self.counters.accepted_tokens += num_accepted
         if seq.first_token_s is None:
             seq.first_token_s = self._clock.now()
-        self.kv.commit(seq)
+        if seq.num_computed // self.kv.block_size > planned.start // self.kv.block_size:
+            self.kv.commit(seq)
         if end.reason is not None:
             seq.stop_token_id = end.stop_token_id
             self.finish(seq.seq_id, end.reason)
         else:
-            if planned.num_drafts:
+            if num_drafts:
                 self.kv.truncate(seq)
             if found.drafts:
                 self._take_drafts(seq, found)
-        return SeqOutput(
-            seq_id=seq.seq_id,
-            tokens=tokens,
-            logprobs=found.logprobs[: end.num_kept],
-            prompt_logprobs=prompt_logprobs,
-            finish_reason=end.reason,
-        )
+        prompt_logprobs = self._new_prompt_logprobs(seq, planned, found) if found.prompt_logprobs else ()
+        return SeqOutput(seq.seq_id, tokens, found.logprobs[: end.num_kept], prompt_logprobs, finish_reason=end.reason)
 
     def _take_drafts(self, seq: Seq, found: SeqResult) -> None:
         """Keeps the drafts that could be accepted before max_len; in a tree, parents come before their children."""
@@ -323,11 +322,6 @@ class Scheduler:
         seq.drafts = list(found.drafts[:most])
         if found.draft_parents is not None:
             seq.draft_parents = list(found.draft_parents[:most])
-
-    def _count(self, planned: PlannedSeq, num_accepted: int, num_tokens: int) -> None:
-        self.counters.generation_tokens += num_tokens
-        self.counters.drafted_tokens += planned.num_drafts
-        self.counters.accepted_tokens += num_accepted
 
     def _new_prompt_logprobs(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> tuple[TokenLogprobs, ...]:
         """Those that were not handed out before a preemption."""

@@ -14,25 +14,16 @@ class Step:
 
     def add(self, seq: Seq, num_tokens: int, num_drafts: int, copies: list[tuple[int, int]], is_new: bool) -> None:
         """Plans the next `num_tokens` tokens of `seq`, the last `num_drafts` of them drafts."""
-        start = seq.num_computed
+        start, size, seq_id = seq.num_computed, len(seq.tokens), seq.seq_id
         end = start + num_tokens - num_drafts
-        tokens = tuple(seq.tokens[start:end])
+        tokens = (seq.tokens[start],) if num_tokens == 1 else tuple(seq.tokens[start:end])
         parents = None
         if num_drafts:
             tokens += tuple(seq.drafts[:num_drafts])
             parents = None if seq.draft_parents is None else tuple(seq.draft_parents[:num_drafts])
-        self.planned[seq.seq_id] = PlannedSeq(
-            seq_id=seq.seq_id,
-            start=start,
-            tokens=tokens,
-            block_ids=tuple(seq.block_ids),
-            samples=end == len(seq.tokens),
-            num_prompt=seq.num_prompt,
-            num_output=seq.num_output,
-            num_drafts=num_drafts,
-            draft_parents=parents,
-            new=describe(seq) if is_new else None,
-        )
+        self.planned[seq_id] = PlannedSeq(
+            seq_id, start, tokens, seq.block_ids, end == size, seq.num_prompt, size - seq.num_prompt, num_drafts, parents,
+            describe(seq) if is_new else None)
         if copies:
             self.copies[seq.seq_id] = copies
         self.num_seqs_left -= 1

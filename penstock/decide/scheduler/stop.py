@@ -1,11 +1,11 @@
 """When a sequence ends: stop tokens, end of text, length."""
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from penstock.core.message import message
 from penstock.core.types import Seq
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Ending:
     """How many of a step's tokens a sequence keeps, and why it ends with them (None: it goes on)."""
 
@@ -14,15 +14,18 @@ class Ending:
     stop_token_id: int | None = None  # set when a stop token of the request ended it; not for end of text
 
 
+GOES_ON = Ending(1)
+
+
 def ending(seq: Seq, tokens: Sequence[int]) -> Ending:
     """What becomes of `seq` if `tokens` are appended one by one. What follows a stop token or exceeds max_len is not kept."""
-    params = seq.params
-    num_kept = min(len(tokens), max(seq.max_len - len(seq.tokens), 0))
-    eos = () if params.ignore_eos else seq.eos_token_ids
-    if eos or params.stop_token_ids:
-        for i in range(max(params.min_tokens - seq.num_output - 1, 0), num_kept):
-            if tokens[i] in eos:
-                return Ending(i + 1, "stop")
-            if tokens[i] in params.stop_token_ids:
-                return Ending(i + 1, "stop", tokens[i])
-    return Ending(num_kept, "length" if len(seq.tokens) + num_kept >= seq.max_len else None)
+    size, num_kept = len(seq.tokens), len(tokens)
+    if size + num_kept > seq.max_len:
+        num_kept = max(seq.max_len - size, 0)
+    for i in range(num_kept) if seq.end_ids else ():
+        if tokens[i] in seq.end_ids and seq.num_output + i + 1 >= seq.params.min_tokens:
+            is_eos = not seq.params.ignore_eos and tokens[i] in seq.eos_token_ids
+            return Ending(i + 1, "stop", None if is_eos else tokens[i])
+    if size + num_kept >= seq.max_len:
+        return Ending(num_kept, "length")
+    return GOES_ON if num_kept == 1 else Ending(num_kept)

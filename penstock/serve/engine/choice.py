@@ -2,58 +2,56 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.types import SamplingParams, SeqOutput, TokenLogprobs
+from penstock.core.types import SamplingParams, TokenLogprobs
 from penstock.serve.engine.requests import Delta
 from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.stops import StopChecker
 from penstock.serve.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a step added to an answer."""
-
-    text: str = ""
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-
-
 class Choice:
-    """Detokenizes, and looks for stop strings. After `push` has returned a finish reason nothing more may be pushed."""
+    """Detokenizes, and looks for stop strings. After `push` has set a finish reason nothing more may be pushed."""
+
+    __slots__ = ("_detokenizer", "_params", "_searches", "_stops", "finish_reason", "num_tokens", "stop_reason")
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int]) -> None:
-        self._params = params
-        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens, prompt)
-        self._stops = StopChecker(tuple(params.stop), params.include_stop_str_in_output)
         self.num_tokens = 0
+        self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None  # the stop string or stop token id that ended it
+        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens, prompt)
+        self._searches = bool(params.stop)
+        self._params = params
+        self._stops = StopChecker(tuple(params.stop), params.include_stop_str_in_output)
 
-    def push(self, tokens: Sequence[int], finish_reason: str | None = None, stop_token_id: int | None = None) -> Said:
-        """`finish_reason` is the scheduler's word, if the sequence ended with these tokens. The token that stopped it is not shown,
-        unless it was asked for with include_stop_str_in_output."""
+    def push(self, tokens: Sequence[int], finish_reason: str | None = None, stop_token_id: int | None = None) -> str:
+        """The text that has become certain. `finish_reason` is the scheduler's word, if the sequence ended with these tokens. The token
+        that stopped it is not shown, unless it was asked for with include_stop_str_in_output."""
         shown = tokens
         if finish_reason == "stop" and not (stop_token_id is not None and self._params.include_stop_str_in_output):
             shown = tokens[:-1]
         text = ""
         for token in shown:
             self.num_tokens += 1
-            said, matched = self._stops.push(self._detokenizer.push((token,)), active=self.num_tokens > self._params.min_tokens)
+            said = self._detokenizer.push_one(token)
+            if self._searches:
+                said, self.stop_reason = self._stops.push(said, active=self.num_tokens > self._params.min_tokens)
+                if self.stop_reason is not None:
+                    self.finish_reason = "stop"
+                    return text + said
             text += said
-            if matched is not None:
-                return Said(text, "stop", matched)
-        self.num_tokens += len(tokens) - len(shown)
         if finish_reason is None:
-            return Said(text)
-        return self._end(text, finish_reason, stop_token_id)
+            return text
+        self.num_tokens += len(tokens) - len(shown)
+        return text + self._end(finish_reason, stop_token_id)
 
-    def _end(self, text: str, finish_reason: str, stop_token_id: int | None) -> Said:
-        said, matched = self._stops.push(self._detokenizer.finish(), active=self.num_tokens > self._params.min_tokens)
-        text += said
+    def _end(self, finish_reason: str, stop_token_id: int | None) -> str:
+        text, matched = self._stops.push(self._detokenizer.finish(), active=self.num_tokens > self._params.min_tokens)
         if matched is None:
             text += self._stops.finish()
             matched = self._stops.matched
-        if matched is not None:
-            return Said(text, "stop", matched)
-        return Said(text, finish_reason, stop_token_id)
+        self.finish_reason = finish_reason if matched is None else "stop"
+        self.stop_reason = stop_token_id if matched is None else matched
+        return text
 
 
 @dataclass(slots=True)
@@ -63,14 +61,16 @@ class Collected:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
-    def add(self, output: SeqOutput, said: Said, num_kept: int) -> None:
-        self.text += said.text
-        self.token_ids.extend(output.tokens[:num_kept])
-        self.logprobs.extend(output.logprobs[:num_kept])
-        self.finish_reason, self.stop_reason = said.finish_reason, said.stop_reason
+    def add(self, delta: Delta) -> None:
+        self.text += delta.text
+        self.token_ids.extend(delta.token_ids)
+        self.logprobs.extend(delta.logprobs)
+        self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
+        self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
 
     def score(self) -> float:
         """Mean log-probability of a token."""

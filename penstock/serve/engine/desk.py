@@ -1,6 +1,6 @@
 """What an answer in the making may do: bring sequences to the scheduler, fork them, end them."""
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,16 @@ from penstock.serve.text.tokenizer import Tokenizer
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of one request's answers
 
 
+class Owner(Protocol):
+    """Whose a live sequence is."""
+
+    request_id: str
+
+    def take(self, output: SeqOutput) -> Delta | None:
+        """What came of the sequence in a step."""
+        ...
+
+
 class Answer(Protocol):
     """How a request's sequences become its deltas: plainly sampled, or searched."""
 
@@ -20,12 +30,8 @@ class Answer(Protocol):
 
     def start(self) -> None: ...
 
-    def take(self, output: SeqOutput) -> list[Delta]:
-        """What came of one of its sequences in a step."""
-        ...
-
-    def settle(self) -> list[Delta]:
-        """Called after all of a step's outputs were taken."""
+    def settle(self) -> Sequence[Delta]:
+        """Called after all of a step's outputs were taken, where the answer is due."""
         ...
 
     def seqs(self) -> list[Seq]:
@@ -37,19 +43,21 @@ class Answer(Protocol):
 
 @dataclass(slots=True)
 class Desk:
-    """`owners` tells whose each live sequence is."""
+    """`owners` tells whose each live sequence is; `due` are answers that have ended in this step, or something to say when all of its
+    outputs are known."""
 
     scheduler: Scheduler
     tokenizer: Tokenizer
     search: type[Any]  # of decoding/search, made anew for each request that is searched for
-    owners: dict[int, Answer] = field(default_factory=dict)
+    owners: dict[int, Owner] = field(default_factory=dict)
+    due: list[Answer] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=itertools.count)
 
-    def add(self, owner: Answer, seq: Seq) -> None:
+    def add(self, owner: Owner, seq: Seq) -> None:
         self.owners[seq.seq_id] = owner
         self.scheduler.add(seq)
 
-    def fork(self, owner: Answer, parent: Seq, child: Seq, num_tokens: int) -> None:
+    def fork(self, owner: Owner, parent: Seq, child: Seq, num_tokens: int) -> None:
         self.owners[child.seq_id] = owner
         self.scheduler.fork(parent.seq_id, child, num_tokens)
 

@@ -6,9 +6,9 @@ from typing import Protocol
 from penstock.core.clock import Clock
 from penstock.core.errors import RequestError
 from penstock.core.events import StepRecord
-from penstock.core.types import Seq, StepPlan, StepResult
+from penstock.core.message import message
+from penstock.core.types import Seq, SeqOutput, StepPlan, StepResult
 from penstock.decide.scheduler.limits import check_servable
-from penstock.decide.scheduler.scheduler import Counters
 from penstock.serve.engine.desk import Answer, Desk, seed_of
 from penstock.serve.engine.requests import Delta, Gauges, Request
 from penstock.serve.engine.sampled import Sampled
@@ -95,26 +95,18 @@ class Engine:
     def step(self) -> list[tuple[str, Delta]] | None:
         """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now."""
         began = self.clock.now()
-        before = replace(self._scheduler.counters)
+        counters = self._scheduler.counters
+        before = counters.accepted_tokens, counters.preemptions
         plan = self._scheduler.schedule()
         if plan is None:
             return None
-        self._report_queue()
+        if self._queued:
+            self._report_queue()
+        census = count(plan)
         result = self._runner.execute(plan)
-        outputs = self._scheduler.commit(plan, result)
-        deltas: list[tuple[str, Delta]] = []
-        touched: dict[str, Answer] = {}
-        for output in outputs:
-            answer = self._desk.owners.get(output.seq_id)
-            if answer is not None:
-                touched[answer.request.request_id] = answer
-                deltas += [(answer.request.request_id, delta) for delta in answer.take(output)]
-        for request_id, answer in touched.items():
-            deltas += [(request_id, delta) for delta in answer.settle()]
-            if answer.done:
-                self._answers.pop(request_id, None)
-        self._listener.on_step(self._record(plan, result, began, before))
-        return self._close(deltas, touched)
+        deltas = self._collect(self._scheduler.commit(plan, result))
+        self._listener.on_step(self._record(census, result, began, before))
+        return deltas
 
     def gauges(self) -> Gauges:
         kv = self._scheduler.kv
@@ -136,7 +128,7 @@ class Engine:
         held = params.beam_width is not None
         longest = min(most, self._scheduler.kv.num_tokens + (not held)) if params.max_tokens is None else num_prompt + params.max_tokens
         return Seq(
-            seq_id, list(request.token_ids), num_prompt, params, request.request_id, arrival_s=self.clock.now(),
+            seq_id, list(request.token_ids), num_prompt, params, request_id=request.request_id, arrival_s=self.clock.now(),
             priority=request.priority, ttft_slo_s=request.ttft_slo_s, tpot_slo_s=request.tpot_slo_s,
             max_len=num_prompt if request.wants_embedding else max(longest, num_prompt + 1),
             eos_token_ids=self._desk.tokenizer.eos_token_ids, seed=seed, salt=request.salt, marks=request.marks,
@@ -164,27 +156,54 @@ class Engine:
             del self._queued[request_id]
             self._listener.on_queue((seq.first_scheduled_s or 0.0) - seq.arrival_s)
 
-    def _close(self, deltas: list[tuple[str, Delta]], touched: dict[str, Answer]) -> list[tuple[str, Delta]]:
-        """Marks the last delta of each request that is done, and gives it the usage."""
-        closed: set[str] = set()
-        for at in range(len(deltas) - 1, -1, -1):
-            request_id, delta = deltas[at]
-            if request_id not in closed and touched[request_id].done:
-                closed.add(request_id)
-                deltas[at] = (request_id, replace(delta, done=True, usage=touched[request_id].usage()))
+    def _collect(self, outputs: list[SeqOutput]) -> list[tuple[str, Delta]]:
+        """What comes of a step's outputs, each with its request's id."""
+        deltas: list[tuple[str, Delta]] = []
+        owners = self._desk.owners
+        for output in outputs:
+            owner = owners.get(output.seq_id)
+            if owner is not None:
+                delta = owner.take(output)
+                if delta is not None:
+                    deltas.append((owner.request_id, delta))
+        for answer in self._desk.due:
+            deltas += [(answer.request.request_id, delta) for delta in answer.settle()]
+            if answer.done:
+                self._close(answer, deltas)
+        self._desk.due.clear()
         return deltas
 
-    def _record(self, plan: StepPlan, result: StepResult, began: float, before: Counters) -> StepRecord:
-        now, counters, gauges = self.clock.now(), self._scheduler.counters, self.gauges()
-        decodes = sum(1 for p in plan.seqs if p.start >= p.num_prompt and len(p.tokens) - p.num_drafts == 1)
-        drafts = sum(p.num_drafts for p in plan.seqs)
+    def _close(self, answer: Answer, deltas: list[tuple[str, Delta]]) -> None:
+        """The last delta of a request says that it is done, and tells the usage."""
+        request_id = answer.request.request_id
+        self._answers.pop(request_id, None)
+        at = max([at for at, (name, _) in enumerate(deltas) if name == request_id])
+        deltas[at] = (request_id, replace(deltas[at][1], done=True, usage=answer.usage()))
+
+    def _record(self, census: "Census", result: StepResult, began: float, before: tuple[int, int]) -> StepRecord:
+        """`before`: tokens accepted and sequences preempted until then."""
+        scheduler = self._scheduler
+        counters, kv = scheduler.counters, scheduler.kv
         return StepRecord(
-            step_id=plan.step_id, began_s=began, seconds=now - began, compute_seconds=result.compute_seconds,
-            num_seqs=len(plan.seqs), num_prefill_tokens=plan.num_tokens - decodes - drafts, num_decode_tokens=decodes,
-            num_draft_tokens=drafts, num_accepted_tokens=counters.accepted_tokens - before.accepted_tokens,
-            weight_bytes=result.weight_bytes, kv_bytes=result.kv_bytes, activation_bytes=result.activation_bytes,
-            operations=result.operations, num_running=gauges.num_running, num_waiting=gauges.num_waiting,
-            num_preempted=counters.preemptions - before.preemptions, kv_blocks_used=gauges.kv_blocks_used,
-            kv_blocks_total=gauges.kv_blocks_total, num_draft_seqs=sum(1 for p in plan.seqs if p.num_drafts))
+            result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
+            census.decode_tokens, census.draft_tokens, counters.accepted_tokens - before[0], result.weight_bytes, result.kv_bytes,
+            result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, counters.preemptions - before[1],
+            kv.num_used, kv.num_total, census.draft_seqs)
 
 
+@message
+class Census:
+    """What a plan holds, in counts."""
+
+    seqs: int
+    prefill_tokens: int
+    decode_tokens: int
+    draft_tokens: int
+    draft_seqs: int
+
+
+def count(plan: StepPlan) -> Census:
+    seqs, num_tokens = plan.seqs, plan.num_tokens
+    drafts = [planned.num_drafts for planned in seqs if planned.num_drafts] if num_tokens > len(seqs) else []
+    decodes = sum([planned.start >= planned.num_prompt and len(planned.tokens) - planned.num_drafts == 1 for planned in seqs])
+    return Census(len(seqs), num_tokens - decodes - sum(drafts), decodes, sum(drafts), len(drafts))

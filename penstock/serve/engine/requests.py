@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.core.message import message
 from penstock.core.types import CacheMark, SamplingParams, TokenLogprobs
 
 
@@ -31,7 +32,7 @@ class Usage:
     cache_read_input_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Delta:
     """What a step added to choice `index` of a request.
 
@@ -58,7 +59,7 @@ class Health:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Gauges:
     """The engine's state now."""
 

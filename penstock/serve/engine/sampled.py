@@ -2,12 +2,58 @@
 
 With best_of, more are made than are returned, and the likeliest ones (mean log-probability of a token) are sent at the end.
 """
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.types import Seq, SeqOutput, Status, TokenLogprobs
-from penstock.serve.engine.choice import Choice, Collected, Said
+from penstock.serve.engine.choice import Choice, Collected
 from penstock.serve.engine.desk import Desk, seed_of
 from penstock.serve.engine.requests import Delta, Request, Usage
+
+
+class Voice:
+    """One answer of a request: its sequence, and its text so far."""
+
+    __slots__ = ("_begun", "_scored", "answer", "choice", "collected", "index", "request_id", "seq")
+
+    def __init__(self, answer: "Sampled", seq: Seq, index: int, choice: Choice, collected: Collected | None) -> None:
+        """`collected`: where its deltas are kept back."""
+        self.answer = answer
+        self.seq = seq
+        self.index = index
+        self.choice = choice
+        self.request_id = answer.request.request_id
+        self.collected = collected
+        self._begun = False
+        self._scored: list[TokenLogprobs] | None = None if index or seq.params.prompt_logprobs is None else []
+
+    def take(self, output: SeqOutput) -> Delta | None:
+        """The delta, unless the prompt is not computed yet, or deltas are kept back."""
+        prompt_logprobs = None
+        if not self._begun:
+            if self._scored is not None:
+                self._scored.extend(output.prompt_logprobs)
+            if output.embedding is not None:
+                self.answer.end(self, "stop")
+                return Delta(0, embedding=output.embedding, finish_reason=output.finish_reason)
+            if not output.tokens and output.finish_reason is None:
+                return None
+            self._begun = True
+            self.answer.begin()
+            if self._scored is not None:
+                prompt_logprobs = (None, *self._scored)
+        choice, tokens, logprobs = self.choice, output.tokens, output.logprobs
+        before = choice.num_tokens
+        text = choice.push(tokens, output.finish_reason, None if output.finish_reason is None else self.seq.stop_token_id)
+        if choice.finish_reason is not None:
+            num_kept = choice.num_tokens - before
+            tokens, logprobs = tokens[:num_kept], logprobs[:num_kept]
+            self.answer.end(self, choice.finish_reason)
+        delta = Delta(self.index, text, tokens, logprobs, prompt_logprobs, choice.finish_reason, choice.stop_reason)
+        if self.collected is None:
+            return delta
+        self.collected.add(delta)
+        return None
 
 
 class Sampled:
@@ -18,85 +64,54 @@ class Sampled:
         self._first = first
         params = request.params
         self._num = params.best_of or params.n
-        self._seqs: dict[int, Seq] = {first.seq_id: first}
-        self._index = {first.seq_id: 0}
-        self._choices = [Choice(desk.tokenizer, params, request.token_ids) for _ in range(self._num)]
-        self._collected = [Collected() for _ in range(self._num)] if self._num > params.n else None
-        self._prompt_logprobs: list[TokenLogprobs] | None = None if params.prompt_logprobs is None else []
+        self._keeps_back = self._num > params.n
+        self._voices = [self._voice(first, 0)]
         self._num_ended = 0
-        self._forked = self._num == 1
 
     def start(self) -> None:
-        self._desk.add(self, self._first)
+        self._desk.add(self._voices[0], self._first)
 
     def seqs(self) -> list[Seq]:
-        return list(self._seqs.values())
-
-    def take(self, output: SeqOutput) -> list[Delta]:
-        if self._prompt_logprobs is not None and output.seq_id == self._first.seq_id:
-            self._prompt_logprobs.extend(output.prompt_logprobs)
-        if output.embedding is not None:
-            self._end(self._first)
-            return [Delta(0, embedding=output.embedding, finish_reason=output.finish_reason)]
-        if not output.tokens and output.finish_reason is None:
-            return []
-        if not self._forked:
-            self._fork()
-        seq = self._seqs[output.seq_id]
-        index = self._index[output.seq_id]
-        choice = self._choices[index]
-        before = choice.num_tokens
-        said = choice.push(output.tokens, output.finish_reason, seq.stop_token_id)
-        if said.finish_reason is not None:
-            self._end(seq, said.finish_reason)
-        return self._tell(index, output, said, choice.num_tokens - before)
-
-    def settle(self) -> list[Delta]:
-        return []
+        return [voice.seq for voice in self._voices if voice.seq.seq_id in self._desk.owners]
 
     def usage(self) -> Usage:
         first = self._first
         return Usage(
-            len(self.request.token_ids), sum(choice.num_tokens for choice in self._choices), first.num_cached,
+            len(self.request.token_ids), sum(voice.choice.num_tokens for voice in self._voices), first.num_cached,
             first.num_mark_created, first.num_mark_read)
 
-    def _fork(self) -> None:
+    def begin(self) -> None:
         """The prompt is computed: the other answers share its keys and values, and compute its last token for themselves."""
-        self._forked = True
-        first = self._first
-        for index in range(1, self._num):
+        first, request = self._first, self.request
+        for index in range(len(self._voices), self._num):
             child = replace(
-                first, seq_id=self._desk.next_id(), tokens=list(self.request.token_ids), seed=seed_of(first.seed, index),
-                block_ids=[], drafts=[], num_computed=0, status=Status.WAITING, first_token_s=None, finish_reason=None,
+                first, seq_id=self._desk.next_id(), tokens=list(request.token_ids), seed=seed_of(first.seed, index),
+                block_ids=(), drafts=[], num_computed=0, status=Status.WAITING, first_token_s=None, finish_reason=None,
                 stop_token_id=None)
-            self._seqs[child.seq_id] = child
-            self._index[child.seq_id] = index
-            self._desk.fork(self, first, child, first.num_prompt - 1)
+            self._voices.append(self._voice(child, index))
+            self._desk.fork(self._voices[-1], first, child, first.num_prompt - 1)
 
-    def _end(self, seq: Seq, reason: str = "stop") -> None:
-        del self._seqs[seq.seq_id]
+    def end(self, voice: Voice, reason: str) -> None:
+        """One of the answers is complete."""
         self._num_ended += 1
-        self.done = self._num_ended == self._num
-        if seq.finish_reason is None:
-            self._desk.finish(seq, reason)
+        if voice.seq.finish_reason is None:
+            self._desk.finish(voice.seq, reason)
         else:
-            self._desk.forget(seq)
+            self._desk.forget(voice.seq)
+        if self._num_ended == self._num:
+            self.done = True
+            self._desk.due.append(self)
 
-    def _tell(self, index: int, output: SeqOutput, said: Said, num_kept: int) -> list[Delta]:
-        if self._collected is not None:
-            self._collected[index].add(output, said, num_kept)
-            return self._tell_best() if self.done else []
-        prompt_logprobs = None
-        if index == 0 and self._prompt_logprobs is not None:
-            prompt_logprobs, self._prompt_logprobs = (None, *self._prompt_logprobs), None
-        return [Delta(
-            index, said.text, output.tokens[:num_kept], output.logprobs[:num_kept], prompt_logprobs, said.finish_reason, said.stop_reason)]
-
-    def _tell_best(self) -> list[Delta]:
-        assert self._collected is not None
+    def settle(self) -> Sequence[Delta]:
+        """The best answers, where more were made."""
         params = self.request.params
-        best = sorted(self._collected, key=lambda each: -each.score())[: params.n]
+        kept = [voice.collected for voice in self._voices if voice.collected is not None]
+        best = sorted(kept, key=lambda each: -each.score())[: params.n]
         deltas = [each.delta(index, params.logprobs is not None) for index, each in enumerate(best)]
-        if self._prompt_logprobs is not None:
-            deltas[0] = replace(deltas[0], prompt_logprobs=(None, *self._prompt_logprobs))
+        if deltas and kept[0].prompt_logprobs is not None:
+            deltas[0] = replace(deltas[0], prompt_logprobs=kept[0].prompt_logprobs)
         return deltas
+
+    def _voice(self, seq: Seq, index: int) -> Voice:
+        choice = Choice(self._desk.tokenizer, self.request.params, self.request.token_ids)
+        return Voice(self, seq, index, choice, Collected() if self._keeps_back else None)

@@ -15,6 +15,7 @@ class Searched:
 
     def __init__(self, request: Request, first: Seq, desk: Desk, search: Any) -> None:
         self.request = request
+        self.request_id = request.request_id
         self.done = False
         self._desk = desk
         self._first = first
@@ -31,16 +32,16 @@ class Searched:
     def seqs(self) -> list[Seq]:
         return list(self._live)
 
-    def take(self, output: SeqOutput) -> list[Delta]:
+    def take(self, output: SeqOutput) -> Delta | None:
         if self._prompt_logprobs is not None and output.seq_id == self._first.seq_id:
             self._prompt_logprobs.extend(output.prompt_logprobs)
         if output.candidates:
             self._candidates[output.seq_id] = output.candidates
-        return []
+            if len(self._candidates) == len(self._live):
+                self._desk.due.append(self)
+        return None
 
     def settle(self) -> list[Delta]:
-        if self.done or any(seq.seq_id not in self._candidates for seq in self._live):
-            return []
         if self.request.params.logprobs is not None:
             self._rows |= {tuple(seq.tokens[seq.num_prompt :]): self._candidates[seq.seq_id] for seq in self._live}
         step = self._search.advance([self._candidates[seq.seq_id] for seq in self._live])
@@ -70,7 +71,7 @@ class Searched:
                 appended.append((parent, fork.token))
                 continue
             child = replace(
-                parent, seq_id=self._desk.next_id(), tokens=[*parent.tokens, fork.token], block_ids=[], drafts=[], num_computed=0)
+                parent, seq_id=self._desk.next_id(), tokens=[*parent.tokens, fork.token], block_ids=(), drafts=[], num_computed=0)
             self._desk.fork(self, parent, child, len(parent.tokens))
             live.append(child)
         for parent, token in appended:
@@ -85,11 +86,11 @@ class Searched:
         deltas = []
         for index, found in enumerate(self._search.best(params.n)):
             choice = Choice(self._desk.tokenizer, params, request.token_ids)
-            said = choice.push(found.tokens, found.finish_reason)
+            text = choice.push(found.tokens, found.finish_reason)
             tokens = found.tokens[: choice.num_tokens]
             self._num_tokens += len(tokens)
             logprobs = () if params.logprobs is None else tuple(self._score(tokens, at, params.logprobs) for at in range(len(tokens)))
-            deltas.append(Delta(index, said.text, tokens, logprobs, None, said.finish_reason, said.stop_reason))
+            deltas.append(Delta(index, text, tokens, logprobs, None, choice.finish_reason, choice.stop_reason))
         deltas += [Delta(index, finish_reason="stop") for index in range(len(deltas), params.n)]  # no other was possible
         if self._prompt_logprobs is not None:
             deltas[0] = replace(deltas[0], prompt_logprobs=(None, *self._prompt_logprobs))

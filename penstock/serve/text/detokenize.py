@@ -19,12 +19,24 @@ class Detokenizer:
     add to the prompt's text (a leading space stays, a character that the prompt left unfinished is completed and shown whole).
     """
 
+    __slots__ = ("_begun", "_pieces", "_skipped", "_stream", "_texts", "_whole")
+
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True, prompt_ids: Sequence[int] | None = None) -> None:
         self._pieces = tokenizer.pieces
+        self._texts = tokenizer.pieces.texts
         self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
         before = self._last_pieces(prompt_ids or ())
         self._begun = bool(before)
         self._stream = Utf8Stream(self._pieces.bytewise, unfinished(b"".join(before)))
+        self._whole = self._begun and not self._stream.pending  # so that a token's own text can follow
+
+    def push_one(self, token_id: int) -> str:
+        """`push` of a single token: at once where it stands for whole characters and none has been begun."""
+        if self._whole and token_id not in self._skipped:
+            text = self._texts.get(token_id)
+            if text is not None:
+                return text
+        return self.push((token_id,))
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that has become certain; "" while a character is incomplete."""
@@ -36,7 +48,9 @@ class Detokenizer:
             if piece is not None:
                 self._begun = True
                 data += piece
-        return self._stream.push(bytes(data)) if data else ""
+        text = self._stream.push(bytes(data)) if data else ""
+        self._whole = self._begun and not self._stream.pending
+        return text
 
     def finish(self) -> str:
         """What is left: the replacement of a character that never became whole, or nothing."""
@@ -63,14 +77,14 @@ class Utf8Stream:
 
     def __init__(self, bytewise: bool, seen: bytes = b"") -> None:
         self._bytewise = bytewise
-        self._pending = seen
+        self.pending = seen  # the beginning of a character
         self._num_seen = len(seen)
 
     def push(self, data: bytes) -> str:
-        return self._decode(self._pending + data, final=False)
+        return self._decode(self.pending + data, final=False)
 
     def finish(self) -> str:
-        return self._decode(self._pending, final=True)
+        return self._decode(self.pending, final=True)
 
     def _decode(self, data: bytes, final: bool) -> str:
         texts: list[str] = []
@@ -88,7 +102,7 @@ class Utf8Stream:
             texts.append(text)
             data = data[used:]
             break
-        self._pending = data
+        self.pending = data
         return "".join(texts)
 
     def _broken(self, start: int, end: int) -> str:

@@ -3,6 +3,7 @@
 Every decoder that is accepted here works token by token: what a token adds depends on the token and on whether the text
 begins with it, on nothing else. That is what makes streaming exact. A decoder that looks at neighbours is refused.
 """
+import contextlib
 import json
 from typing import Any
 
@@ -30,6 +31,7 @@ class Pieces:
         self._byte_level = "ByteLevel" in kinds
         self.bytewise = "ByteFallback" in kinds
         self._later: dict[int, bytes | None] = {}
+        self.texts: dict[int, str] = {}  # of tokens seen so far that go on a text with whole characters
         self._byte_of = byte_alphabet() if self._byte_level else {}
 
     def piece(self, token_id: int, first: bool = False) -> bytes | None:
@@ -37,7 +39,10 @@ class Pieces:
         if first:
             return self._compute(token_id, True)
         if token_id not in self._later:
-            self._later[token_id] = self._compute(token_id, False)
+            piece = self._later[token_id] = self._compute(token_id, False)
+            if piece is not None:
+                with contextlib.suppress(UnicodeDecodeError):
+                    self.texts[token_id] = piece.decode()
         return self._later[token_id]
 
     def _compute(self, token_id: int, first: bool) -> bytes | None:

@@ -3,6 +3,7 @@ import pytest
 
 from penstock.compute.runner.batch import Wanted, assemble, wanted_rows
 from penstock.core.types import PlannedSeq, StepPlan
+from penstock.core.work import StepWork
 
 
 def planned(start: int, tokens: tuple[int, ...], block_ids: tuple[int, ...] = (0,), samples: bool = True) -> PlannedSeq:
@@ -11,7 +12,9 @@ def planned(start: int, tokens: tuple[int, ...], block_ids: tuple[int, ...] = (0
 
 def test_a_plan_becomes_flat_arrays() -> None:
     seqs = (planned(5, (50, 51, 52), (7, 2, 9)), planned(0, (10,), (4,)), planned(2, (20, 21), (3, 0, 1)))
-    batch = assemble(StepPlan(0, seqs, copies=((7, 2), (5, 0))), 4, [Wanted(2, True), Wanted(0, True), Wanted(1, False)], ("hidden",))
+    wanted, tables = [Wanted(2, True), Wanted(0, True), Wanted(1, False)], [np.array(seq.block_ids) for seq in seqs]
+    batch, work = assemble(StepPlan(0, seqs, copies=((7, 2), (5, 0))), 4, wanted, tables, ("hidden",))
+    assert work == StepWork(((3, 8), (1, 1), (2, 4)), num_logits=5)
     assert batch.tokens.tolist() == [50, 51, 52, 10, 20, 21]
     assert batch.positions.tolist() == [5, 6, 7, 0, 2, 3]
     assert batch.slots.tolist() == [2 * 4 + 1, 2 * 4 + 2, 2 * 4 + 3, 4 * 4, 3 * 4 + 2, 3 * 4 + 3]
@@ -26,7 +29,8 @@ def test_a_plan_becomes_flat_arrays() -> None:
 
 
 def test_a_step_without_logits_or_copies() -> None:
-    batch = assemble(StepPlan(0, (planned(0, (1, 2)),)), 16, [Wanted(0, False)], ())
+    batch, work = assemble(StepPlan(0, (planned(0, (1, 2)),)), 16, [Wanted(0, False)], [np.array([0])])
+    assert work == StepWork(((2, 2),)) and batch.wanted == ()
     assert batch.logit_rows.shape == (0,) and batch.copies.shape == (0, 2)
 
 

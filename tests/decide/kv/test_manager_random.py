@@ -48,7 +48,7 @@ class ManagerMachine(RuleBasedStateMachine):
         left = len(seq.tokens) - seq.num_computed
         num_tokens = data.draw(st.integers(1, left))
         drafts = [1] * num_drafts if num_tokens == left else []
-        before = list(seq.block_ids)
+        before = seq.block_ids
         copies = self.kv.grow(seq, num_tokens + len(drafts), break_pins=len(self.live) == 1)
         if copies is None:
             assert seq.block_ids == before

@@ -29,7 +29,7 @@ def test_one_request_from_prompt_to_length():
     assert plan.seqs[0].start == 5 and plan.seqs[0].new is None and plan.seqs[0].num_output == 1
     _, outputs = rig.step()
     assert outputs[0].finish_reason == seq.finish_reason == "length"
-    assert seq.status is Status.FINISHED and seq.block_ids == [] and rig.kv.num_used == 0
+    assert seq.status is Status.FINISHED and seq.block_ids == () and rig.kv.num_used == 0
     assert not rig.scheduler.has_work() and rig.scheduler.schedule() is None
     assert (seq.first_scheduled_s, seq.first_token_s) == (0.0, 0.0)
     expect(seq)
@@ -217,7 +217,7 @@ def test_finish_frees_everything_at_once(when):
         outputs = rig.scheduler.commit(plan, result)
         assert [output.seq_id for output in outputs] == [1]
     rig.scheduler.check_integrity()
-    assert seq.block_ids == [] and seq.status is Status.FINISHED and seq.finish_reason in ("abort", "stop")
+    assert seq.block_ids == () and seq.status is Status.FINISHED and seq.finish_reason in ("abort", "stop")
     rig.scheduler.finish(0, "abort")
     rig.run()
     expect(other)
