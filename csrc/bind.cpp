@@ -8,6 +8,7 @@
 
 #include "model.h"
 #include "pack.h"
+#include "store.h"
 
 namespace nb = nanobind;
 using namespace penstock;
@@ -158,6 +159,15 @@ void bind_model(nb::module_& module) {
         return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.matrix(matrix).data, {model.matrix(matrix).bytes()}, nb::find(model));
       }, "The packed bytes of a matrix, as they lie in memory.")
       .def("matrix_bytes", &Model::matrix_bytes)
+      .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
+      .def("weights", [](Model& model) {
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.weights(), {model.weights_taken()}, nb::find(model));
+      }, "The memory of all matrices, as it is packed.")
+      .def("weight_sums", [](Model& model) { return checksums(model.pool(), model.weights(), model.weights_taken()); },
+           nb::call_guard<nb::gil_scoped_release>(), "Checksums of that memory, chunk by chunk.")
+      .def("read_weights", [](Model& model, const std::string& path, std::size_t offset, const std::vector<std::uint64_t>& sums) {
+        return read_packed(model.pool(), path, offset, model.weights(), model.weights_taken(), sums);
+      }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("set_int8", &Model::set_int8)
       .def("cache_bytes", &Model::cache_bytes)
       .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),

@@ -18,6 +18,7 @@ namespace penstock {
 enum class Format : int { f32, f16, bf16, i8, i4 };
 
 constexpr int PANEL = 64, LANES = 16;
+constexpr int LAYOUT_VERSION = 1;  // one more whenever packed bytes come to mean something else: files of them are kept
 
 struct Matrix {
   Format format = Format::f32;

@@ -9,7 +9,8 @@ ENGINE = {
     "backend": "What computes the steps",
     "device": "Where the backend computes: cpu, cuda, cuda:1; default: the backend's first",
     "dtype": "Precision computed in: auto, float32, bfloat16, float16",
-    "quant": "Weight format: none, or a scheme as name:key=value,...",
+    "quant": "Weight format, as name:key=value,...",
+    "weight_cache": "Whether quantized weights are kept packed in the cache folder, for a faster next start",
     "kv_dtype": "Format of the KV cache: auto is that of --dtype",
     "max_model_len": "Longest context, in tokens; default: the model's own",
     "max_num_seqs": "Sequences running at once",
@@ -43,6 +44,7 @@ HELP: Mapping[type, Mapping[str, str]] = {EngineConfig: ENGINE, ServerConfig: SE
 
 TABLES = {  # field -> the folder whose TABLE lists the choices
     "backend": "penstock.compute.backends",
+    "quant": "penstock.compute.quant",
     "evict": "penstock.decide.kv.evict",
     "batching": "penstock.decide.scheduler.batching",
     "order": "penstock.decide.scheduler.order",

@@ -12,6 +12,7 @@ class EngineConfig:
     device: str | None = None
     dtype: str = "auto"  # auto, float32, bfloat16, float16
     quant: str = "none"
+    weight_cache: bool = True  # quantized weights are kept as they are packed, for the next start
     kv_dtype: str = "auto"
     max_model_len: int | None = None  # tokens
     max_num_seqs: int = 64

@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from penstock.compute.backends.packed import PackedCache
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.weight import Form, Given
@@ -74,9 +75,11 @@ class Backend(Protocol):
         """What products are computed in, of a model whose matrices are quantized or not: see Loaded."""
         ...
 
-    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None) -> Loaded:
+    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
+             cache: PackedCache | None = None) -> Loaded:
         """`weights`: one for each of the program's, in numpy, as codes or piece by piece; each is asked for once, in any order, and let
-        go when it has been taken in. `threads`: None: one for each processor. Raises KeyError when a weight is missing."""
+        go when it has been taken in. `threads`: None: one for each processor. `cache`: where a backend that packs weights may find
+        and leave them packed. Raises KeyError when a weight is missing."""
         ...
 
     def step(self, loaded: Any, batch: Batch) -> Outputs: ...

@@ -1,4 +1,5 @@
 """The only wiring: a config becomes an engine. Tables are read here, and pairs that cannot work are refused here."""
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from penstock.compute.quant.native import best_rounding
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
-from penstock.core.hardware import Hardware
+from penstock.core.hardware import Hardware, cache_folder
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.registry import Table
 from penstock.decide.kv import evict
@@ -33,7 +34,7 @@ from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
-from penstock.serve.engine.holding import Holding, check_rounding, holding
+from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
 from penstock.serve.engine.machine import look, measured_limits, num_cpus
 from penstock.serve.engine.resolve import choose_dtype, resolve
 from penstock.serve.text import reasoning, tools
@@ -152,7 +153,8 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
     weights = load_weights(program, open_checkpoint(path), chosen.dtype, chosen.scheme, progress)
     tokenizer = Tokenizer.load(path)
-    loaded = backend.load(program, weights, layout, engine_config.threads)
+    cache = packed_cache(config.quant, weights, cache_folder(os.environ, Path.home()) / "packed") if config.weight_cache else None
+    loaded = backend.load(program, weights, layout, engine_config.threads, cache)
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
     runner = Runner(backend, loaded, make_sampler(loaded.sampling), price, clock)

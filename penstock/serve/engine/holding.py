@@ -2,11 +2,14 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from penstock import __version__
 from penstock.compute.backends.contract import Backend
+from penstock.compute.backends.packed import PackedCache
 from penstock.compute.models.load.checkpoint import open_checkpoint
-from penstock.compute.models.load.weights import Forming, stored_codings
+from penstock.compute.models.load.weights import Forming, Weights, stored_codings
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
@@ -66,6 +69,13 @@ def holding(program: Program, source: Any, backend: Backend, forming: Forming) -
     return Holding(program, forms, Held(
         caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes,
         sum(backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()), backend.compute_type(coded)))
+
+
+def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | None:
+    """Where quantized weights are kept packed. None for those that are numbers: these are packed about as fast as they would be read."""
+    if not any(isinstance(form, Coding) for form in weights.forms.values()):
+        return None
+    return PackedCache(folder, f"{__version__} {quant} {weights.fingerprint()}")
 
 
 def check_rounding(quant: str, scheme: QuantScheme, holding: Holding) -> None:

@@ -11,6 +11,7 @@ from penstock.compute.backends.cpu.layout import PANEL, matrix_layout, places, w
 from penstock.compute.backends.cpu.lower import lower
 from penstock.compute.backends.cpu.packer import Packer
 from penstock.compute.backends.cpu.sampling import NativeSampling
+from penstock.compute.backends.packed import PackedCache
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.weight import Form, Given
 from penstock.core.errors import UsageError
@@ -75,7 +76,8 @@ class Cpu:
             return "int8" if self._int8 else "bf16"
         return "bf16" if self.dtype == "bfloat16" else "fp32"
 
-    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None) -> Loaded:
+    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
+             cache: PackedCache | None = None) -> Loaded:
         """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing."""
         import os
 
@@ -91,7 +93,7 @@ class Cpu:
             buffers[name] = model.add_buffer(size, by_logits, place)
         model.add_cache(program.kv.num_layers, program.kv.num_kv_heads, program.kv.head_dim, kv.num_blocks * kv.block_size, kv.block_size)
         packer = Packer(model, program, natives, weights, self._weights_dtype)
-        packer.pack()
+        packer.fill(cache)
         for native in natives:
             model.add_op(packer.fields(native, buffers))
         value_bytes = 2 if self.dtype == "bfloat16" else 4

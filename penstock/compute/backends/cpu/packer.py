@@ -1,4 +1,5 @@
 """Brings the weights of a lowered program into a native model: each matrix packed piece by piece as it comes, each vector as float32."""
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -6,6 +7,7 @@ import numpy as np
 
 from penstock.compute.backends.cpu.layout import I4, I8, MatrixLayout, matrix_layout, raw, spread_bias
 from penstock.compute.backends.cpu.lower import Native
+from penstock.compute.backends.packed import PackedCache
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Codes
 from penstock.compute.weight import Given, weight_of
@@ -28,7 +30,8 @@ class Packer:
         self.layouts = {
             (name, gated): matrix_layout(program.weights[name], self._weights[name].form, dtype, gated)
             for name, gated in matrices_of(natives)}
-        model.reserve(sum(layout.reserved_bytes for layout in self.layouts.values()))
+        self._num_bytes = sum(layout.reserved_bytes for layout in self.layouts.values())
+        model.reserve(self._num_bytes)
         self._matrices: dict[tuple[str, bool], int] = {key: model.add_matrix(layout.fields()) for key, layout in self.layouts.items()}
         self._vectors: dict[tuple[str, bool], int] = {}
         self._angles: dict[Any, int] = {}
@@ -37,7 +40,19 @@ class Packer:
     def has_codes(self) -> bool:
         return any(layout.format in (I8, I4) for layout in self.layouts.values())
 
-    def pack(self) -> None:
+    def fill(self, cache: PackedCache | None) -> None:
+        """Brings all matrices in: as an earlier process left them in the cache, else from the weights, and then leaves them there."""
+        if cache is None or self._num_bytes < cache.min_bytes:
+            return self._pack()
+        made = {"layout": self._model.layout_version(), "order": sys.byteorder, "bytes": self._num_bytes,
+                "matrices": [[name, gated, layout.fields()] for (name, gated), layout in self.layouts.items()]}
+        stored = cache.find(made)
+        if stored is None or not self._model.read_weights(str(stored.path), stored.offset, stored.sums):
+            self._pack()
+            cache.keep(made, self._model.weight_sums(), memoryview(self._model.weights()))
+        return None
+
+    def _pack(self) -> None:
         """Takes the matrices from the weights, one after another."""
         for name in dict.fromkeys(name for name, _ in self.layouts):
             targets = [(self._matrices[key], layout) for key, layout in self.layouts.items() if key[0] == name]

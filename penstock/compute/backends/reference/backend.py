@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from penstock.compute.arrays import array_namespace
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
+from penstock.compute.backends.packed import PackedCache
 from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
 from penstock.compute.backends.reference.kernels import Experts
@@ -90,9 +91,10 @@ class Reference:
     def compute_type(self, coded: bool) -> str:
         return COMPUTE_TYPES[self.dtype]
 
-    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None) -> Loaded:
+    def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
+             cache: PackedCache | None = None) -> Loaded:
         """Converts the weights (codes: to what they mean) and makes an empty KV pool. `threads` are those of the linear algebra libraries
-        of this process, also when they were loaded before. Raises KeyError when a weight is missing."""
+        of this process, also when they were loaded before. It packs nothing to keep. Raises KeyError when a weight is missing."""
         if threads is not None:
             threadpool_limits(threads)
         arrays = self.arrays

@@ -34,6 +34,10 @@ class Checkpoint(Protocol):
         """Rows of a matrix, or of stacked ones one after another: numbers as `tensor` has them, or codes that mean just these."""
         ...
 
+    def fingerprint(self) -> bytes:
+        """Tells the content of these files from any other, without reading all of it."""
+        ...
+
     def release(self, name: str, start: int, stop: int) -> None:
         """These rows will not be asked for again: what was read of them need not stay in memory."""
         ...
@@ -72,6 +76,9 @@ class FolderCheckpoint:
     def rows(self, name: str, start: int, stop: int) -> Array | Codes:
         tensor = self._files[name].tensor(name)
         return tensor.reshape(-1, tensor.shape[-1])[start:stop]
+
+    def fingerprint(self) -> bytes:
+        return b"".join(file.fingerprint() for file in dict.fromkeys(self._files.values()))
 
     def release(self, name: str, start: int, stop: int) -> None:
         self._files[name].release(name, start, stop)

@@ -74,6 +74,9 @@ class GgufCheckpoint:
         kind, rows = self._rows(piece, start, stop)
         return rows.view(kind.layout) if kind.unpack is None else gguf_blocks.codes(kind, rows)
 
+    def fingerprint(self) -> bytes:
+        return b"".join(file.fingerprint() for file in dict.fromkeys(self._files.values()))
+
     def release(self, name: str, start: int, stop: int) -> None:
         """Rows in rope's order lie about in the tensor, which is small: all of it is released with the last of them."""
         piece = self._pieces[name]

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.compute.models.load.gguf_blocks import FORMATS, UNREAD, Format
 from penstock.compute.models.load.gguf_metadata import STRING, Cut, Metadata, Value, end_of, read_value
-from penstock.compute.models.load.tensorfile import release
+from penstock.compute.models.load.tensorfile import fingerprint, release
 from penstock.core.errors import ModelError
 
 Array = Any
@@ -55,6 +55,10 @@ class GgufFile:
         """The bytes of a tensor, read only: uint8 [all dimensions but the last, bytes of a row]. Of a plain vector, each value is a row."""
         tensor = self.tensors[name]
         return self._bytes[tensor.start : tensor.end].reshape(-1, tensor.row_bytes)
+
+    def fingerprint(self) -> bytes:
+        begin = min((tensor.start for tensor in self.tensors.values()), default=0)
+        return fingerprint(self.path, begin, [(tensor.start, tensor.end) for tensor in self.tensors.values()])
 
     def release(self, name: str, start: int, stop: int) -> None:
         """Gives the memory of a tensor's rows back to the system."""

@@ -1,4 +1,5 @@
 """A program's weights, from a checkpoint: tensors are found and checked at once, and each is read when a backend takes it."""
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -113,6 +114,11 @@ class Weights(Mapping[str, Weight]):
         self.forms = forming.forms(program, partial(stored_coding, checkpoint, placed))
         self._total = sum(form_bytes(self.forms[name], weight.shape) for name, weight in program.weights.items())
         self._done = 0
+
+    def fingerprint(self) -> str:
+        """Tells these weights from all others: the files' content, the tensors that are taken of it, and the forms."""
+        taken = [(weight, self._placed[name], self.forms[name]) for name, weight in self._program.weights.items()]
+        return hashlib.blake2b(self._checkpoint.fingerprint() + repr(taken).encode(), digest_size=32).hexdigest()
 
     def __getitem__(self, name: str) -> Weight:
         spec = self._program.weights[name]

@@ -1,0 +1,117 @@
+"""Packed weights kept on disk between starts: a file for each model and form, put in place whole, the longest unused ones out.
+
+A file is a header (magic, length, JSON, filled up to ALIGNED bytes) and the packed bytes. The JSON says of what layout the bytes are and
+holds a checksum of each chunk, so that a file that is cut, damaged or of another layout is told from a good one.
+"""
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAGIC, ALIGNED = b"PENPACK1", 4096
+SUFFIX, UNFINISHED = ".packed", ".part"
+SPARE_BYTES = 1 << 30  # of the disk, that are left to others
+WRITTEN_BYTES = 16 << 20  # at once
+log = logging.getLogger("penstock.models")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where the packed bytes of a file begin, and their checksums."""
+
+    path: Path
+    offset: int
+    sums: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCache:
+    """The files of one folder; `key` stands for a model's weights and for how they are rounded."""
+
+    folder: Path
+    key: str
+    max_bytes: int = 20_000_000_000  # of all files
+    min_bytes: int = 64 << 20  # of packed weights: fewer are packed again as fast as they are read
+
+    def find(self, made: Mapping[str, Any]) -> Stored | None:
+        """The file whose bytes are laid out as `made` says (plain JSON values); None where there is none, or it is not a good one."""
+        path = self._path(made)
+        try:
+            with path.open("rb") as file:
+                magic, length = file.read(len(MAGIC)), int.from_bytes(file.read(8), "little")
+                if magic != MAGIC or length > os.fstat(file.fileno()).st_size:
+                    return None
+                header = json.loads(file.read(length))
+            if header["made"] != made:
+                return None
+            os.utime(path)
+            return Stored(path, offset_of(length), [int(each) for each in header["sums"]])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, made: Mapping[str, Any], sums: Sequence[int], content: memoryview) -> None:
+        """Writes a file where there is room for it. A disk that is full, or a folder that cannot be written, is no error."""
+        path = self._path(made)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if len(content) > self.max_bytes or shutil.disk_usage(self.folder).free < len(content) + SPARE_BYTES:
+                log.info("packed weights are not kept: %s has no room for %d bytes", self.folder, len(content))
+                return
+            self._make_room(len(content))
+            part = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+            try:
+                write(part, json.dumps({"made": made, "sums": list(sums)}).encode(), content)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            log.info("packed weights are not kept in %s: %s", self.folder, error.strerror)
+
+    def _path(self, made: Mapping[str, Any]) -> Path:
+        text = json.dumps([self.key, made], sort_keys=True)
+        return self.folder / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}{SUFFIX}"
+
+    def _make_room(self, num_bytes: int) -> None:
+        """Removes the files that were not used for longest until `num_bytes` more are allowed, and what a lost process left unfinished."""
+        files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in self.folder.iterdir() if file.suffix == SUFFIX)
+        total = sum(size for _, size, _ in files)
+        for _, size, file in files:
+            if total + num_bytes <= self.max_bytes:
+                break
+            file.unlink(missing_ok=True)
+            total -= size
+        for file in self.folder.glob(f"*{UNFINISHED}"):
+            if not alive(file):
+                file.unlink(missing_ok=True)
+
+
+def alive(part: Path) -> bool:
+    """Whether the process that writes an unfinished file still runs here."""
+    number = part.name.removesuffix(UNFINISHED).rpartition(".")[2]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def offset_of(length: int) -> int:
+    """Where the bytes begin after a header of so much JSON."""
+    return -(-(len(MAGIC) + 8 + length) // ALIGNED) * ALIGNED
+
+
+def write(path: Path, header: bytes, content: memoryview) -> None:
+    with path.open("wb", buffering=0) as file:
+        start = MAGIC + len(header).to_bytes(8, "little") + header
+        file.write(start.ljust(offset_of(len(header)), b"\0"))
+        for at in range(0, len(content), WRITTEN_BYTES):
+            piece = content[at : at + WRITTEN_BYTES]
+            while len(piece):
+                piece = piece[file.write(piece) :]

@@ -1,0 +1,95 @@
+"""Packed weights on disk: found again, told from what is broken or foreign, kept within bounds, and never a reason to fail."""
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.compute.backends import packed
+from penstock.compute.backends.packed import ALIGNED, MAGIC, PackedCache
+
+MADE = {"layout": 1, "matrices": [["w", False, {"n": 3}]]}
+CONTENT = bytes(range(256)) * 40
+
+
+def keep(folder: Path, key: str = "k", made: Any = MADE, content: bytes = CONTENT, max_bytes: int = 10**9) -> PackedCache:
+    cache = PackedCache(folder, key, max_bytes)
+    cache.keep(made, [1, 2**64 - 1], memoryview(content))
+    return cache
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+
+
+def test_what_was_kept_is_found(tmp_path: Path) -> None:
+    stored = keep(tmp_path / "a" / "b").find(MADE)
+    assert stored is not None and list(stored.sums) == [1, 2**64 - 1]
+    assert stored.offset % ALIGNED == 0 and stored.path.read_bytes()[stored.offset :] == CONTENT
+    assert [file.suffix for file in files(tmp_path / "a" / "b")] == [".packed"]
+
+
+def test_another_model_or_layout_is_not_found(tmp_path: Path) -> None:
+    cache = keep(tmp_path)
+    assert PackedCache(tmp_path, "other").find(MADE) is None
+    assert cache.find({**MADE, "layout": 2}) is None
+    path = files(tmp_path)[0]
+    path.rename(PackedCache(tmp_path, "other")._path(MADE))
+    assert PackedCache(tmp_path, "other").find(MADE) is not None  # the name is the key: the content need not repeat it
+    path.write_bytes(files(tmp_path)[0].read_bytes().replace(b'"n": 3', b'"n": 4'))
+    assert cache.find(MADE) is None
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"PEN", MAGIC, b"x" * 5000, MAGIC + (2**62).to_bytes(8, "little") + b"{}", MAGIC + (2).to_bytes(8, "little") + b"{}",
+    MAGIC + (2).to_bytes(8, "little") + b"[]", MAGIC + (4).to_bytes(8, "little") + b"\xff{}x",
+    MAGIC + (len(json.dumps({"made": MADE})).to_bytes(8, "little")) + json.dumps({"made": MADE}).encode(),
+])
+def test_broken_files_are_not_found_and_made_again(tmp_path: Path, content: bytes) -> None:
+    cache = keep(tmp_path)
+    path = files(tmp_path)[0]
+    path.write_bytes(content)
+    assert cache.find(MADE) is None
+    assert keep(tmp_path).find(MADE) is not None
+
+
+def test_the_oldest_are_removed(tmp_path: Path) -> None:
+    size = files(keep(tmp_path / "probe").folder)[0].stat().st_size
+    for i, key in enumerate("abc"):
+        cache = keep(tmp_path / "cache", key)
+        os.utime(cache._path(MADE), (1000 + i, 1000 + i))
+    PackedCache(tmp_path / "cache", "a").find(MADE)  # used again: now b is the oldest
+    keep(tmp_path / "cache", "d", max_bytes=3 * size)
+    left = [key for key in "abcd" if PackedCache(tmp_path / "cache", key).find(MADE) is not None]
+    assert left == ["a", "c", "d"]
+
+
+def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
+    assert keep(tmp_path, max_bytes=100).find(MADE) is None and not files(tmp_path)
+
+
+def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, header: bytes, content: memoryview) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(packed, "write", full)
+    assert keep(tmp_path).find(MADE) is None and not files(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(packed, "SPARE_BYTES", 1 << 60)
+    assert keep(tmp_path).find(MADE) is None and not files(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert keep(tmp_path / "file" / "folder").find(MADE) is None
+
+
+def test_what_a_lost_process_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / f"abc.packed.{2**22 + 1}.part").write_bytes(b"half")
+    (tmp_path / f"abc.packed.{os.getpid()}.part").write_bytes(b"half")
+    (tmp_path / "readme").write_text("somebody's own")
+    keep(tmp_path)
+    assert {file.suffix for file in files(tmp_path)} == {".part", ".packed", ""}
+    assert [file.name for file in files(tmp_path) if file.suffix == ".part"] == [f"abc.packed.{os.getpid()}.part"]
