@@ -4,6 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <stdexcept>
 
 #include "model.h"
@@ -129,6 +132,12 @@ void write_slots(Model& model, int layer, const Ids& slots, const In<float, nb::
     for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.write_token(layer, head, slots.data()[i], k, v);
 }
 
+void trim_heap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
 void copy_slots(Model& model, const In<std::int64_t, nb::ndim<2>>& pairs) {
   for (std::size_t i = 0; i < pairs.shape(0); ++i) model.copy_slot(pairs.data()[2 * i], pairs.data()[2 * i + 1]);
 }
@@ -168,6 +177,7 @@ void bind_model(nb::module_& module) {
       .def("read_weights", [](Model& model, const std::string& path, std::size_t offset, const std::vector<std::uint64_t>& sums) {
         return read_packed(model.pool(), path, offset, model.weights(), model.weights_taken(), sums);
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
+      .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
       .def("cache_bytes", &Model::cache_bytes)
       .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),

@@ -62,6 +62,7 @@ class Packer:
                     for start, stop, place in cuts(layout, rows, at, piece.shape[0]):
                         self._take(number, place, piece, start, stop)
                 at += piece.shape[0]
+        self._model.trim()
 
     def fields(self, native: Native, buffers: Mapping[str, int]) -> dict[str, Any]:
         """The operation as csrc/bind.cpp reads it."""

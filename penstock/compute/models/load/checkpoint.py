@@ -38,8 +38,8 @@ class Checkpoint(Protocol):
         """Tells the content of these files from any other, without reading all of it."""
         ...
 
-    def release(self, name: str, start: int, stop: int) -> None:
-        """These rows will not be asked for again: what was read of them need not stay in memory."""
+    def release(self) -> None:
+        """What was read so far need not stay in memory. Arrays that are still held are read again."""
         ...
 
 
@@ -80,8 +80,9 @@ class FolderCheckpoint:
     def fingerprint(self) -> bytes:
         return b"".join(file.fingerprint() for file in dict.fromkeys(self._files.values()))
 
-    def release(self, name: str, start: int, stop: int) -> None:
-        self._files[name].release(name, start, stop)
+    def release(self) -> None:
+        for file in dict.fromkeys(self._files.values()):
+            file.release()
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -77,13 +77,9 @@ class GgufCheckpoint:
     def fingerprint(self) -> bytes:
         return b"".join(file.fingerprint() for file in dict.fromkeys(self._files.values()))
 
-    def release(self, name: str, start: int, stop: int) -> None:
-        """Rows in rope's order lie about in the tensor, which is small: all of it is released with the last of them."""
-        piece = self._pieces[name]
-        if not piece.heads:
-            self._files[piece.tensor].release(piece.tensor, piece.first + start, piece.first + stop)
-        elif stop == piece.count:
-            self._files[piece.tensor].release(piece.tensor, piece.first, piece.first + piece.count)
+    def release(self) -> None:
+        for file in dict.fromkeys(self._files.values()):
+            file.release()
 
     def _rows(self, piece: Piece, start: int = 0, stop: int | None = None) -> tuple[gguf_blocks.Format, Array]:
         """(the type, its bytes [rows, bytes of a row])."""

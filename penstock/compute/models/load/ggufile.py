@@ -60,10 +60,8 @@ class GgufFile:
         begin = min((tensor.start for tensor in self.tensors.values()), default=0)
         return fingerprint(self.path, begin, [(tensor.start, tensor.end) for tensor in self.tensors.values()])
 
-    def release(self, name: str, start: int, stop: int) -> None:
-        """Gives the memory of a tensor's rows back to the system."""
-        tensor = self.tensors[name]
-        release(self._bytes, tensor.start + start * tensor.row_bytes, tensor.start + stop * tensor.row_bytes)
+    def release(self) -> None:
+        release(self._bytes)
 
 
 def is_gguf(path: Path) -> bool:

@@ -61,19 +61,15 @@ class TensorFile:
         begin = min((entry.start for entry in self._entries.values()), default=0)
         return fingerprint(self.path, begin, [(entry.start, entry.end) for entry in self._entries.values()])
 
-    def release(self, name: str, start: int, stop: int) -> None:
-        """Gives the memory of a matrix's rows back to the system."""
-        entry = self._entries[name]
-        row = (entry.end - entry.start) // max(1, math.prod(entry.shape[:-1]))
-        release(self._bytes, entry.start + start * row, entry.start + stop * row)
+    def release(self) -> None:
+        release(self._bytes)
 
 
-def release(mapped: Array, start: int, stop: int) -> None:
-    """Unmaps the pages of these bytes of a file; whoever reads them again maps them again."""
+def release(mapped: Array) -> None:
+    """Unmaps the pages of a file that were read, and those that the system has mapped around them."""
     inner = getattr(mapped, "_mmap", None)
     if inner is not None and hasattr(inner, "madvise"):
-        start = start // mmap.PAGESIZE * mmap.PAGESIZE
-        inner.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        inner.madvise(mmap.MADV_DONTNEED)
 
 
 def fingerprint(path: Path, header: int, spans: Iterable[tuple[int, int]]) -> bytes:

@@ -17,7 +17,7 @@ from penstock.core.errors import ModelError, UsageError
 
 Array = Any
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the weights as they are taken
-PIECE = 8 << 20  # weights that are handed over at once
+PIECE = 2 << 20  # weights that are handed over at once
 PANEL = 64  # rows of which a piece is a multiple, so that a backend gets whole panels to pack
 
 
@@ -133,6 +133,7 @@ class Weights(Mapping[str, Weight]):
     def _vector(self, spec: WeightSpec) -> Iterator[Array]:
         parts = [self._formed(spec, self._checkpoint.tensor(part.tensor)) for part in self._placed[spec.name].parts]
         yield np.concatenate([part.astype(np.float32) for part in parts])[None]
+        del parts
         self._took(spec, 1)
 
     def _matrix(self, spec: WeightSpec) -> Iterator[Array | Codes]:
@@ -145,8 +146,6 @@ class Weights(Mapping[str, Weight]):
                 for twin in placed.twins:
                     self._compare(part.tensor, rows, twin, start)
                 yield self._formed(spec, rows)
-                del rows
-                self._checkpoint.release(part.tensor, start, stop)
                 self._took(spec, stop - start)
 
     def _formed(self, spec: WeightSpec, rows: Array | Codes) -> Array | Codes:
@@ -159,9 +158,9 @@ class Weights(Mapping[str, Weight]):
         stop = start + rows.shape[0]
         if not np.array_equal(plain(rows), plain(self._checkpoint.rows(twin, start, stop))):
             raise ModelError(f"{twin} differs from {tensor}, but config.json ties them; set tie_word_embeddings to false to use both")
-        self._checkpoint.release(twin, start, stop)
 
     def _took(self, spec: WeightSpec, rows: int) -> None:
+        self._checkpoint.release()
         self._done += form_bytes(self.forms[spec.name], (rows, spec.shape[-1]))
         if self._progress is not None:
             self._progress(self._done, self._total)
