@@ -56,7 +56,7 @@ class Holding:
 def form_name(form: Form, columns: int) -> str:
     if isinstance(form, str):
         return form
-    shared = "row" if form.group == columns else f"{form.group} columns"
+    shared = "row" if form.bits == 8 and form.group == columns else f"{form.group} columns"
     return f"{form.bits} bits by {shared}{' with minima' if form.mins else ''}"
 
 
