@@ -28,7 +28,8 @@ class Drift:
 
 def rounding_drift(backend: Backend, loaded: Any, tokens: list[int]) -> Drift:
     """Runs `tokens` twice, with rows as they are and rounded. What is in the first blocks of the KV cache is lost."""
-    exact, rounded = (log_softmax(backend.step(loaded, batch_of(tokens, loaded.layout.block_size, exact)).logits) for exact in (True, False))
+    size = loaded.layout.block_size
+    exact, rounded = (log_softmax(backend.step(loaded, batch_of(tokens, size, exact)).logits) for exact in (True, False))
     kl = (np.exp(exact) * (exact - rounded)).sum(axis=1)
     return Drift(float(kl.mean()), int((exact.argmax(axis=1) == rounded.argmax(axis=1)).sum()), len(exact))
 

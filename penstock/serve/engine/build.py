@@ -195,8 +195,8 @@ def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> lis
 
 
 def drifted(quant: str, found: drift.Drift) -> str:
-    return (f"--quant {quant} rounds activations, which is lossy: at {found.places} places of a built-in text {found.kept} likeliest tokens "
-            f"stay, and the distributions move by {found.kl:.2g} nats")
+    return (f"--quant {quant} rounds activations, which is lossy: at {found.places} places of a built-in text {found.kept} likeliest "
+            f"tokens stay, and the distributions move by {found.kl:.2g} nats")
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock) -> Scheduler:

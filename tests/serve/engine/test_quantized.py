@@ -35,7 +35,8 @@ def built(folder: Path, quant: str, backend: str, say: Any = None) -> Built:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("quant", ["int8", "int4", "int4:group=64,symmetric=false,head=4", "int8:activations=int8", "int4:activations=int8"])
+@pytest.mark.parametrize("quant", [
+    "int8", "int4", "int4:group=64,symmetric=false,head=4", "int8:activations=int8", "int4:activations=int8"])
 def test_it_is_served(folder: Path, backend: str, quant: str) -> None:
     if backend == "cpu":
         pytest.importorskip("penstock._native")
@@ -83,7 +84,8 @@ def test_a_description_counts_bits(folder: Path) -> None:
     plain, byte, nibble = (describe(config(folder, quant, backend="reference")) for quant in ("none", "int8", "int4:head=4"))
     assert plain.bits_per_weight == 32 and plain.weight_bytes == plain.parameters * 4
     assert 8 < byte.bits_per_weight < 9 and 4.5 < nibble.bits_per_weight < 5
-    assert nibble.weight_bytes * 8 == round(nibble.bits_per_weight * nibble.parameters) and "4 bits by 32 columns" in nibble.reasons["quant"]
+    assert nibble.weight_bytes * 8 == round(nibble.bits_per_weight * nibble.parameters)
+    assert "4 bits by 32 columns" in nibble.reasons["quant"]
 
 
 def test_memory_is_planned_for_what_is_held(folder: Path) -> None:
