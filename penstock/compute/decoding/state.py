@@ -16,8 +16,10 @@ class RowState:
     drawing: how its tokens are chosen, in the words of the sampler that it is given to, which makes it at the first row.
     """
 
-    __slots__ = ("_at", "bias_ids", "bias_values", "drawing", "held", "num_candidates", "num_logprobs", "params", "penalized", "plain",
-                 "seed", "seen_counts", "seen_ids", "stop_ids")
+    # What every step reads stands first, side by side in memory.
+    __slots__ = (
+        "plain", "drawing", "penalized", "held", "params", "seed", "num_logprobs", "stop_ids", "bias_ids", "bias_values", "seen_ids",
+        "seen_counts", "num_candidates", "_at")
 
     def __init__(self, info: SeqInfo, output: Iterable[int] = ()) -> None:
         """`output`: tokens that the sequence has chosen already, for one that comes back after the runner has forgotten it."""

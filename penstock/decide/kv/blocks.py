@@ -3,8 +3,6 @@
 A block is held by every sequence whose tokens it contains and, once it is full, by the prefix tree.
 It is free exactly when nobody holds it.
 """
-from collections.abc import Sequence
-
 from penstock.core.errors import CapacityError
 
 
@@ -19,7 +17,7 @@ class BlockPool:
         if num_blocks < 1:
             raise CapacityError(f"a KV cache of {num_blocks} blocks holds nothing; it needs at least 1")
         self.num_blocks = num_blocks
-        self._num_holders = [0] * num_blocks
+        self.num_holders = [0] * num_blocks  # by block_id; changed here alone
         self._free = list(range(num_blocks - 1, -1, -1))
 
     @property
@@ -28,35 +26,28 @@ class BlockPool:
 
     def count(self, block_id: int) -> int:
         """How many hold the block; 0 when it is free."""
-        return self._num_holders[block_id]
-
-    def first_shared(self, block_ids: Sequence[int], first: int, end: int) -> int:
-        """The first index from `first` on whose block has more than one holder; `end` if there is none before."""
-        num_holders = self._num_holders
-        while first < end and num_holders[block_ids[first]] == 1:
-            first += 1
-        return first
+        return self.num_holders[block_id]
 
     def allocate(self) -> int:
         """Hands out a free block with one holder. Raises CapacityError when all are held."""
         if not self._free:
             raise CapacityError(f"all {self.num_blocks} KV blocks are held, none is free")
         block_id = self._free.pop()
-        self._num_holders[block_id] = 1
+        self.num_holders[block_id] = 1
         return block_id
 
     def share(self, block_id: int) -> None:
         """One more holder of a held block. Raises ValueError when the block is free."""
-        if self._num_holders[block_id] == 0:
+        if self.num_holders[block_id] == 0:
             raise ValueError(f"block {block_id} is free and cannot be shared")
-        self._num_holders[block_id] += 1
+        self.num_holders[block_id] += 1
 
     def release(self, block_id: int) -> int:
         """One holder less; returns how many are left, and with 0 the block is free. Raises ValueError when it was free already."""
-        left = self._num_holders[block_id] - 1
+        left = self.num_holders[block_id] - 1
         if left < 0:
             raise ValueError(f"block {block_id} is free and cannot be released")
-        self._num_holders[block_id] = left
+        self.num_holders[block_id] = left
         if left == 0:
             self._free.append(block_id)
         return left
@@ -66,8 +57,8 @@ class BlockPool:
         free = set(self._free)
         if len(free) != len(self._free):
             raise IntegrityError("a block is twice in the free list")
-        unheld = {block_id for block_id, count in enumerate(self._num_holders) if count == 0}
+        unheld = {block_id for block_id, count in enumerate(self.num_holders) if count == 0}
         if free != unheld:
             raise IntegrityError(f"free list and reference counts disagree about blocks {sorted(free ^ unheld)}")
-        if min(self._num_holders) < 0:
+        if min(self.num_holders) < 0:
             raise IntegrityError("a block has fewer than 0 holders")

@@ -6,6 +6,7 @@ tree's own blocks. Blocks that only the tree holds count as free.
 """
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import Clock
@@ -118,6 +119,11 @@ class KVManager:
         self._pin_marks(seq, self._held[seq.seq_id], now)
         return True
 
+    def ready(self, seqs: Sequence[Seq]) -> list[bool]:
+        """Whether each has the slot of its next token already, and to itself: `grow` would change nothing."""
+        size, num_holders = self.block_size, self.pool.num_holders
+        return [(at := seq.num_computed // size) < len(seq.block_ids) and num_holders[seq.block_ids[at]] == 1 for seq in seqs]
+
     def grow(self, seq: Seq, num_tokens: int, break_pins: bool = False) -> list[tuple[int, int]] | None:
         """Room to write the next `num_tokens` tokens: allocates blocks, and replaces shared ones by copies.
 
@@ -125,10 +131,10 @@ class KVManager:
         """
         block_ids, start, size = seq.block_ids, seq.num_computed, self.block_size
         first, needed = start // size, (start + num_tokens - 1) // size + 1
-        if needed <= len(block_ids) and self.pool.first_shared(block_ids, first, needed) == needed:
-            return []
-        shared = [i for i in range(first, min(len(block_ids), needed)) if self.pool.count(block_ids[i]) > 1]
+        shared = [i for i in range(first, min(len(block_ids), needed)) if self.pool.num_holders[block_ids[i]] > 1]
         num_new = max(needed - len(block_ids), 0) + len(shared)
+        if num_new == 0:
+            return []
         now = self._clock.now()
         tree = self.tree
         if num_new > self.pool.num_free + tree.num_evictable:

@@ -208,10 +208,14 @@ class Scheduler:
     def _plan_running(self, step: Step, now: float) -> None:
         running = self._running.in_order(now)
         decodes = [seq for seq in running if len(seq.tokens) - seq.num_computed == 1]
-        num_to_come = min(len(decodes), step.num_seqs_left, step.num_tokens_left)  # each keeps a token of the budget
-        prefills = [seq for seq in running if len(seq.tokens) - seq.num_computed > 1]
-        for seq, num_reserved in zip(decodes, chain(range(num_to_come - 1, -1, -1), repeat(0)), strict=False):
-            self._plan_seq(seq, step, now, num_reserved)
+        prefills = [seq for seq in running if len(seq.tokens) - seq.num_computed > 1] if len(decodes) < len(running) else []
+        most = min(step.num_seqs_left, step.num_tokens_left)
+        reserved = chain(range(min(len(decodes), most) - 1, -1, -1), repeat(0))  # each keeps a token of the budget
+        for seq, is_ready, num_reserved in zip(decodes, self.kv.ready(decodes), reserved, strict=False):
+            if is_ready and not seq.drafts and len(decodes) <= most and seq.status is Status.RUNNING:
+                step.add_next(seq, seq.seq_id not in self._known)
+            else:
+                self._plan_seq(seq, step, now, num_reserved)
         for seq in prefills:
             self._plan_seq(seq, step, now, 0)
 
@@ -220,9 +224,7 @@ class Scheduler:
         budget = step.num_tokens_left - num_reserved
         if budget < 1 or step.num_seqs_left < 1 or seq.status is not Status.RUNNING:
             return
-        num_tokens, num_drafts = len(seq.tokens) - seq.num_computed, 0
-        if seq.drafts or num_tokens > budget:
-            num_tokens, num_drafts = chunk(num_tokens, len(seq.drafts), budget)
+        num_tokens, num_drafts = chunk(len(seq.tokens) - seq.num_computed, len(seq.drafts), budget)
         copies = self.kv.grow(seq, num_tokens)
         if copies is None and num_drafts:
             num_tokens, num_drafts = num_tokens - num_drafts, 0
@@ -292,8 +294,9 @@ class Scheduler:
         num_drafts, num_accepted = planned.num_drafts, len(found.tokens) - 1
         if not 0 <= num_accepted <= num_drafts:
             raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
-        end = ending(seq, found.tokens)
-        tokens = found.tokens[: end.num_kept]
+        end, tokens, logprobs = ending(seq, found.tokens), found.tokens, found.logprobs
+        if end.num_kept < len(tokens):
+            tokens, logprobs = tokens[: end.num_kept], logprobs[: end.num_kept]
         seq.tokens.extend(tokens)
         seq.num_computed = min(planned.start + len(planned.tokens) - num_drafts + num_accepted, len(seq.tokens))
         self.counters.generation_tokens += end.num_kept
@@ -314,7 +317,7 @@ class Scheduler:
             if found.drafts:
                 self._take_drafts(seq, found)
         prompt_logprobs = self._new_prompt_logprobs(seq, planned, found) if found.prompt_logprobs else ()
-        return SeqOutput(seq.seq_id, tokens, found.logprobs[: end.num_kept], prompt_logprobs, finish_reason=end.reason)
+        return SeqOutput(seq.seq_id, tokens, logprobs, prompt_logprobs, (), None, end.reason)
 
     def _take_drafts(self, seq: Seq, found: SeqResult) -> None:
         """Keeps the drafts that could be accepted before max_len; in a tree, parents come before their children."""

@@ -16,7 +16,7 @@ class Step:
         """Plans the next `num_tokens` tokens of `seq`, the last `num_drafts` of them drafts."""
         start, size, seq_id = seq.num_computed, len(seq.tokens), seq.seq_id
         end = start + num_tokens - num_drafts
-        tokens = (seq.tokens[start],) if num_tokens == 1 else tuple(seq.tokens[start:end])
+        tokens = tuple(seq.tokens[start:end])
         parents = None
         if num_drafts:
             tokens += tuple(seq.drafts[:num_drafts])
@@ -28,6 +28,14 @@ class Step:
             self.copies[seq.seq_id] = copies
         self.num_seqs_left -= 1
         self.num_tokens_left -= num_tokens
+
+    def add_next(self, seq: Seq, is_new: bool) -> None:
+        """Plans the one token that `seq` is behind."""
+        at, seq_id, num_prompt = seq.num_computed, seq.seq_id, seq.num_prompt
+        self.planned[seq_id] = PlannedSeq(
+            seq_id, at, (seq.tokens[at],), seq.block_ids, True, num_prompt, at + 1 - num_prompt, 0, None, describe(seq) if is_new else None)
+        self.num_seqs_left -= 1
+        self.num_tokens_left -= 1
 
     def drop(self, seq: Seq) -> None:
         """Takes the sequence out again, if it is in."""

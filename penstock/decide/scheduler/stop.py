@@ -20,12 +20,12 @@ GOES_ON = Ending(1)
 def ending(seq: Seq, tokens: Sequence[int]) -> Ending:
     """What becomes of `seq` if `tokens` are appended one by one. What follows a stop token or exceeds max_len is not kept."""
     size, num_kept = len(seq.tokens), len(tokens)
+    if num_kept == 1 and size + 1 < seq.max_len and tokens[0] not in seq.end_ids:
+        return GOES_ON
     if size + num_kept > seq.max_len:
         num_kept = max(seq.max_len - size, 0)
     for i in range(num_kept) if seq.end_ids else ():
         if tokens[i] in seq.end_ids and seq.num_output + i + 1 >= seq.params.min_tokens:
             is_eos = not seq.params.ignore_eos and tokens[i] in seq.eos_token_ids
             return Ending(i + 1, "stop", None if is_eos else tokens[i])
-    if size + num_kept >= seq.max_len:
-        return Ending(num_kept, "length")
-    return GOES_ON if num_kept == 1 else Ending(num_kept)
+    return Ending(num_kept, "length" if size + num_kept >= seq.max_len else None)

@@ -42,7 +42,7 @@ def test_a_pool_without_blocks_is_refused():
     [
         (lambda pool: pool._free.append(pool._free[0]), "twice"),
         (lambda pool: pool._free.pop(), "disagree"),
-        (lambda pool: pool._num_holders.__setitem__(0, -1), "fewer than 0"),
+        (lambda pool: pool.num_holders.__setitem__(0, -1), "fewer than 0"),
     ],
 )
 def test_integrity_check_sees_damage(damage, message):
