@@ -1,5 +1,6 @@
 """Every family's logits are those of transformers, in float32: a whole prompt, chunks of odd sizes, and token by token."""
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,5 +63,5 @@ def test_decode(case: Case) -> None:
 
 
 def test_parameters_are_counted(case: Case) -> None:
-    held = sum(weight.size for weight in case.model.weights.values())
+    held = sum(math.prod(weight.shape) for weight in case.model.weights.values())
     assert case.model.spec.num_parameters() == case.model.program.num_parameters() == held == case.num_parameters
