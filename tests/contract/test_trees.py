@@ -32,13 +32,11 @@ def tree_batch(drafts: Any, start: int, table: Any) -> Batch:
     return replace(plain, positions=positions, parents=np.array(PARENTS, dtype=np.int32))
 
 
-@pytest.mark.parametrize("participant", PARTICIPANTS, ids=str)
+@pytest.mark.parametrize("participant", [each for each in PARTICIPANTS if each.text.startswith("cpu")], ids=str)
 @pytest.mark.parametrize("start", [3, 31, 128, 201])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_branch_is_the_sequence_it_stands_for(participant: Participant, name: str, start: int) -> None:
     backend = participant.make()
-    if not backend.caps.tree_masks:
-        pytest.skip(f"{participant} has no tree masks")
     program, weights = decoder(MODELS[name])
     rng = np.random.default_rng(start)
     prompt, drafts = rng.integers(0, MODELS[name].vocab_size, start), rng.integers(0, MODELS[name].vocab_size, len(PARENTS))
