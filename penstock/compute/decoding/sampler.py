@@ -10,8 +10,8 @@ A held row belongs to a search: it chooses nothing and reports its likeliest tok
 
 A row's result has the same bits whatever rows are beside it.
 """
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from typing import Any as Array
 
@@ -25,12 +25,12 @@ from penstock.core.types import TokenLogprobs
 
 
 @message
-class Choice:
-    """What one row came to. A held row has no token, but candidates: (token, log-probability) in falling order."""
+class Chosen:
+    """What the rows came to. A held row has no token, but candidates: (token, log-probability) in falling order."""
 
-    token: int | None
-    logprobs: TokenLogprobs | None = None
-    candidates: tuple[tuple[int, float], ...] = ()
+    tokens: Sequence[int | None]  # [rows]
+    logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)  # by row
+    candidates: Mapping[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)  # by row
 
 
 class Sampler:
@@ -38,8 +38,8 @@ class Sampler:
         """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's form of the same."""
         self._sampling: Sampling = Portable(filters) if fused is None else fused
 
-    def sample(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[Choice]:
-        """One Choice per row of `logits` [rows, vocab], of any floating type, computed in float32.
+    def sample(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> Chosen:
+        """What each row of `logits` [rows, vocab] comes to; they are of any floating type, and computed in float32.
 
         `output_index[i]` is the number of output tokens before the one that row i chooses: the index of its draw, and what min_tokens
         is compared with. Raises ValueError unless there is one state and one index for each row.
@@ -49,14 +49,14 @@ class Sampler:
             raise ValueError(f"{num_rows} rows of logits need as many states and indices, not {len(states)} and {len(output_index)}")
         logits = in_float32(logits)
         if False not in [state.plain for state in states]:
-            return [Choice(token) for token in self._sampling.choose(logits, None, self._drawings(states), output_index)]
+            return Chosen(self._sampling.choose(logits, None, self._drawings(states), output_index))
         parts = split(logits, states, output_index)
         tokens = {row: token for part in parts for row, token in self._tokens(part, states, output_index)}
         candidates = {row: found for part in parts for row, found in self._candidates(part, states)}
         nums = {row: num for row in tokens if (num := states[row].num_logprobs) is not None}
         scored = self._report(logits, list(nums), [tokens[row] for row in nums], list(nums.values()))
         logprobs = dict(zip(nums, scored, strict=True))
-        return [Choice(tokens.get(row), logprobs.get(row), candidates.get(row, ())) for row in range(num_rows)]
+        return Chosen([tokens.get(row) for row in range(num_rows)], logprobs, candidates)
 
     def score(self, logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
         """For each row of logits [rows, vocab] the log-probability and rank of its token, and the `nums` likeliest tokens."""

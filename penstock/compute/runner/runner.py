@@ -66,14 +66,14 @@ class Runner:
         if not rows:
             return [SeqResult(seq_id) for seq_id in seq_ids]
         chosen = self._sampler.sample(logits if len(rows) == len(logits) else logits[rows], choosing.states, choosing.output_index)
-        made = [
-            SeqResult(seq_ids[place], () if choice.token is None else (choice.token,),
-                      () if choice.logprobs is None else (choice.logprobs,), (), choice.candidates)
-            for place, choice in zip(choosing.places, chosen, strict=True)]
-        if len(made) == len(seq_ids):
-            return made
-        found = dict(zip(choosing.places, made, strict=True))
-        return [found.get(place) or SeqResult(seq_id) for place, seq_id in enumerate(seq_ids)]
+        if len(rows) == len(seq_ids) and not chosen.logprobs and not chosen.candidates:
+            return [SeqResult(seq_id, (token,)) for seq_id, token in zip(seq_ids, chosen.tokens, strict=True)]
+        found = [SeqResult(seq_id) for seq_id in seq_ids]
+        for row, (place, token) in enumerate(zip(choosing.places, chosen.tokens, strict=True)):
+            logprobs = (chosen.logprobs[row],) if row in chosen.logprobs else ()
+            tokens = () if token is None else (token,)
+            found[place] = SeqResult(seq_ids[place], tokens, logprobs, candidates=chosen.candidates.get(row, ()))
+        return found
 
     def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:
         tokens = known.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]

@@ -1,4 +1,6 @@
 """A sampler with every filter, in both forms; rows of it, and the two array libraries."""
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from array_api_compat import is_torch_array
@@ -7,17 +9,42 @@ from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.decoding.filters import TABLE
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
-from penstock.core.types import SamplingParams, SeqInfo
+from penstock.core.types import SamplingParams, SeqInfo, TokenLogprobs
+
+
+@dataclass(frozen=True)
+class Choice:
+    token: int | None
+    logprobs: TokenLogprobs | None = None
+    candidates: tuple[tuple[int, float], ...] = ()
+
+
+class RowByRow(Sampler):
+    """Says what each row came to by itself."""
+
+    def sample(self, logits, states, output_index):
+        chosen = super().sample(logits, states, output_index)
+        assert not (chosen.logprobs.keys() | chosen.candidates.keys()) - set(range(len(states)))
+        return [Choice(token, chosen.logprobs.get(row), chosen.candidates.get(row, ())) for row, token in enumerate(chosen.tokens)]
+
+
+def portable_sampler():
+    return RowByRow([TABLE.load(name)() for name in TABLE])
 
 
 def native_sampler(threads=2, kernels=""):
     native = pytest.importorskip("penstock._native")
-    return Sampler((), NativeSampling(native, native.Model(threads, [], kernels, False, False)))
+    return RowByRow((), NativeSampling(native, native.Model(threads, [], kernels, False, False)))
 
 
-@pytest.fixture(params=["portable", "native"])
+@pytest.fixture(params=[portable_sampler, native_sampler], ids=["portable", "native"])
 def sampler(request):
-    return native_sampler() if request.param == "native" else Sampler([TABLE.load(name)() for name in TABLE])
+    return request.param()
+
+
+@pytest.fixture
+def portable():
+    return portable_sampler()
 
 
 @pytest.fixture

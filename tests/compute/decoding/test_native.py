@@ -7,17 +7,11 @@ from scipy.stats import chisquare
 
 from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.decoding.filters import TABLE
-from penstock.compute.decoding.sampler import Sampler
 from penstock.core.types import SamplingParams
 
 native_module = pytest.importorskip("penstock._native")
 KERNELS = native_module.kernel_names()
 VOCABS = (1, 2, 15, 16, 17, 300, 1000, 1023, 1024, 1025, 5000, 20_000)
-
-
-@pytest.fixture(scope="module")
-def portable():
-    return Sampler([TABLE.load(name)() for name in TABLE])
 
 
 def some_params(rng):

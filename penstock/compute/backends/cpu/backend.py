@@ -110,13 +110,13 @@ class Cpu:
         if len(batch.copies):
             model.copy_slots(slot_pairs(batch.copies, loaded.layout.block_size))
         logits = spare(loaded, len(batch.logit_rows))
-        wanted = {name: loaded.buffers[loaded.program.outputs[name]] for name in batch.wanted}
+        wanted = [loaded.buffers[loaded.program.outputs[name]] for name in batch.wanted] if batch.wanted else []
         model.step(batch.tokens, batch.positions, batch.slots, batch.row_starts, batch.contexts, list(batch.block_tables), batch.logit_rows,
-                   batch.parents, list(wanted.values()), loaded.logits, logits)
+                   batch.parents, wanted, loaded.logits, logits)
         if not wanted:
             return Outputs(logits)
         found = {}
-        for name, buffer in wanted.items():
+        for name, buffer in zip(batch.wanted, wanted, strict=True):
             shape = loaded.program.buffers[loaded.program.outputs[name]]
             rows = len(batch.logit_rows) if shape[0] == "L" else len(batch.tokens)
             found[name] = np.empty((rows, *(int(size) for size in shape[1:])), dtype=np.float32)
