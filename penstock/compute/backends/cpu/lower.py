@@ -82,13 +82,17 @@ def _norm(reading: Reading, op: Op) -> list[Native]:
     shape = reading.program.buffers[name]
     norm = Native("norm", {"in": op.inputs[0], "out": name}, {"weight": op.weights[0]},
                   {**_norm_fields(op), "heads": 1 if len(shape) == 2 else int(shape[1]), "dim": int(shape[-1])})
-    if len(shape) != 2:
-        return [norm]
-    takers = reading.readers.get(name, [])
-    through = [reader for reader in takers if _taken_with_norm(reading, reader)]
-    if len(through) != len(takers) or not takers:
+    if not _goes_into_products(reading, op):
         return [norm]
     return [Native(norm.kind, norm.buffers, norm.weights, {**norm.fields, "only_if_wanted": True})] if name in reading.kept else []
+
+
+def _goes_into_products(reading: Reading, op: Op) -> bool:
+    """A norm of whole rows that products alone read, or a choice of rows that one product reads."""
+    if op.kind != "rms_norm" or len(reading.program.buffers[op.outputs[0]]) != 2:
+        return False
+    readers = reading.readers.get(op.outputs[0], [])
+    return bool(readers) and all(_taken_with_norm(reading, reader) for reader in readers)
 
 
 def _norm_fields(op: Op) -> Fields:
@@ -108,10 +112,9 @@ def _linear(reading: Reading, op: Op) -> list[Native]:
     if before is not None and before.kind == "gather" and reading.only_reader(before.outputs[0], "linear") is op:
         buffers["in"], fields["gathers"] = before.inputs[0], True
         before = reading.writer.get(before.inputs[0])
-    if before is not None and before.kind == "rms_norm" and len(reading.program.buffers[before.outputs[0]]) == 2 and not _norm(reading, before)[1:]:
-        if all(_taken_with_norm(reading, reader) for reader in reading.readers[before.outputs[0]]):
-            buffers["in"], weights["weight"] = before.inputs[0], before.weights[0]
-            fields.update(_norm_fields(before))
+    if before is not None and _goes_into_products(reading, before):
+        buffers["in"], weights["weight"] = before.inputs[0], before.weights[0]
+        fields.update(_norm_fields(before))
     out, gated = _after(reading, op.outputs[0], buffers, fields)
     return [Native("linear", {**buffers, "out": out}, weights, fields, gated=gated)]
 
@@ -189,7 +192,9 @@ def _split(reading: Reading, op: Op) -> list[Native]:
     if len(op.outputs) == 3:
         k = _follow(reading, op.outputs[1])
         write = reading.only_reader(k.buffer, "kv_write")
-        if write is None or write.inputs != (k.buffer, op.outputs[2]) or write.attrs["layer"] != attention.attrs["layer"] or not _alike(q, k):
+        if write is None or write.inputs != (k.buffer, op.outputs[2]) or not _alike(q, k):
+            return plain
+        if write.attrs["layer"] != attention.attrs["layer"]:
             return plain
         if len(reading.readers[op.outputs[2]]) != 1 or not _known_after(reading, op, write, attention):
             return plain
