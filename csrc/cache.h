@@ -1,6 +1,6 @@
 // The KV pool of one layer. Slots stand in tiles of 16: slot s is lane s % 16 of tile s / 16, so a tile of keys is a small panel of
-// a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). Tiles of one head
-// stand one after another.
+// a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). The tiles of all heads
+// for the same slots stand together, so that a sequence touches no more memory than it fills.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ struct Cache {
 
   std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }
   std::size_t head_bytes() const { return tile_bytes() * tiles; }
-  std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + head_bytes() * head + tile_bytes() * tile; }
-  std::uint8_t* value_tile(int head, std::size_t tile) const { return values + head_bytes() * head + tile_bytes() * tile; }
+  std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + tile_bytes() * (tile * heads + head); }
+  std::uint8_t* value_tile(int head, std::size_t tile) const { return values + tile_bytes() * (tile * heads + head); }
 
   // Where one number stands within its tile, in numbers.
   int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE + lane) * 2 + d % 2 : d * TILE + lane; }
