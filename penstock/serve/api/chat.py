@@ -17,13 +17,13 @@ from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import chat_rows, prompt_rows
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Rendered, read_conversation, render
-from penstock.serve.api.reply import delta_of, message_of
+from penstock.serve.api.reply import content_of, delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
-from penstock.serve.api.stream import EventStream, compact
+from penstock.serve.api.stream import HOLE, EventStream, Template, compact
 from penstock.serve.api.usage import usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
-from penstock.serve.text.answer import AnswerParser, Event, ToolCallStart
+from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCallStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ class Answer:
         self._head: dict[str, Any] = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
                       "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
         self._choices = [Choice(desk, wish, prompt) for _ in range(wish.params.n)]
+        self._templates: dict[int, Template] = {}
         self._usage = Usage()
         self._prompt_rows: tuple[TokenLogprobs | None, ...] = ()
 
@@ -169,8 +170,12 @@ class Answer:
     def _events(self, delta: Delta) -> list[str]:
         """The chunks of one delta: the role before all others, the finish reason with the last."""
         choice = self._choices[delta.index]
-        parts = [delta_of(event) for event in choice.added(delta)]
+        events = choice.added(delta)
         rows = choice.rows(delta)
+        text = content_of(events)
+        if text is not None and choice.begun and not (rows or delta.finish_reason or self._wish.streaming.continuous_usage):
+            return [self._template(delta.index).fill(text)]
+        parts = [delta_of(event) for event in events]
         chunks: list[dict[str, Any]] = []
         if not choice.begun:
             choice.begun = True
@@ -182,15 +187,21 @@ class Answer:
             chunks[-1]["logprobs"] = {"content": rows, "refusal": None}
         if delta.finish_reason is not None:
             chunks[-1] |= {"finish_reason": choice.reason(delta), "stop_reason": delta.stop_reason}
-        return [self._chunk(delta.index, chunk) for chunk in chunks]
+        return [compact(self._chunk(delta.index, chunk)) for chunk in chunks]
 
-    def _chunk(self, index: int, choice: dict[str, Any]) -> str:
+    def _chunk(self, index: int, choice: dict[str, Any]) -> dict[str, Any]:
         chunk: dict[str, Any] = {**self._head, "choices": [{"index": index, "logprobs": None, "finish_reason": None, **choice}]}
         if self._wish.streaming.continuous_usage:
             chunk["usage"] = usage_so_far(len(self._prompt.token_ids), self._choices[index].num_tokens)
         elif self._wish.streaming.include_usage:
             chunk["usage"] = None
-        return compact(chunk)
+        return chunk
+
+    def _template(self, index: int) -> Template:
+        """Of the chunks that differ from others in their content alone."""
+        if index not in self._templates:
+            self._templates[index] = Template(self._chunk(index, {"delta": delta_of(ContentDelta(HOLE))}))
+        return self._templates[index]
 
     def _note(self, delta: Delta) -> None:
         self._prompt_rows = delta.prompt_logprobs or self._prompt_rows

@@ -1,7 +1,7 @@
 """POST /v1/completions: one engine request per prompt; `n` choices each, numbered through in the prompts' order."""
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from penstock.serve.api.logprobs import CompletionRows, joined, prompt_rows
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
-from penstock.serve.api.stream import EventStream, compact
+from penstock.serve.api.stream import HOLE, EventStream, Template, compact
 from penstock.serve.api.usage import usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
@@ -45,11 +45,23 @@ class Choice:
     def __init__(self, desk: Desk, wish: Wish, prompt: Prompt, index: int) -> None:
         self.index = index
         self.num_tokens = 0
+        self._template: Template | None = None
         self._tokenizer = desk.parts.tokenizer
         self._wish = wish
         self._prompt = prompt
         skip = wish.params.skip_special_tokens
         self._rows = None if wish.num_top is None else CompletionRows(self._tokenizer, wish.num_top, skip, prompt.token_ids)
+
+    def says_text_alone(self, delta: Delta) -> bool:
+        """Whether a chunk of this delta differs from others in its text alone."""
+        wish = self._wish
+        return self._rows is None and delta.finish_reason is None and not (wish.only_echo or wish.streaming.continuous_usage)
+
+    def template(self, chunk: Callable[[dict[str, Any]], dict[str, Any]]) -> Template:
+        """Of such chunks."""
+        if self._template is None:
+            self._template = Template(chunk(_choice(self.index, HOLE, None, [])))
+        return self._template
 
     def echoed(self, rows: Sequence[TokenLogprobs | None]) -> tuple[str, dict[str, Any] | None]:
         """The prompt's text, as it was sent, and its log-probabilities."""
@@ -174,18 +186,23 @@ class Answer:
     def _event(self, key: tuple[int, int], delta: Delta, first: bool) -> str | None:
         """One chunk; None when the delta shows nothing yet."""
         choice = self._choices[key]
+        if choice.says_text_alone(delta) and not (first and self.wish.echo):
+            choice.num_tokens += len(delta.token_ids)
+            return choice.template(self._chunk).fill(delta.text) if delta.text else None
         parts = [choice.echoed(self._prompt_rows.get(key[0], ()))] if first and self.wish.echo else []
         parts.append(choice.added(delta))
         text = "".join(part for part, _ in parts)
         rows = [found for _, found in parts if found is not None and found["tokens"]]
         if not text and not rows and delta.finish_reason is None:
             return None
-        chunk = {**self._head, "choices": [_choice(choice.index, text, joined(rows) if rows else None, [delta])]}
+        chunk = self._chunk(_choice(choice.index, text, joined(rows) if rows else None, [delta]))
         if self.wish.streaming.continuous_usage:
             chunk["usage"] = usage_so_far(len(self._prompts[key[0]].token_ids), choice.num_tokens)
-        elif self.wish.streaming.include_usage:
-            chunk["usage"] = None
         return compact(chunk)
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        usage = {"usage": None} if self.wish.streaming.include_usage else {}
+        return {**self._head, "choices": [choice], **usage}
 
     def _note(self, number: int, delta: Delta) -> None:
         if delta.prompt_logprobs is not None:

@@ -89,13 +89,21 @@ class Metrics:
         """Called by the engine after each step."""
         kind = "prefill" if not record.num_decode_tokens else "decode" if not record.num_prefill_tokens else "mixed"
         with self._lock:
-            self._add(
-                preemptions=record.num_preempted, spec_drafted_tokens=record.num_draft_tokens,
-                spec_accepted_tokens=record.num_accepted_tokens, spec_passes=record.num_draft_seqs,
-                step_operations=record.operations, step_seconds=record.seconds, step_compute_seconds=record.compute_seconds)
+            counts, tokens, num_bytes = self._counts, self._labelled["step_tokens"], self._labelled["step_bytes"]
+            counts["step_seconds"] += record.seconds
+            counts["step_compute_seconds"] += record.compute_seconds
+            counts["step_operations"] += record.operations
+            counts["preemptions"] += record.num_preempted
+            if record.num_draft_seqs:
+                counts["spec_passes"] += record.num_draft_seqs
+                counts["spec_drafted_tokens"] += record.num_draft_tokens
+                counts["spec_accepted_tokens"] += record.num_accepted_tokens
             self._labelled["steps"][kind] += 1
-            self._labelled["step_tokens"].update(prefill=record.num_prefill_tokens, decode=record.num_decode_tokens)
-            self._labelled["step_bytes"].update(weights=record.weight_bytes, kv=record.kv_bytes, activations=record.activation_bytes)
+            tokens["prefill"] += record.num_prefill_tokens
+            tokens["decode"] += record.num_decode_tokens
+            num_bytes["weights"] += record.weight_bytes
+            num_bytes["kv"] += record.kv_bytes
+            num_bytes["activations"] += record.activation_bytes
             if self._utilization is not None:
                 self._utilization.on_step(record)
 

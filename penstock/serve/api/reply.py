@@ -1,8 +1,15 @@
 """An answer's events as the fields of OpenAI's deltas and messages."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta, ToolCallStart, collect
+
+
+def content_of(events: Sequence[Event]) -> str | None:
+    """The text of what is content and nothing else."""
+    if len(events) == 1 and isinstance(events[0], ContentDelta):
+        return events[0].text
+    return None
 
 
 def delta_of(event: Event) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The engine: requests in, one step at a time, deltas out. One thread; `loop.py` runs it on one of its own, `LLM` in the caller's."""
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -92,8 +93,12 @@ class Engine:
         """When the next step is due at the latest, on the engine's clock."""
         return self._scheduler.wake_s()
 
-    def step(self) -> list[tuple[str, Delta]] | None:
-        """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now."""
+    def step(self, meanwhile: Callable[[], None] | None = None) -> list[tuple[str, Delta]] | None:
+        """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now.
+
+        `meanwhile` is called when the step is planned, just before it is computed: what it sets going on other threads does not wait
+        for this one.
+        """
         began = self.clock.now()
         counters = self._scheduler.counters
         before = counters.accepted_tokens, counters.preemptions
@@ -103,6 +108,8 @@ class Engine:
         if self._queued:
             self._report_queue()
         census = count(plan)
+        if meanwhile is not None:
+            meanwhile()
         result = self._runner.execute(plan)
         deltas = self._collect(self._scheduler.commit(plan, result))
         self._listener.on_step(self._record(census, result, began, before))

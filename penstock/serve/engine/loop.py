@@ -40,6 +40,7 @@ class Loop:
         self._ended = False  # commands are no longer obeyed
         self._failure: str | None = None
         self._mailboxes: dict[str, Mailbox] = {}
+        self._outgoing: list[tuple[str, Delta]] = []  # of the step before; its readers run while the next one is computed
         self._beat_s = engine.clock.now()
         self._progress_s = engine.clock.now()
         self._gauges = engine.gauges()
@@ -127,16 +128,17 @@ class Loop:
         try:
             while not self._stopping:
                 self._obey()
-                deltas = self._engine.step() if self._engine.has_work() else None
+                deltas = self._engine.step(self._send_out) if self._engine.has_work() else None
                 self._beat_s = self._engine.clock.now()
                 self._gauges = self._engine.gauges()
                 if deltas is not None:
                     self._progress_s = self._beat_s
-                    self._deliver(deltas)
-                elif not self._engine.has_work():
+                    self._outgoing = deltas
+                    continue
+                self._send_out()
+                if not self._engine.has_work():
                     self._progress_s = self._beat_s
-                if deltas is None:
-                    self._rest()
+                self._rest()
             self._end_all("the server is stopping")
         except Exception as error:
             log.exception("the engine failed")
@@ -156,6 +158,11 @@ class Loop:
                 seconds = min(IDLE_S, max(0.0005, self._engine.wake_s() - self._engine.clock.now()))
             self._wake.wait(seconds)
 
+    def _send_out(self) -> None:
+        if self._outgoing:
+            self._deliver(self._outgoing)
+            self._outgoing = []
+
     def _deliver(self, items: Sequence[tuple[str, Item]]) -> None:
         """One call into each event loop, however many requests there are."""
         parcels: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Item], Item]]] = {}
@@ -163,7 +170,10 @@ class Loop:
             mailbox = self._mailboxes.get(request_id)
             if mailbox is None:
                 continue
-            parcels.setdefault(mailbox.loop, []).append((mailbox.queue, item))
+            parcel = parcels.get(mailbox.loop)
+            if parcel is None:
+                parcel = parcels[mailbox.loop] = []
+            parcel.append((mailbox.queue, item))
             if isinstance(item, PenstockError) or item.done:
                 del self._mailboxes[request_id]
         for loop, parcel in parcels.items():
@@ -173,6 +183,7 @@ class Loop:
     def _end_all(self, reason: str) -> None:
         with self._wake:
             self._ended = True
+        self._send_out()
         self._obey_adds_only()
         for request_id in list(self._mailboxes):
             self._engine.abort(request_id)

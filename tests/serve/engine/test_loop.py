@@ -121,6 +121,38 @@ def test_a_client_that_is_cancelled_frees_its_blocks(loop: Loop) -> None:
     asyncio.run(main())
 
 
+def test_readers_do_not_wait_for_the_step_that_is_computed(loop: Loop) -> None:
+    async def main() -> None:
+        gate = Gate(loop, num_steps=3)
+        stream = loop.submit(request(1, max_tokens=5))
+        await until(gate.reached)
+        said = [await asyncio.wait_for(anext(stream), 20) for _ in range(3)]
+        assert [len(delta.token_ids) for delta in said] == [1, 1, 1]
+        gate.open()
+        assert sum([len(delta.token_ids) async for delta in stream]) == 2
+
+    asyncio.run(main())
+
+
+def test_what_was_said_before_a_step_failed_is_delivered(loop: Loop) -> None:
+    async def main() -> None:
+        schedule, plans = loop._engine._scheduler.schedule, iter(range(3))
+
+        def fail_later() -> Any:
+            if next(plans, None) is None:
+                raise MemoryError("no room for a plan")
+            return schedule()
+
+        loop._engine._scheduler.schedule = fail_later  # type: ignore[method-assign]
+        tokens: list[int] = []
+        with pytest.raises(PenstockError, match="no room"):
+            async for delta in loop.submit(request(1)):
+                tokens += delta.token_ids
+        assert len(tokens) == 3
+
+    asyncio.run(main())
+
+
 def test_refusals_come_at_once(loop: Loop) -> None:
     async def main() -> None:
         with pytest.raises(RequestError, match="max_tokens is 500"):
