@@ -71,7 +71,7 @@ PENSTOCK_INLINE void mix(const Block& b, const TilePointers& tiles, int count, i
     unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = load(mixed + LANES * v) * fade; });
   });
   for (int t = 0; t < count; ++t) {
-    Ahead ahead{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0, 0};
+    Ahead ahead{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0};
     accumulate<Step, R, V>(Step{}, sum, tiles.values[t] + 64 * vec, w_step, x + Step::X * steps * t, stride, steps, ahead);
   }
   unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(b.mixed + std::size_t(row + r) * b.padded + LANES * (vec + v), sum[r][v]); }); });

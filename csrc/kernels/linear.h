@@ -140,18 +140,24 @@ struct StepNibbles {  // i4 with int8 activations
 struct Ahead {
   Bytes at = nullptr;
   int lines = 0;
-  std::size_t skip = 0;  // from the end of one group to the next
+  bool rows = false;     // the rows of the next block too
 };
 
 template <class Step, int R, int V>
 PENSTOCK_INLINE void accumulate(const Step& step, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
                                 int steps, Ahead& ahead) {
-  for (int s = 0; s < steps; ++s) {
-    step.template run<R, V>(sum, w, x, stride);
-    for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.at + 64 * i, 0, 2);
-    ahead.at += 64 * ahead.lines;
-    w += w_step;
-    x += Step::X;
+  constexpr int LINE = 64 / Step::X;  // steps that a cache line of x lasts for
+  for (int done = 0; done < steps; done += LINE) {
+    if (ahead.rows)
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { __builtin_prefetch(x + stride * (R + r), 0, 3); });
+    const int until = std::min(steps, done + LINE);
+    for (int s = done; s < until; ++s) {
+      step.template run<R, V>(sum, w, x, stride);
+      for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.at + 64 * i, 0, 2);
+      ahead.at += 64 * ahead.lines;
+      w += w_step;
+      x += Step::X;
+    }
   }
 }
 
@@ -191,17 +197,15 @@ struct Groups {
   }
 };
 
-// Where the totals over groups are held while a block passes: nowhere since there is one group, in registers beside the group's
-// sums (which halves the rows of a block), or in memory.
-enum class Totals { none, registers, memory };
-constexpr int block_rows(Totals totals) { return totals == Totals::registers ? MAX_ROWS / 2 : MAX_ROWS; }
+// Rows of a block with V vectors of columns. Totals over several groups stand beside the sums of one, which leaves room for half as many.
+constexpr int block_rows(bool several, int vecs) { return several && vecs == MAX_VECS ? MAX_ROWS / 2 : MAX_ROWS; }
 
 // out += the sum over groups of (x w) * scale + total(x) * min. Sums of integers begin with what their codes are too large by.
-template <class Step, int R, int V, Totals T>
+template <class Step, int R, int V, bool SEVERAL>
 void group_block(const Step& step, const Groups& part, const Operand& x, Bytes x_at, Ahead ahead) {
   F total[R][V];
   const auto out = [&](int r, int v) PENSTOCK_INLINED { return part.out + r * part.out_stride + 16 * v; };
-  if constexpr (T == Totals::registers)
+  if constexpr (SEVERAL)
     unrolled<R>([&](auto r) PENSTOCK_INLINED {
       unrolled<V>([&](auto v) PENSTOCK_INLINED { total[r][v] = part.first == 0 ? zero() : load(out(r, v)); });
     });
@@ -223,21 +227,18 @@ void group_block(const Step& step, const Groups& part, const Operand& x, Bytes x
         F value;
         if constexpr (Step::WHOLE) value = to_float(sum[r][v]);
         else value = sum[r][v];
-        F before;
-        if constexpr (T == Totals::registers) before = total[r][v];
-        else if constexpr (T == Totals::memory) before = g == 0 ? zero() : load(out(r, v));
-        else before = zero();
+        F before = zero();
+        if constexpr (SEVERAL) before = total[r][v];
         F after = fma(value, scale, before);
         if (mins) after = fma(part.read(mins, v), set1(x.totals[r * x.groups + g]), after);
-        if constexpr (T == Totals::registers) total[r][v] = after;
+        if constexpr (SEVERAL) total[r][v] = after;
         else store(out(r, v), after);
       });
     });
     w += part.next, scales += part.next_scales, x_at += part.steps * Step::X;
     if (mins) mins += part.next_scales;
-    ahead.at += ahead.skip;
   }
-  if constexpr (T == Totals::registers)
+  if constexpr (SEVERAL)
     unrolled<R>([&](auto r) PENSTOCK_INLINED {
       unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out(r, v), total[r][v]); });
     });

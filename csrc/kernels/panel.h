@@ -10,25 +10,22 @@ namespace PENSTOCK_ISA {
 
 constexpr int STRETCH = 512;                          // inner indices whose weights stay in the cache while rows pass by
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;     // of codes that are unpacked at once
-constexpr int DISTANCE = 4096;                                   // bytes that a single block is fetched ahead
 
-// How many rows there are, and what is fetched while they pass: for a single block the bytes a little further on, for several the
-// same stretch of the next panel, which the blocks share out.
+// How many rows there are, and what is fetched while they pass: the same stretch of the next panel, which the blocks share out by their
+// rows. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.
 struct Sweep {
   int rows, at_once;  // rows of a block
   Bytes source;       // where the packed weights of the stretch begin
   std::size_t bytes;  // of them
   int steps;          // of the stretch
   std::size_t far;    // bytes to the next panel
-  std::size_t skip;   // bytes between groups that no step fetches, for a single block
 
   Ahead ahead(int block) const {
-    const int blocks = (rows + at_once - 1) / at_once;
+    if (rows <= at_once) return {};
     const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));
-    if (blocks == 1) return {source + DISTANCE, lines, skip};
-    const int each = (lines + blocks - 1) / blocks;
-    if (block * each >= lines) return {};
-    return {source + far + std::size_t(block) * each * steps * 64, each, 0};
+    const auto until = [&](int row) { return (lines * std::min(rows, row) + rows - 1) / rows; };
+    const int first = until(block * at_once), end = until((block + 1) * at_once);
+    return {source + far + std::size_t(first) * steps * 64, end - first, true};
   }
 };
 
@@ -48,30 +45,32 @@ template <class Step, int V> void dense_rows(const Step& step, Stretch part, Byt
   }
 }
 
-template <class Step, int V, Totals T>
+template <class Step, int V, bool SEVERAL>
 void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_offset, const Sweep& sweep) {
-  constexpr int most = block_rows(T);
+  constexpr int most = block_rows(SEVERAL, V);
   for (int r = 0, block = 0; r < sweep.rows; r += most, ++block) {
     const Ahead ahead = sweep.ahead(block);
     const Operand from = x.from(r);
     const Bytes at = from.data + x_offset;
     switch (std::min(sweep.rows - r, most)) {
-      case 1: group_block<Step, 1, V, T>(step, part, from, at, ahead); break;
-      case 2: group_block<Step, std::min(2, most), V, T>(step, part, from, at, ahead); break;
-      case 3: group_block<Step, std::min(3, most), V, T>(step, part, from, at, ahead); break;
-      case 4: group_block<Step, std::min(4, most), V, T>(step, part, from, at, ahead); break;
-      case 5: group_block<Step, std::min(5, most), V, T>(step, part, from, at, ahead); break;
-      default: group_block<Step, most, V, T>(step, part, from, at, ahead);
+      case 1: group_block<Step, 1, V, SEVERAL>(step, part, from, at, ahead); break;
+      case 2: group_block<Step, std::min(2, most), V, SEVERAL>(step, part, from, at, ahead); break;
+      case 3: group_block<Step, std::min(3, most), V, SEVERAL>(step, part, from, at, ahead); break;
+      case 4: group_block<Step, std::min(4, most), V, SEVERAL>(step, part, from, at, ahead); break;
+      case 5: group_block<Step, std::min(5, most), V, SEVERAL>(step, part, from, at, ahead); break;
+      default: group_block<Step, most, V, SEVERAL>(step, part, from, at, ahead);
     }
     part.out += std::size_t(part.out_stride) * most;
   }
 }
 
-// Calls body.template operator()<V>(v) for the columns of a panel: all at once where the panel is full, else 16 at a time.
-template <class Body> void each_vecs(int width, const Body& body) {
-  if constexpr (MAX_VECS == 4)
-    if (width == PANEL) return body(std::integral_constant<int, 4>(), 0);
-  for (int v = 0; v < width / LANES; ++v) body(std::integral_constant<int, 1>(), v);
+// Calls body(V, v) for V vectors of 16 columns of a panel at a time, from the v-th on: the widest that the panel has and `most` allows.
+template <int MOST = MAX_VECS, class Body> void each_vecs(int width, const Body& body) {
+  const int vectors = width / LANES;
+  int v = 0;
+  if constexpr (MOST > 1)
+    for (; v + MOST <= vectors; v += MOST) body(std::integral_constant<int, MOST>(), v);
+  for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
 }
 
 struct Task {
@@ -104,7 +103,7 @@ template <class Step> void dense_panel(const Task& t) {
   for (int s = 0; s < steps; s += most) {
     const int count = std::min(most, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const Sweep sweep{t.rows, MAX_ROWS, w, std::size_t(count) * w_step, count, t.far(), 0};
+    const Sweep sweep{t.rows, MAX_ROWS, w, std::size_t(count) * w_step, count, t.far()};
     each_vecs(t.width, [&](auto vecs, int v) {
       const Stretch part{w + Step::W * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X, t.x.stride, sweep);
@@ -112,14 +111,26 @@ template <class Step> void dense_panel(const Task& t) {
   }
 }
 
-// Codes with scales by group; Step reads them as they are packed.
-template <class Step, Totals T> void packed_groups(const Task& t, const Step& step) {
+// Blocks of groups whose totals stay in registers: few rows with all columns of a panel, or more rows with half of them.
+constexpr int HALF = MAX_VECS > 1 ? MAX_VECS / 2 : 1;
+
+// Codes with scales, which Step reads as they are packed: of one group or of several.
+template <class Step, bool SEVERAL, int VECS> void packed_groups_by(const Task& t, const Step& step) {
   const Matrix& m = t.matrix;
   const int steps = m.group / m.per_step(), w_step = t.w_step(Step::W);
-  const std::size_t record = m.record_bytes(t.width), codes = std::size_t(steps) * w_step;
-  const Groups groups = t.groups(t.panel, w_step, steps, record, 0, m.num_groups());
-  const Sweep sweep{t.rows, block_rows(T), t.panel, codes, steps, t.far(), record - codes};
-  each_vecs(t.width, [&](auto vecs, int v) { group_rows<Step, vecs, T>(step, moved(groups, v, Step::W), t.x, 0, sweep); });
+  const int num_groups = m.num_groups();
+  const std::size_t record = m.record_bytes(t.width);
+  const Groups groups = t.groups(t.panel, w_step, steps, record, 0, num_groups);
+  Sweep sweep{t.rows, block_rows(SEVERAL, VECS), t.panel, record * num_groups, steps * num_groups, t.far()};
+  each_vecs<VECS>(t.width, [&](auto vecs, int v) {
+    if (v) sweep.bytes = 0;
+    group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, 0, sweep);
+  });
+}
+template <class Step> void packed_group(const Task& t, const Step& step) { packed_groups_by<Step, false, MAX_VECS>(t, step); }
+template <class Step> void packed_groups(const Task& t, const Step& step) {
+  if (t.rows > block_rows(true, MAX_VECS)) packed_groups_by<Step, true, HALF>(t, step);
+  else packed_groups_by<Step, true, MAX_VECS>(t, step);
 }
 
 // `vectors` packed vectors from `from` on become unpacked ones, `each` of them, `to_step` bytes apart.
@@ -143,9 +154,10 @@ template <class Step, class Unpack> void unpacked_groups(const Task& t, const Un
       for (int s = 0; s < packed_steps; ++s, from += 64 * vectors, to += more) unpack_step(unpack, from, to, vectors, to_step);
     }
     const Groups groups = t.groups(t.unpacked, to_step, steps, bytes, first, count);
-    const Sweep sweep{t.rows, MAX_ROWS, t.panel + record * first, record * count, steps * count, t.far(), 0};
-    each_vecs(t.width, [&](auto vecs, int v) {
-      group_rows<Step, vecs, Totals::memory>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep);
+    Sweep sweep{t.rows, MAX_ROWS, t.panel + record * first, record * count, steps * count, t.far()};
+    each_vecs<HALF>(t.width, [&](auto vecs, int v) {
+      if (v) sweep.bytes = 0;
+      group_rows<Step, vecs, true>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep);
     });
   }
 }
@@ -186,7 +198,7 @@ inline void unpacked_whole(const Task& t) {
     const Bytes packed = t.panel + std::size_t(s) * w_step;
     for (int i = 0; i < count; ++i)
       unpack_step(unpack, packed + std::size_t(i) * w_step, t.unpacked + std::size_t(2 * i) * to_step, t.width / LANES, to_step);
-    const Sweep sweep{t.rows, MAX_ROWS, packed, std::size_t(count) * w_step, 2 * count, t.far(), 0};
+    const Sweep sweep{t.rows, MAX_ROWS, packed, std::size_t(count) * w_step, 2 * count, t.far()};
     each_vecs(t.width, [&](auto vecs, int v) {
       const Stretch part{t.unpacked + 64 * v, to_step, 2 * count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<StepBf16, vecs>(StepBf16{}, part, t.x.data + std::size_t(s) * 8, t.x.stride, sweep);
@@ -202,15 +214,15 @@ inline void unpacked_whole(const Task& t) {
     }
 }
 
-inline void linear_bytes(const Task& t, bool many) {  // int8 activations
+inline void linear_bytes(const Task& t) {  // int8 activations
   const Matrix& m = t.matrix;
   if (m.format == Format::i8) {
-    m.num_groups() == 1 ? packed_groups<StepBytes, Totals::none>(t, {}) : packed_groups<StepBytes, Totals::memory>(t, {});
+    m.num_groups() == 1 ? packed_group<StepBytes>(t, {}) : packed_groups<StepBytes>(t, {});
   } else {
     std::uint8_t bytes[16];
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
     const ByteTable table = make_byte_table(bytes);
-    many ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<StepNibbles, Totals::registers>(t, {table});
+    UNPACK_NIBBLES && t.rows > MAX_ROWS ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<StepNibbles>(t, {table});
   }
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
@@ -222,19 +234,19 @@ inline void linear_bytes(const Task& t, bool many) {  // int8 activations
 // out[row][column] for all columns of a panel; columns beyond the matrix get whatever its padding gives.
 inline void linear_panel(const Task& t) {
   const Matrix& m = t.matrix;
-  const bool many = t.rows > MAX_ROWS;
   if (m.format == Format::f32) return dense_panel<StepF32>(t);
   if (m.format == Format::f16) return dense_panel<StepF16>(t);
   if (m.format == Format::bf16) return dense_panel<StepBf16>(t);
-  if (t.x.int8) return linear_bytes(t, many);
+  if (t.x.int8) return linear_bytes(t);
   if (m.format == Format::i8) {
-    if (m.num_groups() == 1) return many ? unpacked_whole(t) : packed_groups<StepI8, Totals::none>(t, {wide_table()});
-    return many ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8, Totals::registers>(t, {wide_table()});
+    const bool many = t.rows > MAX_ROWS;
+    if (m.num_groups() == 1) return many ? unpacked_whole(t) : packed_group<StepI8>(t, {wide_table()});
+    return many ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8>(t, {wide_table()});
   }
   float values[16];
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];
   const Table table = make_table(values);
-  many ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<StepI4, Totals::registers>(t, {table});
+  UNPACK_NIBBLES && t.rows > MAX_ROWS ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<StepI4>(t, {table});
 }
 
 // Row `n` of the matrix as float: the embedding of a token.

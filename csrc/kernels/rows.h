@@ -51,34 +51,39 @@ inline void to_bf16(const float* x, int n, int padded, std::uint16_t* out, int g
   }
 }
 
-// n floats -> padded int8 with one scale, to nearest, from -127 to 127. With `interleaved`, each eight stand as 0 4 1 5 2 6 3 7.
+// n floats -> padded int8 with one scale, to nearest, from -127 to 127. With INTERLEAVED, each eight stand as 0 4 1 5 2 6 3 7.
 // `begins` and `totals` (or nullptr): -offset times the sum of each group's codes, and the sum.
-inline float to_int8(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins,
-                     float* totals) {
+template <bool INTERLEAVED>
+float to_int8_as(const float* x, int n, int padded, int group, int offset, std::int8_t* out, std::int32_t* begins, float* totals) {
   F most = zero();
   for (int i = 0; i < n; i += LANES) most = max(most, abs(load_some(x + i, n - i)));
   const float top = largest(most);
   const F inverse = set1(top > 0 ? 127.0f / top : 0.0f);
   for (int g = 0; g * group < padded; ++g) {
     const int end = (g + 1) * group;
-    int total = 0;
+    I total = zero_i();
     for (int i = g * group; i < end; i += LANES) {
       const int left = std::min(LANES, end - i);
       F v = i < n ? load_some(x + i, std::min(left, n - i)) : zero();
       if (left < LANES) v = first_lanes(v, left, zero());
-      const I codes = to_int(round(v * inverse));
-      total += sum_i(codes);
+      I codes = to_int(round(v * inverse));
+      total = add_i(total, codes);
+      if (INTERLEAVED) codes = interleave(codes);
       std::int8_t some[LANES];
-      store_i8(some, codes);
-      if (interleaved)
-        for (int e = 0; e < left; ++e) out[i + e / 8 * 8 + e % 2 * 2 + e % 8 / 4 + e % 4 / 2 * 4] = some[e];
-      else
-        std::memcpy(out + i, some, left);
+      store_i8(left < LANES ? some : out + i, codes);
+      if (left < LANES) std::memcpy(out + i, some, left);
     }
-    begins[g] = -offset * total;
-    if (totals) totals[g] = static_cast<float>(total);
+    const int sum = sum_i(total);
+    begins[g] = -offset * sum;
+    if (totals) totals[g] = static_cast<float>(sum);
   }
   return top / 127.0f;
+}
+
+inline float to_int8(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins,
+                     float* totals) {
+  return interleaved ? to_int8_as<true>(x, n, padded, group, offset, out, begins, totals)
+                     : to_int8_as<false>(x, n, padded, group, offset, out, begins, totals);
 }
 
 // Rotates the pairs (i, i + pairs) of one head by the angles whose cosines and sines are given.

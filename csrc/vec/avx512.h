@@ -11,6 +11,7 @@ using I = __m512i;   // 16 int32
 using Raw = __m512i; // 64 bytes: one word of 32 bits for each of 16 columns
 
 constexpr int MAX_ROWS = 6, MAX_VECS = 4;  // of a register block: 24 accumulators
+constexpr bool UNPACK_NIBBLES = false;      // for many rows: in registers, for each block anew, is faster
 
 inline F zero() { return _mm512_setzero_ps(); }
 inline I zero_i() { return _mm512_setzero_si512(); }
@@ -58,6 +59,8 @@ inline void store_bf16(std::uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), rounded);
 }
 inline void store_i8(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
+// Lanes of each eight in the order 0 4 1 5 2 6 3 7.
+inline I interleave(I x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x); }
 inline int sum_i(I x) { return _mm512_reduce_add_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 

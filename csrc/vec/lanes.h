@@ -21,6 +21,7 @@ constexpr int WIDTH = 4, MAX_ROWS = 6, MAX_VECS = 1;
 constexpr int WIDTH = 4, MAX_ROWS = 3, MAX_VECS = 1;
 #endif
 constexpr int PARTS = 16 / WIDTH;
+constexpr bool UNPACK_NIBBLES = true;  // once for many rows
 typedef float VF __attribute__((vector_size(4 * WIDTH)));
 typedef std::int32_t VI __attribute__((vector_size(4 * WIDTH)));
 typedef std::uint32_t VU __attribute__((vector_size(4 * WIDTH)));
@@ -134,6 +135,12 @@ inline void store_bf16(std::uint16_t* p, F x) {
 }
 inline void store_i8(std::int8_t* p, I x) {
   PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::int8_t>(x.v[i][j]))
+}
+inline I interleave(I x) {  // lanes of each eight in the order 0 4 1 5 2 6 3 7
+  int from[16], to[16];
+  std::memcpy(from, &x, 64);
+  for (int i = 0; i < 16; ++i) to[i] = from[i / 8 * 8 + i % 2 * 4 + i % 8 / 2];
+  return read<I>(to);
 }
 inline int sum_i(I x) {
   int a[16], total = 0;
