@@ -3,7 +3,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,22 @@ def read(text: str) -> Record:
 
 
 def keep(record: Record, folder: Path = RESULTS) -> Path:
+    """What the day's earlier runs found at other points, of other models or bits, stays."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.file_name
-    path.write_text(json.dumps(record.as_json(), indent=1) + "\n", encoding="utf-8")
+    if path.exists():
+        record = after(read(path.read_text(encoding="utf-8")), record)
+    fresh = path.with_suffix(".partial")
+    fresh.write_text(json.dumps(record.as_json(), indent=1) + "\n", encoding="utf-8")
+    fresh.replace(path)
     return path
+
+
+def after(earlier: Record, later: Record) -> Record:
+    """Both, with the later one's word for what both ran: rows are compared with those of the same run alone."""
+    again = {row.contest for row in later.rows}
+    rows = tuple(row for row in earlier.rows if row.contest not in again) + later.rows
+    return replace(later, rows=rows, versions={**earlier.versions, **later.versions}, failures={**earlier.failures, **later.failures})
 
 
 def newest(bench: str, machine: str, folder: Path = RESULTS) -> Record | None:

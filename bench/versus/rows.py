@@ -32,6 +32,11 @@ class Row:
         return f"{self.question} {self.size}"
 
     @property
+    def contest(self) -> tuple[object, ...]:
+        """What all engines of a run are compared at."""
+        return self.model, self.question, self.size, self.bits
+
+    @property
     def key(self) -> tuple[object, ...]:
         return self.model, self.question, self.size, self.engine, self.format, self.setting
 

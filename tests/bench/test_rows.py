@@ -59,6 +59,19 @@ def test_a_record_comes_back_from_its_file(tmp_path):
         read('{"format": 0}')
 
 
+def test_a_day_keeps_what_its_narrowed_runs_found(tmp_path):
+    def found(rows, **more):
+        return Record("b", "x", 2, "2026-01-02T03:04:05Z", tuple(rows), **more)
+
+    four = [row("penstock", 90.0, bits=4), row("rival", 45.0, bits=4)]
+    keep(found([row("penstock", 60.0), row("rival", 80.0), *four], versions={"rival": "1"}, failures={"other": "why"}), tmp_path)
+    path = keep(found([row("penstock", 70.0)], versions={"penstock": "2"}), tmp_path)
+    told = read(path.read_text())
+    assert [(each.engine, each.bits, each.tokens_per_s) for each in told.rows] == [("penstock", 4, 90.0), ("rival", 4, 45.0), ("penstock", 8, 70.0)]
+    assert (told.versions, told.failures) == ({"rival": "1", "penstock": "2"}, {"other": "why"})
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_the_newest_record_is_taken(tmp_path):
     for date in ("2026-02-01", "2026-01-31"):
         keep(Record("b", "x", 2, date, ()), tmp_path)
