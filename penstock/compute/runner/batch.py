@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Batch
+from penstock.compute.decoding.accept import depths
 from penstock.compute.decoding.state import RowState
 from penstock.compute.runner.known import Known
 from penstock.core.types import PlannedSeq, StepPlan
@@ -17,12 +18,26 @@ NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 @dataclass(slots=True)
 class Choosing:
-    """The sequences whose last row chooses a token, in the plan's order."""
+    """The rows that choose a token, in the plan's order: the last one of a sequence, and those of its drafts."""
 
     places: list[int] = field(default_factory=list)  # in the plan
     rows: list[int] = field(default_factory=list)  # of the logits
     states: list[RowState] = field(default_factory=list)
     output_index: list[int] = field(default_factory=list)
+    drafted: dict[int, int] = field(default_factory=dict)  # place -> the first of its rows here, for those that have drafts
+
+    def add(self, place: int, row: int, state: RowState, output_index: int) -> None:
+        """`row`: of the logits."""
+        self.places.append(place)
+        self.rows.append(row)
+        self.states.append(state)
+        self.output_index.append(output_index)
+
+    def add_drafted(self, place: int, planned: PlannedSeq, state: RowState, row: int) -> None:
+        """`row`: of the logits, that of the sequence's last token; those of its drafts follow."""
+        self.drafted[place] = len(self.places)
+        for i, depth in enumerate((0, *draft_depths(planned))):
+            self.add(place, row + i, state, planned.num_output + depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,20 @@ class Assembled:
     special: list[Special]
 
 
+def draft_depths(planned: PlannedSeq) -> list[int]:
+    """How far behind the last token each draft stands."""
+    return list(range(1, planned.num_drafts + 1)) if planned.draft_parents is None else depths(planned.draft_parents)
+
+
+def row_parents(planned: PlannedSeq) -> list[int]:
+    """The row that each row of a sequence follows, -1: the cache."""
+    fixed = len(planned.tokens) - planned.num_drafts
+    chain = range(-1, len(planned.tokens) - 1)
+    if planned.draft_parents is None:
+        return list(chain)
+    return [*chain[:fixed], *(fixed + parent for parent in planned.draft_parents)]
+
+
 def prompt_rows(planned: PlannedSeq) -> int:
     """How many of its first rows tell of a prompt token."""
     return max(0, min(len(planned.tokens), planned.num_prompt - 1 - planned.start))
@@ -56,7 +85,7 @@ def assemble(plan: StepPlan, known: Sequence[Known], block_size: int) -> Assembl
     logit_rows: list[int] = []
     row_starts, counts, contexts, tables = [0], [], [], []
     choosing, special = Choosing(), []
-    num_rows = 0
+    num_rows, trees = 0, False
     for place, (planned, each) in enumerate(zip(plan.seqs, known, strict=True)):
         start, count, block_ids = planned.start, len(planned.tokens), planned.block_ids
         if block_ids is not each.block_ids:
@@ -67,25 +96,31 @@ def assemble(plan: StepPlan, known: Sequence[Known], block_size: int) -> Assembl
         else:
             at = np.arange(start, start + count, dtype=np.int64)
             slots += (each.table[at // block_size] * block_size + at % block_size).tolist()
-            positions += range(start, start + count)
+            if planned.draft_parents is None:
+                positions += range(start, start + count)
+            else:
+                trees, last = True, start + count - planned.num_drafts - 1
+                positions += [*range(start, last + 1), *(last + depth for depth in draft_depths(planned))]
         tokens += planned.tokens
         if not each.plain:
             special.append(look_closer(place, planned, each, logit_rows, num_rows))
         num_rows += count
         if planned.samples and each.chooses:
-            choosing.places.append(place)
-            choosing.rows.append(len(logit_rows))
-            choosing.states.append(each.state)
-            choosing.output_index.append(planned.num_output)
-            logit_rows.append(num_rows - 1)
+            if planned.num_drafts:
+                choosing.add_drafted(place, planned, each.state, len(logit_rows))
+                logit_rows += range(num_rows - 1 - planned.num_drafts, num_rows)
+            else:
+                choosing.add(place, len(logit_rows), each.state, planned.num_output)
+                logit_rows.append(num_rows - 1)
         row_starts.append(num_rows)
         counts.append(count)
         contexts.append(start + count)
         tables.append(each.table)
+    parents = np.array([parent for planned in plan.seqs for parent in row_parents(planned)], dtype=np.int32) if trees else None
     buffers = ("hidden",) if any(each.embedding_row is not None for each in special) else ()
     batch = Batch(
         array(tokens), array(positions), array(slots), array(row_starts), array(contexts), tables, array(logit_rows),
-        array(plan.copies) if plan.copies else NO_COPIES, buffers)
+        array(plan.copies) if plan.copies else NO_COPIES, buffers, parents)
     return Assembled(batch, StepWork(tuple(zip(counts, contexts, strict=True)), len(logit_rows)), choosing, special)
 
 

@@ -14,13 +14,14 @@ class Known:
     """One sequence: what was asked of it, what sampling remembers, and its block table as an array.
 
     plain: nothing is asked of it but tokens. scores_prompt: the log-probabilities of its prompt are. chooses: it gets tokens, not an
-    embedding.
+    embedding. tokens: its prompt and output.
     """
 
-    __slots__ = ("block_ids", "table", "plain", "chooses", "state", "scores_prompt", "info", "_room", "_counted")
+    __slots__ = ("tokens", "block_ids", "table", "plain", "chooses", "state", "scores_prompt", "info", "_room", "_counted")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
+        self.tokens = [*info.prompt, *info.output]
         self.state = RowState(info, info.output)
         self.table: Array = np.empty(0, dtype=np.int64)  # [blocks]
         self.block_ids: tuple[int, ...] = ()  # that `table` holds

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Backend
+from penstock.compute.decoding.accept import walk
+from penstock.compute.decoding.propose.contract import Draftable, Proposer
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import Choosing, assemble
@@ -18,7 +20,10 @@ Array = Any
 class Runner:
     """Keeps what sampling needs of each sequence from its first row until the plan says that it has finished."""
 
-    def __init__(self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock) -> None:
+    def __init__(
+        self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock, proposer: Proposer | None = None
+    ) -> None:
+        self._proposer = proposer
         self._backend = backend
         self._loaded = loaded
         self._sampler = sampler
@@ -36,13 +41,16 @@ class Runner:
         made = assemble(plan, known, self._block_size)
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]
-        penalized = [place for place, each in enumerate(known) if each.state.penalized]
+        drafted = made.choosing.drafted
+        penalized = [place for place, each in enumerate(known) if each.state.penalized and place not in drafted]
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
-        results = self._choose(seq_ids, made.choosing, outputs.logits)
+        results = self._choose(seq_ids, made.choosing, outputs.logits) if not drafted else self._verify(plan, made.choosing, outputs.logits)
         for place in penalized:
             known[place].state.extend(results[place].tokens)
+        if self._proposer is not None:
+            self._propose(plan, known, results)
         for each in made.special:
             place = each.place
             results[place] = replace(
@@ -55,8 +63,12 @@ class Runner:
         """What is known of each planned sequence; forgets those that have finished."""
         for seq_id in plan.finished:
             self._known.pop(seq_id, None)
+            if self._proposer is not None:
+                self._proposer.forget(seq_id)
         for planned in plan.seqs:
             if planned.new is not None:
+                if self._proposer is not None:
+                    self._proposer.forget(planned.seq_id)
                 self._known[planned.seq_id] = Known(planned.new)
         return [self._known[planned.seq_id] for planned in plan.seqs]
 
@@ -74,6 +86,59 @@ class Runner:
             tokens = () if token is None else (token,)
             found[place] = SeqResult(seq_ids[place], tokens, logprobs, candidates=chosen.candidates.get(row, ()))
         return found
+
+    def _verify(self, plan: StepPlan, choosing: Choosing, logits: Array) -> list[SeqResult]:
+        """The same, with the drafts that were accepted. A row's choice does not depend on the rows before it but where penalties count
+        their tokens; those are chosen one after another."""
+        states, drafted = choosing.states, choosing.drafted
+        at_once = [i for i, place in enumerate(choosing.places) if not (place in drafted and states[i].penalized)]
+        chosen = self._sampler.sample(
+            logits[[choosing.rows[i] for i in at_once]], [states[i] for i in at_once], [choosing.output_index[i] for i in at_once])
+        row_of = {i: row for row, i in enumerate(at_once)}
+        found = [SeqResult(planned.seq_id) for planned in plan.seqs]
+        for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
+            planned = plan.seqs[place]
+            if place in drafted and states[first].penalized:
+                found[place] = self._verify_in_turn(planned, choosing, first, logits)
+                continue
+            drafts = planned.tokens[len(planned.tokens) - planned.num_drafts :]
+            tokens_of = chosen.tokens
+
+            def choose(row: int, first: int = first) -> int | None:
+                return tokens_of[row_of[first + row]]
+
+            rows, tokens = walk(drafts, planned.draft_parents, choose)
+            at = [row_of[first + row] for row in rows]
+            found[place] = SeqResult(
+                planned.seq_id, tuple([token for token in tokens if token is not None]),
+                tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
+        return found
+
+    def _verify_in_turn(self, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array) -> SeqResult:
+        state, logprobs = choosing.states[first], []
+
+        def choose(row: int) -> int:
+            at = choosing.rows[first + row]
+            chosen = self._sampler.sample(logits[at : at + 1], [state], [choosing.output_index[first + row]])
+            (token,) = chosen.tokens
+            assert token is not None
+            state.extend((token,))
+            logprobs.extend(chosen.logprobs.values())
+            return token
+
+        _, tokens = walk(planned.tokens[len(planned.tokens) - planned.num_drafts :], planned.draft_parents, choose)
+        return SeqResult(planned.seq_id, tuple(tokens), tuple(logprobs))
+
+    def _propose(self, plan: StepPlan, known: list[Known], results: list[SeqResult]) -> None:
+        """Adds drafts for the next step to the results of sequences that chose a token."""
+        assert self._proposer is not None
+        places = [place for place, found in enumerate(results) if found.tokens]
+        for place in places:
+            known[place].tokens.extend(results[place].tokens)
+        rows = [Draftable(plan.seqs[place].seq_id, known[place].tokens, self._proposer.lookahead()) for place in places]
+        for place, drafts in zip(places, self._proposer.propose(rows), strict=True):
+            if drafts.tokens:
+                results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
 
     def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:
         tokens = known.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]

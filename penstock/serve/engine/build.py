@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.decoding import filters, search
+from penstock.compute.decoding import filters, propose, search
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.models import families, hf
@@ -26,7 +26,9 @@ from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.hardware import Hardware, cache_folder
+from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.needs import unmet
 from penstock.core.registry import Table
 from penstock.decide.kv import evict
 from penstock.decide.kv.manager import KVManager
@@ -141,6 +143,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     found = find(config)
     chosen = choose(config, found)
     backend, held = chosen.backend, chosen.holding.held
+    proposer = make_proposer(config.propose, backend)
     resolved = resolve(chosen.config, found.spec, held, look())
     resolved.reasons.update(chosen.reasons)
     if say is not None:
@@ -160,7 +163,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
         say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
-    runner = Runner(backend, loaded, make_sampler(loaded.sampling), price, clock)
+    runner = Runner(backend, loaded, make_sampler(loaded.sampling), price, clock, proposer)
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
@@ -187,6 +190,16 @@ def make_sampler(fused: Sampling | None) -> Sampler:
     """A backend's own form of the arithmetic is taken where it knows all filters that there are, in their order."""
     names = tuple(filters.TABLE)
     return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
+
+
+def make_proposer(text: str | None, backend: Any) -> Any:
+    """A Proposer, or None. Raises UsageError for one that the backend does not have what it needs for."""
+    if text is None:
+        return None
+    proposer = _plugin(propose.TABLE.parse(text))
+    if lacks := unmet(proposer.needs, backend.caps):
+        raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")
+    return proposer
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

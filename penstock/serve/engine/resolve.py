@@ -29,8 +29,6 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine)
     _check_numbers(config)
     if config.quant.partition(":")[0] not in held.quant_schemes:
         raise UsageError(f"--quant {config.quant}: the {config.backend} backend takes {', '.join(held.quant_schemes)}")
-    if config.propose is not None:
-        raise UsageError(f"--propose {config.propose}: no proposer is built in; leave it out")
     if config.kv_dtype not in ("auto", held.dtype):
         raise UsageError(f"--kv-dtype {config.kv_dtype}: the {config.backend} backend keeps keys and values in {held.dtype}")
     dtype, reasons["dtype"] = choose_dtype(config, spec, held.dtypes)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from penstock import LLM, SamplingParams
+from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.core.needs import Needs
 from penstock.core.types import Output
 from tests.tiny import write_model
 
@@ -22,6 +24,8 @@ CROWDED: dict[str, dict[str, Any]] = {
     "large blocks": {"block_size": 64},
     "static batches": {"batching": "static:size=5"},
     "shortest first": {"order": "shortest", "max_num_seqs": 3},
+    "drafted": {"propose": "ngram:least=1,k=5"},
+    "drafted, preempted and chunked": {"propose": "ngram:least=1,n=3", "kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19},
 }
 
 
@@ -71,6 +75,46 @@ def test_same_bits_as_alone(folder: Path, alone: list[Any], options: dict[str, A
     llm._engine.check_integrity()
     if "kv_tokens" in options:
         assert llm._engine._scheduler.counters.preemptions > 0
+
+
+class Knowing:
+    """Drafts the true continuation, up to a token that is wrong here and there."""
+
+    needs = Needs()
+
+    def __init__(self, truths: list[list[int]], num_prompt: dict[int, int]) -> None:
+        self.truths = {tuple(tokens[: num_prompt[i]]): tokens for i, tokens in enumerate(truths)}
+        self.rng = random.Random(11)
+
+    def lookahead(self) -> int:
+        return 6
+
+    def propose(self, rows: list[Draftable]) -> list[Drafts]:
+        return [Drafts(self.guess(list(row.tokens))) for row in rows]
+
+    def forget(self, seq_id: int) -> None:
+        pass
+
+    def guess(self, tokens: list[int]) -> tuple[int, ...]:
+        found = [truth for prompt, truth in self.truths.items() if tuple(tokens[: len(prompt)]) == prompt and truth[: len(tokens)] == tokens]
+        rest = found[0][len(tokens) : len(tokens) + self.rng.randint(0, 6)] if found else [1, 2]
+        return tuple([token if self.rng.random() < 0.8 else 3 for token in rest])
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}], ids=["roomy", "tight"])
+def test_accepted_drafts_change_no_bit(folder: Path, alone: list[Any], options: dict[str, Any]) -> None:
+    llm = LLM(str(folder), **options)
+    made = requests()
+    plain = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
+    truths = [[*output.prompt_token_ids, *output.outputs[0].token_ids] for output in plain]
+    llm = LLM(str(folder), **options)
+    llm._engine._runner._proposer = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)})
+    outputs = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
+    assert [said(output) for output in outputs] == alone
+    counters = llm._engine._scheduler.counters
+    assert 0 < counters.accepted_tokens < counters.drafted_tokens
+    assert not options or counters.preemptions
+    llm._engine.check_integrity()
 
 
 def test_same_bits_on_torch(folder: Path) -> None:

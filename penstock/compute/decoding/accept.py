@@ -1,0 +1,42 @@
+"""Which drafts are accepted: those that the target itself chooses.
+
+The target's choice after any draft is a function of its logits there, of the sequence's state and of the output index, since draws
+take their number from (seed, index) alone. So a draft is accepted when it is the very token that the target chooses at its place, and
+the target's choice after the last accepted one is a token for free. What comes out is, token for token, what plain decoding gives: for
+any temperature, filter, penalty and seed, and with it the distribution.
+
+How likely is that? For one guess x the probability is p(x), as in speculative sampling (Leviathan et al. 2023, arXiv:2211.17192) with a
+proposer that is certain of x; for several guesses after one token it is the sum of theirs, as in recursive rejection sampling without
+replacement. Only a proposer that draws its guesses could be accepted more often, up to sum(min(p, q)); it comes near when it draws with
+the numbers that the target will draw with.
+"""
+from collections.abc import Callable, Sequence
+
+Choose = Callable[[int], int]  # row -> the token that the target chooses there
+
+
+def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose) -> tuple[list[int], list[int]]:
+    """(rows, tokens) along the accepted path: row 0 is the last token's, row i + 1 that of draft i; tokens[j] is the choice at rows[j].
+
+    `choose` is called once for each of these rows, in order.
+    """
+    rows, tokens = [0], [choose(0)]
+    while (child := find(drafts, parents, rows[-1] - 1, tokens[-1])) is not None:
+        rows.append(child + 1)
+        tokens.append(choose(child + 1))
+    return rows, tokens
+
+
+def find(drafts: Sequence[int], parents: Sequence[int] | None, parent: int, token: int) -> int | None:
+    """The draft after `parent` that is this token."""
+    if parents is None:
+        return parent + 1 if parent + 1 < len(drafts) and drafts[parent + 1] == token else None
+    return next((i for i in range(parent + 1, len(drafts)) if parents[i] == parent and drafts[i] == token), None)
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """How many drafts lead to each, itself included."""
+    found: list[int] = []
+    for parent in parents:
+        found.append(1 if parent < 0 else found[parent] + 1)
+    return found

@@ -1,0 +1,6 @@
+"""Proposers: ways to guess the next tokens of a sequence, so that one pass of the model can check several."""
+from penstock.core.registry import Table
+
+TABLE = Table("proposer", {
+    "ngram": "penstock.compute.decoding.propose.ngram:Ngram",
+})

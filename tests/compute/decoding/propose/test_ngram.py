@@ -1,0 +1,65 @@
+"""Prompt lookup finds what stood before."""
+import random
+
+import pytest
+
+from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.compute.decoding.propose.ngram import Index, Ngram, Options, copied
+from penstock.core.errors import UsageError
+
+
+def propose(tokens, room=8, **options):
+    (found,) = Ngram(Options(**options)).propose([Draftable(0, tokens, room)])
+    return found
+
+
+def test_what_followed_the_last_tokens_before_is_offered():
+    assert propose([1, 2, 3, 4, 5, 9, 2, 3], k=3) == Drafts((4, 5, 9))
+    assert propose([1, 2, 3, 4, 5, 9, 2, 3], k=3, room=1) == Drafts((4,))
+
+
+def test_nothing_is_offered_where_nothing_was_seen():
+    assert propose([1, 2, 3, 4]) == Drafts()
+    assert propose([]) == Drafts() == propose([7])
+
+
+def test_the_longest_end_counts_and_among_equals_the_last():
+    assert propose([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3], k=1, n=3) == Drafts((7,))
+    assert propose([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3], k=1, n=2) == Drafts((8,))
+
+
+def test_a_repetition_is_repeated():
+    assert propose([5, 1, 2, 1, 2], k=5) == Drafts((1, 2, 1, 2, 1))
+    assert copied([3, 4], 1, 3) == (4, 4, 4)
+
+
+def test_an_index_that_grew_token_by_token_is_one_made_at_once():
+    rng = random.Random(3)
+    tokens = [rng.randrange(3) for _ in range(200)]
+    grown = Index(2, 4)
+    for end in range(1, len(tokens) + 1):
+        at = grown.find(tokens[:end])
+        assert at == Index(2, 4).find(tokens[:end]) == slow(tokens[:end], 2, 4)
+
+
+def slow(tokens, least, most):
+    for size in range(most, least - 1, -1):
+        for end in range(len(tokens) - 1, size - 1, -1):
+            if tokens[end - size : end] == tokens[len(tokens) - size :]:
+                return end
+    return None
+
+
+def test_sequences_are_kept_apart_and_forgotten():
+    ngram = Ngram(Options(k=1))
+    rows = [Draftable(0, [1, 2, 3, 1, 2], 1), Draftable(1, [1, 2, 4, 1, 2], 1)]
+    assert ngram.propose(rows) == [Drafts((3,)), Drafts((4,))]
+    ngram.forget(0)
+    ngram.forget(0)
+    assert ngram.propose([Draftable(0, [1, 2, 5, 1, 2], 1)]) == [Drafts((5,))]
+
+
+@pytest.mark.parametrize("options", [{"least": 0}, {"least": 5}, {"k": 0}])
+def test_sizes_that_make_no_sense_are_refused(options):
+    with pytest.raises(UsageError, match="ngram: "):
+        Ngram(Options(**options))
