@@ -115,19 +115,20 @@ inline F byte_value(Raw raw, int at) {
   return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(8388736.0f));
 }
 #if defined(__AVX512VBMI__) && defined(__AVX512BF16__)
-// The two bytes of a bf16 for each of 256 codes, looked up: seven bits of a code choose among 128 entries, the eighth between two tables.
-struct WideTable { __m512i low[2][2], high[2][2]; };
+// The two bytes of a bf16 for each size of a code, looked up. Sizes are 0 to 128 and the table has 128 entries: 128 stands at 0, which
+// is never looked up for itself.
+struct WideTable { __m512i low[2], high[2]; };
 inline WideTable make_wide_table() {
-  alignas(64) std::uint8_t low[256], high[256];
-  for (int i = 0; i < 256; i += 16) {
+  alignas(64) std::uint8_t low[128], high[128];
+  for (int i = 0; i < 128; i += 16) {
     float values[16];
-    for (int j = 0; j < 16; ++j) values[j] = static_cast<float>(i + j - 128);
+    for (int j = 0; j < 16; ++j) values[j] = static_cast<float>(i + j ? i + j : 128);
     std::uint16_t narrow[16];
     store_bf16(narrow, load(values));
     for (int j = 0; j < 16; ++j) low[i + j] = narrow[j] & 0xff, high[i + j] = narrow[j] >> 8;
   }
   WideTable t;
-  for (int i = 0; i < 4; ++i) t.low[i / 2][i % 2] = _mm512_load_si512(low + 64 * i), t.high[i / 2][i % 2] = _mm512_load_si512(high + 64 * i);
+  for (int i = 0; i < 2; ++i) t.low[i] = _mm512_load_si512(low + 64 * i), t.high[i] = _mm512_load_si512(high + 64 * i);
   return t;
 }
 inline const WideTable& wide_table() {
@@ -137,13 +138,14 @@ inline const WideTable& wide_table() {
 inline void unpack_i8(Raw raw, const WideTable& t, Pair& first, Pair& second) {
   // within 16 bytes: columns 0 to 3 with inner indices 0 and 1 of each, then the same with 2 and 3
   const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  const __m512i none = _mm512_set1_epi8(static_cast<char>(0x80));  // 0, stored 128 too large; its bit is clear in those below 0
   const __m512i code = _mm512_shuffle_epi8(raw, order);
-  const __mmask64 upper = _mm512_movepi8_mask(code);
-  const __m512i low = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(t.low[0][0], code, t.low[0][1]),
-                                             _mm512_permutex2var_epi8(t.low[1][0], code, t.low[1][1]));
-  const __m512i high = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(t.high[0][0], code, t.high[0][1]),
-                                              _mm512_permutex2var_epi8(t.high[1][0], code, t.high[1][1]));
-  first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
+  const __mmask64 some = _mm512_cmpneq_epu8_mask(code, none);
+  const __m512i size = _mm512_abs_epi8(_mm512_xor_si512(code, none));
+  const __m512i low = _mm512_maskz_permutex2var_epi8(some, t.low[0], size, t.low[1]);
+  const __m512i high = _mm512_maskz_permutex2var_epi8(some, t.high[0], size, t.high[1]);
+  const __m512i with_sign = _mm512_ternarylogic_epi32(high, code, none, 0xf2);  // high | (~code & none)
+  first = _mm512_unpacklo_epi8(low, with_sign), second = _mm512_unpackhi_epi8(low, with_sign);
 }
 #else
 struct WideTable {};

@@ -41,6 +41,8 @@ class Batch:
     # [T] int32: draft trees. For each row the row that it follows, counted within its sequence's rows of this step, or -1: the cache.
     # A row sees the cache, those it follows and itself. None: each row follows the one before it.
     parents: Array | None = None
+    # [M, 2] (source, target) slots: keys and values of accepted drafts, copied in this order before the blocks are; None: none.
+    moves: Array | None = None
     exact: bool = False  # rows stay as they are, also where they are to be rounded before they meet a quantized matrix
 
 

@@ -76,8 +76,18 @@ def prompt_rows(planned: PlannedSeq) -> int:
     return max(0, min(len(planned.tokens), planned.num_prompt - 1 - planned.start))
 
 
-def assemble(plan: StepPlan, known: Sequence[Known], block_size: int) -> Assembled:
-    """`known` holds one entry per planned sequence. The logits come in the plan's order: of each sequence first the rows that tell of
+def moves_of(planned: PlannedSeq, rows: Sequence[int], table: Array, block_size: int) -> list[tuple[int, int]]:
+    """(source, target) slots that bring the drafts of an accepted path behind the last token; `rows` as accept.walk gives them."""
+    last = planned.start + len(planned.tokens) - planned.num_drafts - 1
+
+    def slot(at: int) -> int:
+        return int(table[at // block_size]) * block_size + at % block_size
+
+    return [(slot(last + row), slot(last + i)) for i, row in enumerate(rows) if row != i]
+
+
+def assemble(plan: StepPlan, known: Sequence[Known], block_size: int, moves: Sequence[tuple[int, int]] = ()) -> Assembled:
+    """`known` holds one entry per planned sequence, `moves` what the last step's accepted drafts need. The logits come in the plan's order: of each sequence first the rows that tell of
     its prompt, where that is asked for, then its end, if it chooses a token."""
     tokens: list[int] = []
     positions: list[int] = []
@@ -120,7 +130,7 @@ def assemble(plan: StepPlan, known: Sequence[Known], block_size: int) -> Assembl
     buffers = ("hidden",) if any(each.embedding_row is not None for each in special) else ()
     batch = Batch(
         array(tokens), array(positions), array(slots), array(row_starts), array(contexts), tables, array(logit_rows),
-        array(plan.copies) if plan.copies else NO_COPIES, buffers, parents)
+        array(plan.copies) if plan.copies else NO_COPIES, buffers, parents, array(moves) if moves else None)
     return Assembled(batch, StepWork(tuple(zip(counts, contexts, strict=True)), len(logit_rows)), choosing, special)
 
 

@@ -9,7 +9,7 @@ from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.propose.contract import Draftable, Proposer
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price
-from penstock.compute.runner.batch import Choosing, assemble
+from penstock.compute.runner.batch import Choosing, assemble, moves_of
 from penstock.compute.runner.known import Known
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
@@ -31,6 +31,7 @@ class Runner:
         self._clock = clock
         self._block_size: int = loaded.layout.block_size
         self._known: dict[int, Known] = {}
+        self._moves: list[tuple[int, int]] = []  # slots, before anything else in the next step
 
     def execute(self, plan: StepPlan) -> StepResult:
         """One step. Raises whatever the backend raises; nothing is half-done then but slots that will be written again.
@@ -38,7 +39,8 @@ class Runner:
         What can be made before the backend's step is made before it: a model's weights leave nothing else in the caches.
         """
         known = self._look_up(plan)
-        made = assemble(plan, known, self._block_size)
+        made = assemble(plan, known, self._block_size, self._moves)
+        self._moves = []
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]
         drafted = made.choosing.drafted
@@ -46,7 +48,7 @@ class Runner:
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
-        results = self._choose(seq_ids, made.choosing, outputs.logits) if not drafted else self._verify(plan, made.choosing, outputs.logits)
+        results = self._choose(seq_ids, made.choosing, outputs.logits) if not drafted else self._verify(plan, known, made.choosing, outputs.logits)
         for place in penalized:
             known[place].state.extend(results[place].tokens)
         if self._proposer is not None:
@@ -87,7 +89,7 @@ class Runner:
             found[place] = SeqResult(seq_ids[place], tokens, logprobs, candidates=chosen.candidates.get(row, ()))
         return found
 
-    def _verify(self, plan: StepPlan, choosing: Choosing, logits: Array) -> list[SeqResult]:
+    def _verify(self, plan: StepPlan, known: list[Known], choosing: Choosing, logits: Array) -> list[SeqResult]:
         """The same, with the drafts that were accepted. A row's choice does not depend on the rows before it but where penalties count
         their tokens; those are chosen one after another."""
         states, drafted = choosing.states, choosing.drafted
@@ -99,7 +101,7 @@ class Runner:
         for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
             planned = plan.seqs[place]
             if place in drafted and states[first].penalized:
-                found[place] = self._verify_in_turn(planned, choosing, first, logits)
+                found[place] = self._verify_in_turn(planned, known[place].table, choosing, first, logits)
                 continue
             drafts = planned.tokens[len(planned.tokens) - planned.num_drafts :]
             tokens_of = chosen.tokens
@@ -108,13 +110,14 @@ class Runner:
                 return tokens_of[row_of[first + row]]
 
             rows, tokens = walk(drafts, planned.draft_parents, choose)
+            self._moves += moves_of(planned, rows, known[place].table, self._block_size)
             at = [row_of[first + row] for row in rows]
             found[place] = SeqResult(
                 planned.seq_id, tuple([token for token in tokens if token is not None]),
                 tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
         return found
 
-    def _verify_in_turn(self, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array) -> SeqResult:
+    def _verify_in_turn(self, planned: PlannedSeq, table: Array, choosing: Choosing, first: int, logits: Array) -> SeqResult:
         state, logprobs = choosing.states[first], []
 
         def choose(row: int) -> int:
@@ -126,7 +129,8 @@ class Runner:
             logprobs.extend(chosen.logprobs.values())
             return token
 
-        _, tokens = walk(planned.tokens[len(planned.tokens) - planned.num_drafts :], planned.draft_parents, choose)
+        rows, tokens = walk(planned.tokens[len(planned.tokens) - planned.num_drafts :], planned.draft_parents, choose)
+        self._moves += moves_of(planned, rows, table, self._block_size)
         return SeqResult(planned.seq_id, tuple(tokens), tuple(logprobs))
 
     def _propose(self, plan: StepPlan, known: list[Known], results: list[SeqResult]) -> None:

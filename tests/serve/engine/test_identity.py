@@ -82,7 +82,8 @@ class Knowing:
 
     needs = Needs()
 
-    def __init__(self, truths: list[list[int]], num_prompt: dict[int, int]) -> None:
+    def __init__(self, truths: list[list[int]], num_prompt: dict[int, int], branches: bool) -> None:
+        self.branches = branches
         self.truths = {tuple(tokens[: num_prompt[i]]): tokens for i, tokens in enumerate(truths)}
         self.rng = random.Random(11)
 
@@ -90,7 +91,8 @@ class Knowing:
         return 6
 
     def propose(self, rows: list[Draftable]) -> list[Drafts]:
-        return [Drafts(self.guess(list(row.tokens))) for row in rows]
+        guesses = [self.guess(list(row.tokens)) for row in rows]
+        return [self.tree(guess) if self.branches else Drafts(guess) for guess in guesses]
 
     def forget(self, seq_id: int) -> None:
         pass
@@ -100,15 +102,29 @@ class Knowing:
         rest = found[0][len(tokens) : len(tokens) + self.rng.randint(0, 6)] if found else [1, 2]
         return tuple([token if self.rng.random() < 0.8 else 3 for token in rest])
 
+    def tree(self, guess: tuple[int, ...]) -> Drafts:
+        """With wrong siblings before, after and below what is guessed."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        trunk = -1
+        for token in guess:
+            before = self.rng.randint(0, 2)
+            children = [4 + i for i in range(before)] + [token] + [9][: self.rng.randint(0, 1)]
+            tokens += children
+            parents += [trunk] * len(children)
+            trunk = len(tokens) - len(children) + before
+        return Drafts(tuple(tokens), tuple(parents))
 
+
+@pytest.mark.parametrize("branches", [False, True], ids=["chains", "trees"])
 @pytest.mark.parametrize("options", [{}, {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}], ids=["roomy", "tight"])
-def test_accepted_drafts_change_no_bit(folder: Path, alone: list[Any], options: dict[str, Any]) -> None:
+def test_accepted_drafts_change_no_bit(folder: Path, alone: list[Any], options: dict[str, Any], branches: bool) -> None:
     llm = LLM(str(folder), **options)
     made = requests()
     plain = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
     truths = [[*output.prompt_token_ids, *output.outputs[0].token_ids] for output in plain]
     llm = LLM(str(folder), **options)
-    llm._engine._runner._proposer = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)})
+    llm._engine._runner._proposer = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)}, branches)
     outputs = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
     assert [said(output) for output in outputs] == alone
     counters = llm._engine._scheduler.counters

@@ -103,10 +103,12 @@ class Cpu:
                       self.compute_type(packer.has_codes), NativeSampling(self._native, model))
 
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:
-        """Copies whole blocks, then computes all rows in one native call."""
+        """Copies slots and whole blocks, then computes all rows in one native call."""
         model = loaded.model
         if self._int8:
             model.set_int8(not batch.exact)
+        if batch.moves is not None:
+            model.copy_slots(batch.moves)
         if len(batch.copies):
             model.copy_slots(slot_pairs(batch.copies, loaded.layout.block_size))
         logits = spare(loaded, len(batch.logit_rows))

@@ -117,6 +117,9 @@ class Reference:
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:
         """One step: any mix of prefill chunks and decodes -> logits [L, vocab] float32 (numpy)."""
         arrays, block_size = self.arrays, loaded.layout.block_size
+        for source, target in () if batch.moves is None else batch.moves:
+            for pool in (*loaded.keys, *loaded.values):
+                pool[target] = pool[source]
         for source, target in batch.copies:
             for pool in (*loaded.keys, *loaded.values):
                 pool[target * block_size : (target + 1) * block_size] = pool[source * block_size : (source + 1) * block_size]
