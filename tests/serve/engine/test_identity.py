@@ -25,6 +25,7 @@ CROWDED: dict[str, dict[str, Any]] = {
     "static batches": {"batching": "static:size=5"},
     "shortest first": {"order": "shortest", "max_num_seqs": 3},
     "drafted": {"propose": "ngram:least=1,k=5"},
+    "drafted from what all wrote": {"propose": "suffix:likely=0"},
     "drafted, preempted and chunked": {"propose": "ngram:least=1,n=3", "kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19},
 }
 

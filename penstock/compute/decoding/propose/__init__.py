@@ -3,4 +3,5 @@ from penstock.core.registry import Table
 
 TABLE = Table("proposer", {
     "ngram": "penstock.compute.decoding.propose.ngram:Ngram",
+    "suffix": "penstock.compute.decoding.propose.suffix:Suffix",
 })

@@ -9,7 +9,7 @@ from penstock.core.errors import UsageError
 
 
 def propose(tokens, room=8, **options):
-    (found,) = Ngram(Options(**options)).propose([Draftable(0, tokens, room)])
+    (found,) = Ngram(Options(**options)).propose([Draftable(0, tokens, len(tokens), room)])
     return found
 
 
@@ -52,11 +52,11 @@ def slow(tokens, least, most):
 
 def test_sequences_are_kept_apart_and_forgotten():
     ngram = Ngram(Options(k=1))
-    rows = [Draftable(0, [1, 2, 3, 1, 2], 1), Draftable(1, [1, 2, 4, 1, 2], 1)]
+    rows = [Draftable(0, [1, 2, 3, 1, 2], 5, 1), Draftable(1, [1, 2, 4, 1, 2], 5, 1)]
     assert ngram.propose(rows) == [Drafts((3,)), Drafts((4,))]
     ngram.forget(0)
     ngram.forget(0)
-    assert ngram.propose([Draftable(0, [1, 2, 5, 1, 2], 1)]) == [Drafts((5,))]
+    assert ngram.propose([Draftable(0, [1, 2, 5, 1, 2], 5, 1)]) == [Drafts((5,))]
 
 
 @pytest.mark.parametrize("options", [{"least": 0}, {"least": 5}, {"k": 0}])

@@ -1,0 +1,76 @@
+"""Suffix decoding offers what followed most often."""
+import random
+from collections import Counter
+
+import pytest
+
+from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.compute.decoding.propose.suffix import Node, Options, Suffix, Trie
+from penstock.core.errors import UsageError
+
+
+def ask(proposer, tokens, seq_id=0, num_prompt=None, room=8):
+    (found,) = proposer.propose([Draftable(seq_id, tokens, len(tokens) if num_prompt is None else num_prompt, room)])
+    return found
+
+
+def test_the_commonest_continuation_of_the_longest_known_end():
+    tokens = [1, 2, 3, 9, 1, 2, 4, 9, 1, 2, 4, 9, 1, 2]
+    assert ask(Suffix(Options(k=2)), tokens) == Drafts((4, 9))
+    assert ask(Suffix(Options(k=8)), tokens, room=1) == Drafts((4,))
+    assert ask(Suffix(Options()), [1, 2, 3]) == Drafts()
+
+
+def test_a_guess_ends_where_it_is_no_longer_likely():
+    tokens = [1, 2, 3, 1, 2, 4, 1, 2, 5, 1]
+    assert ask(Suffix(Options(likely=0.5)), tokens) == Drafts((2,))  # then 3, 4 and 5 are equally common
+    assert ask(Suffix(Options(likely=0.3, k=2)), tokens) == Drafts((2, 3))
+
+
+def test_what_others_wrote_is_offered_but_not_their_prompts():
+    suffix = Suffix(Options(k=3))
+    ask(suffix, [7, 8, 20, 21, 22, 23], seq_id=0, num_prompt=2)
+    assert ask(suffix, [5, 20, 21], seq_id=1) == Drafts((22, 23))
+    assert ask(suffix, [5, 7], seq_id=2) == Drafts()
+    suffix.forget(0)
+    assert ask(suffix, [5, 20, 21], seq_id=3) == Drafts((22, 23))
+
+
+def test_only_so_much_is_remembered():
+    suffix = Suffix(Options(remembered=4))
+    ask(suffix, [1, 2, 3], seq_id=0, num_prompt=0)
+    suffix.forget(0)
+    ask(suffix, [4, 5, 6], seq_id=1, num_prompt=0)
+    suffix.forget(1)
+    suffix.forget(1)
+    assert ask(suffix, [1, 2], seq_id=2) == Drafts()
+    assert ask(suffix, [4, 5], seq_id=3) == Drafts((6,))
+
+
+def runs(node: Node, path: tuple[int, ...] = ()) -> dict[tuple[int, ...], int]:
+    found = {path: node.count} if path else {}
+    for token, child in node.children.items():
+        found |= runs(child, (*path, token))
+    return found
+
+
+def test_a_trie_counts_every_run_and_forgets_what_is_taken_back():
+    rng, depth = random.Random(1), 4
+    texts = [[rng.randrange(3) for _ in range(rng.randrange(12))] for _ in range(6)]
+    trie, ends = Trie(depth), [[] for _ in texts]
+    for at in range(12):  # all grow at the same time
+        for i, text in enumerate(texts):
+            if at < len(text):
+                ends[i] = trie.add(text[at], ends[i])
+    for left in range(len(texts), -1, -1):
+        kept = texts[:left]
+        counted = Counter(tuple(text[i:j]) for text in kept for i in range(len(text)) for j in range(i + 1, min(i + depth, len(text)) + 1))
+        assert runs(trie._root) == dict(counted)
+        if left:
+            trie.remove(texts[left - 1])
+
+
+@pytest.mark.parametrize("options", [{"k": 0}, {"depth": 1}, {"likely": 1.5}, {"remembered": -1}])
+def test_options_without_sense_are_refused(options):
+    with pytest.raises(UsageError, match="suffix: "):
+        Suffix(Options(**options))
