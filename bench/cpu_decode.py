@@ -19,7 +19,7 @@ def main() -> None:
     args = arguments.parse_args()
     chosen = options(args)
     points = [Point("decode", int(depth)) for depth in args.depths.split(",")]
-    conclude(run("cpu_decode", points, chosen, say), chosen)
+    conclude(run("cpu_decode", points, chosen, say))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def main() -> None:
     args = arguments.parse_args()
     chosen = options(args)
     points = [Point("prefill", int(length)) for length in args.lengths.split(",")]
-    conclude(run("cpu_prefill", points, chosen, say), chosen)
+    conclude(run("cpu_prefill", points, chosen, say))
 
 
 if __name__ == "__main__":

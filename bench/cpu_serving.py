@@ -23,7 +23,7 @@ def main() -> None:
     chosen = options(args)
     points = [Point("streams", int(count)) for count in filter(None, args.streams.split(","))]
     points += [Point("mixed", int(count), args.gap_s) for count in filter(None, args.mixed.split(","))]
-    conclude(run("cpu_serving", points, chosen, say), chosen)
+    conclude(run("cpu_serving", points, chosen, say))
 
 
 if __name__ == "__main__":

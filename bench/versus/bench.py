@@ -40,6 +40,8 @@ def run_model(name: str, model: str, points: Sequence[Point], options: Options, 
         rows = tuple(rows_of(outcome.samples, shape))
         failures = {f"{model}, {key}": why for key, why in outcome.failures.items()}
         found.append(Record(name, processor_model(), options.threads, today(), rows, outcome.versions, failures))
+        if options.record:  # hours may follow, and end early
+            say(f"kept in {keep(found[-1])}")
     return found
 
 
@@ -58,10 +60,8 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def conclude(record: Record, options: Options) -> None:
+def conclude(record: Record) -> None:
     """Prints; the last line is JSON."""
     for line in report(record.rows, record.failures):
         print(line)
-    if options.record:
-        say(f"kept in {keep(record)}")
     print(json.dumps(record.as_json()))
