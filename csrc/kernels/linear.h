@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "../layout.h"
+#include "../vec/inline.h"
 
 namespace PENSTOCK_ISA {
 
 using namespace penstock;
 using Bytes = const std::uint8_t*;
 
-#define PENSTOCK_INLINE inline __attribute__((always_inline))
 #define PENSTOCK_INLINED __attribute__((always_inline))
 
 template <class Body, int... I> PENSTOCK_INLINE void unrolled_over(std::integer_sequence<int, I...>, const Body& body) {

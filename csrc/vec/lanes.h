@@ -11,6 +11,8 @@
 #include <arm_neon.h>
 #endif
 
+#include "inline.h"
+
 namespace PENSTOCK_ISA {
 
 #if defined(__AVX2__)
@@ -33,18 +35,23 @@ using Raw = I;
 #define PENSTOCK_EACH(expression) \
   for (int i = 0; i < PARTS; ++i) { expression; }
 
-inline F operator+(F a, F b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
-inline F operator-(F a, F b) { PENSTOCK_EACH(a.v[i] -= b.v[i]) return a; }
-inline F operator*(F a, F b) { PENSTOCK_EACH(a.v[i] *= b.v[i]) return a; }
-inline F operator/(F a, F b) { PENSTOCK_EACH(a.v[i] /= b.v[i]) return a; }
-inline F zero() { return F{}; }
-inline I zero_i() { return I{}; }
-inline F set1(float x) { F r; PENSTOCK_EACH(r.v[i] = VF{} + x) return r; }
-inline I set1_i(int x) { I r; PENSTOCK_EACH(r.v[i] = VI{} + x) return r; }
-template <class V> V read(const void* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
-inline F load(const float* p) { F r; PENSTOCK_EACH(r.v[i] = read<VF>(p + WIDTH * i)) return r; }
-inline void store(float* p, F x) { std::memcpy(p, &x, 64); }
-inline VF fma_part(VF a, VF b, VF c) {
+PENSTOCK_INLINE F operator+(F a, F b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
+PENSTOCK_INLINE F operator-(F a, F b) { PENSTOCK_EACH(a.v[i] -= b.v[i]) return a; }
+PENSTOCK_INLINE F operator*(F a, F b) { PENSTOCK_EACH(a.v[i] *= b.v[i]) return a; }
+PENSTOCK_INLINE F operator/(F a, F b) { PENSTOCK_EACH(a.v[i] /= b.v[i]) return a; }
+PENSTOCK_INLINE F zero() { return F{}; }
+PENSTOCK_INLINE I zero_i() { return I{}; }
+#if defined(__AVX2__)
+PENSTOCK_INLINE VF splat(float x) { return VF{x, x, x, x, x, x, x, x}; }
+#else
+PENSTOCK_INLINE VF splat(float x) { return VF{x, x, x, x}; }
+#endif
+PENSTOCK_INLINE F set1(float x) { F r; PENSTOCK_EACH(r.v[i] = splat(x)) return r; }
+PENSTOCK_INLINE I set1_i(int x) { I r; PENSTOCK_EACH(r.v[i] = VI{} + x) return r; }
+template <class V> PENSTOCK_INLINE V read(const void* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
+PENSTOCK_INLINE F load(const float* p) { F r; PENSTOCK_EACH(r.v[i] = read<VF>(p + WIDTH * i)) return r; }
+PENSTOCK_INLINE void store(float* p, F x) { std::memcpy(p, &x, 64); }
+PENSTOCK_INLINE VF fma_part(VF a, VF b, VF c) {
 #if defined(__FMA__)
   return (VF)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__aarch64__)
@@ -53,16 +60,16 @@ inline VF fma_part(VF a, VF b, VF c) {
   return a * b + c;
 #endif
 }
-inline F fma(F a, F b, F c) { PENSTOCK_EACH(c.v[i] = fma_part(a.v[i], b.v[i], c.v[i])) return c; }
-inline VF blend(VI mask, VF then, VF otherwise) { return (VF)((mask & (VI)then) | (~mask & (VI)otherwise)); }
-inline F max(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
-inline F min(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
-inline F sqrt(F a) { PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) a.v[i][j] = std::sqrt(a.v[i][j])) return a; }
-inline F abs(F a) { PENSTOCK_EACH(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
-inline F below(F x, F bound, F then, F otherwise) {
+PENSTOCK_INLINE F fma(F a, F b, F c) { PENSTOCK_EACH(c.v[i] = fma_part(a.v[i], b.v[i], c.v[i])) return c; }
+PENSTOCK_INLINE VF blend(VI mask, VF then, VF otherwise) { return (VF)((mask & (VI)then) | (~mask & (VI)otherwise)); }
+PENSTOCK_INLINE F max(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
+PENSTOCK_INLINE F min(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
+PENSTOCK_INLINE F sqrt(F a) { PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) a.v[i][j] = std::sqrt(a.v[i][j])) return a; }
+PENSTOCK_INLINE F abs(F a) { PENSTOCK_EACH(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
+PENSTOCK_INLINE F below(F x, F bound, F then, F otherwise) {
   PENSTOCK_EACH(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
 }
-inline unsigned bits_of(VI mask) {  // one for each lane, of masks of all ones or none
+PENSTOCK_INLINE unsigned bits_of(VI mask) {  // one for each lane, of masks of all ones or none
 #if defined(__AVX2__)
   return static_cast<unsigned>(_mm256_movemask_ps((__m256)mask));
 #elif defined(__SSE2__)
@@ -74,28 +81,28 @@ inline unsigned bits_of(VI mask) {  // one for each lane, of masks of all ones o
 #endif
 }
 // A bit for each lane that is above the bound, or at least at it; none for a NaN.
-inline unsigned above(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] > bound.v[i]) << (WIDTH * i)) return bits; }
-inline unsigned at_least(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] >= bound.v[i]) << (WIDTH * i)) return bits; }
+PENSTOCK_INLINE unsigned above(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] > bound.v[i]) << (WIDTH * i)) return bits; }
+PENSTOCK_INLINE unsigned at_least(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] >= bound.v[i]) << (WIDTH * i)) return bits; }
 // To nearest even, for |x| < 2^22: what is left of the fraction when 1.5 * 2^23 is added and taken away.
-inline F round(F a) { PENSTOCK_EACH(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
-inline I to_int(F a) { I r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VI)) return r; }  // of whole numbers
-inline F to_float(I a) { F r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VF)) return r; }
-inline F scale2(F x, F n) {  // x * 2^n for -126 <= n <= 127
+PENSTOCK_INLINE F round(F a) { PENSTOCK_EACH(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
+PENSTOCK_INLINE I to_int(F a) { I r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VI)) return r; }  // of whole numbers
+PENSTOCK_INLINE F to_float(I a) { F r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VF)) return r; }
+PENSTOCK_INLINE F scale2(F x, F n) {  // x * 2^n for -126 <= n <= 127
   const I e = to_int(n);
   PENSTOCK_EACH(x.v[i] *= (VF)((e.v[i] + 127) << 23)) return x;
 }
-inline F first_lanes(F x, int n, F otherwise) {
+PENSTOCK_INLINE F first_lanes(F x, int n, F otherwise) {
   PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) if (WIDTH * i + j >= n) x.v[i][j] = otherwise.v[i][j]) return x;
 }
-template <class T, class V> void spread(const V& x, T* out) { std::memcpy(out, &x, 16 * sizeof(T)); }
-inline float sum(F x) {  // in halves
+template <class T, class V> PENSTOCK_INLINE void spread(const V& x, T* out) { std::memcpy(out, &x, 16 * sizeof(T)); }
+PENSTOCK_INLINE float sum(F x) {  // in halves
   float a[16];
   spread(x, a);
   for (int half = 8; half; half /= 2)
     for (int i = 0; i < half; ++i) a[i] += a[i + half];
   return a[0];
 }
-inline float largest(F x) {
+PENSTOCK_INLINE float largest(F x) {
   float a[16];
   spread(x, a);
   float most = a[0];
@@ -103,7 +110,7 @@ inline float largest(F x) {
   return most;
 }
 
-inline I widen(const std::uint16_t* p) {
+PENSTOCK_INLINE I widen(const std::uint16_t* p) {
   I r;
 #if defined(__AVX2__)
   PENSTOCK_EACH(r.v[i] = (VI)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
@@ -112,12 +119,12 @@ inline I widen(const std::uint16_t* p) {
 #endif
   return r;
 }
-inline F from_bf16(const std::uint16_t* p) {
+PENSTOCK_INLINE F from_bf16(const std::uint16_t* p) {
   const I x = widen(p);
   F r;
   PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r;
 }
-inline F from_f16(const std::uint16_t* p) {
+PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
   const I x = widen(p);
   F r;
   for (int i = 0; i < PARTS; ++i) {
@@ -127,53 +134,53 @@ inline F from_f16(const std::uint16_t* p) {
   }
   return r;
 }
-inline void store_bf16(std::uint16_t* p, F x) {
+PENSTOCK_INLINE void store_bf16(std::uint16_t* p, F x) {
   for (int i = 0; i < PARTS; ++i) {
     const VU bits = (VU)x.v[i], rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::uint16_t>(rounded[j]);
   }
 }
-inline void store_i8(std::int8_t* p, I x) {
+PENSTOCK_INLINE void store_i8(std::int8_t* p, I x) {
   PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::int8_t>(x.v[i][j]))
 }
-inline I interleave(I x) {  // lanes of each eight in the order 0 4 1 5 2 6 3 7
+PENSTOCK_INLINE I interleave(I x) {  // lanes of each eight in the order 0 4 1 5 2 6 3 7
   int from[16], to[16];
   std::memcpy(from, &x, 64);
   for (int i = 0; i < 16; ++i) to[i] = from[i / 8 * 8 + i % 2 * 4 + i % 8 / 2];
   return read<I>(to);
 }
-inline int sum_i(I x) {
+PENSTOCK_INLINE int sum_i(I x) {
   int a[16], total = 0;
   spread(x, a);
   for (int each : a) total += each;
   return total;
 }
-inline I add_i(I a, I b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
+PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
 
-template <class T> void keep(T&) {}
+template <class T> PENSTOCK_INLINE void keep(T&) {}
 
-inline Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * WIDTH * i)) return r; }
-inline void store_raw(void* p, Raw x) { std::memcpy(p, &x, 64); }
-inline Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
+PENSTOCK_INLINE Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * WIDTH * i)) return r; }
+PENSTOCK_INLINE void store_raw(void* p, Raw x) { std::memcpy(p, &x, 64); }
+PENSTOCK_INLINE Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
 
 // A pair: for each of 16 columns two values that stand at an even and the next inner index, widened to float.
 struct Pair { F even, odd; };
-inline F high(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] & (int)0xffff0000)) return r; }
-inline F low(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r; }
-inline Pair load_pair(const void* p) { const Raw x = load_raw(p); return {low(x), high(x)}; }
-inline Pair broadcast_pair(const std::uint16_t* p) {
+PENSTOCK_INLINE F high(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] & (int)0xffff0000)) return r; }
+PENSTOCK_INLINE F low(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r; }
+PENSTOCK_INLINE Pair load_pair(const void* p) { const Raw x = load_raw(p); return {low(x), high(x)}; }
+PENSTOCK_INLINE Pair broadcast_pair(const std::uint16_t* p) {
   return {set1(read<float>(&(const std::uint32_t&)(std::uint32_t{p[0]} << 16))), set1(read<float>(&(const std::uint32_t&)(std::uint32_t{p[1]} << 16)))};
 }
-inline void store_pair(void* p, Pair x) {
+PENSTOCK_INLINE void store_pair(void* p, Pair x) {
   Raw r;
   PENSTOCK_EACH(r.v[i] = (VI)((VU)x.even.v[i] >> 16) | ((VI)x.odd.v[i] & (int)0xffff0000))
   store_raw(p, r);
 }
-inline F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
+PENSTOCK_INLINE F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 
 struct Table { float values[16]; };
-inline Table make_table(const float* values) { return read<Table>(values); }
-inline F look_up(I at, const Table& table) {
+PENSTOCK_INLINE Table make_table(const float* values) { return read<Table>(values); }
+PENSTOCK_INLINE F look_up(I at, const Table& table) {
   F r;
 #if defined(__AVX2__)
   const __m256 first = _mm256_loadu_ps(table.values), second = _mm256_loadu_ps(table.values + 8);
@@ -187,13 +194,13 @@ inline F look_up(I at, const Table& table) {
 #endif
   return r;
 }
-inline I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
-template <int T> Pair unpack_i4(Raw raw, const Table& table) {
+PENSTOCK_INLINE I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
+template <int T> PENSTOCK_INLINE Pair unpack_i4(Raw raw, const Table& table) {
   return {look_up(shifted(raw, 4 * T, 15), table), look_up(shifted(raw, 16 + 4 * T, 15), table)};
 }
 struct WideTable {};
-inline WideTable wide_table() { return {}; }
-inline void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {  // bytes are stored 128 too large
+PENSTOCK_INLINE WideTable wide_table() { return {}; }
+PENSTOCK_INLINE void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {  // bytes are stored 128 too large
   const F most = set1(128);
   first = {to_float(shifted(raw, 0, 255)) - most, to_float(shifted(raw, 8, 255)) - most};
   second = {to_float(shifted(raw, 16, 255)) - most, to_float(shifted(raw, 24, 255)) - most};
@@ -201,8 +208,8 @@ inline void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {  /
 
 // 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
 struct ByteTable { std::uint8_t values[16]; };
-inline ByteTable make_byte_table(const std::uint8_t* values) { return read<ByteTable>(values); }
-template <int H> Raw bytes_i4(Raw raw, const ByteTable& table) {
+PENSTOCK_INLINE ByteTable make_byte_table(const std::uint8_t* values) { return read<ByteTable>(values); }
+template <int H> PENSTOCK_INLINE Raw bytes_i4(Raw raw, const ByteTable& table) {
   const Raw at = shifted(raw, 4 * H, 0x0f0f0f0f);
 #if defined(__AVX2__)
   const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
@@ -216,7 +223,7 @@ template <int H> Raw bytes_i4(Raw raw, const ByteTable& table) {
 #endif
 }
 // acc + the products of four unsigned bytes of w and four signed bytes of x, exactly.
-inline I dot4(I acc, Raw w, Raw x) {
+PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
 #if defined(__AVX2__)
   for (int i = 0; i < PARTS; ++i) {
     const __m256i u = (__m256i)w.v[i], s = (__m256i)x.v[i];

@@ -1,0 +1,3 @@
+// Functions on vectors are part of their callers: as calls they would pass every vector through memory.
+#pragma once
+#define PENSTOCK_INLINE inline __attribute__((always_inline))
