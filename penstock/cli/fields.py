@@ -21,7 +21,7 @@ ENGINE = {
     "evict": "Which unused block goes first",
     "batching": "When a waiting sequence may enter",
     "order": "Who goes first",
-    "propose": "Drafts tokens to verify several in one step, as name:key=value,...; default: no drafts",
+    "propose": "Drafts tokens, so that one step may yield several, as name:key=value,...; default: no drafts",
     "threads": "CPU threads; default: all",
     "seed": "Seeds what brings no seed of its own; default: from the operating system",
 }
@@ -48,4 +48,5 @@ TABLES = {  # field -> the folder whose TABLE lists the choices
     "evict": "penstock.decide.kv.evict",
     "batching": "penstock.decide.scheduler.batching",
     "order": "penstock.decide.scheduler.order",
+    "propose": "penstock.compute.decoding.propose",
 }

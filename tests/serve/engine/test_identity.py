@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import LLM, SamplingParams
+from penstock.compute.decoding import propose
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.core.needs import Needs
 from penstock.core.types import Output
@@ -24,8 +25,8 @@ CROWDED: dict[str, dict[str, Any]] = {
     "large blocks": {"block_size": 64},
     "static batches": {"batching": "static:size=5"},
     "shortest first": {"order": "shortest", "max_num_seqs": 3},
-    "drafted": {"propose": "ngram:least=1,k=5"},
-    "drafted from what all wrote": {"propose": "suffix:likely=0"},
+    **{f"drafted by {name}": {"propose": name} for name in propose.TABLE},
+    "drafted freely": {"propose": "suffix:likely=0"},
     "drafted, preempted and chunked": {"propose": "ngram:least=1,n=3", "kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19},
 }
 
