@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ MAGIC, ALIGNED = b"PENPACK1", 4096
 SUFFIX, UNFINISHED = ".packed", ".part"
 SPARE_BYTES = 1 << 30  # of the disk, that are left to others
 WRITTEN_BYTES = 16 << 20  # at once
+MAX_HEADER_BYTES = 64 << 20
 log = logging.getLogger("penstock.models")
 
 
@@ -44,25 +46,25 @@ class PackedCache:
         try:
             with path.open("rb") as file:
                 magic, length = file.read(len(MAGIC)), int.from_bytes(file.read(8), "little")
-                if magic != MAGIC or length > os.fstat(file.fileno()).st_size:
+                if magic != MAGIC or length > min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size):
                     return None
                 header = json.loads(file.read(length))
-            if header["made"] != made:
+            if header["made"] != made or not are_sums(header["sums"]):
                 return None
-            os.utime(path)
-            return Stored(path, offset_of(length), [int(each) for each in header["sums"]])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        with suppress(OSError):  # others' files, or a disk that is read only
+            os.utime(path)
+        return Stored(path, offset_of(length), header["sums"])
 
     def keep(self, made: Mapping[str, Any], sums: Sequence[int], content: memoryview) -> None:
         """Writes a file where there is room for it. A disk that is full, or a folder that cannot be written, is no error."""
         path = self._path(made)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if len(content) > self.max_bytes or shutil.disk_usage(self.folder).free < len(content) + SPARE_BYTES:
+            if not self._make_room(len(content)):
                 log.info("packed weights are not kept: %s has no room for %d bytes", self.folder, len(content))
                 return
-            self._make_room(len(content))
             part = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
             try:
                 write(part, json.dumps({"made": made, "sums": list(sums)}).encode(), content)
@@ -76,18 +78,31 @@ class PackedCache:
         text = json.dumps([self.key, made], sort_keys=True)
         return self.folder / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}{SUFFIX}"
 
-    def _make_room(self, num_bytes: int) -> None:
-        """Removes the files that were not used for longest until `num_bytes` more are allowed, and what a lost process left unfinished."""
-        files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in self.folder.iterdir() if file.suffix == SUFFIX)
-        total = sum(size for _, size, _ in files)
-        for _, size, file in files:
-            if total + num_bytes <= self.max_bytes:
-                break
-            file.unlink(missing_ok=True)
-            total -= size
+    def _make_room(self, num_bytes: int) -> bool:
+        """Removes what a lost process left unfinished, and the files that were not used for longest until `num_bytes` more are allowed and
+        the disk has them. Whether they fit now; no good file goes where they would not."""
         for file in self.folder.glob(f"*{UNFINISHED}"):
             if not alive(file):
                 file.unlink(missing_ok=True)
+        files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in self.folder.iterdir() if file.suffix == SUFFIX)
+        total = sum(size for _, size, _ in files)
+        if num_bytes > self.max_bytes or self._free() + total < num_bytes:
+            return False
+        for _, size, file in files:
+            if total + num_bytes <= self.max_bytes and self._free() >= num_bytes:
+                break
+            file.unlink(missing_ok=True)
+            total -= size
+        return self._free() >= num_bytes
+
+    def _free(self) -> int:
+        """Bytes of the disk, without those that are left to others."""
+        return shutil.disk_usage(self.folder).free - SPARE_BYTES
+
+
+def are_sums(given: Any) -> bool:
+    """Whether it is a list of checksums, uint64."""
+    return isinstance(given, list) and all(type(each) is int and 0 <= each < 1 << 64 for each in given)
 
 
 def alive(part: Path) -> bool:

@@ -1,7 +1,9 @@
 """Packed weights on disk: found again, told from what is broken or foreign, kept within bounds, and never a reason to fail."""
+import itertools
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,10 @@ def keep(folder: Path, key: str = "k", made: Any = MADE, content: bytes = CONTEN
     cache = PackedCache(folder, key, max_bytes)
     cache.keep(made, [1, 2**64 - 1], memoryview(content))
     return cache
+
+
+def with_header(text: str) -> bytes:
+    return MAGIC + len(text).to_bytes(8, "little") + text.encode()
 
 
 def files(folder: Path) -> list[Path]:
@@ -44,8 +50,9 @@ def test_another_model_or_layout_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [
     b"", b"PEN", MAGIC, b"x" * 5000, MAGIC + (2**62).to_bytes(8, "little") + b"{}", MAGIC + (2).to_bytes(8, "little") + b"{}",
     MAGIC + (2).to_bytes(8, "little") + b"[]", MAGIC + (4).to_bytes(8, "little") + b"\xff{}x",
-    MAGIC + (len(json.dumps({"made": MADE})).to_bytes(8, "little")) + json.dumps({"made": MADE}).encode(),
-])
+    with_header(json.dumps({"made": MADE})), with_header("[" * 100_000), with_header(json.dumps({"made": MADE, "sums": {"1": 2}})),
+    *(with_header(json.dumps({"made": MADE, "sums": [1, wrong]})) for wrong in (-1, 2**64, 1.5, True, "7", None, float("inf"))),
+], ids=itertools.count())
 def test_broken_files_are_not_found_and_made_again(tmp_path: Path, content: bytes) -> None:
     cache = keep(tmp_path)
     path = files(tmp_path)[0]
@@ -79,6 +86,29 @@ def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     monkeypatch.setattr(packed, "SPARE_BYTES", 1 << 60)
     assert keep(tmp_path).find(MADE) is None and not files(tmp_path)
+
+
+def test_a_disk_that_is_nearly_full_loses_the_oldest_and_nothing_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i, key in enumerate("abc"):
+        os.utime(keep(tmp_path, key)._path(MADE), (1000 + i, 1000 + i))
+    size = files(tmp_path)[0].stat().st_size
+
+    def usage(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=packed.SPARE_BYTES + 3 * size + 100 - sum(file.stat().st_size for file in folder.iterdir()))
+
+    monkeypatch.setattr(packed.shutil, "disk_usage", usage)
+    assert keep(tmp_path, "d", content=bytes(4 * size)).find(MADE) is None and len(files(tmp_path)) == 3
+    assert keep(tmp_path, "d").find(MADE) is not None
+    assert [key for key in "abcd" if PackedCache(tmp_path, key).find(MADE) is not None] == ["b", "c", "d"]
+
+
+def test_a_file_whose_time_cannot_be_set_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def foreign(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    cache = keep(tmp_path)
+    monkeypatch.setattr(packed.os, "utime", foreign)
+    assert cache.find(MADE) is not None
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class Keys:
             name = key.removeprefix(self.architecture + ".")
             if name == key or name in self._read:
                 continue
-            if name in REFUSED or (name in NEUTRAL and self.metadata.get(key) not in NEUTRAL[name]):
+            if name in REFUSED or (name in NEUTRAL and not neutral(name, self.metadata.get(key))):
                 raise ModelError(f"{self.where} says {key} {self.metadata.get(key)!r:.60}, which is not supported for this architecture")
             if name not in NEUTRAL:
                 unknown.append(key)
@@ -72,3 +72,8 @@ class Keys:
     def _key(self, name: str) -> str:
         self._read.add(name)
         return f"{self.architecture}.{name}"
+
+
+def neutral(name: str, value: Any) -> bool:
+    """Whether this value of a key of NEUTRAL changes nothing. A list, as of numbers for each layer, is none of the values."""
+    return isinstance(value, bool | int | float) and value in NEUTRAL[name]

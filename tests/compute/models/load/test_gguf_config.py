@@ -167,6 +167,8 @@ REFUSED: list[tuple[dict[str, Any], Keys, str]] = [
     (LLAMA, {"attn_logit_softcapping": number(30.0)}, "says llama.attn_logit_softcapping 30.0, which is not supported"),
     (LLAMA, {"residual_scale": number(0.5)}, "says llama.residual_scale 0.5, which is not supported"),
     (QWEN3, {"attention.sliding_window": whole(16)}, "says qwen3.attention.sliding_window 16, which is not supported"),
+    (LLAMA, {"logit_scale": (Type.ARRAY, [1, 1])}, "says llama.logit_scale array([1, 1], dtype=uint32), which is not supported"),
+    (LLAMA, {"attention.clamp_kqv": (Type.ARRAY, [0])}, "llama.attention.clamp_kqv array([0], dtype=uint32), which is not supported"),
     (QWEN3, {"rope.dimension_sections": (Type.ARRAY, [8, 4, 4, 0])}, "qwen3.rope.dimension_sections"),
     (MOE, {"expert_count": whole(8)}, "says qwen3moe.expert_count 8, but blk.0.ffn_gate_inp.weight is [4, 64]"),
     (MOE, {"expert_gating_func": whole(2)}, "says qwen3moe.expert_gating_func 2, which is not supported"),
