@@ -82,7 +82,7 @@ void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray
 
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
                 const nb::object& mins) {
-  const void* lowest = mins.is_none() ? nullptr : nb::cast<AnyArray>(mins).data();
+  const void* lowest = mins.is_none() ? nullptr : nb::cast<AnyArray>(mins, false).data();
   const int rows = static_cast<int>(codes.shape(0));
   const nb::gil_scoped_release free;
   pack_codes(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, codes.data(), scales.data(), lowest, rows);
@@ -95,12 +95,12 @@ void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slot
   Batch b;
   b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
   b.tokens = tokens.data(), b.positions = positions.data(), b.slots = slots.data(), b.logit_rows = logit_rows.data();
-  const std::int32_t* follows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents).data();
+  const std::int32_t* follows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents, false).data();  // the list and this hold what is not converted
   const std::size_t count = contexts.shape(0);
   b.sequences.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const int first = static_cast<int>(row_starts.data()[i]), rows = static_cast<int>(row_starts.data()[i + 1]) - first;
-    b.sequences.push_back({first, rows, static_cast<int>(contexts.data()[i]), nb::cast<Ids>(tables[i]).data(), nullptr});
+    b.sequences.push_back({first, rows, static_cast<int>(contexts.data()[i]), nb::cast<Ids>(tables[i], false).data(), nullptr});
     if (!follows) continue;
     bool tree = false;
     for (int r = 0; r < rows; ++r) tree = tree || follows[first + r] != r - 1;
@@ -109,6 +109,9 @@ void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slot
   b.wanted.resize(model.num_buffers(), false);
   for (int buffer : wanted) b.wanted[buffer] = true;
   b.given = given, b.given_at = out.data();
+  for (std::size_t i = 0; i < tokens.shape(0); ++i)
+    if (tokens.data()[i] < 0 || tokens.data()[i] >= model.vocab())
+      throw nb::index_error(("token " + std::to_string(tokens.data()[i]) + " is not one of the " + std::to_string(model.vocab())).c_str());
   const nb::gil_scoped_release free;
   model.step(std::move(b));
 }
@@ -139,7 +142,24 @@ void trim_heap() {
 }
 
 void copy_slots(Model& model, const In<std::int64_t, nb::ndim<2>>& pairs) {
-  for (std::size_t i = 0; i < pairs.shape(0); ++i) model.copy_slot(pairs.data()[2 * i], pairs.data()[2 * i + 1]);
+  const std::int64_t* pair = pairs.data();
+  const nb::gil_scoped_release free;
+  for (std::size_t i = 0, count = pairs.shape(0); i < count;) {
+    const auto whole = [&] {  // sixteen slots that are a tile on both sides
+      if (i + TILE > count || pair[2 * i] % TILE || pair[2 * i + 1] % TILE) return false;
+      for (int lane = 1; lane < TILE; ++lane)
+        for (int side = 0; side < 2; ++side)
+          if (pair[2 * (i + lane) + side] != pair[2 * i + side] + lane) return false;
+      return true;
+    };
+    if (whole()) {
+      model.copy_tile(pair[2 * i] / TILE, pair[2 * i + 1] / TILE);
+      i += TILE;
+    } else {
+      model.copy_slot(pair[2 * i], pair[2 * i + 1]);
+      ++i;
+    }
+  }
 }
 
 }  // namespace

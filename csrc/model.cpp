@@ -163,6 +163,19 @@ void Model::copy_slot(std::int64_t from, std::int64_t to) {
       }
 }
 
+void Model::copy_tile(std::size_t from, std::size_t to) {
+  for (const Cache& c : caches_) {  // the heads of a tile stand side by side
+    std::memcpy(c.key_tile(0, to), c.key_tile(0, from), c.tile_bytes() * c.heads);
+    std::memcpy(c.value_tile(0, to), c.value_tile(0, from), c.tile_bytes() * c.heads);
+  }
+}
+
+int Model::vocab() const {
+  for (const Op& op : ops_)
+    if (op.kind == Kind::embed) return matrices_[op.matrix].n;
+  return 0;
+}
+
 void Model::step(Batch batch) { pool_.run(std::make_shared<Step>(*this, std::move(batch))); }
 
 }  // namespace penstock

@@ -119,12 +119,14 @@ class Model {
   // The slots of whole blocks are copied; then everything of this step is computed. Results stay until the next step.
   void step(Batch batch);
   void copy_slot(std::int64_t from, std::int64_t to);
+  void copy_tile(std::size_t from, std::size_t to);  // the same of sixteen slots
   // One token's key and value [dim] of one KV head.
   void write_token(int layer, int head, std::int64_t slot, const float* key, const float* value);
   void read_token(int layer, int head, std::int64_t slot, float* key, float* value) const;
   int num_buffers() const { return static_cast<int>(buffers_.size()); }
   const float* result(int buffer) const { return buffers_[buffer].data; }
   int block_size() const { return block_size_; }
+  int vocab() const;  // tokens that have an embedding
 
  private:
   friend class Step;

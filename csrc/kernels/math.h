@@ -3,10 +3,10 @@
 
 namespace PENSTOCK_ISA {
 
-// e^x within 2 units in the last place; 0 below -87, so that what softmax masks adds nothing. Range reduction by Cody and Waite.
+// e^x within 2 units in the last place; 0 below -87, so that what softmax masks adds nothing; NaN of NaN (min gives its second operand then). Range reduction by Cody and Waite.
 inline F exp(F x) {
-  const F n = round(min(x, set1(88.0f)) * set1(1.44269504f));
-  F r = fma(n, set1(-0.693145752f), min(x, set1(88.7f)));
+  const F n = round(min(set1(88.0f), x) * set1(1.44269504f));
+  F r = fma(n, set1(-0.693145752f), min(set1(88.7f), x));
   r = fma(n, set1(-1.42860677e-6f), r);
   F p = set1(1.98756915e-4f);
   p = fma(p, r, set1(1.39819995e-3f));

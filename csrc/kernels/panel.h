@@ -154,12 +154,17 @@ template <class Step, class Unpack> void unpacked_groups(const Task& t, const Un
       for (int s = 0; s < packed_steps; ++s, from += 64 * vectors, to += more) unpack_step(unpack, from, to, vectors, to_step);
     }
     const Groups groups = t.groups(t.unpacked, to_step, steps, bytes, first, count);
-    Sweep sweep{t.rows, MAX_ROWS, t.panel + record * first, record * count, steps * count, t.far()};
+    Sweep sweep{t.rows, block_rows(true, HALF), t.panel + record * first, record * count, steps * count, t.far()};
     each_vecs<HALF>(t.width, [&](auto vecs, int v) {
       if (v) sweep.bytes = 0;
       group_rows<Step, vecs, true>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep);
     });
   }
+}
+
+// Whether codes are unpacked once for many rows; a group has to fit the memory for that.
+inline bool unpacks(const Task& t) {
+  return t.rows > MAX_ROWS && std::size_t(t.matrix.group) * PANEL * (t.x.int8 ? 1 : 2) <= UNPACKED_BYTES;
 }
 
 struct UnpackI8 {
@@ -222,7 +227,7 @@ inline void linear_bytes(const Task& t) {  // int8 activations
     std::uint8_t bytes[16];
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
     const ByteTable table = make_byte_table(bytes);
-    UNPACK_NIBBLES && t.rows > MAX_ROWS ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<StepNibbles>(t, {table});
+    UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<StepNibbles>(t, {table});
   }
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
@@ -239,14 +244,13 @@ inline void linear_panel(const Task& t) {
   if (m.format == Format::bf16) return dense_panel<StepBf16>(t);
   if (t.x.int8) return linear_bytes(t);
   if (m.format == Format::i8) {
-    const bool many = t.rows > MAX_ROWS;
-    if (m.num_groups() == 1) return many ? unpacked_whole(t) : packed_group<StepI8>(t, {wide_table()});
-    return many ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8>(t, {wide_table()});
+    if (m.num_groups() == 1) return t.rows > MAX_ROWS ? unpacked_whole(t) : packed_group<StepI8>(t, {wide_table()});
+    return unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8>(t, {wide_table()});
   }
   float values[16];
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];
   const Table table = make_table(values);
-  UNPACK_NIBBLES && t.rows > MAX_ROWS ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<StepI4>(t, {table});
+  UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<StepI4>(t, {table});
 }
 
 // Row `n` of the matrix as float: the embedding of a token.

@@ -10,8 +10,10 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.decoding import propose
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.core.errors import RequestError
 from penstock.core.needs import Needs
 from penstock.core.types import Output
+from penstock.serve.engine.requests import Request
 from tests.tiny import write_model
 
 WORDS = "the old fox went over a river to see his friend who lived by the sea and told him all".split()
@@ -152,3 +154,12 @@ def test_cached_prefix_gives_the_same_bits(folder: Path) -> None:
     first, second = llm.generate(prompt, params)[0], llm.generate(prompt, params)[0]
     assert second.num_cached_tokens >= 32 and first.num_cached_tokens == 0
     assert said(first) == said(second)
+
+
+def test_a_token_that_the_model_does_not_have_is_refused(folder: Path) -> None:
+    """Tokenizers may know more tokens than the embedding has rows."""
+    engine = LLM(str(folder))._engine
+    size = engine.facts.vocab_size
+    engine.check(Request("fits", (1, size - 1), SamplingParams()))
+    with pytest.raises(RequestError, match=f"the prompt holds token {size}, which the tokenizer knows but the model does not"):
+        engine.check(Request("too large", (1, size, 2), SamplingParams()))

@@ -18,6 +18,7 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Caps
 
 Array = Any
+MOST_SPARE = 256  # rows of logits that are kept for another step
 ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 
 
@@ -152,6 +153,8 @@ def spare(loaded: Loaded, rows: int) -> Array:
         if array.shape[0] == rows and sys.getrefcount(array) <= 3:
             return array
     array = np.empty((rows, loaded.vocab), dtype=np.float32)
+    if rows > MOST_SPARE:
+        return array
     loaded.spare = [*loaded.spare[-1:], array]
     return array
 

@@ -1,0 +1,66 @@
+"""What a backend must not let through, or must not lose."""
+import numpy as np
+import pytest
+
+native = pytest.importorskip("penstock._native")
+I64 = np.int64
+
+
+def model(kernels: str, k: int, group: int, int8: bool = False):
+    made = native.Model(1, [], kernels, True, int8)
+    made.reserve(64 << 20)
+    fields = {"n": 64, "k": k, "k_padded": k, "count": 1, "has_mins": False}
+    table = made.add_matrix({**fields, "format": 0, "group": k, "scale_bytes": 0, "values": []})
+    made.pack(table, [0, 0, -1], np.random.default_rng(0).standard_normal((64, k)).astype(np.float32))
+    coded = made.add_matrix({**fields, "format": 4, "group": group, "scale_bytes": 2, "values": list(range(-8, 8))})
+    codes = np.random.default_rng(1).integers(0, 16, (64, k), dtype=np.int8)
+    made.pack_codes(coded, [0, 0, -1], codes, np.full((64, k // group), 1e-2, np.float16), None)
+    rows, out = made.add_buffer(k, False, 0), made.add_buffer(64, False, 1)
+    made.add_cache(1, 1, 16, 64, 16)
+    made.add_op({"kind": 0, "out": rows, "matrix": table, "scale": 1.0})
+    made.add_op({"kind": 2, "in": rows, "out": out, "matrix": coded})
+    return made, out
+
+
+def step(made, out: int, tokens: list[int]):
+    count = len(tokens)
+    found = np.empty((count, 64), np.float32)
+    at = np.arange(count, dtype=I64)
+    made.step(np.array(tokens, I64), at, at, np.array([0, count], I64), np.array([count], I64), [np.arange(4, dtype=I64)],
+              np.array([], I64), None, [], out, found)
+    return found
+
+
+@pytest.mark.parametrize("token", [-1, 64, 60_000])
+def test_a_token_without_an_embedding_is_refused(token):
+    made, out = model("generic", 64, 32)
+    with pytest.raises(IndexError, match=f"token {token} is not one of the 64"):
+        step(made, out, [1, token])
+
+
+@pytest.mark.parametrize("kernels", [name for name in native.kernel_names() if name in ("generic", "avx2", "avx512")])
+@pytest.mark.parametrize("int8", [False, True])
+def test_groups_that_do_not_fit_the_memory_for_unpacked_codes(kernels, int8):
+    """One scale a row of 8,192 or 16,384 codes: many rows give the bits of one."""
+    k = 16384 if int8 else 8192
+    made, out = model(kernels, k, k, int8)
+    many = step(made, out, list(range(12)))
+    assert all(np.array_equal(many[token], step(made, out, [token])[0]) for token in range(12))
+
+
+@pytest.mark.parametrize("kernels", native.kernel_names())
+def test_a_soft_cap_keeps_what_is_no_number(kernels):
+    made = native.Model(1, [], kernels, False, False)
+    made.reserve(1 << 20)
+    fields = {"format": 0, "k": 16, "k_padded": 16, "group": 16, "scale_bytes": 0, "count": 1, "has_mins": False, "values": []}
+    table, head = made.add_matrix({**fields, "n": 64}), made.add_matrix({**fields, "n": 64})
+    made.pack(table, [0, 0, -1], np.ones((64, 16), np.float32))
+    weights = np.ones((64, 16), np.float32)
+    weights[3] = np.nan
+    made.pack(head, [0, 0, -1], weights)
+    rows, out = made.add_buffer(16, False, 0), made.add_buffer(64, False, 1)
+    made.add_cache(1, 1, 16, 64, 16)
+    made.add_op({"kind": 0, "out": rows, "matrix": table, "scale": 1.0})
+    made.add_op({"kind": 2, "in": rows, "out": out, "matrix": head, "cap": 30.0})
+    (row,) = step(made, out, [1])
+    assert np.isnan(row[3]) and np.isfinite(np.delete(row, 3)).all()
