@@ -30,7 +30,8 @@ class Shape:
     @cached_property
     def _price(self) -> Price:
         program = build_program(self.spec, self.found.family.names, self.spec.max_position)
-        return Price(program, Storage(activation=KV_VALUE_BYTES, kv=KV_VALUE_BYTES, weights=0))
+        no_weights = dict.fromkeys(program.weights, 0)  # `weight_bytes` counts them, from the spec
+        return Price(program, Storage(activation=KV_VALUE_BYTES, kv=KV_VALUE_BYTES, weights=no_weights))
 
     @property
     def kv_bytes_per_token(self) -> int:

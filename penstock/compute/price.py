@@ -1,8 +1,10 @@
 """What a step of a program moves and computes, in bytes and operations, without walking the program at every step.
 
-Everything but attention grows with the rows of a step (T) or with the rows whose logits are wanted (L); attention grows with
-the keys that are read and seen, per window. Both are added up from `ops` once.
+Everything but attention and weights grows with the rows of a step (T) or with the rows whose logits are wanted (L); attention
+grows with the keys that are read and seen, per window; of weights, `WeightReads` says what a step needs. All are added up from
+`ops` once.
 """
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.compute.ops import OPS, numel
@@ -13,7 +15,7 @@ from penstock.core.work import StepWork
 
 @message
 class StepCost:
-    weight_bytes: int
+    weight_bytes: int  # read
     kv_bytes: int  # read and written
     activation_bytes: int
     operations: int
@@ -21,11 +23,49 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Bytes of what is stored: of one value of an activation and of the KV cache, and of all weights."""
+    """Bytes of what is stored: of one value of an activation and of the KV cache, and of each weight by name."""
 
     activation: float
     kv: float
-    weights: int
+    weights: Mapping[str, int]
+
+
+class WeightReads:
+    """Bytes of weights that a step reads.
+
+    Of a table of embeddings, a row for each row of the step; what is applied to the rows whose logits are wanted, only where there
+    are any; every other weight once, whatever the number of rows. A table that is the head as well is both.
+
+    T rows that are each sent to k of E experts read E (1 - (1 - k/E)^T) of them: the mean if every expert is as likely as the next,
+    and rows choose on their own. No other likelihoods give a larger mean, and min(E, kT), the most that can be, is well above it:
+    16 rows of 8 of 128 experts read 82, not 128. One row reads k, and no number of rows more than E.
+    """
+
+    def __init__(self, program: Program, held: Mapping[str, int]) -> None:
+        once: set[str] = set()
+        with_logits: set[str] = set()
+        self._tables: list[tuple[int, float]] = []  # (rows, bytes of a row)
+        self._experts: dict[float, int] = {}  # share of the experts that a row is not sent to -> bytes of all, over all layers
+        for op in program.ops:
+            if op.kind == "embed":
+                rows = program.weights[op.weights[0]].shape[0]
+                self._tables.append((rows, held[op.weights[0]] / rows))
+            elif op.kind == "moe_experts":
+                _, active = program.buffers[op.inputs[1]]
+                others = 1 - int(active) / program.weights[op.weights[0]].shape[0]
+                self._experts[others] = self._experts.get(others, 0) + sum(held[name] for name in op.weights)
+            else:
+                (with_logits if op.inputs and program.buffers[op.inputs[0]][0] == "L" else once).update(op.weights)
+        self._once = sum(held[name] for name in once)
+        self._with_logits = sum(held[name] for name in with_logits - once)
+
+    def count(self, rows: int, logits: int) -> int:
+        read: float = self._once + (self._with_logits if logits else 0)
+        for most, row in self._tables:
+            read += min(rows, most) * row
+        for others, num_bytes in self._experts.items():
+            read += num_bytes * (1 - others**rows)
+        return round(read)
 
 
 class Price:
@@ -33,6 +73,7 @@ class Price:
 
     def __init__(self, program: Program, storage: Storage) -> None:
         self._storage = storage
+        self._weights = WeightReads(program, storage.weights)
         self._kv = program.kv
         a_row, a_logit = StepWork(contexts=((1, 1),)), StepWork(contexts=(), num_logits=1)
         plain = [op for op in program.ops if op.kind != "attention"]
@@ -48,7 +89,7 @@ class Price:
             self._layers[window] = self._layers.get(window, 0) + 1
 
     def count(self, work: StepWork) -> StepCost:
-        """Operations count a multiply-add as two; weights are read once, whatever the number of rows."""
+        """Operations count a multiply-add as two; of weights, what `WeightReads` says."""
         rows, logits = work.num_tokens, work.num_logits
         operations = rows * self._operations[0] + logits * self._operations[1]
         per_token = 2 * self._kv.num_kv_heads * self._kv.head_dim  # values of keys and values, in one layer
@@ -59,7 +100,7 @@ class Price:
             kv_values += read * per_token * self._layers[window]
         values = rows * self._values[0] + logits * self._values[1]
         return StepCost(
-            self._storage.weights, round(kv_values * self._storage.kv), round(values * self._storage.activation), operations)
+            self._weights.count(rows, logits), round(kv_values * self._storage.kv), round(values * self._storage.activation), operations)
 
 
 def _values(op: Op, program: Program, work: StepWork) -> int:

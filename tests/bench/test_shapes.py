@@ -1,7 +1,16 @@
+from dataclasses import replace
+from math import prod
+
 import pytest
 from versus.contest import Roof
 from versus.points import Point
-from versus.shapes import open_shape
+from versus.shapes import Shape, open_shape
+
+from penstock.compute.models.decoder import build
+from penstock.compute.price import Price, Storage
+from penstock.core.modelspec import ExpertsSpec, ModelSpec
+from penstock.core.work import StepWork
+from tests.contract.decoders import PLAIN
 
 ROOF = Roof(1e9, {"bf16": 1e12})
 
@@ -43,3 +52,16 @@ def test_a_rate_that_cannot_be_measured_bounds_nothing(brook):
 
 def test_contexts_beyond_the_model_are_not_held(brook):
     assert brook.holds(Point("decode", 512)) and not brook.holds(Point("decode", 2048))
+
+
+@pytest.mark.parametrize("spec", [
+    replace(PLAIN, tied_embeddings=True),
+    PLAIN,
+    replace(PLAIN, layers=tuple(replace(layer, experts=ExpertsSpec(128, 8, 24, True)) for layer in PLAIN.layers)),
+], ids=["tied", "untied", "mixture of experts"])
+def test_a_step_of_the_engine_is_priced_alike(brook: Shape, spec: ModelSpec) -> None:
+    """The engine's price of a decoding step counts, from the program, what is counted here from the spec, and a row of embeddings."""
+    program = build(spec, brook.found.family.names)
+    price = Price(program, Storage(activation=2, kv=2, weights={name: 2 * prod(each.shape) for name, each in program.weights.items()}))
+    shape = Shape("made", "made", replace(brook.found, spec=spec))
+    assert price.count(StepWork(((1, 9),), 1)).weight_bytes == shape.weight_bytes(16) + 2 * spec.hidden_size

@@ -162,7 +162,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     if say is not None and chosen.scheme.activations:
         say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))
     size = DTYPE_BYTES[backend.dtype]
-    price = Price(program, Storage(activation=size, kv=size, weights=loaded.weight_bytes))
+    price = Price(program, Storage(activation=size, kv=size, weights=chosen.holding.held_bytes))
     runner = Runner(backend, loaded, make_sampler(loaded.sampling), price, clock, proposer)
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))

@@ -54,4 +54,4 @@ def describe(config: EngineConfig) -> Description:
 def _price(holding: Holding) -> Price:
     """Of the model as the backend holds it."""
     size = DTYPE_BYTES[holding.held.dtype]
-    return Price(holding.program, Storage(activation=size, kv=size, weights=holding.held.weight_bytes))
+    return Price(holding.program, Storage(activation=size, kv=size, weights=holding.held_bytes))

@@ -35,6 +35,7 @@ class Holding:
 
     program: Program
     forms: Mapping[str, Form]
+    held_bytes: Mapping[str, int]  # of each weight, as the backend holds it
     held: Held
 
     @property
@@ -66,9 +67,9 @@ def holding(program: Program, source: Any, backend: Backend, forming: Forming) -
     forms = forming.forms(program, stored)
     coded = any(isinstance(form, Coding) for form in forms.values())
     caps = backend.caps
-    return Holding(program, forms, Held(
-        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes,
-        sum(backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()), backend.compute_type(coded)))
+    held_bytes = {name: backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()}
+    return Holding(program, forms, held_bytes, Held(
+        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()), backend.compute_type(coded)))
 
 
 def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | None:

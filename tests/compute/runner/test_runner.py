@@ -18,7 +18,7 @@ from tests.contract.decoders import SPECS, decoder
 BLOCK = 4
 PROGRAM, WEIGHTS = decoder(SPECS["windows, caps and norms"])
 GREEDY = SamplingParams(temperature=0)
-STORAGE = Storage(activation=4, kv=4, weights=99)
+STORAGE = Storage(activation=4, kv=4, weights=dict.fromkeys(PROGRAM.weights, 99))
 
 
 class Watched(Reference):
@@ -223,7 +223,7 @@ def test_a_step_says_what_it_cost() -> None:
     cost = Price(PROGRAM, STORAGE).count(StepWork(((9, 9), (1, 5)), num_logits=8 + 1 + 1))
     assert result.step_id == 2 and result.compute_seconds == 2.0
     assert (result.weight_bytes, result.kv_bytes, result.activation_bytes, result.operations) == (
-        99, cost.kv_bytes, cost.activation_bytes, cost.operations)
+        cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=0, frequency_penalty=2.0, beam_width=2)], ids=["free", "held"])

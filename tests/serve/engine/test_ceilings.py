@@ -1,4 +1,6 @@
 """Ceilings follow from a model's own bytes and operations."""
+from math import prod
+
 import pytest
 
 from penstock.compute.models.decoder import build
@@ -9,8 +11,9 @@ from penstock.serve.engine.ceilings import ceilings
 from tests.tiny import CONFIG
 
 SPEC = FAMILY.spec(CONFIG)
-WEIGHTS = 2 * SPEC.num_parameters()
-PRICE = Price(build(SPEC, FAMILY.names), Storage(activation=2, kv=2, weights=WEIGHTS))
+PROGRAM = build(SPEC, FAMILY.names)
+WEIGHTS = 2 * (SPEC.num_parameters() + SPEC.hidden_size)  # a row of the embeddings beside all of them as the head
+PRICE = Price(PROGRAM, Storage(activation=2, kv=2, weights={name: 2 * prod(each.shape) for name, each in PROGRAM.weights.items()}))
 MATRICES = SPEC.num_parameters() - SPEC.hidden_size * (2 * SPEC.num_layers + 1)  # without norms; the embedding is the head as well
 
 
