@@ -73,11 +73,12 @@ def release(mapped: Array) -> None:
 
 
 def fingerprint(path: Path, header: int, spans: Iterable[tuple[int, int]]) -> bytes:
-    """What tells a file from every other: its name, size and time of change, its first `header` bytes, and three samples of each span."""
+    """What tells a file from every other and from what it was: its name, size and place on a disk, when it was changed and when the disk
+    says so (which nobody can put back), its first `header` bytes, and three samples of each span."""
     found = hashlib.blake2b(digest_size=32)
     with path.open("rb", buffering=0) as file:
         told = os.fstat(file.fileno())
-        found.update(repr((path.name, told.st_size, told.st_mtime_ns)).encode())
+        found.update(repr((path.name, told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_dev)).encode())
         found.update(os.pread(file.fileno(), header, 0))
         for start, end in spans:
             for at in (start, (start + end) // 2, max(start, end - SAMPLE_BYTES)):

@@ -49,7 +49,9 @@ class Forming:
     def forms(self, program: Program, stored: Callable[[str], Coding | None] = lambda name: None) -> dict[str, Form]:
         """`stored`: the coding in which the checkpoint has a matrix, where it has one."""
         tables = tables_of(program)
-        return {name: (self._scheme.coding(weight.shape, name in tables) or stored(name) or self._dtype) if weight.matrix else self._dtype
+        codings = {name: stored(name) for name, weight in program.weights.items() if weight.matrix}
+        vectors = self._dtype if all(coding is None for coding in codings.values()) else "float32"  # beside codes they are stored exactly
+        return {name: (self._scheme.coding(weight.shape, name in tables) or codings[name] or self._dtype) if weight.matrix else vectors
                 for name, weight in program.weights.items()}
 
     def rows(self, rows: Array | Codes, form: Form) -> Array | Codes:

@@ -1,4 +1,5 @@
 """Weights on their way to a backend: which form each takes, that none is read before it is wanted, and that codes stay exact."""
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 
 from penstock.compute.models.load import weights as module
 from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.compute.models.load.weights import Forming, load_weights, tables_of
-from penstock.compute.program import Program
 from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
 from penstock.compute.quant.int4 import Int4
 from penstock.compute.quant.int8 import Int8
@@ -162,17 +163,39 @@ def test_what_cannot_be_coded_is_named(scheme: Any, bad: float, says: str) -> No
         list(weights["layers.0.o"].pieces())
 
 
-def test_a_fingerprint_is_that_of_the_content_and_the_forms(tmp_path: Path) -> None:
-    def told(config: dict[str, Any], tensors: dict[str, Array], scheme: Any = None, program: Program | None = None) -> str:
-        folder = write_folder(tmp_path, config, tensors)
-        os.utime(folder / "model.safetensors", (5, 5))
-        return load_weights(program or program_of(config), open_checkpoint(folder), "bfloat16", scheme).fingerprint()
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_vectors_beside_codes_are_exact(dtype: str) -> None:
+    checkpoint = with_codes({"down_proj": Q8_0})
+    norm = checkpoint.tensors["model.norm.weight"] = 1 + np.arange(1, 65, dtype=np.float32) * np.float32(2**-20)
+    weight = load_weights(program_of(WIDE), checkpoint, dtype, Int4())["norm"]
+    assert weight.form == "float32" and np.array_equal(weight.numbers(np.float32), norm)
+    plain = load_weights(program_of(WIDE), with_codes({}), dtype, Int4())["norm"]
+    assert plain.form == dtype  # without codes in the checkpoint: as asked
 
-    tensors = tensors_of(WIDE)
-    first = told(WIDE, tensors)
-    assert first == told(WIDE, tensors) == told(WIDE, tensors, Stored()) == told({**WIDE, "torch_dtype": "float32"}, tensors)
-    other = {**tensors, "lm_head.weight": -tensors["lm_head.weight"]}
-    assert len({first, told(WIDE, other), told(WIDE, tensors, Int8()), told(WIDE, tensors, Int4())}) == 4
-    assert told(WIDE, tensors, Int8()) == told(WIDE, tensors, Int8(Int8Options(activations="int8")))  # the weights are the same
-    os.utime(tmp_path / "model.safetensors", (6, 6))
-    assert load_weights(program_of(WIDE), open_checkpoint(tmp_path), "bfloat16").fingerprint() != first
+
+def test_a_fingerprint_is_that_of_the_content_and_the_forms(tmp_path: Path) -> None:
+    program, tensors = program_of(WIDE), tensors_of(WIDE)
+    folder = write_folder(tmp_path, WIDE, tensors)
+
+    def told(scheme: Any = None) -> str:
+        return load_weights(program, open_checkpoint(folder), "bfloat16", scheme).fingerprint()
+
+    first, coded = told(), told(Int8())
+    assert first == told() == told(Stored()) and len({first, coded, told(Int4())}) == 3
+    assert coded == told(Int8(Int8Options(activations="int8")))  # the weights are the same
+    (folder / "config.json").write_text(json.dumps({**WIDE, "torch_dtype": "float32"}))
+    assert told() == first
+    write_folder(tmp_path, WIDE, {**tensors, "lm_head.weight": -tensors["lm_head.weight"]})
+    assert told() != first
+
+
+def test_a_file_whose_time_is_put_back_is_another(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, WIDE, tensors_of(WIDE)) / "model.safetensors"
+    told, content = path.stat(), bytearray(path.read_bytes())
+    first = TensorFile(path).fingerprint()
+    content[-1000] ^= 1  # in none of the samples
+    copy = tmp_path / "copy"
+    copy.write_bytes(content)
+    os.utime(copy, ns=(told.st_atime_ns, told.st_mtime_ns))
+    os.replace(copy, path)
+    assert path.stat().st_mtime_ns == told.st_mtime_ns and TensorFile(path).fingerprint() != first
