@@ -13,7 +13,9 @@ from penstock import LLM, SamplingParams
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError
 from penstock.core.types import Output
+from penstock.serve.engine.build import choose, find
 from penstock.serve.engine.describe import describe
+from penstock.serve.engine.resolve import choose_dtype
 from tests.compute.models.load.gguf_makers import write_gguf
 from tests.serve.text.gguf_makers import byte_level_metadata
 from tests.tiny import TEMPLATE, write_model
@@ -74,6 +76,19 @@ def test_it_is_described(folder: Path) -> None:
     ours, theirs = (describe(EngineConfig(model=str(path))) for path in (convert(folder, Kind.F32), folder))
     same = ("architecture", "num_layers", "parameters", "dtype", "weight_bytes", "kv_bytes_per_token", "max_model_len")
     assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+
+
+def test_a_quantized_file_takes_bfloat16_where_the_backend_does(folder: Path) -> None:
+    path = str(convert(folder, Kind.Q8_0))
+    config = EngineConfig(model=path, backend="reference")
+    found = find(config)
+    chosen = choose(config, found)
+    assert (chosen.dtype, chosen.holding.held.dtype) == ("bfloat16", "float32")  # numpy computes in float32
+    assert choose_dtype(config, found.spec, ("float32",))[0] == "float32"
+    pytest.importorskip("penstock._native")
+    ours, exact = (describe(EngineConfig(model=path, backend="cpu", dtype=dtype)) for dtype in ("auto", "float32"))
+    assert (ours.dtype, ours.kv_dtype, exact.dtype, exact.kv_dtype) == ("bfloat16", "bfloat16", "float32", "float32")
+    assert ours.kv_bytes_per_token * 2 == exact.kv_bytes_per_token and ours.weight_bytes == exact.weight_bytes
 
 
 def test_a_file_cut_short_is_refused(folder: Path) -> None:

@@ -71,5 +71,5 @@ def types(tensors: Tensors) -> tuple[str, ...]:
 
 
 def dtype(tensors: Tensors) -> str:
-    """The dtype that most weights have; float32 for quantized ones, which it holds as they are."""
-    return DTYPES.get(next(iter(types(tensors)), ""), "float32")
+    """The dtype that most matrices have; bfloat16 where these are quantized, which stay as they are: rows and the KV cache take it."""
+    return DTYPES.get(next(iter(types(tensors)), "F32"), "bfloat16")
