@@ -136,6 +136,15 @@ struct StepNibbles {  // i4 with int8 activations
   }
 };
 
+// A step's tables, in registers for the whole loop: GCC 12 would read them again for every vector.
+template <class Step> PENSTOCK_INLINE Step held(Step step) {
+  return step;
+}
+template <> PENSTOCK_INLINE StepI8 held(StepI8 step) {
+  keep(step.table);
+  return step;
+}
+
 // What a block is fetched ahead for: `lines` cache lines a step, from `at` on.
 struct Ahead {
   Bytes at = nullptr;
@@ -144,9 +153,10 @@ struct Ahead {
 };
 
 template <class Step, int R, int V>
-PENSTOCK_INLINE void accumulate(const Step& step, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
+PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
                                 int steps, Ahead& ahead) {
   constexpr int LINE = 64 / Step::X;  // steps that a cache line of x lasts for
+  const Step step = held(given);
   for (int done = 0; done < steps; done += LINE) {
     if (ahead.rows)
       unrolled<R>([&](auto r) PENSTOCK_INLINED { __builtin_prefetch(x + stride * (R + r), 0, 3); });

@@ -118,6 +118,7 @@ inline F byte_value(Raw raw, int at) {
 // The two bytes of a bf16 for each size of a code, looked up. Sizes are 0 to 128 and the table has 128 entries: 128 stands at 0, which
 // is never looked up for itself.
 struct WideTable { __m512i low[2], high[2]; };
+inline void keep(WideTable& t) { keep(t.low[0]), keep(t.low[1]), keep(t.high[0]), keep(t.high[1]); }
 inline WideTable make_wide_table() {
   alignas(64) std::uint8_t low[128], high[128];
   for (int i = 0; i < 128; i += 16) {
@@ -149,6 +150,7 @@ inline void unpack_i8(Raw raw, const WideTable& t, Pair& first, Pair& second) {
 }
 #else
 struct WideTable {};
+inline void keep(WideTable&) {}
 inline WideTable wide_table() { return {}; }
 inline void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {
 #if defined(__AVX512BF16__)

@@ -21,7 +21,7 @@ ENGINE = {
     "evict": "Which unused block goes first",
     "batching": "When a waiting sequence may enter",
     "order": "Who goes first",
-    "propose": "Drafts tokens, so that one step may yield several, as name:key=value,...; default: no drafts",
+    "propose": "What drafts tokens, so that one step may yield several (nothing, if not given), as name:key=value,...",
     "threads": "CPU threads; default: all",
     "seed": "Seeds what brings no seed of its own; default: from the operating system",
 }

@@ -12,10 +12,10 @@ the numbers that the target will draw with.
 """
 from collections.abc import Callable, Sequence
 
-Choose = Callable[[int], int]  # row -> the token that the target chooses there
+Choose = Callable[[int], int | None]  # row -> the token that the target chooses there; None where it chooses nothing
 
 
-def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose) -> tuple[list[int], list[int]]:
+def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose) -> tuple[list[int], list[int | None]]:
     """(rows, tokens) along the accepted path: row 0 is the last token's, row i + 1 that of draft i; tokens[j] is the choice at rows[j].
 
     `choose` is called once for each of these rows, in order.
@@ -27,7 +27,7 @@ def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose) -
     return rows, tokens
 
 
-def find(drafts: Sequence[int], parents: Sequence[int] | None, parent: int, token: int) -> int | None:
+def find(drafts: Sequence[int], parents: Sequence[int] | None, parent: int, token: int | None) -> int | None:
     """The draft after `parent` that is this token."""
     if parents is None:
         return parent + 1 if parent + 1 < len(drafts) and drafts[parent + 1] == token else None

@@ -87,8 +87,11 @@ def moves_of(planned: PlannedSeq, rows: Sequence[int], table: Array, block_size:
 
 
 def assemble(plan: StepPlan, known: Sequence[Known], block_size: int, moves: Sequence[tuple[int, int]] = ()) -> Assembled:
-    """`known` holds one entry per planned sequence, `moves` what the last step's accepted drafts need. The logits come in the plan's order: of each sequence first the rows that tell of
-    its prompt, where that is asked for, then its end, if it chooses a token."""
+    """`known` holds one entry per planned sequence, `moves` what the last step's accepted drafts need.
+
+    The logits come in the plan's order: of each sequence first the rows that tell of its prompt, where that is asked for, then its end,
+    if it chooses a token, then its drafts.
+    """
     tokens: list[int] = []
     positions: list[int] = []
     slots: list[int] = []

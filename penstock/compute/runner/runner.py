@@ -48,7 +48,10 @@ class Runner:
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
-        results = self._choose(seq_ids, made.choosing, outputs.logits) if not drafted else self._verify(plan, known, made.choosing, outputs.logits)
+        if drafted:
+            results = self._verify(plan, known, made.choosing, outputs.logits)
+        else:
+            results = self._choose(seq_ids, made.choosing, outputs.logits)
         for place in penalized:
             known[place].state.extend(results[place].tokens)
         if self._proposer is not None:
@@ -104,12 +107,8 @@ class Runner:
                 found[place] = self._verify_in_turn(planned, known[place].table, choosing, first, logits)
                 continue
             drafts = planned.tokens[len(planned.tokens) - planned.num_drafts :]
-            tokens_of = chosen.tokens
-
-            def choose(row: int, first: int = first) -> int | None:
-                return tokens_of[row_of[first + row]]
-
-            rows, tokens = walk(drafts, planned.draft_parents, choose)
+            choices = [chosen.tokens[row_of[first + row]] for row in range(planned.num_drafts + 1)]
+            rows, tokens = walk(drafts, planned.draft_parents, choices.__getitem__)
             self._moves += moves_of(planned, rows, known[place].table, self._block_size)
             at = [row_of[first + row] for row in rows]
             found[place] = SeqResult(
@@ -131,7 +130,7 @@ class Runner:
 
         rows, tokens = walk(planned.tokens[len(planned.tokens) - planned.num_drafts :], planned.draft_parents, choose)
         self._moves += moves_of(planned, rows, table, self._block_size)
-        return SeqResult(planned.seq_id, tuple(tokens), tuple(logprobs))
+        return SeqResult(planned.seq_id, tuple([token for token in tokens if token is not None]), tuple(logprobs))
 
     def _propose(self, plan: StepPlan, known: list[Known], results: list[SeqResult]) -> None:
         """Adds drafts for the next step to the results of sequences that chose a token."""

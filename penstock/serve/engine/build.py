@@ -25,8 +25,8 @@ from penstock.compute.runner import drift
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
-from penstock.core.hardware import Hardware, cache_folder
 from penstock.core.errors import UsageError
+from penstock.core.hardware import Hardware, cache_folder
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.needs import unmet
 from penstock.core.registry import Table

@@ -130,7 +130,8 @@ class Engine:
                 f"{'' if request.wants_embedding else ', one of which the answer needs'}", "prompt", code="context_length_exceeded")
         if (largest := max(request.token_ids, default=0)) >= self.facts.vocab_size:
             raise RequestError(
-                f"the prompt holds token {largest}, which the tokenizer knows but the model does not: it has {self.facts.vocab_size}", "prompt")
+                f"the prompt holds token {largest}, which the tokenizer knows but the model does not: it has {self.facts.vocab_size}",
+                "prompt")
         if params.max_tokens is not None and num_prompt + params.max_tokens > most and not request.wants_embedding:
             raise RequestError(
                 f"max_tokens is {params.max_tokens}, but after a prompt of {num_prompt} tokens the context of {most} tokens "

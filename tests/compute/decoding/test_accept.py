@@ -39,7 +39,8 @@ def test_rows_off_the_path_are_not_asked():
 
 
 VOCAB = 4
-LOGITS = np.random.default_rng(7).normal(size=(1 + VOCAB + VOCAB**2, VOCAB)).astype(np.float32) * 1.5  # of a model with two tokens of memory
+# Of a model that remembers two tokens.
+LOGITS = np.random.default_rng(7).normal(size=(1 + VOCAB + VOCAB**2, VOCAB)).astype(np.float32) * 1.5
 CASES = {
     "plain": {},
     "warm": {"temperature": 1.7},

@@ -102,7 +102,8 @@ class Knowing:
         pass
 
     def guess(self, tokens: list[int]) -> tuple[int, ...]:
-        found = [truth for prompt, truth in self.truths.items() if tuple(tokens[: len(prompt)]) == prompt and truth[: len(tokens)] == tokens]
+        found = [truth for prompt, truth in self.truths.items()
+                 if tuple(tokens[: len(prompt)]) == prompt and truth[: len(tokens)] == tokens]
         rest = found[0][len(tokens) : len(tokens) + self.rng.randint(0, 6)] if found else [1, 2]
         return tuple([token if self.rng.random() < 0.8 else 3 for token in rest])
 

@@ -49,7 +49,6 @@ def test_dynamic_rope_may_be_stretched() -> None:
     (EngineConfig(kv_tokens=15), "15 is less than one block of 16"),
     (EngineConfig(dtype="float8"), "float8.*float32, bfloat16, float16"),
     (EngineConfig(quant="int4"), "int4"),
-    (EngineConfig(propose="ngram"), "ngram"),
     (EngineConfig(kv_dtype="int8"), "int8.*float32"),
     (EngineConfig(block_size=0), "--block-size must be at least 1, not 0"),
     (EngineConfig(threads=-1), "--threads"),

@@ -8,8 +8,11 @@ from penstock.core.needs import Needs
 
 @message
 class Draftable:
-    """A sequence that the next step will go on with. `tokens`: prompt and output, the token just chosen included, `num_prompt` of them the prompt's;
-    never changed by a proposer. `room`: drafts at most."""
+    """A sequence that the next step will go on with.
+
+    `tokens`: prompt and output, the token just chosen included; `num_prompt` of them are the prompt's. Never changed by a proposer.
+    `room`: drafts at most.
+    """
 
     seq_id: int
     tokens: Sequence[int]

@@ -112,7 +112,7 @@ class Suffix:
             raise UsageError("suffix: k is at least 1, depth at least 2, likely between 0 and 1, and remembered not below 0")
         self._options = options
         self._all = Trie(options.depth)
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, Live] = {}
         self._ended: deque[list[int]] = deque()
         self._num_ended = 0
 
