@@ -1,6 +1,8 @@
 #include "pool.h"
 
 #include <stdexcept>
+#include <string>
+#include <system_error>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -20,10 +22,18 @@ void Pool::pause() {
 }
 
 Pool::Pool(int threads, const std::vector<int>& cpus) {
-  for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i, cpu = i < static_cast<int>(cpus.size()) ? cpus[i] : -1] { serve(i, cpu); });
+  try {
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i, cpu = i < static_cast<int>(cpus.size()) ? cpus[i] : -1] { serve(i, cpu); });
+  } catch (const std::system_error&) {
+    const std::size_t most = threads_.size() + 1;
+    end();
+    throw std::runtime_error(std::to_string(threads) + " threads were asked for, but the system gives " + std::to_string(most));
+  }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { end(); }
+
+void Pool::end() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ending_ = true;

@@ -71,6 +71,7 @@ class Pool {
  private:
   friend class Work;
   void serve(int thread, int cpu);
+  void end();  // of all threads but the caller's
   // Spins until ready() for a moment, then sleeps: a thread that others wait for may have lost its core, and gets one sooner from a
   // system that has an idle one.
   template <class Ready> void wait(const Ready& ready, std::chrono::microseconds awake);

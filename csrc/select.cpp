@@ -5,14 +5,12 @@
 #include "kernels.h"
 
 namespace generic { extern const penstock::Kernels table; }
-#if defined(PENSTOCK_X86_KERNELS)
 namespace avx2 { extern const penstock::Kernels table; }
 namespace avx512 { extern const penstock::Kernels table; }
 namespace avx512_vnni { extern const penstock::Kernels table; }
 namespace avx512_bf16 { extern const penstock::Kernels table; }
 namespace amx { extern const penstock::Kernels table; }
 namespace amx_emulated { extern const penstock::Kernels table; }
-#endif
 
 namespace penstock {
 
@@ -20,18 +18,26 @@ namespace {
 
 std::vector<const Kernels*> usable() {
   std::vector<const Kernels*> found;
-#if defined(PENSTOCK_X86_KERNELS)
   const Features& has = features();
-  const bool wide = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
-  const bool dots = wide && has.avx512vbmi && has.avx512_vnni && has.avx512_bf16;
+  [[maybe_unused]] const bool wide = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
+  [[maybe_unused]] const bool dots = wide && has.avx512vbmi && has.avx512_vnni && has.avx512_bf16;
+#if defined(PENSTOCK_HAS_amx)
   if (dots && has.amx_tile && has.amx_bf16 && has.amx_int8) found.push_back(&amx::table);
+#endif
+#if defined(PENSTOCK_HAS_avx512_bf16)
   if (dots) found.push_back(&avx512_bf16::table);
+#endif
+#if defined(PENSTOCK_HAS_avx512_vnni)
   if (wide && has.avx512_vnni) found.push_back(&avx512_vnni::table);
+#endif
+#if defined(PENSTOCK_HAS_avx512)
   if (wide) found.push_back(&avx512::table);
+#endif
+#if defined(PENSTOCK_HAS_avx2)
   if (has.avx2 && has.fma && has.f16c) found.push_back(&avx2::table);
 #endif
   found.push_back(&generic::table);
-#if defined(PENSTOCK_X86_KERNELS)
+#if defined(PENSTOCK_HAS_amx_emulated)
   if (dots) found.push_back(&amx_emulated::table);  // the last, so never chosen by itself: for tests
 #endif
   return found;

@@ -55,6 +55,24 @@ def check(participant: Participant, name: str, story: Story) -> None:
         assert not len(differ), f"sequence {s}: positions {differ + begin} differ by up to {abs(logits - expected).max()}"
 
 
+# One head of keys, which two threads share by spans of 1,024 tokens where rows are few.
+LONG = replace(
+    PLAIN, num_kv_heads=1, max_position=4096,
+    layers=(LayerSpec(rope=ROPE), LayerSpec(rope=ROPE, window=700), LayerSpec(rope=ROPE, window=1500)))
+
+
+@each_participant()
+def test_long_contexts(participant: Participant) -> None:
+    program, weights = decoder(LONG)
+    tokens = [np.random.default_rng(4).integers(0, LONG.vocab_size, 2200)]
+    together = play(participant.make(), program, weights, Story((((0, 2200),),)), tokens)["logits"][0]
+    one = ((0, 1),)
+    parts = (((0, 1018),), *[one] * 12, ((0, 700),), ((0, 313),), *[one] * 10, ((0, 16),), ((0, 131),))
+    parted = play(participant.make(), program, weights, Story(parts), tokens)["logits"][0]
+    assert np.isfinite(together).all()
+    assert (together.view(np.uint32) == parted.view(np.uint32)).all()
+
+
 def token_by_token(order: tuple[int, ...], first: int, count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     """`first` tokens of each prompt, then `count` times one token each, then the rest."""
     left, steps = list(LENGTHS), []
