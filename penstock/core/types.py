@@ -116,6 +116,7 @@ class SeqInfo:
     wants_embedding: bool = False
     held: bool = False
     output: tuple[int, ...] = ()  # output tokens that it has already: of a fork, or of one that the runner has forgotten
+    salt: str = ""  # what it writes is shown to sequences of the same salt alone
 
 
 @message

@@ -139,7 +139,8 @@ class Runner:
         for place in places:
             known[place].tokens.extend(results[place].tokens)
         most = self._proposer.lookahead()
-        rows = [Draftable(plan.seqs[place].seq_id, known[place].tokens, plan.seqs[place].num_prompt, most) for place in places]
+        rows = [Draftable(plan.seqs[place].seq_id, known[place].tokens, plan.seqs[place].num_prompt, most, known[place].info.salt)
+                for place in places]
         for place, drafts in zip(places, self._proposer.propose(rows), strict=True):
             if drafts.tokens:
                 results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)

@@ -56,4 +56,5 @@ def describe(seq: Seq) -> SeqInfo:
         wants_embedding=seq.wants_embedding,
         held=seq.held,
         output=tuple(seq.tokens[seq.num_prompt :]),
+        salt=seq.salt,
     )

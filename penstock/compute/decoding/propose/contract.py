@@ -11,13 +11,14 @@ class Draftable:
     """A sequence that the next step will go on with.
 
     `tokens`: prompt and output, the token just chosen included; `num_prompt` of them are the prompt's. Never changed by a proposer.
-    `room`: drafts at most.
+    `room`: drafts at most. `salt`: what one sequence writes may be offered to those of the same salt alone.
     """
 
     seq_id: int
     tokens: Sequence[int]
     num_prompt: int
     room: int
+    salt: str = ""
 
 
 @message

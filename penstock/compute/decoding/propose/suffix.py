@@ -2,8 +2,8 @@
 wrote lately, weighted by how often it did. Pays where jobs repeat themselves: agents, edits, templates.
 
 Two tries hold every run of up to `depth` tokens with the number of times it was seen: one of the sequence itself, prompt and output, and
-one of the outputs of all. The longest end of the sequence that a trie knows is followed downwards along the commonest tokens, as long as
-the whole guess is likely enough; the trie whose guess promises more tokens is believed.
+one of the outputs of all that have its salt. The longest end of the sequence that a trie knows is followed downwards along the commonest
+tokens, as long as the whole guess is likely enough; the trie whose guess promises more tokens is believed.
 """
 from collections import deque
 from collections.abc import Sequence
@@ -96,6 +96,7 @@ class Live:
     """A sequence that goes on: its own trie, and where its end stands in both."""
 
     own: Trie
+    all: Trie
     num_known: int = 0  # tokens that were added
     own_ends: list[Node] = field(default_factory=list)
     all_ends: list[Node] = field(default_factory=list)  # of its output
@@ -111,9 +112,9 @@ class Suffix:
         if options.k < 1 or options.depth < 2 or not 0 <= options.likely <= 1 or options.remembered < 0:
             raise UsageError("suffix: k is at least 1, depth at least 2, likely between 0 and 1, and remembered not below 0")
         self._options = options
-        self._all = Trie(options.depth)
+        self._all: dict[str, Trie] = {}  # by salt
         self._live: dict[int, Live] = {}
-        self._ended: deque[list[int]] = deque()
+        self._ended: deque[tuple[Trie, list[int]]] = deque()
         self._num_ended = 0
 
     def lookahead(self) -> int:
@@ -128,27 +129,28 @@ class Suffix:
         live = self._live.pop(seq_id, None)
         if live is None:
             return
-        self._ended.append(live.output)
+        self._ended.append((live.all, live.output))
         self._num_ended += len(live.output)
         while self._num_ended > self._options.remembered:
-            oldest = self._ended.popleft()
+            trie, oldest = self._ended.popleft()
             self._num_ended -= len(oldest)
-            self._all.remove(oldest)
+            trie.remove(oldest)
 
     def _learn(self, row: Draftable) -> None:
         live = self._live.get(row.seq_id)
         if live is None:
-            live = self._live[row.seq_id] = Live(Trie(self._options.depth))
+            told = self._all.setdefault(row.salt, Trie(self._options.depth))
+            live = self._live[row.seq_id] = Live(Trie(self._options.depth), told)
         for at in range(live.num_known, len(row.tokens)):
             token = row.tokens[at]
             live.own_ends = live.own.add(token, live.own_ends)
             if at >= row.num_prompt:
-                live.all_ends = self._all.add(token, live.all_ends)
+                live.all_ends = live.all.add(token, live.all_ends)
                 live.output.append(token)
         live.num_known = len(row.tokens)
 
     def _guess(self, row: Draftable) -> tuple[int, ...]:
         most, likely, live = min(self._options.k, row.room), self._options.likely, self._live[row.seq_id]
         own, own_expected = follow(next((node for node in live.own_ends if node.children), None), most, likely)
-        told, told_expected = follow(self._all.longest(row.tokens), most, likely)
+        told, told_expected = follow(live.all.longest(row.tokens), most, likely)
         return own if own_expected >= told_expected else told

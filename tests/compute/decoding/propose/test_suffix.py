@@ -36,6 +36,12 @@ def test_what_others_wrote_is_offered_but_not_their_prompts():
     assert ask(suffix, [5, 20, 21], seq_id=3) == Drafts((22, 23))
 
 
+def test_salts_are_kept_apart():
+    suffix = Suffix(Options(k=3))
+    suffix.propose([Draftable(0, [20, 21, 22, 23], 0, 8, "a")])
+    assert suffix.propose([Draftable(1, [5, 20, 21], 3, 8, "b"), Draftable(2, [5, 20, 21], 3, 8, "a")]) == [Drafts(), Drafts((22, 23))]
+
+
 def test_only_so_much_is_remembered():
     suffix = Suffix(Options(remembered=4))
     ask(suffix, [1, 2, 3], seq_id=0, num_prompt=0)
