@@ -92,10 +92,11 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
 void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slots, const Ids& row_starts, const Ids& contexts,
           const nb::list& tables, const Ids& logit_rows, const nb::object& parents, const std::vector<int>& wanted, int given,
           const Out<float>& out) {
+  // Nothing is converted: an array made on the way would be gone before the step reads it.
   Batch b;
   b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
   b.tokens = tokens.data(), b.positions = positions.data(), b.slots = slots.data(), b.logit_rows = logit_rows.data();
-  const std::int32_t* follows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents, false).data();  // the list and this hold what is not converted
+  const std::int32_t* follows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents, false).data();
   const std::size_t count = contexts.shape(0);
   b.sequences.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -109,9 +110,9 @@ void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slot
   b.wanted.resize(model.num_buffers(), false);
   for (int buffer : wanted) b.wanted[buffer] = true;
   b.given = given, b.given_at = out.data();
-  for (std::size_t i = 0; i < tokens.shape(0); ++i)
-    if (tokens.data()[i] < 0 || tokens.data()[i] >= model.vocab())
-      throw nb::index_error(("token " + std::to_string(tokens.data()[i]) + " is not one of the " + std::to_string(model.vocab())).c_str());
+  for (int row = 0, vocab = model.vocab(); row < b.rows; ++row)
+    if (b.tokens[row] < 0 || b.tokens[row] >= vocab)
+      throw nb::index_error(("token " + std::to_string(b.tokens[row]) + " is not one of the " + std::to_string(vocab)).c_str());
   const nb::gil_scoped_release free;
   model.step(std::move(b));
 }
@@ -199,7 +200,6 @@ void bind_model(nb::module_& module) {
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
-      .def("cache_bytes", &Model::cache_bytes)
       .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),
            nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"), nb::arg("out"))
       .def("result", &copy_result)

@@ -123,7 +123,7 @@ void Step::attend(const Op& op, const AttentionTask& task, int) {
       return;
     }
     tiles(op, s, task.head, task.row, first, last, t.keys, t.values, t.copies);
-    m.kernels_.attend({c, task.head, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
+    m.kernels_.attend({c, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
                        t.values.data(), t.work.data(), best, total, mixed});
   };
   if (task.partial >= 0) {

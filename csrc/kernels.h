@@ -20,7 +20,6 @@ struct PanelTask {
 
 struct AttendTask {
   const Cache& cache;
-  int head;
   int rows, first_key, last_key;        // keys first_key .. last_key are visited; first_key begins a chunk
   const std::int32_t* positions;        // [rows]
   const float* const* queries;          // [rows] each [dim]
@@ -34,7 +33,6 @@ struct AttendTask {
 
 struct Kernels {
   const char* name;
-  int max_rows;  // of a register block
   std::size_t unpacked_bytes;
   void (*linear)(const PanelTask&);
   void (*matrix_row)(const Matrix&, int index, int n, float* out);

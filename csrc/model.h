@@ -112,12 +112,12 @@ class Model {
   void set_int8(bool on) { int8_ = on; }
   const Kernels& kernels() const { return kernels_; }
   int width(int buffer) const { return buffers_[buffer].width; }
-  std::size_t cache_bytes() const { return cache_memory_.bytes(); }
   std::size_t matrix_bytes() const;
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_taken() const { return taken_; }
-  // The slots of whole blocks are copied; then everything of this step is computed. Results stay until the next step.
+  // Everything of one step is computed. Results stay until the next step.
   void step(Batch batch);
+  // Keys and values of one slot, in all layers.
   void copy_slot(std::int64_t from, std::int64_t to);
   void copy_tile(std::size_t from, std::size_t to);  // the same of sixteen slots
   // One token's key and value [dim] of one KV head.

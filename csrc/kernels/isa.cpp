@@ -86,7 +86,7 @@ static void softmax(float* x, int n) {
 #define PENSTOCK_TEXT(x) PENSTOCK_TEXT_OF(x)
 
 extern const Kernels table;
-const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), MAX_ROWS, UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
+const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
                        rms_norm, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums, mass_from,
                        places, count_above};
 

@@ -8,8 +8,8 @@
 
 namespace PENSTOCK_ISA {
 
-constexpr int STRETCH = 1024;                         // inner indices whose weights stay in the cache while rows pass by
-constexpr std::size_t UNPACKED_BYTES = 256 << 10;     // of codes that are unpacked at once
+constexpr int STRETCH = 1024;                      // inner indices whose weights stay in the cache while rows pass by
+constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked at once
 
 // How many rows there are, and what is fetched while they pass: the same stretch of the next panel, which the blocks share out by their
 // rows. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.

@@ -22,7 +22,6 @@ inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
 inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline F max(F a, F b) { return _mm512_max_ps(a, b); }
 inline F min(F a, F b) { return _mm512_min_ps(a, b); }
-inline F sqrt(F a) { return _mm512_sqrt_ps(a); }
 inline F abs(F a) { return _mm512_abs_ps(a); }
 inline F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline I to_int(F a) { return _mm512_cvtps_epi32(a); }
@@ -43,9 +42,6 @@ inline float sum(F x) {
 }
 inline float largest(F x) { return _mm512_reduce_max_ps(x); }
 
-inline F from_bf16(const std::uint16_t* p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
-}
 inline F from_f16(const std::uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline void store_bf16(std::uint16_t* p, F x) {
 #if defined(__AVX512BF16__)

@@ -64,7 +64,6 @@ PENSTOCK_INLINE F fma(F a, F b, F c) { PENSTOCK_EACH(c.v[i] = fma_part(a.v[i], b
 PENSTOCK_INLINE VF blend(VI mask, VF then, VF otherwise) { return (VF)((mask & (VI)then) | (~mask & (VI)otherwise)); }
 PENSTOCK_INLINE F max(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
 PENSTOCK_INLINE F min(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
-PENSTOCK_INLINE F sqrt(F a) { PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) a.v[i][j] = std::sqrt(a.v[i][j])) return a; }
 PENSTOCK_INLINE F abs(F a) { PENSTOCK_EACH(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
 PENSTOCK_INLINE F below(F x, F bound, F then, F otherwise) {
   PENSTOCK_EACH(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
@@ -118,11 +117,6 @@ PENSTOCK_INLINE I widen(const std::uint16_t* p) {
   PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = p[WIDTH * i + j])
 #endif
   return r;
-}
-PENSTOCK_INLINE F from_bf16(const std::uint16_t* p) {
-  const I x = widen(p);
-  F r;
-  PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r;
 }
 PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
   const I x = widen(p);

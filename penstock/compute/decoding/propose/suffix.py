@@ -39,6 +39,9 @@ class Trie:
         self._depth = depth
         self._root = Node()
 
+    def is_empty(self) -> bool:
+        return not self._root.children
+
     def add(self, token: int, ends: list[Node]) -> list[Node]:
         """A token joins a text. `ends`: the runs at the text's end, the longest first, as the last call for it gave them; none at first."""
         grown = []
@@ -96,7 +99,8 @@ class Live:
     """A sequence that goes on: its own trie, and where its end stands in both."""
 
     own: Trie
-    all: Trie
+    all: Trie  # of its salt
+    salt: str
     num_known: int = 0  # tokens that were added
     own_ends: list[Node] = field(default_factory=list)
     all_ends: list[Node] = field(default_factory=list)  # of its output
@@ -114,7 +118,7 @@ class Suffix:
         self._options = options
         self._all: dict[str, Trie] = {}  # by salt
         self._live: dict[int, Live] = {}
-        self._ended: deque[tuple[Trie, list[int]]] = deque()
+        self._ended: deque[tuple[str, list[int]]] = deque()  # salt and output
         self._num_ended = 0
 
     def lookahead(self) -> int:
@@ -129,18 +133,20 @@ class Suffix:
         live = self._live.pop(seq_id, None)
         if live is None:
             return
-        self._ended.append((live.all, live.output))
+        self._ended.append((live.salt, live.output))
         self._num_ended += len(live.output)
         while self._num_ended > self._options.remembered:
-            trie, oldest = self._ended.popleft()
+            salt, oldest = self._ended.popleft()
             self._num_ended -= len(oldest)
-            trie.remove(oldest)
+            self._all[salt].remove(oldest)
+            if self._all[salt].is_empty() and all(each.salt != salt for each in self._live.values()):
+                del self._all[salt]
 
     def _learn(self, row: Draftable) -> None:
         live = self._live.get(row.seq_id)
         if live is None:
             told = self._all.setdefault(row.salt, Trie(self._options.depth))
-            live = self._live[row.seq_id] = Live(Trie(self._options.depth), told)
+            live = self._live[row.seq_id] = Live(Trie(self._options.depth), told, row.salt)
         for at in range(live.num_known, len(row.tokens)):
             token = row.tokens[at]
             live.own_ends = live.own.add(token, live.own_ends)

@@ -53,6 +53,14 @@ def test_only_so_much_is_remembered():
     assert ask(suffix, [4, 5], seq_id=3) == Drafts((6,))
 
 
+def test_salts_that_nobody_uses_are_forgotten():
+    suffix = Suffix(Options(remembered=2))
+    for seq_id in range(9):
+        suffix.propose([Draftable(seq_id, [1, 2], 0, 8, f"tenant {seq_id}")])
+        suffix.forget(seq_id)
+    assert list(suffix._all) == ["tenant 8"]
+
+
 def runs(node: Node, path: tuple[int, ...] = ()) -> dict[tuple[int, ...], int]:
     found = {path: node.count} if path else {}
     for token, child in node.children.items():
