@@ -43,6 +43,7 @@ class Batch:
     parents: Array | None = None
     # [M, 2] (source, target) slots: keys and values of accepted drafts, copied in this order before the blocks are; None: none.
     moves: Array | None = None
+    inputs: Mapping[str, Array] = field(default_factory=dict)  # those of the program: [T, width] float32
     exact: bool = False  # rows stay as they are, also where they are to be rounded before they meet a quantized matrix
 
 
