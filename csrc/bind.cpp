@@ -1,6 +1,8 @@
 // What Python sees of a model. Arrays are C-contiguous numpy arrays; the GIL is released while anything is computed.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -88,10 +90,10 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   pack_codes(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, codes.data(), scales.data(), lowest, rows);
 }
 
-// Everything of one step; `out` [logits, vocab] takes the buffer `given`.
+// Everything of one step. `given`: (buffer, array) of those that the program does not make, and of the one that is made into an array.
 void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slots, const Ids& row_starts, const Ids& contexts,
-          const nb::list& tables, const Ids& logit_rows, const nb::object& parents, const std::vector<int>& wanted, int given,
-          const Out<float>& out) {
+          const nb::list& tables, const Ids& logit_rows, const nb::object& parents, const std::vector<int>& wanted,
+          const nb::list& given) {
   // Nothing is converted: an array made on the way would be gone before the step reads it.
   Batch b;
   b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
@@ -109,7 +111,10 @@ void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slot
   }
   b.wanted.resize(model.num_buffers(), false);
   for (int buffer : wanted) b.wanted[buffer] = true;
-  b.given = given, b.given_at = out.data();
+  for (const nb::handle each : given) {
+    const auto [buffer, array] = nb::cast<std::pair<int, Out<float>>>(each, false);
+    b.given.emplace_back(buffer, array.data());
+  }
   for (int row = 0, vocab = model.vocab(); row < b.rows; ++row)
     if (b.tokens[row] < 0 || b.tokens[row] >= vocab)
       throw nb::index_error(("token " + std::to_string(b.tokens[row]) + " is not one of the " + std::to_string(vocab)).c_str());
@@ -171,9 +176,10 @@ void bind_model(nb::module_& module) {
     for (int i = 0; i < num_kernels(); ++i) names.emplace_back(kernels(i).name);
     return names;
   }, "The kernels that this process may use, the best first.");
+  nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());
   nb::class_<Model>(module, "Model")
-      .def("__init__", [](Model* at, int threads, const std::vector<int>& cpus, const std::string& name, bool bf16, bool int8) {
-        new (at) Model(threads, cpus, named(name), bf16, int8);
+      .def("__init__", [](Model* at, std::shared_ptr<Pool> pool, const std::string& name, bool bf16, bool int8) {
+        new (at) Model(std::move(pool), named(name), bf16, int8);
       })
       .def("kernels", [](const Model& model) { return model.kernels().name; })
       .def("add_buffer", &Model::add_buffer)
@@ -201,7 +207,7 @@ void bind_model(nb::module_& module) {
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
       .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),
-           nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"), nb::arg("out"))
+           nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"))
       .def("result", &copy_result)
       .def("read_slots", &read_slots)
       .def("write_slots", &write_slots)

@@ -168,7 +168,7 @@ void Step::plan_attention() {
   for (const Op& each : m.ops_)
     if (each.kind == Kind::heads || each.kind == Kind::attention) op = &each;
   if (!op) return;
-  const int group = op->heads / op->kv_heads, tokens = std::max(1, TILE_ROWS / group), threads = m.pool_.size();
+  const int group = op->heads / op->kv_heads, tokens = std::max(1, TILE_ROWS / group), threads = m.pool_->size();
   int longest = 0, widest = 0;
   for (const Sequence& s : b.sequences) longest = std::max(longest, s.context), widest = std::max(widest, s.num_rows);
   const int heads = static_cast<int>(b.sequences.size()) * op->kv_heads;

@@ -51,8 +51,8 @@ Memory::~Memory() {
   std::free(data_);
 }
 
-Model::Model(int threads, const std::vector<int>& cpus, const Kernels& kernels, bool bf16, bool int8_activations)
-    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(threads), scratch_(threads), pool_(threads, cpus) {
+Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations)
+    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
   for (auto& each : own_) each.grow(FEW * 4, FEW);
 }
 
@@ -176,6 +176,6 @@ int Model::vocab() const {
   return 0;
 }
 
-void Model::step(Batch batch) { pool_.run(std::make_shared<Step>(*this, std::move(batch))); }
+void Model::step(Batch batch) { pool_->run(std::make_shared<Step>(*this, std::move(batch))); }
 
 }  // namespace penstock

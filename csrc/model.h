@@ -74,8 +74,7 @@ struct Batch {
   const std::int64_t *tokens = nullptr, *positions = nullptr, *slots = nullptr, *logit_rows = nullptr;
   std::vector<Sequence> sequences;
   std::vector<bool> wanted;  // buffers
-  int given = -1;            // a buffer that stands in the caller's memory
-  float* given_at = nullptr;
+  std::vector<std::pair<int, float*>> given;  // buffers that stand in the caller's memory
 };
 
 constexpr std::size_t FEW = 16384;  // numbers
@@ -95,7 +94,10 @@ struct Angles {
 
 class Model {
  public:
-  Model(int threads, const std::vector<int>& cpus, const Kernels& kernels, bool bf16, bool int8_activations);
+  // Models that are run in turn share a pool, so that no idle one's threads spin beside the other's.
+  Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations);
+  ~Model() { pool_->settle(); }
+  Model(const Model&) = delete;
 
   int add_buffer(int width, bool by_logits, int place);
   int add_vector(const float* values, std::size_t count);
@@ -108,7 +110,7 @@ class Model {
 
   Matrix& matrix(int i) { return matrices_[i]; }
   Cache& cache(int layer) { return caches_[layer]; }
-  Pool& pool() { return pool_; }
+  Pool& pool() { return *pool_; }
   void set_int8(bool on) { int8_ = on; }
   const Kernels& kernels() const { return kernels_; }
   int width(int buffer) const { return buffers_[buffer].width; }
@@ -154,7 +156,7 @@ class Model {
   int most_taken_ = 1;                      // experts of a row
   Memory routed_, middle_;                  // experts: what their rows become
   std::vector<int> expert_rows_, expert_starts_;
-  Pool pool_;  // the last member, the first to go: its threads may still look at the others
+  std::shared_ptr<Pool> pool_;
 };
 
 // One step of a model; what the files step.cpp, linear.cpp, heads.cpp and experts.cpp are about.

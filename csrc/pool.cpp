@@ -60,6 +60,16 @@ void Pool::run(const std::shared_ptr<Work>& work) {
   work->walk(0);
 }
 
+void Pool::settle() {
+  std::weak_ptr<Work> last;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last = work_;
+    work_.reset();
+  }
+  while (!last.expired()) std::this_thread::yield();
+}
+
 void Pool::serve(int thread, int cpu) {
 #if defined(__linux__)
   if (cpu >= 0) {

@@ -67,6 +67,8 @@ class Pool {
   int size() const { return static_cast<int>(threads_.size()) + 1; }
   // Returns when the last phase is done. Others may still walk over the phases then, and keep the work alive. Nothing may be thrown.
   void run(const std::shared_ptr<Work>& work);
+  // Returns when nobody walks over anything any more.
+  void settle();
 
  private:
   friend class Work;

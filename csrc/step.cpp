@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-Step::Step(Model& model, Batch batch) : Work(model.pool_, model.phases_), m(model), b(std::move(batch)) {
+Step::Step(Model& model, Batch batch) : Work(*model.pool_, model.phases_), m(model), b(std::move(batch)) {
   std::vector<std::size_t> sizes;
   for (const Buffer& buffer : m.buffers_) {
     if (buffer.place >= static_cast<int>(sizes.size())) sizes.resize(buffer.place + 1, 0);
@@ -17,7 +17,7 @@ Step::Step(Model& model, Batch batch) : Work(model.pool_, model.phases_), m(mode
   for (std::size_t i = 0; i < sizes.size(); ++i) starts[i + 1] = starts[i] + sizes[i];
   m.arena_.grow(starts.back() * 4);
   for (Buffer& buffer : m.buffers_) buffer.data = m.arena_.floats() + starts[buffer.place];
-  if (b.given >= 0) m.buffers_[b.given].data = b.given_at;
+  for (const auto& [buffer, at] : b.given) m.buffers_[buffer].data = at;
   const std::size_t most = std::size_t(std::max(b.rows, b.logits)) * m.most_taken_;
   m.shared_.grow(most * m.row_bytes_, most * m.row_groups_);
   for (Angles& a : m.angles_) {

@@ -91,7 +91,7 @@ OPS: dict[str, OpKind] = {
 
 def check(program: Program) -> None:
     """Raises ValueError unless every op is known, is given what it takes, reads what was written before, and fits its shapes."""
-    written: dict[str, Shape] = {"tokens": ("T",), "positions": ("T",), **program.inputs}
+    written: dict[str, Shape] = {"tokens": ("T",), "positions": ("T",), **{name: program.buffers[name] for name in program.inputs}}
     weights = {name: weight.shape for name, weight in program.weights.items()}
     stored: set[int] = set()
     for op in program.ops:

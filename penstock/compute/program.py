@@ -64,7 +64,7 @@ class Program:
     vocab_size: int
     max_position: int
     outputs: Mapping[str, str] = field(default_factory=dict)  # what a step can hand out: "logits", "hidden" -> buffer
-    inputs: Mapping[str, Shape] = field(default_factory=dict)  # buffers that a step is given, beside its tokens: "states" -> shape
+    inputs: tuple[str, ...] = ()  # buffers that a step is given, beside its tokens: "states"
     aliases: tuple[tuple[str, str], ...] = ()  # (what stands in a tensor's name, what a checkpoint may have there instead)
 
     def num_parameters(self) -> int:

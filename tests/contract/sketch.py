@@ -17,6 +17,12 @@ class Sketch:
         self.weights: dict[str, Array] = {}
         self._ops: list[Op] = []
         self._buffers: dict[str, Shape] = {"tokens": ("T",), "positions": ("T",)}
+        self._inputs: tuple[str, ...] = ()
+
+    def input(self, name: str, width: int) -> str:
+        self._buffers[name] = ("T", width)
+        self._inputs += (name,)
+        return name
 
     def weight(self, name: str, values: Array) -> str:
         self.weights[name] = np.asarray(values, dtype=np.float32)
@@ -40,6 +46,6 @@ class Sketch:
             outputs["logits"] = self.op("gather", (self._ops[0].outputs[0],), "rows")
         matrices = {name for op in self._ops if op.kind in ("linear", "moe_experts") for name in op.weights}
         specs = {name: WeightSpec(name, array.shape, matrix=name in matrices and array.ndim > 1) for name, array in self.weights.items()}
-        program = Program(tuple(self._ops), self._buffers, specs, self.kv, vocab_size=0, max_position=4096, outputs=outputs)
+        program = Program(tuple(self._ops), self._buffers, specs, self.kv, vocab_size=0, max_position=4096, outputs=outputs, inputs=self._inputs)
         check(program)
         return program

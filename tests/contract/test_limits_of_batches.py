@@ -7,7 +7,7 @@ I64 = np.int64
 
 
 def model(kernels: str, k: int, group: int, int8: bool = False):
-    made = native.Model(1, [], kernels, True, int8)
+    made = native.Model(native.Pool(1, []), kernels, True, int8)
     made.reserve(64 << 20)
     fields = {"n": 64, "k": k, "k_padded": k, "count": 1, "has_mins": False}
     table = made.add_matrix({**fields, "format": 0, "group": k, "scale_bytes": 0, "values": []})
@@ -27,7 +27,7 @@ def step(made, out: int, tokens: list[int]):
     found = np.empty((count, 64), np.float32)
     at = np.arange(count, dtype=I64)
     made.step(np.array(tokens, I64), at, at, np.array([0, count], I64), np.array([count], I64), [np.arange(4, dtype=I64)],
-              np.array([], I64), None, [], out, found)
+              np.array([], I64), None, [], [(out, found)])
     return found
 
 
@@ -50,7 +50,7 @@ def test_groups_that_do_not_fit_the_memory_for_unpacked_codes(kernels, int8):
 
 @pytest.mark.parametrize("kernels", native.kernel_names())
 def test_a_soft_cap_keeps_what_is_no_number(kernels):
-    made = native.Model(1, [], kernels, False, False)
+    made = native.Model(native.Pool(1, []), kernels, False, False)
     made.reserve(1 << 20)
     fields = {"format": 0, "k": 16, "k_padded": 16, "group": 16, "scale_bytes": 0, "count": 1, "has_mins": False, "values": []}
     table, head = made.add_matrix({**fields, "n": 64}), made.add_matrix({**fields, "n": 64})

@@ -17,6 +17,13 @@ class Draft:
         self._ops: list[Op] = []
         self._buffers: dict[str, Shape] = {"tokens": ("T",), "positions": ("T",)}
         self._weights: dict[str, WeightSpec] = {}
+        self._inputs: list[str] = []
+
+    def input(self, name: str, shape: Shape) -> str:
+        """A buffer that each step is given, beside its tokens."""
+        self._buffers[name] = shape
+        self._inputs.append(name)
+        return name
 
     def weight(
         self, name: str, shape: tuple[int, ...], tensors: tuple[str, ...], matrix: bool = False, parts: tuple[int, ...] = (),
@@ -45,7 +52,7 @@ class Draft:
         kv = KVSpec(spec.num_kv_layers, spec.num_kv_heads, spec.head_dim)
         program = Program(
             tuple(self._ops), MappingProxyType(self._buffers), MappingProxyType(self._weights), kv,
-            spec.vocab_size, spec.max_position, MappingProxyType(outputs), self.names.aliases,
+            spec.vocab_size, spec.max_position, MappingProxyType(outputs), tuple(self._inputs), self.names.aliases,
         )
         check(program)
         return program

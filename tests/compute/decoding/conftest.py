@@ -34,7 +34,7 @@ def portable_sampler():
 
 def native_sampler(threads=2, kernels=""):
     native = pytest.importorskip("penstock._native")
-    return RowByRow((), NativeSampling(native, native.Model(threads, [], kernels, False, False)))
+    return RowByRow((), NativeSampling(native, native.Model(native.Pool(threads, []), kernels, False, False)))
 
 
 @pytest.fixture(params=[portable_sampler, native_sampler], ids=["portable", "native"])

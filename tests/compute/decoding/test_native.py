@@ -126,7 +126,7 @@ def test_numbers_that_are_none(native, row, kernels, vocab):
 
 @pytest.fixture
 def sampling():
-    return NativeSampling(native_module, native_module.Model(1, [], "", False, False))
+    return NativeSampling(native_module, native_module.Model(native_module.Pool(1, []), "", False, False))
 
 
 def test_rows_are_picked_out_of_a_matrix(sampling):

@@ -1,4 +1,5 @@
 """Runs a program natively: packed weights, a KV pool in tiles, one call a step. Batch-invariant; bf16, or float32 throughout."""
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Cpu:
         self._int8 = ROUNDS[activations]
         self._weights_dtype = dtype
         self.dtype = "bfloat16" if dtype == "bfloat16" else "float32"
+        self._pools: dict[int, Any] = {}
         known = _native.kernel_names()
         if not self._options.device.startswith("cpu"):
             raise UsageError(f"--device {self._options.device}: the native kernels compute on cpu alone")
@@ -80,14 +82,10 @@ class Cpu:
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
         """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing."""
-        import os
-
-        count = threads or len(os.sched_getaffinity(0))
-        cpus = sorted(os.sched_getaffinity(0))[:count] if self._options.pin else []
-        model = self._native.Model(count, cpus, self._options.kernels, self.dtype == "bfloat16", self._int8)
+        model = self._native.Model(self._pool_of(threads or num_cpus()), self._options.kernels, self.dtype == "bfloat16", self._int8)
         natives = lower(program)
         outputs = tuple(program.outputs.values())
-        at = places(natives, outputs)
+        at = places(natives, outputs, program.inputs)
         buffers = {}
         for name, place in at.items():
             size, by_logits = width(program, name, natives)
@@ -103,6 +101,13 @@ class Cpu:
         return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.matrix_bytes(), per_token,
                       self.compute_type(packer.has_codes), NativeSampling(self._native, model))
 
+    def _pool_of(self, count: int) -> Any:
+        """The threads of all programs that this backend runs: one pool, if they are to have as many."""
+        if count not in self._pools:
+            cpus = sorted(os.sched_getaffinity(0))[:count] if self._options.pin else []
+            self._pools[count] = self._native.Pool(count, cpus)
+        return self._pools[count]
+
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:
         """Copies slots and whole blocks, then computes all rows in one native call."""
         model = loaded.model
@@ -114,8 +119,11 @@ class Cpu:
             model.copy_slots(slot_pairs(batch.copies, loaded.layout.block_size))
         logits = spare(loaded, len(batch.logit_rows))
         wanted = [loaded.buffers[loaded.program.outputs[name]] for name in batch.wanted] if batch.wanted else []
+        given = [(loaded.logits, logits)]
+        if loaded.program.inputs:
+            given += given_buffers(loaded, batch)
         model.step(batch.tokens, batch.positions, batch.slots, batch.row_starts, batch.contexts, list(batch.block_tables), batch.logit_rows,
-                   batch.parents, wanted, loaded.logits, logits)
+                   batch.parents, wanted, given)
         if not wanted:
             return Outputs(logits)
         found = {}
@@ -145,6 +153,21 @@ class Cpu:
         slots, heads = block_slots(loaded.layout, ids), data.shape[-2:]
         for layer in range(data.shape[1]):
             loaded.model.write_slots(layer, slots, data[0, layer].reshape(-1, *heads), data[1, layer].reshape(-1, *heads))
+
+
+def num_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def given_buffers(loaded: Loaded, batch: Batch) -> list[tuple[int, Array]]:
+    """The program's inputs, which the step reads where they lie. Raises ValueError for one that is missing or has another shape."""
+    found = []
+    for name in loaded.program.inputs:
+        array, shape = batch.inputs.get(name), (len(batch.tokens), *loaded.program.buffers[name][1:])
+        if array is None or array.shape != shape:
+            raise ValueError(f"this program takes {name!r} of shape {shape}, not {None if array is None else array.shape}")
+        found.append((loaded.buffers[name], np.ascontiguousarray(array, dtype=np.float32)))
+    return found
 
 
 def spare(loaded: Loaded, rows: int) -> Array:

@@ -18,14 +18,14 @@ BITS = {F32: 32, F16: 16, BF16: 16, I8: 8, I4: 4}
 STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I4: 8}  # what k is filled up to; bf16: a whole AMX tile
 
 
-def places(natives: Sequence[Native], outputs: Sequence[str]) -> dict[str, int]:
-    """Buffer -> place. Buffers share a place when one is last read before the other is written; outputs share with nobody."""
+def places(natives: Sequence[Native], outputs: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, int]:
+    """Buffer -> place. Buffers share a place when one is last read before the other is written; outputs and inputs share with nobody."""
     last = {name: i for i, native in enumerate(natives) for name in native.buffers.values()}
     for name in outputs:
         last[name] = len(natives)
-    found: dict[str, int] = {}
+    found: dict[str, int] = {name: at for at, name in enumerate(inputs)}
     free: list[int] = []
-    count = 0
+    count = len(found)
     for i, native in enumerate(natives):
         for role, name in native.buffers.items():
             if role.startswith("out") and name not in found:
@@ -34,7 +34,7 @@ def places(natives: Sequence[Native], outputs: Sequence[str]) -> dict[str, int]:
                 else:
                     found[name], count = count, count + 1
         for name in dict.fromkeys(native.buffers.values()):
-            if last[name] == i and name in found:
+            if last[name] == i and name in found and name not in inputs:
                 free.append(found[name])
     return found
 

@@ -142,7 +142,8 @@ def _after(reading: Reading, out: str, buffers: dict[str, str], fields: Fields) 
 
 
 def _known_before(reading: Reading, name: str, out: str) -> bool:
-    return reading.place[id(reading.writer[name])] < reading.place[id(reading.writer[out])]
+    before = reading.writer.get(name)  # None: an input
+    return before is None or reading.place[id(before)] < reading.place[id(reading.writer[out])]
 
 
 def _gather(reading: Reading, op: Op) -> list[Native]:

@@ -134,18 +134,23 @@ class Reference:
         run.slots = arrays.index(pad(batch.slots, padded, padding_slot))
         run.logit_rows = arrays.index(pad(batch.logit_rows, wanted + -wanted % loaded.block_rows, padded - 1))
         inputs = {"tokens": arrays.index(pad(batch.tokens, padded, 0)), "positions": arrays.index(pad(batch.positions, padded, 0))}
+        for name in loaded.program.inputs:
+            inputs[name] = arrays.take(np.concatenate([batch.inputs[name], np.zeros((padded - count, batch.inputs[name].shape[1]))]))
         with arrays.inference():
             found = self._run(loaded, run, inputs, {"logits", *batch.wanted})
         logits = arrays.give(found.pop("logits"))[:wanted]
         return Outputs(logits, {name: arrays.give(buffer)[:count] for name, buffer in found.items()})
 
-    def forward(self, loaded: Loaded, tokens: Array, outputs: Sequence[str] = ("logits",)) -> dict[str, Array]:
-        """Whole sequences without a cache: tokens [B, length] -> each output as [B, length, size]. Differentiable on torch."""
+    def forward(self, loaded: Loaded, tokens: Array, outputs: Sequence[str] = ("logits",),
+                inputs: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Whole sequences without a cache: tokens [B, length], the program's inputs [B, length, width] -> each output as [B, length, size].
+        Differentiable on torch."""
         xp = array_namespace(tokens)
         count, length = tokens.shape
         run = Step(xp, None, loaded, None, length=length, fused=self._fused)
         positions = xp.reshape(xp.broadcast_to(xp.arange(length, device=tokens.device), (count, length)), (-1,))
-        found = self._run(loaded, run, {"tokens": xp.reshape(tokens, (-1,)), "positions": positions}, set(outputs))
+        given = {name: xp.reshape(array, (count * length, -1)) for name, array in (inputs or {}).items()}
+        found = self._run(loaded, run, {**given, "tokens": xp.reshape(tokens, (-1,)), "positions": positions}, set(outputs))
         return {name: xp.reshape(buffer, (count, length, -1)) for name, buffer in found.items()}
 
     def read_blocks(self, loaded: Loaded, ids: Sequence[int]) -> Array:
