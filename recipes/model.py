@@ -13,31 +13,9 @@ from penstock.compute.backends.reference.backend import Options, Reference
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.program import Program
+from penstock.study.compress.fused import FUSED
 
 Tensor = torch.Tensor
-
-
-def fused_attention(run: Any, op: Any, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
-    def per_head(x: Tensor) -> Tensor:  # [B * length, heads, dim] -> [B, heads, length, dim]
-        return x.view(-1, run.length, *x.shape[1:]).transpose(1, 2)
-
-    k, v = run.stored[op.attrs["layer"]]
-    v = v.contiguous()
-    q, k, v = per_head(inputs[0].to(v.dtype)), per_head(k.to(v.dtype)), per_head(v)
-    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=op.attrs["scale"], enable_gqa=True)
-    return mixed.transpose(1, 2).reshape(inputs[0].shape[0], -1)
-
-
-def fused_norm(run: Any, op: Any, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
-    return F.rms_norm(inputs[0], (inputs[0].shape[-1],), weights[0], op.attrs["eps"])
-
-
-def fused_act(run: Any, op: Any, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
-    gate, up = inputs[0].chunk(2, dim=-1)
-    return F.silu(gate) * up
-
-
-FUSED = {"attention": fused_attention, "rms_norm": fused_norm, "act_mul": fused_act}
 
 
 class Model:

@@ -13,8 +13,9 @@ import data
 import numpy as np
 import torch
 from model import Model
-from optimizer import Optimizer
 from shapes import SHAPES
+
+from penstock.study.compress.optimizer import Optimizer
 
 BATCH_TOKENS = 8192
 LENGTHS = ((0.6, 256), (0.85, 512), (1.0, 1024))  # until this share of the run: this window length

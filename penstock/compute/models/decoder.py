@@ -15,7 +15,7 @@ def build(spec: ModelSpec, names: TensorNames, max_len: int | None = None) -> Pr
     x = draft.op("embed", ("tokens",), "embedded", (table,), scale=spec.embedding_scale)
     kv_layers = kv_layer_of(spec)
     for i in range(spec.num_layers):
-        x = layer(draft, x, i, kv_layers[i], max_len or spec.max_position)
+        x = append_layer(draft, x, i, kv_layers[i], max_len or spec.max_position)
     hidden = draft.norm(x, "hidden", draft.weight("norm", (spec.hidden_size,), fill(names.norm)))
     return draft.finish({"hidden": hidden, "logits": lm_head.append(draft, hidden)})
 
@@ -35,7 +35,7 @@ def kv_layer_of(spec: ModelSpec) -> list[int]:
     return numbers
 
 
-def layer(draft: Draft, x: str, i: int, kv_layer: int, max_len: int) -> str:
+def append_layer(draft: Draft, x: str, i: int, kv_layer: int, max_len: int) -> str:
     """Appends layer `i` over `x` [T, hidden], which reads the KV layer `kv_layer`, for sequences of at most `max_len` tokens."""
     at, spec = f"layers.{i}.", draft.spec
     normed = _norm(draft, x, i, "attention_norm")

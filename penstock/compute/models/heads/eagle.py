@@ -24,7 +24,7 @@ def build(spec: ModelSpec, names: TensorNames) -> Program:
     table = draft.declare(WeightSpec("embed", (spec.vocab_size, width), fill(names.embed), matrix=True))
     embedded = draft.op("embed", ("tokens",), "embedded", (table,), scale=spec.embedding_scale)
     parts = tuple(_projected(draft, x, role) for x, role in ((embedded, "token"), (states, "state")))
-    x = decoder.layer(draft, draft.op("add", parts, "joined"), 0, 0, spec.max_position)
+    x = decoder.append_layer(draft, draft.op("add", parts, "joined"), 0, 0, spec.max_position)
     hidden = draft.norm(x, "hidden", draft.weight("norm", (width,), (PREFIX + "norm.weight",)))
     return draft.finish({"hidden": hidden, "logits": lm_head.append(draft, hidden)})
 

@@ -5,6 +5,7 @@ state it is told the token that the target chose there, as the first head of Hyd
 drawn is known by then, and the state alone does not say it.
 """
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.compute.models.draft import Draft
 from penstock.compute.models.heads import lm_head
@@ -20,7 +21,7 @@ def builder(num_heads: int) -> Callable[[ModelSpec, TensorNames], Program]:
     def build(spec: ModelSpec, names: TensorNames) -> Program:
         """Input `states` [T, hidden]; outputs `logits` and `hidden` of the first head, `logits1` and `hidden1` of the second, and so on.
         There are no keys and values."""
-        draft = Draft(spec, names)
+        draft = Draft(replace(spec, layers=()), names)
         width = spec.hidden_size
         states = draft.input("states", ("T", width))
         table = draft.declare(WeightSpec("embed", (spec.vocab_size, width), fill(names.embed), matrix=True))

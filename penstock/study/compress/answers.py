@@ -1,0 +1,73 @@
+"""What heads learn from: beginnings of the given text, each with the tokens that the model itself goes on with, greedily."""
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.core.types import SamplingParams
+from penstock.serve.llm import LLM
+from penstock.study.compress.text import Beginnings
+
+Tensor = torch.Tensor
+AT_ONCE = 64  # sequences that the model goes on with
+BATCHES = 8  # that are made at once, so that the sequences are many
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """In tokens. A batch has beginnings of one length, from `shortest` to `longest`."""
+
+    batch: int = 2048
+    shortest: int = 8
+    longest: int = 384
+    output: int = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    tokens: Tensor  # [B, length]; what follows an end of text is padding
+    lengths: Tensor  # [B]
+    num_prompt: int
+
+
+class Answers:
+    """Draws batch after batch; the same ones for the same seed."""
+
+    def __init__(self, llm: LLM, beginnings: Beginnings, sizes: Sizes, seed: int) -> None:
+        self._llm = llm
+        self._beginnings = beginnings
+        self._sizes = sizes
+        self._rng = np.random.default_rng(seed)
+        self._made: deque[Windows] = deque()
+
+    def draw(self) -> Windows:
+        if not self._made:
+            self._made.extend(self._make())
+        return self._made.popleft()
+
+    def _make(self) -> list[Windows]:
+        sizes = self._sizes
+        spread = self._rng.uniform(np.log(sizes.shortest), np.log(sizes.longest + 1), BATCHES)
+        drawn = []
+        for length in np.exp(spread).astype(int).tolist():
+            drawn.append(self._beginnings.draw(max(1, sizes.batch // (length + sizes.output)), length))
+        prompts: list[Any] = [{"prompt_token_ids": ids} for batch in drawn for ids in batch]
+        outputs = iter(self._llm.generate(prompts, SamplingParams(temperature=0, max_tokens=sizes.output)))
+        return [windows([(ids, next(outputs).outputs[0].token_ids) for ids in batch]) for batch in drawn]
+
+
+def windows(pairs: list[tuple[list[int], list[int]]]) -> Windows:
+    """Prompts of one length, and what was made of them."""
+    whole = [[*prompt, *output] for prompt, output in pairs]
+    longest = max(map(len, whole))
+    tokens = torch.tensor([ids + [0] * (longest - len(ids)) for ids in whole])
+    return Windows(tokens, torch.tensor([len(ids) for ids in whole]), len(pairs[0][0]))
+
+
+def open_llm(model: str, sizes: Sizes, threads: int | None) -> LLM:
+    """The model as it is served, with a KV cache that is just large enough."""
+    length = sizes.longest + sizes.output
+    return LLM(model, max_num_seqs=AT_ONCE, max_model_len=length, kv_tokens=AT_ONCE * (length + 32), prefix_cache=False,
+               **({} if threads is None else {"threads": threads}))

@@ -1,0 +1,40 @@
+"""Medusa's heads, all of which look at the same rows."""
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from penstock.compute.backends.reference.backend import Options as ArrayOptions
+from penstock.compute.backends.reference.backend import Reference
+from penstock.compute.models.heads import medusa
+from penstock.core.errors import UsageError
+from penstock.study.compress.fused import FUSED
+from penstock.study.compress.heads.contract import Guess, initial
+from penstock.study.compress.target import Target, body
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    heads: int = 4
+
+
+class Medusa:
+    Options = Options
+
+    def __init__(self, options: Options, target: Target, seed: int) -> None:
+        """Raises UsageError for fewer than one head."""
+        if options.heads < 1:
+            raise UsageError(f"medusa: heads={options.heads} is at least 1")
+        self._names = tuple(f"hidden{i or ''}" for i in range(options.heads))
+        self.program = medusa.builder(options.heads)(target.spec, target.names)
+        self.parameters = initial(target, self.program, seed)
+        self._loaded = target.borrowed(body(self.program), self.parameters)
+
+    def guesses(self, tokens: Tensor, states: Tensor) -> Iterator[Guess]:
+        backend = Reference(ArrayOptions(arrays="torch"), fused=FUSED)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            made = backend.forward(self._loaded, tokens, self._names, {"states": states})
+        for i, name in enumerate(self._names):
+            yield Guess(made[name].float(), ahead=1 + i, since=0)

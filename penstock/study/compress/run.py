@@ -1,0 +1,65 @@
+"""`penstock train-heads` from names to a file: loads the model twice (as it is served, and on torch), trains, saves."""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from penstock.core.errors import UsageError
+from penstock.study.compress.answers import Answers, Sizes, open_llm
+from penstock.study.compress.store import write
+from penstock.study.compress.target import Target
+from penstock.study.compress.text import Beginnings
+from penstock.study.compress.train_heads import Length, Lessons, Trained, told, train
+
+LOGITS = 2**24  # that a batch may have for each place of a draft
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    model: str
+    kind: str  # and so the file's name
+    texts: list[str]
+    held_out: list[str]
+    out: Path
+    length: Length
+    seed: int = 0
+    threads: int | None = None
+    sizes: Sizes = Sizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    path: Path
+    num_parameters: int
+    trained: Trained
+
+
+def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]) -> Result:
+    """`make` makes the heads for a target, from a seed. Raises ModelError for a model that cannot be read, UsageError for too little text,
+    or where nothing can be written."""
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    torch.manual_seed(job.seed)
+    target = Target.load(job.model)
+    spec, sizes = target.spec, job.sizes
+    if sizes.shortest + sizes.output > spec.max_position:
+        raise UsageError(f"{job.model} has a context of {spec.max_position} tokens; {sizes.shortest + sizes.output} are needed")
+    longest = min(sizes.longest, spec.max_position - sizes.output)
+    sizes = replace(sizes, longest=longest, batch=max(longest + sizes.output, min(sizes.batch, LOGITS // spec.vocab_size)))
+    heads = make(target, job.seed)
+    own = sum(weight.numel() for weight in heads.parameters.values())
+    say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
+    llm = open_llm(job.model, sizes, job.threads)
+    tokenizer = llm.get_tokenizer()
+    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0), sizes, seed=0)
+    lessons = Lessons(
+        Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed), [measured.draw() for _ in range(8)], job.length)
+
+    def save(step: int) -> None:
+        write(job.out, job.kind, heads.program, heads.parameters, spec)
+
+    trained = train(target, heads, lessons, save, say)
+    say(told(trained.agreement))
+    return Result(write(job.out, job.kind, heads.program, heads.parameters, spec), own, trained)

@@ -1,0 +1,88 @@
+"""Text that a model is run over: files and folders -> passages -> beginnings of a given length in tokens."""
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.errors import UsageError
+
+SUFFIXES = (".txt", ".md", ".jsonl")
+FIELDS = ("text", "prompt", "question")  # of a line of JSON; the first that is there
+CHARACTERS_PER_TOKEN = 12  # more than any tokenizer needs for a run of them
+
+
+def read(paths: Sequence[str]) -> list[str]:
+    """The documents in files, and in folders and those below them: a file of text is one, and so is a line of JSON.
+
+    Raises UsageError for a path without text.
+    """
+    found: list[str] = []
+    for path in map(Path, paths):
+        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+        documents = [document for file in files for document in _documents(file) if document.strip()]
+        if not documents:
+            raise UsageError(f"there is no text in {path}: files are {', '.join(SUFFIXES)}, of UTF-8")
+        found += documents
+    return found
+
+
+def _documents(file: Path) -> list[str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return [text] if file.suffix != ".jsonl" else [_text_of(json.loads(line)) for line in text.splitlines() if line.strip()]
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{file} is not {'JSON lines' if file.suffix == '.jsonl' else 'UTF-8'}: {error}") from None
+
+
+def _text_of(line: Any) -> str:
+    found = next((line[name] for name in FIELDS if isinstance(line.get(name), str)), None) if isinstance(line, dict) else None
+    if found is None:
+        raise ValueError(f"a line has none of the fields {', '.join(FIELDS)}")
+    return str(found)
+
+
+def split(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]:
+    """(to train on, to measure on): of each document the end, so many of its characters, is held out; never across a paragraph."""
+    train, held_out = [], []
+    for document in documents:
+        cut = document.rfind("\n\n", 0, int(len(document) * (1 - share)))
+        cut = cut if cut > 0 else int(len(document) * (1 - share))
+        train.append(document[:cut])
+        held_out.append(document[cut:].lstrip())
+    return [text for text in train if text], [text for text in held_out if text]
+
+
+class Beginnings:
+    """Endlessly draws what a prompt may be: text from the beginning of a paragraph on, cut after so many tokens."""
+
+    def __init__(self, documents: Sequence[str], tokenizer: Any, seed: int) -> None:
+        self._documents = documents
+        self._encode = tokenizer.encode
+        self._rng = np.random.default_rng(seed)
+        starts = [[0, *_paragraphs(document)] for document in documents]
+        self._starts = [(which, at) for which, those in enumerate(starts) for at in those]
+
+    def draw(self, count: int, length: int) -> list[list[int]]:
+        """`count` of them, of exactly `length` tokens. Raises UsageError where the text is too short for it."""
+        found: list[list[int]] = []
+        for which, at in self._random(count * 20):
+            ids = self._encode(self._documents[which][at : at + length * CHARACTERS_PER_TOKEN])[:length]
+            if len(ids) == length:
+                found.append(ids)
+            if len(found) == count:
+                return found
+        raise UsageError(f"there is too little text: of {count * 20} places hardly any is followed by {length} tokens")
+
+    def _random(self, tries: int) -> Iterator[tuple[int, int]]:
+        return (self._starts[i] for i in self._rng.integers(len(self._starts), size=tries))
+
+
+def _paragraphs(document: str) -> Iterator[int]:
+    at = document.find("\n\n")
+    while at >= 0:
+        yield at + 2
+        at = document.find("\n\n", at + 2)
