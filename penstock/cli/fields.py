@@ -21,7 +21,8 @@ ENGINE = {
     "evict": "Which unused block goes first",
     "batching": "When a waiting sequence may enter",
     "order": "Who goes first",
-    "propose": "What drafts tokens, so that one step may yield several (nothing, if not given), as name:key=value,...",
+    "propose": "What drafts tokens, so that one step may yield several (nothing, if not given), as name:key=value,... or auto",
+    "draft_control": "Whether there are drafts always, or where they are priced to pay: auto, always, priced",
     "threads": "CPU threads; default: all",
     "seed": "Seeds what brings no seed of its own; default: from the operating system",
 }

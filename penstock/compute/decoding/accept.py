@@ -32,11 +32,3 @@ def find(drafts: Sequence[int], parents: Sequence[int] | None, parent: int, toke
     if parents is None:
         return parent + 1 if parent + 1 < len(drafts) and drafts[parent + 1] == token else None
     return next((i for i in range(parent + 1, len(drafts)) if parents[i] == parent and drafts[i] == token), None)
-
-
-def depths(parents: Sequence[int]) -> list[int]:
-    """How many drafts lead to each, itself included."""
-    found: list[int] = []
-    for parent in parents:
-        found.append(1 if parent < 0 else found[parent] + 1)
-    return found

@@ -58,6 +58,11 @@ class Sampler:
         logprobs = dict(zip(nums, scored, strict=True))
         return Chosen([tokens.get(row) for row in range(num_rows)], logprobs, candidates)
 
+    def guess(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[int]:
+        """What each row would choose by temperature, filters and draw alone, of the logits as they are: another model's guess at the
+        choice of the first is right more often when it is drawn with the same number."""
+        return self._sampling.choose(in_float32(logits), None, self._drawings(states), output_index)
+
     def score(self, logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
         """For each row of logits [rows, vocab] the log-probability and rank of its token, and the `nums` likeliest tokens."""
         return self._report(in_float32(logits), None, token_ids, nums)

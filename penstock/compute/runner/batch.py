@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Batch
-from penstock.compute.decoding.accept import depths
 from penstock.compute.decoding.state import RowState
 from penstock.compute.runner.known import Known
+from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, StepPlan
 from penstock.core.work import StepWork
 
@@ -57,6 +57,10 @@ class Assembled:
     special: list[Special]
 
 
+def drafts_of(planned: PlannedSeq) -> tuple[int, ...]:
+    return planned.tokens[len(planned.tokens) - planned.num_drafts :]
+
+
 def draft_depths(planned: PlannedSeq) -> list[int]:
     """How far behind the last token each draft stands."""
     return list(range(1, planned.num_drafts + 1)) if planned.draft_parents is None else depths(planned.draft_parents)
@@ -86,8 +90,9 @@ def moves_of(planned: PlannedSeq, rows: Sequence[int], table: Array, block_size:
     return [(slot(last + row), slot(last + i)) for i, row in enumerate(rows) if row != i]
 
 
-def assemble(plan: StepPlan, known: Sequence[Known], block_size: int, moves: Sequence[tuple[int, int]] = ()) -> Assembled:
-    """`known` holds one entry per planned sequence, `moves` what the last step's accepted drafts need.
+def assemble(plan: StepPlan, known: Sequence[Known], block_size: int, moves: Sequence[tuple[int, int]] = (),
+             buffers: tuple[str, ...] = ()) -> Assembled:
+    """`known` holds one entry per planned sequence, `moves` what the last step's accepted drafts need; `buffers` are wanted of every step.
 
     The logits come in the plan's order: of each sequence first the rows that tell of its prompt, where that is asked for, then its end,
     if it chooses a token, then its drafts.
@@ -130,7 +135,8 @@ def assemble(plan: StepPlan, known: Sequence[Known], block_size: int, moves: Seq
         contexts.append(start + count)
         tables.append(each.table)
     parents = np.array([parent for planned in plan.seqs for parent in row_parents(planned)], dtype=np.int32) if trees else None
-    buffers = ("hidden",) if any(each.embedding_row is not None for each in special) else ()
+    if any(each.embedding_row is not None for each in special):
+        buffers = ("hidden",)
     batch = Batch(
         array(tokens), array(positions), array(slots), array(row_starts), array(contexts), tables, array(logit_rows),
         array(plan.copies) if plan.copies else NO_COPIES, buffers, parents, array(moves) if moves else None)

@@ -8,6 +8,7 @@ from penstock.core.types import PlannedSeq, SeqInfo
 
 Array = Any
 _FIRST_BLOCKS = 16  # that a table has room for at first
+_MOST_STATES = 4096  # tokens
 
 
 class Known:
@@ -17,7 +18,8 @@ class Known:
     embedding. tokens: its prompt and output.
     """
 
-    __slots__ = ("tokens", "block_ids", "table", "plain", "chooses", "state", "scores_prompt", "info", "_room", "_counted")
+    __slots__ = ("tokens", "block_ids", "table", "plain", "chooses", "state", "scores_prompt", "info", "_room", "_counted",
+                 "_states")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -30,6 +32,7 @@ class Known:
         self.plain = self.chooses and not (self.scores_prompt or info.held)
         self._room: Array = np.empty(_FIRST_BLOCKS, dtype=np.int64)  # what `table` is the beginning of
         self._counted = len(info.output)  # output tokens that the state of a held sequence has been told of
+        self._states: list[Array] = []  # [n, width] hidden states that no proposer has seen, one after another
 
     def take_blocks(self, block_ids: tuple[int, ...]) -> None:
         """A table that has only grown is added to; its room doubles."""
@@ -47,3 +50,14 @@ class Known:
             fresh = planned.tokens[max(0, planned.num_prompt + self._counted - planned.start) :]
             self.state.extend(fresh)
             self._counted += len(fresh)
+
+    def keep_states(self, states: Array) -> None:
+        """Hidden states [n, width] of the tokens that were computed now; the latest stay, as many as a proposer may want."""
+        self._states.append(states)
+        while len(self._states) > 1 and sum(map(len, self._states[1:])) >= _MOST_STATES:
+            del self._states[0]
+
+    def take_states(self) -> Array | None:
+        """All that were kept, [n, width]; they are not kept any longer."""
+        states, self._states = self._states, []
+        return np.concatenate(states) if states else None

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Backend
-from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.propose.contract import Draftable, Proposer
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import Choosing, assemble, moves_of
+from penstock.compute.runner.drafting import Drafting
 from penstock.compute.runner.known import Known
+from penstock.compute.runner.verify import verify
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
 
@@ -21,9 +21,10 @@ class Runner:
     """Keeps what sampling needs of each sequence from its first row until the plan says that it has finished."""
 
     def __init__(
-        self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock, proposer: Proposer | None = None
+        self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock, drafting: Drafting | None = None
     ) -> None:
-        self._proposer = proposer
+        self._drafting = drafting
+        self._buffers = () if drafting is None else drafting.buffers
         self._backend = backend
         self._loaded = loaded
         self._sampler = sampler
@@ -39,8 +40,9 @@ class Runner:
         What can be made before the backend's step is made before it: a model's weights leave nothing else in the caches.
         """
         known = self._look_up(plan)
-        made = assemble(plan, known, self._block_size, self._moves)
-        self._moves = []
+        if self._drafting is not None:
+            self._drafting.began(plan)
+        made = assemble(plan, known, self._block_size, self._moves, self._buffers)
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]
         drafted = made.choosing.drafted
@@ -48,14 +50,17 @@ class Runner:
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
+        self._moves = []
         if drafted:
             results = self._verify(plan, known, made.choosing, outputs.logits)
         else:
             results = self._choose(seq_ids, made.choosing, outputs.logits)
         for place in penalized:
             known[place].state.extend(results[place].tokens)
-        if self._proposer is not None:
-            self._propose(plan, known, results)
+        if self._drafting is not None:
+            if self._buffers:
+                self._drafting.keep(plan, known, outputs.buffers)
+            self._drafting.propose(plan, known, results)
         for each in made.special:
             place = each.place
             results[place] = replace(
@@ -68,12 +73,12 @@ class Runner:
         """What is known of each planned sequence; forgets those that have finished."""
         for seq_id in plan.finished:
             self._known.pop(seq_id, None)
-            if self._proposer is not None:
-                self._proposer.forget(seq_id)
+            if self._drafting is not None:
+                self._drafting.forget(seq_id)
         for planned in plan.seqs:
             if planned.new is not None:
-                if self._proposer is not None:
-                    self._proposer.forget(planned.seq_id)
+                if self._drafting is not None:
+                    self._drafting.forget(planned.seq_id)
                 self._known[planned.seq_id] = Known(planned.new)
         return [self._known[planned.seq_id] for planned in plan.seqs]
 
@@ -93,57 +98,15 @@ class Runner:
         return found
 
     def _verify(self, plan: StepPlan, known: list[Known], choosing: Choosing, logits: Array) -> list[SeqResult]:
-        """The same, with the drafts that were accepted. A row's choice does not depend on the rows before it but where penalties count
-        their tokens; those are chosen one after another."""
-        states, drafted = choosing.states, choosing.drafted
-        at_once = [i for i, place in enumerate(choosing.places) if not (place in drafted and states[i].penalized)]
-        chosen = self._sampler.sample(
-            logits[[choosing.rows[i] for i in at_once]], [states[i] for i in at_once], [choosing.output_index[i] for i in at_once])
-        row_of = {i: row for row, i in enumerate(at_once)}
+        """The same of a step with drafts: those that were accepted, and the token after them."""
         found = [SeqResult(planned.seq_id) for planned in plan.seqs]
-        for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
-            planned = plan.seqs[place]
-            if place in drafted and states[first].penalized:
-                found[place] = self._verify_in_turn(planned, known[place].table, choosing, first, logits)
-                continue
-            drafts = planned.tokens[len(planned.tokens) - planned.num_drafts :]
-            choices = [chosen.tokens[row_of[first + row]] for row in range(planned.num_drafts + 1)]
-            rows, tokens = walk(drafts, planned.draft_parents, choices.__getitem__)
-            self._moves += moves_of(planned, rows, known[place].table, self._block_size)
-            at = [row_of[first + row] for row in rows]
-            found[place] = SeqResult(
-                planned.seq_id, tuple([token for token in tokens if token is not None]),
-                tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
+        for each in verify(self._sampler, plan, choosing, logits):
+            planned, found[each.place] = plan.seqs[each.place], each.result
+            if planned.num_drafts:
+                self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)
+                if self._drafting is not None:
+                    self._drafting.check(planned, each.rows, each.choices)
         return found
-
-    def _verify_in_turn(self, planned: PlannedSeq, table: Array, choosing: Choosing, first: int, logits: Array) -> SeqResult:
-        state, logprobs = choosing.states[first], []
-
-        def choose(row: int) -> int:
-            at = choosing.rows[first + row]
-            chosen = self._sampler.sample(logits[at : at + 1], [state], [choosing.output_index[first + row]])
-            (token,) = chosen.tokens
-            assert token is not None
-            state.extend((token,))
-            logprobs.extend(chosen.logprobs.values())
-            return token
-
-        rows, tokens = walk(planned.tokens[len(planned.tokens) - planned.num_drafts :], planned.draft_parents, choose)
-        self._moves += moves_of(planned, rows, table, self._block_size)
-        return SeqResult(planned.seq_id, tuple([token for token in tokens if token is not None]), tuple(logprobs))
-
-    def _propose(self, plan: StepPlan, known: list[Known], results: list[SeqResult]) -> None:
-        """Adds drafts for the next step to the results of sequences that chose a token."""
-        assert self._proposer is not None
-        places = [place for place, found in enumerate(results) if found.tokens]
-        for place in places:
-            known[place].tokens.extend(results[place].tokens)
-        most = self._proposer.lookahead()
-        rows = [Draftable(plan.seqs[place].seq_id, known[place].tokens, plan.seqs[place].num_prompt, most, known[place].info.salt)
-                for place in places]
-        for place, drafts in zip(places, self._proposer.propose(rows), strict=True):
-            if drafts.tokens:
-                results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
 
     def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:
         tokens = known.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]

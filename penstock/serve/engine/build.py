@@ -8,6 +8,7 @@ from typing import Any
 from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.decoding import filters, propose, search
+from penstock.compute.decoding.control import Always, Priced
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.models import families, hf
@@ -22,7 +23,9 @@ from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.native import best_rounding
 from penstock.compute.runner import drift
+from penstock.compute.runner.drafting import Drafting
 from penstock.compute.runner.runner import Runner
+from penstock.compute.timing import measure
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import UsageError
@@ -39,7 +42,8 @@ from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
 from penstock.serve.engine.machine import look, measured_limits, num_cpus
-from penstock.serve.engine.resolve import choose_dtype, resolve
+from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
+from penstock.serve.engine.sides import EngineHost, Own
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.folder import read_json
@@ -143,7 +147,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     found = find(config)
     chosen = choose(config, found)
     backend, held = chosen.backend, chosen.holding.held
-    proposer = make_proposer(config.propose, backend)
+    check_proposer(config.propose, backend)
     resolved = resolve(chosen.config, found.spec, held, look())
     resolved.reasons.update(chosen.reasons)
     if say is not None:
@@ -163,7 +167,9 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
         say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))
     size = DTYPE_BYTES[backend.dtype]
     price = Price(program, Storage(activation=size, kv=size, weights=chosen.holding.held_bytes))
-    runner = Runner(backend, loaded, make_sampler(loaded.sampling), price, clock, proposer)
+    sampler = make_sampler(loaded.sampling)
+    host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
+    runner = Runner(backend, loaded, sampler, price, clock, make_drafting(engine_config, host, loaded, clock))
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
@@ -192,14 +198,26 @@ def make_sampler(fused: Sampling | None) -> Sampler:
     return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
 
 
-def make_proposer(text: str | None, backend: Any) -> Any:
-    """A Proposer, or None. Raises UsageError for one that the backend does not have what it needs for."""
-    if text is None:
-        return None
-    proposer = _plugin(propose.TABLE.parse(text))
-    if lacks := unmet(proposer.needs, backend.caps):
+def check_proposer(text: str | None, backend: Any) -> None:
+    """Raises UsageError for a proposer that the backend does not have what it needs for."""
+    if text is None or text == AUTO:
+        return
+    plugin, _ = propose.TABLE.parse(text)
+    if lacks := unmet(plugin.needs, backend.caps):
         raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")
-    return proposer
+
+
+def make_drafting(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clock) -> Drafting | None:
+    """What is drafted and how much of it. None: nothing is."""
+    if config.propose is None:
+        return None
+    plugin, options = propose.TABLE.parse(config.propose)
+    proposer = plugin(options, host)
+    most = proposer.lookahead()
+    if config.draft_control == "always":
+        return Drafting(proposer, Always(most), clock)
+    rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
+    return Drafting(proposer, Priced(measure(host.own.backend, loaded, rows, clock).table(rows), most), clock)
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

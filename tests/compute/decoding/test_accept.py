@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from penstock.compute.decoding.accept import depths, find, walk
+from penstock.compute.decoding.accept import find, walk
 from penstock.compute.decoding.filters import TABLE
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
@@ -24,7 +24,6 @@ def test_a_tree_is_walked_along_the_branch_that_was_chosen():
     choices = [2, 0, 4, 0, 7]
     assert walk(drafts, parents, choices.__getitem__) == ([0, 2, 4], [2, 4, 7])
     assert find(drafts, parents, 1, 9) is None
-    assert depths(parents) == [1, 1, 2, 2]
 
 
 def test_rows_off_the_path_are_not_asked():

@@ -9,7 +9,10 @@ import pytest
 
 from penstock import LLM, SamplingParams
 from penstock.compute.decoding import propose
+from penstock.compute.decoding.control import Always
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.compute.runner.drafting import Drafting
+from penstock.core.clock import MonotonicClock
 from penstock.core.errors import RequestError
 from penstock.core.needs import Needs
 from penstock.core.types import Output
@@ -17,6 +20,8 @@ from penstock.serve.engine.requests import Request
 from tests.tiny import write_model
 
 WORDS = "the old fox went over a river to see his friend who lived by the sea and told him all".split()
+TIGHT: dict[str, Any] = {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}
+ASKED = {"draft_model": ":model={other}"}  # what a proposer must be told
 CROWDED: dict[str, dict[str, Any]] = {
     "crowded": {},
     "small chunks": {"max_num_batched_tokens": 7},
@@ -27,15 +32,26 @@ CROWDED: dict[str, dict[str, Any]] = {
     "large blocks": {"block_size": 64},
     "static batches": {"batching": "static:size=5"},
     "shortest first": {"order": "shortest", "max_num_seqs": 3},
-    **{f"drafted by {name}": {"propose": name} for name in propose.TABLE},
+    **{f"drafted by {name}": {"propose": name + ASKED.get(name, "")} for name in propose.TABLE},
+    **{f"drafted by {name}, preempted and chunked": {"propose": name + ASKED.get(name, ""), **TIGHT} for name in propose.TABLE},
+    "drafted by the model itself": {"propose": "draft_model:model={folder},k=3"},
+    "drafted by the model itself, in little room": {"propose": "draft_model:model={folder},k=3,kv_tokens=64", **TIGHT},
+    "drafted as far as it pays": {"propose": "auto"},
+    "drafted by a model as far as it pays": {"propose": "draft_model:model={folder},k=3", "draft_control": "priced", **TIGHT},
     "drafted freely": {"propose": "suffix:likely=0"},
-    "drafted, preempted and chunked": {"propose": "ngram:least=1,n=3", "kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19},
+    "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **TIGHT},
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the same tokens, which seldom agrees."""
+    return write_model(tmp_path_factory.mktemp("other"), seed=1)
 
 
 def requests() -> list[tuple[str, SamplingParams]]:
@@ -67,7 +83,9 @@ def alone(folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("options", CROWDED.values(), ids=CROWDED.keys())
-def test_same_bits_as_alone(folder: Path, alone: list[Any], options: dict[str, Any]) -> None:
+def test_same_bits_as_alone(folder: Path, other: Path, alone: list[Any], options: dict[str, Any]) -> None:
+    if "propose" in options:
+        options = {**options, "propose": options["propose"].format(folder=folder, other=other)}
     llm = LLM(str(folder), **options)
     order = list(range(len(alone)))
     for seed in (1, 2):
@@ -122,14 +140,15 @@ class Knowing:
 
 
 @pytest.mark.parametrize("branches", [False, True], ids=["chains", "trees"])
-@pytest.mark.parametrize("options", [{}, {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}], ids=["roomy", "tight"])
+@pytest.mark.parametrize("options", [{}, TIGHT], ids=["roomy", "tight"])
 def test_accepted_drafts_change_no_bit(folder: Path, alone: list[Any], options: dict[str, Any], branches: bool) -> None:
     llm = LLM(str(folder), **options)
     made = requests()
     plain = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
     truths = [[*output.prompt_token_ids, *output.outputs[0].token_ids] for output in plain]
     llm = LLM(str(folder), **options)
-    llm._engine._runner._proposer = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)}, branches)
+    knowing = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)}, branches)
+    llm._engine._runner._drafting = Drafting(knowing, Always(knowing.lookahead()), MonotonicClock())
     outputs = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
     assert [said(output) for output in outputs] == alone
     counters = llm._engine._scheduler.counters

@@ -3,6 +3,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from penstock.compute.backends.contract import Backend, KVLayout, Loaded
+from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.decoding.state import RowState
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
 from penstock.core.message import message
@@ -40,7 +42,8 @@ class Draftable:
     `room`: drafts at most. `salt`: what one sequence writes may be offered to those of the same salt alone.
     `states`: where the proposer needs the buffer "hidden": [n, width] float32, the model's hidden states at the n tokens before the
     newest, as far as they were computed since the sequence was shown last (a prefix from the cache was not). `checked`: its drafts of
-    the step just made; None where it had none.
+    the step just made; None where it had none. `state`: by which its tokens are chosen; a guess of the numbers that these choices
+    are made of is `Sampler.guess`.
     """
 
     seq_id: int
@@ -50,6 +53,7 @@ class Draftable:
     salt: str = ""
     states: Array | None = None
     checked: Checked | None = None
+    state: RowState | None = None
 
 
 class Side(Protocol):
@@ -68,6 +72,7 @@ class Host(Protocol):
     max_num_seqs: int
     max_model_len: int
     kv_tokens: int  # that the target's cache holds
+    sampler: Sampler
 
     def model(self, name: str, kv_tokens: int) -> Side:
         """Another model with the target's tokens. Raises UsageError for one whose tokenizer is another, ModelError as for the target."""

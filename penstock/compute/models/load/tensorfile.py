@@ -43,6 +43,7 @@ class TensorFile:
         except (OSError, ValueError) as error:  # ValueError: an empty file
             raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         self._entries = entries(self._bytes, path)
+        self.metadata: Mapping[str, str] = header(self._bytes).get("__metadata__", {})
 
     def names(self) -> Collection[str]:
         return self._entries.keys()
@@ -72,18 +73,25 @@ def release(mapped: Array) -> None:
         inner.madvise(mmap.MADV_DONTNEED)
 
 
-def fingerprint(path: Path, header: int, spans: Iterable[tuple[int, int]]) -> bytes:
+def fingerprint(path: Path, begin: int, spans: Iterable[tuple[int, int]]) -> bytes:
     """What tells a file from every other and from what it was: its name, size and place on a disk, when it was changed and when the disk
-    says so (which nobody can put back), its first `header` bytes, and three samples of each span."""
+    says so (which nobody can put back), its first `begin` bytes, and three samples of each span."""
     found = hashlib.blake2b(digest_size=32)
     with path.open("rb", buffering=0) as file:
         told = os.fstat(file.fileno())
         found.update(repr((path.name, told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_dev)).encode())
-        found.update(os.pread(file.fileno(), header, 0))
+        found.update(os.pread(file.fileno(), begin, 0))
         for start, end in spans:
             for at in (start, (start + end) // 2, max(start, end - SAMPLE_BYTES)):
                 found.update(os.pread(file.fileno(), min(SAMPLE_BYTES, end - at), at))
     return found.digest()
+
+
+def header(content: Array) -> dict[str, Any]:
+    """The JSON of a file's header."""
+    length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
+    found: dict[str, Any] = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length].tobytes())
+    return found
 
 
 def entries(content: Array, path: Path) -> dict[str, Entry]:
@@ -94,8 +102,7 @@ def entries(content: Array, path: Path) -> dict[str, Entry]:
     if size < LENGTH_BYTES or length > MAX_HEADER_BYTES or begin > size:
         raise ModelError(f"{path} is not a safetensors file, or is cut short: its header of {length} bytes does not fit in {size}")
     try:
-        header = json.loads(content[LENGTH_BYTES:begin].tobytes())
-        found = {name: _entry(given, begin) for name, given in header.items() if name != "__metadata__"}
+        found = {name: _entry(given, begin) for name, given in header(content).items() if name != "__metadata__"}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} has a header that cannot be read: {error}") from None
     needed = max((entry.end for entry in found.values()), default=begin)

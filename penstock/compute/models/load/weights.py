@@ -23,19 +23,22 @@ PANEL = 64  # rows of which a piece is a multiple, so that a backend gets whole 
 
 def load_weights(
     program: Program, checkpoint: Checkpoint, dtype: str, scheme: QuantScheme | None = None, progress: Progress | None = None,
+    whole: bool = True,
 ) -> "Weights":
     """Every weight of `program` by name: matrices in the form that `scheme` gives them, all else to be rounded to `dtype` (float32,
     float16 or bfloat16, to nearest even).
 
-    Tensors that the program has no use for are named in one line of the log. Raises ModelError when a tensor is missing or misshapen,
-    UsageError on an unknown dtype. While weights are taken, ModelError is raised where one holds what its form cannot, and where a
+    Tensors that the program has no use for are named in one line of the log, unless it is not the `whole` of the model.
+
+    Raises ModelError when a tensor is missing or misshapen, UsageError on an unknown dtype. While weights are taken, ModelError is raised where one holds what its form cannot, and where a
     tied output table differs from the embeddings.
     """
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
     finder = Finder(program, checkpoint)
     placed = {name: finder.place(weight) for name, weight in program.weights.items()}
-    finder.tell_unused()
+    if whole:
+        finder.tell_unused()
     return Weights(program, checkpoint, placed, Forming(dtype, scheme or Stored()), progress)
 
 

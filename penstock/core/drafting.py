@@ -1,0 +1,106 @@
+"""What became of drafts: in one pass of one sequence, and added up over an answer, a request or a step.
+
+A draft's position is its depth: 0 is right behind the sequence's last token. A chain has one draft at each position, a tree may have more,
+of which at most one is accepted.
+"""
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from penstock.core.message import message
+
+
+@message
+class DraftCheck:
+    """A pass that checked drafts of a sequence: `drafted[j]` of them stood at position j, and the first `num_accepted` tokens that the
+    sequence gained were drafts."""
+
+    drafted: tuple[int, ...]
+    num_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Passes that checked drafts, counted once for each sequence in a step. Passes without a draft are not in here."""
+
+    passes: int = 0
+    tokens: int = 0  # that these passes added to the output
+    drafted: tuple[int, ...] = ()  # by position
+    accepted: tuple[int, ...] = ()  # by position; as long as `drafted`
+
+    @property
+    def num_drafted(self) -> int:
+        return sum(self.drafted)
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafts that are in the output."""
+        return sum(self.accepted)
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """None where no pass checked drafts."""
+        return self.tokens / self.passes if self.passes else None
+
+    @property
+    def acceptance(self) -> list[float]:
+        """Of the drafts at each position the share that was accepted."""
+        return [accepted / drafted for accepted, drafted in zip(self.accepted, self.drafted, strict=True)]
+
+
+NO_DRAFTS = Drafting()
+
+
+class Tally:
+    """Adds up passes."""
+
+    __slots__ = ("_accepted", "_drafted", "_passes", "_tokens")
+
+    def __init__(self) -> None:
+        self._passes = self._tokens = 0
+        self._drafted: list[int] = []
+        self._accepted: list[int] = []
+
+    def add(self, check: DraftCheck, num_tokens: int) -> None:
+        """One pass, of whose tokens the output keeps the first `num_tokens`."""
+        missing = len(check.drafted) - len(self._drafted)
+        if missing > 0:
+            self._drafted += [0] * missing
+            self._accepted += [0] * missing
+        for position, count in enumerate(check.drafted):
+            self._drafted[position] += count
+        for position in range(min(check.num_accepted, num_tokens)):
+            self._accepted[position] += 1
+        self._passes += 1
+        self._tokens += num_tokens
+
+    def total(self) -> Drafting:
+        return Drafting(self._passes, self._tokens, tuple(self._drafted), tuple(self._accepted))
+
+
+def together(parts: Iterable[Drafting]) -> Drafting:
+    """The sum of several."""
+    given = [part for part in parts if part.passes]
+    return Drafting(
+        sum(part.passes for part in given), sum(part.tokens for part in given),
+        sum_columns([part.drafted for part in given]), sum_columns([part.accepted for part in given]))
+
+
+def sum_columns(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Sums by position; a row that is too short has zeros at its end."""
+    return tuple([sum([row[i] for row in rows if i < len(row)]) for i in range(max(map(len, rows), default=0))])
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """How many drafts of a tree lead to each, itself included; `parents` as in `Seq.draft_parents`."""
+    found: list[int] = []
+    for parent in parents:
+        found.append(1 if parent < 0 else found[parent] + 1)
+    return found
+
+
+def by_position(num_drafts: int, parents: Sequence[int] | None) -> tuple[int, ...]:
+    """How many drafts stand at each position; `parents` None: a chain."""
+    if parents is None:
+        return (1,) * num_drafts
+    found = depths(parents)
+    return tuple([found.count(depth) for depth in range(1, max(found, default=0) + 1)])

@@ -1,0 +1,95 @@
+"""What proposers may ask of the engine they are made for: other models and heads, loaded beside its own on the same backend."""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.compute.backends.contract import Backend, KVLayout
+from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.heads import stamp
+from penstock.compute.models.load import hub
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.joined import JoinedCheckpoint
+from penstock.compute.models.load.weights import load_weights
+from penstock.compute.models.names import TensorNames
+from penstock.compute.program import Program
+from penstock.compute.quant.contract import QuantScheme
+from penstock.core.config import EngineConfig
+from penstock.core.errors import ModelError, UsageError
+from penstock.core.modelspec import ModelSpec
+from penstock.serve.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The engine's own model, as it was loaded."""
+
+    path: Path  # a folder or a GGUF file
+    backend: Backend
+    loaded: Any
+    dtype: str
+    scheme: QuantScheme
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSide:
+    """A propose.contract.Side."""
+
+    spec: ModelSpec
+    backend: Backend
+    loaded: Any
+    layout: KVLayout
+
+
+class EngineHost:
+    """A propose.contract.Host."""
+
+    def __init__(self, config: EngineConfig, find: Callable[[EngineConfig], Any], found: Any, own: Own, sampler: Sampler) -> None:
+        """`config`: resolved. `find` reads a model's config; `found` is what it gave for the engine's own."""
+        self.own = own
+        self.sampler = sampler
+        self.spec: ModelSpec = found.spec
+        self.max_num_seqs = config.max_num_seqs
+        self.max_model_len = config.max_model_len or 0
+        self.kv_tokens = config.kv_tokens or 0
+        self._config = config
+        self._find = find
+        self._names: TensorNames = found.family.names
+
+    def model(self, name: str, kv_tokens: int) -> LoadedSide:
+        """Raises UsageError for a model with another tokenizer, ModelError for one that cannot be loaded."""
+        found = self._find(replace(self._config, model=name, revision=None))
+        path = hub.fetch_weights(found.source)
+        if (token := differing(Tokenizer.load(path), self.own.tokenizer)) is not None:
+            raise UsageError(f"{name} cannot draft for {self._config.model}: their tokenizers differ, for example in {token!r}")
+        program = build_program(found.spec, found.family.names)
+        weights = load_weights(program, open_checkpoint(path), self.own.dtype)
+        return self._load(found.spec, program, weights, kv_tokens)
+
+    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
+        """Raises ModelError where there are no such heads, or where they were trained for a model of another shape."""
+        folder = self.own.path.parent if self.own.path.is_file() else self.own.path
+        file = folder if path is None else Path(path)
+        if not file.is_file():
+            file = file / f"{kind}.safetensors"
+        if not file.is_file():
+            raise ModelError(f"{file} is missing: `penstock train-heads {self._config.model} --kind {kind}` makes it")
+        joined = JoinedCheckpoint(open_checkpoint(self.own.path), file)
+        if (target := joined.metadata.get(stamp.TARGET)) != stamp.fingerprint(self.spec):
+            raise ModelError(f"{file} was trained for another model: its target is {target}, not {stamp.fingerprint(self.spec)}")
+        program = build(self.spec, self._names)
+        weights = load_weights(program, joined, self.own.dtype, self.own.scheme, whole=False)
+        return self._load(self.spec, program, weights, kv_tokens)
+
+    def _load(self, spec: ModelSpec, program: Program, weights: Any, kv_tokens: int) -> LoadedSide:
+        size, backend = self._config.block_size, self.own.backend
+        layout = KVLayout(-(-kv_tokens // size), size, backend.dtype)
+        return LoadedSide(spec, backend, backend.load(program, weights, layout, self._config.threads), layout)
+
+
+def differing(one: Tokenizer, other: Tokenizer) -> str | None:
+    """A token that two vocabularies do not have under the same id."""
+    ours, theirs = (set(each.backend.get_vocab(with_added_tokens=True).items()) for each in (one, other))
+    return min((token for token, _ in ours ^ theirs), default=None)
