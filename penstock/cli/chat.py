@@ -1,4 +1,5 @@
 """`penstock chat [MODEL]`: talk to a model in the terminal, or feed it lines through a pipe."""
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,14 +9,17 @@ from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
 from penstock.cli.sampling import SamplingOptions, params_from
 from penstock.core.config import EngineConfig
+from penstock.core.drafting import Drafting
 from penstock.core.errors import PenstockError
 
 COMMANDS = "/quit ends, /reset forgets what was said, /system TEXT sets the system message"
+GREEN, PLAIN = "\x1b[32m", "\x1b[39m"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     system: str | None = option(None, "The system message")
+    show_drafts: bool = option(False, "Colour the tokens that were drafted, and tell how many tokens a pass yielded")
 
 
 @dataclass(slots=True)
@@ -51,7 +55,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) 
                 if not obey(line, talk):
                     return
             elif line:
-                answer(llm, params, talk, line)
+                answer(llm, params, talk, line, options.show_drafts)
         except PenstockError as error:
             if not by_hand:
                 raise
@@ -87,15 +91,28 @@ def obey(line: str, talk: Conversation) -> bool:
     return True
 
 
-def answer(llm: Any, params: Any, talk: Conversation, question: str) -> None:
-    output, timings = llm.converse(talk.with_question(question), params, on_text=write)
+def answer(llm: Any, params: Any, talk: Conversation, question: str, show_drafts: bool) -> None:
+    painted = show_drafts and takes_colour()
+    output, timings = llm.converse(talk.with_question(question), params, on_span=lambda text, drafted: write(text, painted and drafted))
     said = output.outputs[0]
     talk.add(question, said.text)
     speed = f", {timings.decode_tokens_per_s:.1f} tokens/s" if timings.decode_tokens_per_s else ""
     cut = f", cut at --max-tokens {params.max_tokens}" if said.finish_reason == "length" else ""
-    print(f"\n[TTFT {timings.ttft_s:.2f} s, {len(said.token_ids)} tokens{speed}{cut}]", flush=True)
+    drafts = f", {told(output.drafting)}" if show_drafts else ""
+    print(f"\n[TTFT {timings.ttft_s:.2f} s, {len(said.token_ids)} tokens{speed}{drafts}{cut}]", flush=True)
 
 
-def write(text: str) -> None:
-    sys.stdout.write(text)
+def told(drafting: Drafting) -> str:
+    if drafting.tokens_per_pass is None:
+        return "nothing was drafted"
+    return f"{drafting.tokens_per_pass:.2f} tokens a pass: {drafting.num_accepted} of {drafting.num_drafted} drafts accepted"
+
+
+def takes_colour() -> bool:
+    """Whether stdout is a terminal whose user wants colours (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str, painted: bool) -> None:
+    sys.stdout.write(f"{GREEN}{text}{PLAIN}" if painted else text)
     sys.stdout.flush()

@@ -8,6 +8,7 @@ from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
 from penstock.cli.sampling import SamplingOptions, params_from
 from penstock.core.config import EngineConfig
+from penstock.core.drafting import Drafting
 from penstock.core.errors import UsageError
 from penstock.core.types import Completion
 
@@ -47,6 +48,7 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
         "completion_tokens": len(answer.token_ids),
         "finish_reason": answer.finish_reason,
         **asdict(timings),
+        **drafts_of(output.drafting),
         "logprobs": logprobs_of(answer),
     }))
 
@@ -54,6 +56,13 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
 def write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def drafts_of(drafting: Drafting) -> dict[str, Any]:
+    return {
+        "drafted": drafting.num_drafted, "accepted": drafting.num_accepted, "passes": drafting.passes,
+        "tokens_per_pass": drafting.tokens_per_pass, "acceptance": drafting.acceptance,
+    }
 
 
 def logprobs_of(answer: Completion) -> list[dict[str, Any]] | None:

@@ -1,4 +1,5 @@
 """What the engine reports of itself: one StepRecord a step."""
+from penstock.core.drafting import NO_DRAFTS, Drafting
 from penstock.core.message import message
 
 
@@ -25,3 +26,4 @@ class StepRecord:
     kv_blocks_used: int = 0
     kv_blocks_total: int = 0
     num_draft_seqs: int = 0  # sequences whose drafts were verified
+    drafting: Drafting = NO_DRAFTS  # their drafts by position

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting
 from penstock.core.message import message
 
 
@@ -199,6 +200,7 @@ class SeqOutput:
     candidates: tuple[tuple[int, float], ...] = ()
     embedding: tuple[float, ...] | None = None
     finish_reason: str | None = None
+    check: DraftCheck | None = None  # where the step checked drafts
 
 
 @dataclass(slots=True)
@@ -212,6 +214,7 @@ class Completion:
     cumulative_logprob: float | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    drafting: Drafting = NO_DRAFTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +244,4 @@ class Output:
     first_scheduled_s: float | None = None
     first_token_s: float | None = None
     finished_s: float | None = None
+    drafting: Drafting = NO_DRAFTS  # of all sequences, those that were not returned included

@@ -15,9 +15,12 @@ from penstock.core.types import Completion, Logprob, Output, SamplingParams, Tok
 from penstock.serve.engine.build import build
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.utilization import Recorder, shares_of
+from penstock.serve.text.drafted import DraftedText
 
 Prompt = str | Mapping[str, Any]
 OnText = Callable[[str], None]
+OnSpan = Callable[[str, bool], None]  # text, whether it was drafted
+OnDelta = Callable[[Delta], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,15 @@ class LLM:
 
     def complete(self, prompt: Prompt, params: SamplingParams, on_text: OnText | None = None) -> tuple[Output, Timings]:
         """One prompt, its text given to `on_text` as it comes."""
-        return self._timed(self._request(prompt, params), on_text)
+        return self._timed(self._request(prompt, params), None if on_text is None else by_text(on_text))
 
     def converse(
-        self, messages: Sequence[Mapping[str, Any]], params: SamplingParams, on_text: OnText | None = None
+        self, messages: Sequence[Mapping[str, Any]], params: SamplingParams, on_span: OnSpan | None = None
     ) -> tuple[Output, Timings]:
-        return self._timed(self._request(self._rendered(self._built.chat_template.render(messages)), params), on_text)
+        """The answer to one conversation, its text given to `on_span` as it comes."""
+        request = self._request(self._rendered(self._built.chat_template.render(messages)), params)
+        drafted = DraftedText(self._built.tokenizer, params.skip_special_tokens, request.token_ids)
+        return self._timed(request, None if on_span is None else by_span(on_span, drafted))
 
     def _rendered(self, text: str) -> Prompt:
         """A rendered template brings its own special tokens."""
@@ -116,11 +122,11 @@ class LLM:
         self._engine.check(request)
         return request
 
-    def _run(self, requests: list[Request], on_delta: Callable[[Delta], None] | None = None) -> list[Output]:
+    def _run(self, requests: list[Request], on_delta: OnDelta | None = None) -> list[Output]:
         with self._turn:
             return self._run_all(requests, on_delta)
 
-    def _run_all(self, requests: list[Request], on_delta: Callable[[Delta], None] | None) -> list[Output]:
+    def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
         outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
         try:
             for request in requests:
@@ -150,6 +156,7 @@ class LLM:
         else:
             self._extend(output.outputs[delta.index], delta)
         if delta.usage is not None:
+            output.drafting = delta.usage.drafting
             output.finished, output.finished_s = True, now
             output.num_cached_tokens = delta.usage.cached_tokens
             output.cache_creation_input_tokens = delta.usage.cache_creation_input_tokens
@@ -159,6 +166,8 @@ class LLM:
         completion.text += delta.text
         completion.token_ids.extend(delta.token_ids)
         completion.finish_reason, completion.stop_reason = delta.finish_reason, delta.stop_reason
+        if delta.drafting is not None:
+            completion.drafting = delta.drafting
         if delta.logprobs and completion.logprobs is not None:
             completion.logprobs.extend(map(self._entries, delta.logprobs))
             completion.cumulative_logprob = (completion.cumulative_logprob or 0.0) + sum(each.logprob for each in delta.logprobs)
@@ -171,10 +180,10 @@ class LLM:
             found.setdefault(token, Logprob(logprob, rank, text(token)))
         return found
 
-    def _timed(self, request: Request, on_text: OnText | None) -> tuple[Output, Timings]:
+    def _timed(self, request: Request, on_delta: OnDelta | None) -> tuple[Output, Timings]:
         with self._turn, self._recorder.recording() as records:
             began = self._engine.clock.now()
-            (output,) = self._run([request], None if on_text is None else lambda delta: on_text(delta.text) if delta.text else None)
+            (output,) = self._run([request], on_delta)
         shares = shares_of(records, self.hardware, self._engine.facts.compute_type)
         first, last = output.first_token_s or began, output.finished_s or began
         num_computed = len(request.token_ids) - output.num_cached_tokens
@@ -182,6 +191,18 @@ class LLM:
         return output, Timings(
             first - began, num_computed / (first - began) if first > began else None,
             num_decoded / (last - first) if num_decoded > 0 and last > first else None, shares.mfu, shares.mbu)
+
+
+def by_text(on_text: OnText) -> OnDelta:
+    return lambda delta: on_text(delta.text) if delta.text else None
+
+
+def by_span(on_span: OnSpan, drafted: DraftedText) -> OnDelta:
+    def take(delta: Delta) -> None:
+        for text, is_draft in drafted.push(delta.token_ids, delta.drafted, delta.text):
+            on_span(text, is_draft)
+
+    return take
 
 
 def check_options(options: Mapping[str, Any]) -> None:

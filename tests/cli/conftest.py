@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cli import run
 from penstock.core.config import EngineConfig
+from penstock.core.drafting import Drafting
 from penstock.core.types import Completion, Logprob, Output, SamplingParams
 
 
@@ -30,6 +31,8 @@ class Called:
     params: list[SamplingParams] = field(default_factory=list)
     fail: Exception | None = None
     hardware: Any = "known"
+    drafted: str | None = None  # the piece of the answer that was
+    drafting: Drafting = Drafting()
 
 
 def make_llm(called: Called) -> type:
@@ -52,11 +55,15 @@ def make_llm(called: Called) -> type:
                 raise called.fail
             for piece in ("Once ", "more") if on_text else ():
                 on_text(piece)
+            return self._output(params)
+
+        def converse(self, messages: Any, params: SamplingParams, on_span: Callable[[str, bool], None]) -> tuple[Output, Timings]:
+            return self.complete(messages, params, lambda text: on_span(text, text == called.drafted))
+
+        def _output(self, params: SamplingParams) -> tuple[Output, Timings]:
             rows = [{7: Logprob(-0.5, 1, "Once "), 9: Logprob(-1.5, 2, "Twice ")}, {8: Logprob(-0.25, 1, "more")}]
             said = Completion(0, "Once more", [7, 8], logprobs=rows if params.logprobs is not None else None, finish_reason="length")
-            return Output("r0", None, [1, 2, 3], [said], finished=True), Timings()
-
-        converse = complete
+            return Output("r0", None, [1, 2, 3], [said], finished=True, drafting=called.drafting), Timings()
 
     return LLM
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.core.config import EngineConfig, ServerConfig
+from penstock.core.drafting import Drafting
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams
 from penstock.serve.engine.ceilings import Ceilings
@@ -37,6 +38,15 @@ def test_generate_json_is_one_object(penstock: Any, called: Any) -> None:
     assert [top["token_id"] for top in said["logprobs"][0]["top"]] == [7, 9]
 
 
+def test_generate_json_tells_what_became_of_drafts(penstock: Any, called: Any) -> None:
+    names = ("drafted", "accepted", "passes", "tokens_per_pass", "acceptance")
+    plain = json.loads(penstock(["generate", "-p", "x", "--json"])[1])
+    assert [plain[name] for name in names] == [0, 0, 0, None, []]
+    called.drafting = Drafting(2, 5, (2, 2), (2, 1))
+    said = json.loads(penstock(["generate", "-p", "x", "--json"])[1])
+    assert [said[name] for name in names] == [4, 3, 2, 2.5, [1.0, 0.5]]
+
+
 def test_generate_json_tells_how_shares_of_the_limits_are_had(penstock: Any, called: Any) -> None:
     _, _, silent = penstock(["generate", "-p", "x", "--json"])
     called.hardware = None
@@ -57,6 +67,30 @@ def test_chat_reads_a_pipe(penstock: Any, called: Any, monkeypatch: pytest.Monke
     assert status == 0
     assert user == [["Be kind", "Hello"], ["Be brief", "Hello", "Once more", "And then?"], ["Be brief", "Again"]]
     assert out.count("Once more\n[TTFT 0.25 s, 2 tokens, 40.0 tokens/s, cut at --max-tokens 2]\n") == 3
+
+
+@pytest.mark.parametrize(("terminal", "environ", "painted"), [
+    (True, {"TERM": "xterm"}, True), (False, {"TERM": "xterm"}, False), (True, {"TERM": "xterm", "NO_COLOR": "1"}, False),
+    (True, {"TERM": "xterm", "NO_COLOR": ""}, True), (True, {"TERM": "dumb"}, False)])
+def test_chat_colours_drafts_where_colours_are_wanted(
+    penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool, environ: dict[str, str], painted: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    called.drafted, called.drafting = "more", Drafting(2, 5, (2, 2), (2, 1))
+    _, out, _ = penstock(["chat", "--show-drafts"])
+    assert out.startswith("Once \x1b[32mmore\x1b[39m\n" if painted else "Once more\n")
+    assert "2 tokens, 40.0 tokens/s, 2.50 tokens a pass: 3 of 4 drafts accepted" in out
+
+
+def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    assert "nothing was drafted" in penstock(["chat", "--show-drafts"])[1]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    assert "drafted" not in penstock(["chat"])[1]
 
 
 def test_chat_through_a_pipe_fails_when_an_answer_does(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:

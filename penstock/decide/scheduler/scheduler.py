@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 
 from penstock.core.clock import Clock
+from penstock.core.drafting import DraftCheck, by_position
 from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult, TokenLogprobs
 from penstock.decide.kv.blocks import IntegrityError
 from penstock.decide.kv.manager import KVManager
@@ -31,7 +32,7 @@ class Counters:
     generation_tokens: int = 0
     preemptions: int = 0
     drafted_tokens: int = 0  # drafts that a step verified
-    accepted_tokens: int = 0
+    accepted_tokens: int = 0  # drafts that are output
 
 
 class Scheduler:
@@ -291,7 +292,7 @@ class Scheduler:
 
     def _commit_tokens(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput:
         """Appends accepted drafts and the token after them; keys and values of rejected drafts are left behind as garbage."""
-        num_drafts, num_accepted = planned.num_drafts, len(found.tokens) - 1
+        num_drafts, num_accepted, check = planned.num_drafts, len(found.tokens) - 1, None
         if not 0 <= num_accepted <= num_drafts:
             raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
         end, tokens, logprobs = ending(seq, found.tokens), found.tokens, found.logprobs
@@ -302,8 +303,10 @@ class Scheduler:
         self.counters.generation_tokens += end.num_kept
         if seq.drafts:
             seq.drafts, seq.draft_parents = [], None
-            self.counters.drafted_tokens += num_drafts
-            self.counters.accepted_tokens += num_accepted
+            if num_drafts:
+                check = DraftCheck(by_position(num_drafts, planned.draft_parents), min(num_accepted, end.num_kept))
+                self.counters.drafted_tokens += num_drafts
+                self.counters.accepted_tokens += check.num_accepted
         if seq.first_token_s is None:
             seq.first_token_s = self._clock.now()
         if seq.num_computed // self.kv.block_size > planned.start // self.kv.block_size:
@@ -317,14 +320,13 @@ class Scheduler:
             if found.drafts:
                 self._take_drafts(seq, found)
         prompt_logprobs = self._new_prompt_logprobs(seq, planned, found) if found.prompt_logprobs else ()
-        return SeqOutput(seq.seq_id, tokens, logprobs, prompt_logprobs, (), None, end.reason)
+        return SeqOutput(seq.seq_id, tokens, logprobs, prompt_logprobs, (), None, end.reason, check)
 
     def _take_drafts(self, seq: Seq, found: SeqResult) -> None:
         """Keeps the drafts that could be accepted before max_len; in a tree, parents come before their children."""
         most = seq.max_len - len(seq.tokens) - 1
         seq.drafts = list(found.drafts[:most])
-        if found.draft_parents is not None:
-            seq.draft_parents = list(found.draft_parents[:most])
+        seq.draft_parents = None if found.draft_parents is None else list(found.draft_parents[:most])
 
     def _new_prompt_logprobs(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> tuple[TokenLogprobs, ...]:
         """Those that were not handed out before a preemption."""

@@ -6,7 +6,7 @@ import bisect
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -45,8 +45,11 @@ LABELLED = {
     "requests": ("finish_reason", "Requests that ended, by how."),
     "steps": ("kind", "Steps, by what they computed: prefill, decode, or mixed."),
     "step_tokens": ("kind", "Tokens computed in steps: prefill or decode."),
+    "spec_drafted_tokens_per_pos": ("position", "Tokens proposed, by how far behind the last token they stood."),
+    "spec_accepted_tokens_per_pos": ("position", "Proposed tokens that were accepted, by position."),
     "step_bytes": ("kind", "Bytes moved in steps, added up from the program: weights, kv or activations."),
 }
+MAX_POSITIONS = 32  # that are told apart: each is a time series
 
 
 class Histogram:
@@ -98,6 +101,8 @@ class Metrics:
                 counts["spec_passes"] += record.num_draft_seqs
                 counts["spec_drafted_tokens"] += record.num_draft_tokens
                 counts["spec_accepted_tokens"] += record.num_accepted_tokens
+                self._add_positions("spec_drafted_tokens_per_pos", record.drafting.drafted)
+                self._add_positions("spec_accepted_tokens_per_pos", record.drafting.accepted)
             self._labelled["steps"][kind] += 1
             tokens["prefill"] += record.num_prefill_tokens
             tokens["decode"] += record.num_decode_tokens
@@ -131,6 +136,11 @@ class Metrics:
                 cache_creation_tokens=usage.cache_creation_input_tokens, cache_read_tokens=usage.cache_read_input_tokens)
             if seconds is not None:
                 self._histograms["e2e_request_latency_seconds"].observe(seconds)
+
+    def _add_positions(self, name: str, figures: Sequence[int]) -> None:
+        counter = self._labelled[name]
+        for position, figure in enumerate(figures):
+            counter[str(position) if position < MAX_POSITIONS else f"{MAX_POSITIONS}+"] += figure
 
     def _add(self, **figures: float) -> None:
         for name, figure in figures.items():

@@ -1,7 +1,8 @@
-"""`usage` as OpenAI writes it, with Anthropic's two figures for pinned prefixes."""
+"""`usage` as OpenAI writes it, with Anthropic's two figures for pinned prefixes, and what became of drafts."""
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.core.drafting import Drafting, together
 from penstock.serve.engine.requests import Usage
 
 
@@ -10,13 +11,29 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
     given = list(usages)
     prompt = sum(u.prompt_tokens for u in given)
     completion = sum(u.completion_tokens for u in given)
-    return {
+    drafting = together(u.drafting for u in given)
+    usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(u.cached_tokens for u in given)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": drafting.num_accepted,
+            "rejected_prediction_tokens": drafting.num_drafted - drafting.num_accepted,
+        },
         "cache_creation_input_tokens": sum(u.cache_creation_input_tokens for u in given),
         "cache_read_input_tokens": sum(u.cache_read_input_tokens for u in given),
+    }
+    return usage | {"drafts": drafts_object(drafting)} if drafting.passes else usage
+
+
+def drafts_object(drafting: Drafting) -> dict[str, Any]:
+    """What OpenAI has no word for."""
+    return {
+        "passes": drafting.passes,
+        "tokens_per_pass": drafting.tokens_per_pass,
+        "drafted_per_position": list(drafting.drafted),
+        "accepted_per_position": list(drafting.accepted),
     }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.core.clock import Clock
+from penstock.core.drafting import NO_DRAFTS, Drafting, Tally
 from penstock.core.errors import RequestError
 from penstock.core.events import StepRecord
 from penstock.core.message import message
@@ -101,7 +102,7 @@ class Engine:
         """
         began = self.clock.now()
         counters = self._scheduler.counters
-        before = counters.accepted_tokens, counters.preemptions
+        num_preempted = counters.preemptions
         plan = self._scheduler.schedule()
         if plan is None:
             return None
@@ -111,8 +112,11 @@ class Engine:
         if meanwhile is not None:
             meanwhile()
         result = self._runner.execute(plan)
-        deltas = self._collect(self._scheduler.commit(plan, result))
-        self._listener.on_step(self._record(census, result, began, before))
+        outputs = self._scheduler.commit(plan, result)
+        drafting = drafting_of(outputs) if census.draft_seqs else NO_DRAFTS
+        deltas = self._collect(outputs)
+        num_preempted = counters.preemptions - num_preempted
+        self._listener.on_step(self._record(census, result, began, drafting, num_preempted))
         return deltas
 
     def gauges(self) -> Gauges:
@@ -191,15 +195,23 @@ class Engine:
         at = max([at for at, (name, _) in enumerate(deltas) if name == request_id])
         deltas[at] = (request_id, replace(deltas[at][1], done=True, usage=answer.usage()))
 
-    def _record(self, census: "Census", result: StepResult, began: float, before: tuple[int, int]) -> StepRecord:
-        """`before`: tokens accepted and sequences preempted until then."""
+    def _record(self, census: "Census", result: StepResult, began: float, drafting: Drafting, num_preempted: int) -> StepRecord:
         scheduler = self._scheduler
-        counters, kv = scheduler.counters, scheduler.kv
+        kv = scheduler.kv
         return StepRecord(
             result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
-            census.decode_tokens, census.draft_tokens, counters.accepted_tokens - before[0], result.weight_bytes, result.kv_bytes,
-            result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, counters.preemptions - before[1],
-            kv.num_used, kv.num_total, census.draft_seqs)
+            census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
+            result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
+            kv.num_used, kv.num_total, census.draft_seqs, drafting)
+
+
+def drafting_of(outputs: list[SeqOutput]) -> Drafting:
+    """What became of a step's drafts."""
+    tally = Tally()
+    for output in outputs:
+        if output.check is not None:
+            tally.add(output.check, len(output.tokens))
+    return tally.total()
 
 
 @message

@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.core.drafting import NO_DRAFTS, Drafting
 from penstock.core.message import message
 from penstock.core.types import CacheMark, SamplingParams, TokenLogprobs
 
@@ -30,6 +31,7 @@ class Usage:
     cached_tokens: int = 0  # prompt tokens read from the prefix cache
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
+    drafting: Drafting = NO_DRAFTS
 
 
 @message
@@ -38,7 +40,8 @@ class Delta:
 
     `text` may lag behind `token_ids` while a character or a possible stop string is incomplete; it never has to be taken back.
     `prompt_logprobs` comes once, with the first delta of choice 0: one entry per prompt token, None for the first.
-    `usage` is set on the delta that ends the whole request (`done`).
+    `usage` is set on the delta that ends the whole request (`done`). `drafted`: the places in `token_ids` of tokens that were drafts.
+    `drafting` comes with the finish reason, where drafts were checked.
     """
 
     index: int
@@ -51,6 +54,8 @@ class Delta:
     embedding: tuple[float, ...] | None = None
     done: bool = False
     usage: Usage | None = None
+    drafted: tuple[int, ...] = ()
+    drafting: Drafting | None = None
 
 
 @dataclass(frozen=True, slots=True)

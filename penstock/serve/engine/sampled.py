@@ -5,6 +5,7 @@ With best_of, more are made than are returned, and the likeliest ones (mean log-
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting, Tally, together
 from penstock.core.types import Seq, SeqOutput, Status, TokenLogprobs
 from penstock.serve.engine.choice import Choice, Collected
 from penstock.serve.engine.desk import Desk, seed_of
@@ -14,7 +15,7 @@ from penstock.serve.engine.requests import Delta, Request, Usage
 class Voice:
     """One answer of a request: its sequence, and its text so far."""
 
-    __slots__ = ("_begun", "_scored", "answer", "choice", "collected", "index", "request_id", "seq")
+    __slots__ = ("_begun", "_scored", "_tally", "answer", "choice", "collected", "index", "request_id", "seq")
 
     def __init__(self, answer: "Sampled", seq: Seq, index: int, choice: Choice, collected: Collected | None) -> None:
         """`collected`: where its deltas are kept back."""
@@ -24,6 +25,7 @@ class Voice:
         self.choice = choice
         self.request_id = answer.request.request_id
         self.collected = collected
+        self._tally: Tally | None = None
         self._begun = False
         self._scored: list[TokenLogprobs] | None = None if index or seq.params.prompt_logprobs is None else []
 
@@ -49,11 +51,30 @@ class Voice:
             num_kept = choice.num_tokens - before
             tokens, logprobs = tokens[:num_kept], logprobs[:num_kept]
             self.answer.end(self, choice.finish_reason)
-        delta = Delta(self.index, text, tokens, logprobs, prompt_logprobs, choice.finish_reason, choice.stop_reason)
+        drafted, drafting = (), None
+        if output.check is not None or self._tally is not None:
+            drafted, drafting = self._count_drafts(output.check, len(tokens))
+        delta = Delta(
+            self.index, text, tokens, logprobs, prompt_logprobs, choice.finish_reason, choice.stop_reason, drafted=drafted,
+            drafting=drafting)
         if self.collected is None:
             return delta
         self.collected.add(delta)
         return None
+
+
+    def drafting(self) -> Drafting:
+        """What became of the drafts so far."""
+        return NO_DRAFTS if self._tally is None else self._tally.total()
+
+    def _count_drafts(self, check: DraftCheck | None, num_kept: int) -> tuple[tuple[int, ...], Drafting | None]:
+        """`Delta.drafted` and `Delta.drafting` of a step of which the answer keeps `num_kept` tokens."""
+        tally = self._tally = self._tally or Tally()
+        num_drafted = 0
+        if check is not None:
+            tally.add(check, num_kept)
+            num_drafted = min(check.num_accepted, num_kept)
+        return tuple(range(num_drafted)), None if self.choice.finish_reason is None else tally.total()
 
 
 class Sampled:
@@ -78,7 +99,7 @@ class Sampled:
         first = self._first
         return Usage(
             len(self.request.token_ids), sum(voice.choice.num_tokens for voice in self._voices), first.num_cached,
-            first.num_mark_created, first.num_mark_read)
+            first.num_mark_created, first.num_mark_read, together(voice.drafting() for voice in self._voices))
 
     def begin(self) -> None:
         """The prompt is computed: the other answers share its keys and values, and compute its last token for themselves."""
@@ -86,7 +107,7 @@ class Sampled:
         for index in range(len(self._voices), self._num):
             child = replace(
                 first, seq_id=self._desk.next_id(), tokens=list(request.token_ids), seed=seed_of(first.seed, index),
-                block_ids=(), drafts=[], num_computed=0, status=Status.WAITING, first_token_s=None, finish_reason=None,
+                block_ids=(), drafts=[], draft_parents=None, num_computed=0, status=Status.WAITING, first_token_s=None, finish_reason=None,
                 stop_token_id=None)
             self._voices.append(self._voice(child, index))
             self._desk.fork(self._voices[-1], first, child, first.num_prompt - 1)

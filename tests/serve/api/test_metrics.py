@@ -5,9 +5,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.clock import VirtualClock
+from penstock.core.drafting import Drafting
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
-from penstock.serve.api.metrics import LATENCY_S, Histogram, Metrics
+from penstock.serve.api.metrics import LATENCY_S, MAX_POSITIONS, Histogram, Metrics
 from penstock.serve.engine.requests import Gauges, Usage
 from penstock.serve.engine.utilization import Utilization
 from tests.serve.api.fakes import Running, wait_for
@@ -57,7 +58,8 @@ def test_steps_are_added_up() -> None:
     metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 2, 10, 0, num_preempted=1, weight_bytes=100, kv_bytes=10, activation_bytes=1,
                                operations=7))
     metrics.on_step(StepRecord(2, 0.5, 0.25, 0.2, 2, 3, 2, weight_bytes=100, operations=5))
-    metrics.on_step(StepRecord(3, 0.7, 0.25, 0.2, 2, 0, 6, num_draft_tokens=8, num_accepted_tokens=5, num_draft_seqs=2))
+    metrics.on_step(StepRecord(3, 0.7, 0.25, 0.2, 2, 0, 6, num_draft_tokens=8, num_accepted_tokens=5, num_draft_seqs=2,
+                               drafting=Drafting(2, 7, (2, 2, 2, 2), (2, 2, 1, 0))))
     metrics.on_queue(0.02)
     found = samples(metrics.render().decode())
     assert [found[f"penstock_steps_total{{{kind}}}"] for kind in ("prefill", "mixed", "decode")] == [1, 1, 1]
@@ -65,8 +67,20 @@ def test_steps_are_added_up() -> None:
     assert [found[f"penstock_step_bytes_total{{{kind}}}"] for kind in ("weights", "kv", "activations")] == [200, 10, 1]
     assert found["penstock_step_operations_total"] == 12 and found["penstock_step_seconds_total"] == 1.0
     assert [found[f"penstock_spec_{name}_total"] for name in ("drafted_tokens", "accepted_tokens", "passes")] == [8, 5, 2]
+    assert [found[f"penstock_spec_drafted_tokens_per_pos_total{{{i}}}"] for i in range(4)] == [2, 2, 2, 2]
+    assert [found[f"penstock_spec_accepted_tokens_per_pos_total{{{i}}}"] for i in range(4)] == [2, 2, 1, 0]
     assert found["penstock_preemptions_total"] == 1 and found["penstock_request_queue_time_seconds_count"] == 1
     assert found["penstock_kv_cache_usage_ratio"] == 0.25 and found["penstock_num_requests_waiting"] == 2
+
+
+def test_far_positions_are_counted_together() -> None:
+    metrics = Metrics()
+    long = Drafting(1, 1, (1,) * 100, (0,) * 100)
+    for _ in range(2):
+        metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 1, 0, 1, num_draft_tokens=100, num_draft_seqs=1, drafting=long))
+    found = {name: count for name, count in samples(metrics.render().decode()).items() if "spec_drafted_tokens_per_pos" in name}
+    name = "penstock_spec_drafted_tokens_per_pos_total"
+    assert len(found) == MAX_POSITIONS + 1 and found[f"{name}{{31}}"] == 2 and found[f"{name}{{32+}}"] == 2 * (100 - MAX_POSITIONS)
 
 
 def test_shares_of_the_limits_are_those_of_the_steps() -> None:

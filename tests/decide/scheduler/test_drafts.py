@@ -1,0 +1,55 @@
+"""What the scheduler tells of the drafts that a step checked."""
+from penstock.core.drafting import DraftCheck
+from penstock.core.types import SeqResult, StepResult
+from tests.decide.builders import Rig, make_seq
+
+
+def test_outputs_tell_what_became_of_their_drafts():
+    rig = Rig(num_drafts=3)
+    outputs = rig.run(make_seq(0, range(6), 20))
+    planned = [plan.seqs[0] for plan in rig.runner.plans]
+    assert outputs[0].check is None and len(planned) == len(outputs)
+    for each, output in zip(planned, outputs, strict=True):
+        assert (output.check is None) == (each.num_drafts == 0)
+        if output.check is not None:
+            assert output.check.drafted == (1,) * each.num_drafts and output.check.num_accepted == len(output.tokens) - 1
+    checks = [output.check for output in outputs if output.check is not None]
+    assert sum(check.num_accepted for check in checks) == rig.scheduler.counters.accepted_tokens
+    assert sum(sum(check.drafted) for check in checks) == rig.scheduler.counters.drafted_tokens
+
+
+def drafted_step(rig, seq, drafts, parents, tokens):
+    """Has the next step of a lone sequence check these drafts, and yield `tokens`; its output."""
+    seq.drafts, seq.draft_parents = list(drafts), parents
+    plan = rig.scheduler.schedule()
+    return rig.scheduler.commit(plan, StepResult(plan.step_id, (SeqResult(seq.seq_id, tokens),)))[0]
+
+
+def test_drafts_of_a_tree_are_counted_by_depth():
+    rig = Rig()
+    seq = make_seq(0, range(6), 20)
+    rig.scheduler.add(seq)
+    rig.step()
+    output = drafted_step(rig, seq, [7, 8, 9, 9, 5], [-1, -1, 0, 1, 3], (8, 9, 4))
+    assert output.check == DraftCheck((2, 2, 1), 2)
+
+
+def test_a_draft_that_ends_the_sequence_is_output_and_those_behind_it_are_not():
+    rig = Rig()
+    seq = make_seq(0, range(6), 20, eos_token_ids=(8,))
+    rig.scheduler.add(seq)
+    rig.step()
+    output = drafted_step(rig, seq, [7, 8, 9], None, (7, 8, 9, 4))
+    assert output.tokens == (7, 8) and output.check == DraftCheck((1, 1, 1), 2) and output.finish_reason == "stop"
+    assert rig.scheduler.counters.accepted_tokens == 2
+
+
+def test_a_chain_after_a_tree_is_a_chain():
+    rig = Rig()
+    seq = make_seq(0, range(6), 20)
+    rig.scheduler.add(seq)
+    rig.step()
+    seq.drafts, seq.draft_parents = [], [-1, -1]  # as a fork of one that had a tree may begin
+    plan = rig.scheduler.schedule()
+    rig.scheduler.commit(plan, StepResult(plan.step_id, (SeqResult(0, (7,), drafts=(8, 9)),)))
+    assert seq.drafts == [8, 9] and seq.draft_parents is None
