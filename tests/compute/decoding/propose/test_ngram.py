@@ -1,10 +1,8 @@
 """Prompt lookup finds what stood before."""
-import random
-
 import pytest
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
-from penstock.compute.decoding.propose.ngram import Index, Ngram, Options, copied
+from penstock.compute.decoding.propose.ngram import Ngram, Options
 from penstock.core.errors import UsageError
 
 
@@ -30,24 +28,6 @@ def test_the_longest_end_counts_and_among_equals_the_last():
 
 def test_a_repetition_is_repeated():
     assert propose([5, 1, 2, 1, 2], k=5) == Drafts((1, 2, 1, 2, 1))
-    assert copied([3, 4], 1, 3) == (4, 4, 4)
-
-
-def test_an_index_that_grew_token_by_token_is_one_made_at_once():
-    rng = random.Random(3)
-    tokens = [rng.randrange(3) for _ in range(200)]
-    grown = Index(2, 4)
-    for end in range(1, len(tokens) + 1):
-        at = grown.find(tokens[:end])
-        assert at == Index(2, 4).find(tokens[:end]) == slow(tokens[:end], 2, 4)
-
-
-def slow(tokens, least, most):
-    for size in range(most, least - 1, -1):
-        for end in range(len(tokens) - 1, size - 1, -1):
-            if tokens[end - size : end] == tokens[len(tokens) - size :]:
-                return end
-    return None
 
 
 def test_sequences_are_kept_apart_and_forgotten():

@@ -1,11 +1,8 @@
 """Suffix decoding offers what followed most often."""
-import random
-from collections import Counter
-
 import pytest
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
-from penstock.compute.decoding.propose.suffix import Node, Options, Suffix, Trie
+from penstock.compute.decoding.propose.suffix import Options, Suffix
 from penstock.core.errors import UsageError
 
 
@@ -51,37 +48,6 @@ def test_only_so_much_is_remembered():
     suffix.forget(1)
     assert ask(suffix, [1, 2], seq_id=2) == Drafts()
     assert ask(suffix, [4, 5], seq_id=3) == Drafts((6,))
-
-
-def test_salts_that_nobody_uses_are_forgotten():
-    suffix = Suffix(Options(remembered=2))
-    for seq_id in range(9):
-        suffix.propose([Draftable(seq_id, [1, 2], 0, 8, f"tenant {seq_id}")])
-        suffix.forget(seq_id)
-    assert list(suffix._all) == ["tenant 8"]
-
-
-def runs(node: Node, path: tuple[int, ...] = ()) -> dict[tuple[int, ...], int]:
-    found = {path: node.count} if path else {}
-    for token, child in node.children.items():
-        found |= runs(child, (*path, token))
-    return found
-
-
-def test_a_trie_counts_every_run_and_forgets_what_is_taken_back():
-    rng, depth = random.Random(1), 4
-    texts = [[rng.randrange(3) for _ in range(rng.randrange(12))] for _ in range(6)]
-    trie, ends = Trie(depth), [[] for _ in texts]
-    for at in range(12):  # all grow at the same time
-        for i, text in enumerate(texts):
-            if at < len(text):
-                ends[i] = trie.add(text[at], ends[i])
-    for left in range(len(texts), -1, -1):
-        kept = texts[:left]
-        counted = Counter(tuple(text[i:j]) for text in kept for i in range(len(text)) for j in range(i + 1, min(i + depth, len(text)) + 1))
-        assert runs(trie._root) == dict(counted)
-        if left:
-            trie.remove(texts[left - 1])
 
 
 @pytest.mark.parametrize("options", [{"k": 0}, {"depth": 1}, {"likely": 1.5}, {"remembered": -1}])

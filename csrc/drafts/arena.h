@@ -1,0 +1,49 @@
+// A growing array of plain values. Places in it are 31-bit numbers, so that a reader can use the highest bit for something else.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace penstock {
+
+template <class T> class Arena {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  static constexpr std::uint32_t MOST = 1u << 31;
+
+  Arena() = default;
+  ~Arena() { std::free(data_); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  T& operator[](std::uint32_t at) { return data_[at]; }
+  const T& operator[](std::uint32_t at) const { return data_[at]; }
+  std::uint32_t size() const { return size_; }
+
+  // Where `count` values were added, whatever they are. All others may have moved: realloc remaps pages of large arrays.
+  std::uint32_t add(std::uint32_t count) {
+    const std::uint64_t wanted = std::uint64_t{size_} + count;
+    if (wanted > MOST) throw std::length_error(std::to_string(wanted) + " entries are too many for a store of drafts, which holds 2147483648");
+    if (wanted > capacity_) grow(wanted);
+    const std::uint32_t at = size_;
+    size_ = static_cast<std::uint32_t>(wanted);
+    return at;
+  }
+
+ private:
+  void grow(std::uint64_t wanted) {
+    const std::uint64_t larger = std::uint64_t{capacity_} + capacity_ / 2, capacity = wanted > larger ? wanted : larger;
+    T* data = static_cast<T*>(std::realloc(data_, capacity * sizeof(T)));
+    if (!data) throw std::bad_alloc();
+    data_ = data, capacity_ = static_cast<std::uint32_t>(capacity);
+  }
+
+  T* data_ = nullptr;
+  std::uint32_t size_ = 0, capacity_ = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+#include "runs.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace penstock {
+
+Runs::Runs(std::uint32_t least, std::uint32_t most) {
+  if (least < 1 || least > most) throw std::invalid_argument("runs of " + std::to_string(least) + " to " + std::to_string(most) + " tokens");
+  for (std::uint32_t size = least; size <= most; ++size) tables_.push_back({size, 0, std::vector<std::uint32_t>(64)});
+}
+
+void Runs::extend(const std::vector<Token>& tokens) {
+  if (tokens_.size() + tokens.size() > UINT32_MAX) throw std::length_error("a sequence of more than 4294967295 tokens");
+  for (const Token token : tokens) {
+    const std::uint32_t end = static_cast<std::uint32_t>(tokens_.size());
+    for (Table& table : tables_) {
+      if (table.size > end) break;
+      put(table, end);
+    }
+    tokens_.push_back(token);
+  }
+}
+
+std::vector<Token> Runs::guess(std::uint32_t most) const {
+  const std::uint32_t end = static_cast<std::uint32_t>(tokens_.size());
+  std::uint32_t at = 0;
+  for (const Table& table : tables_) {  // where a run is not known, none that ends with it is
+    const std::uint32_t found = table.size < end ? table.ends[slot(table, end)] : 0;
+    if (!found) break;
+    at = found;
+  }
+  std::vector<Token> guess;
+  for (std::uint32_t from = at; at && guess.size() < most; from = from + 1 == end ? at : from + 1) guess.push_back(tokens_[from]);
+  return guess;
+}
+
+std::uint64_t Runs::hash(std::uint32_t end, std::uint32_t size) const {
+  std::uint64_t mixed = 0;
+  for (std::uint32_t place = end - size; place < end; ++place) {
+    mixed = (mixed ^ tokens_[place]) * 0x9E3779B97F4A7C15u;
+    mixed ^= mixed >> 32;
+  }
+  return mixed;
+}
+
+std::size_t Runs::slot(const Table& table, std::uint32_t end) const {
+  const Token* run = tokens_.data() + (end - table.size);
+  const std::size_t mask = table.ends.size() - 1;
+  std::size_t i = hash(end, table.size) & mask;
+  while (table.ends[i] && !std::equal(run, run + table.size, tokens_.data() + (table.ends[i] - table.size))) i = (i + 1) & mask;
+  return i;
+}
+
+void Runs::put(Table& table, std::uint32_t end) {
+  std::uint32_t& here = table.ends[slot(table, end)];
+  const bool is_new = !here;
+  here = end;
+  if (is_new && ++table.num * 2 > table.ends.size()) grow(table);
+}
+
+void Runs::grow(Table& table) {
+  const std::vector<std::uint32_t> ends = std::exchange(table.ends, std::vector<std::uint32_t>(table.ends.size() * 2));
+  for (const std::uint32_t end : ends)
+    if (end) table.ends[slot(table, end)] = end;
+}
+
+}  // namespace penstock

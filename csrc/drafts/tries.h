@@ -1,0 +1,64 @@
+// What `suffix` knows of all sequences: a trie of each that goes on, and one of the outputs of each salt. The meaning is that of
+// penstock/compute/decoding/propose/tries.py, whose guesses are compared with these.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trie.h"
+
+namespace penstock {
+
+class Tries {
+ public:
+  Tries(std::uint32_t depth, double likely, std::uint64_t remembered);
+  Tries(const Tries&) = delete;
+
+  // A sequence that is not known yet.
+  void begin(std::int64_t seq_id, std::uint64_t num_prompt, const std::string& salt);
+  // The tokens that it has got since the last call.
+  void learn(std::int64_t seq_id, const std::vector<Token>& tokens);
+  std::vector<Token> guess(std::int64_t seq_id, std::uint32_t most) const;
+  // It has ended; unknown ones are ignored.
+  void forget(std::int64_t seq_id);
+
+ private:
+  struct Shared {  // by those of one salt
+    Shared(std::uint32_t depth, const std::string& salt) : outputs(depth), salt(salt) {}
+    Trie outputs;
+    std::string salt;
+    std::uint32_t num_live = 0;
+  };
+  struct Live {
+    Live(std::uint32_t depth, Shared& shared, std::uint64_t num_prompt)
+        : own(depth), text(own.begin()), shared(shared), output(shared.outputs.begin()), num_prompt(num_prompt) {}
+    Trie own;
+    std::uint32_t text;
+    Shared& shared;
+    std::uint32_t output;
+    std::uint64_t num_prompt, num_known = 0;
+    std::vector<Token> recent;  // the last depth - 1 tokens and perhaps some before them
+  };
+  struct Ended {
+    Shared* shared;
+    std::uint32_t output;
+    std::uint64_t size;
+  };
+
+  Live& live(std::int64_t seq_id) const;
+  Trie::Place longest(const Live& live) const;
+  void remove(const Ended& ended);
+
+  std::uint32_t depth_;
+  double likely_;
+  std::uint64_t remembered_;
+  std::unordered_map<std::string, std::unique_ptr<Shared>> shared_;
+  std::unordered_map<std::int64_t, std::unique_ptr<Live>> live_;
+  std::deque<Ended> ended_;
+  std::uint64_t num_ended_ = 0;  // tokens
+};
+
+}  // namespace penstock

@@ -1,0 +1,71 @@
+"""The places of runs: one meaning in both forms."""
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compute.decoding.propose.runs import PythonRuns, best_runs, copied
+
+
+@pytest.fixture
+def native():
+    return pytest.importorskip("penstock._native").Runs
+
+
+def slow(tokens, least, most):
+    for size in range(most, least - 1, -1):
+        for end in range(len(tokens) - 1, size - 1, -1):
+            if tokens[end - size : end] == tokens[len(tokens) - size :]:
+                return end
+    return None
+
+
+def test_a_sequence_that_grew_token_by_token_is_one_made_at_once():
+    rng = random.Random(3)
+    tokens = [rng.randrange(3) for _ in range(200)]
+    grown = PythonRuns(2, 4)
+    for end in range(1, len(tokens) + 1):
+        (guess,) = grown.guess([(0, tokens[end - 1 : end], 5)])
+        at = slow(tokens[:end], 2, 4)
+        assert [guess] == PythonRuns(2, 4).guess([(0, tokens[:end], 5)]) == [() if at is None else copied(tokens[:end], at, 5)]
+
+
+def test_beyond_the_end_a_copy_goes_on_with_itself():
+    assert copied([3, 4], 1, 3) == (4, 4, 4)
+
+
+rows = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=12), st.integers(0, 9)), max_size=3)
+steps = st.lists(st.one_of(rows, st.integers(0, 2)), max_size=30)  # rows to guess for, or a sequence to forget
+
+
+@given(least=st.integers(1, 3), longer=st.integers(0, 3), steps=steps)
+@settings(max_examples=150, deadline=None)
+def test_both_forms_guess_the_same(least, longer, steps):
+    native = pytest.importorskip("penstock._native").Runs
+    forms = [PythonRuns(least, least + longer), native(least, least + longer)]
+    for step in steps:
+        if isinstance(step, int):
+            forms[0].forget(step), forms[1].forget(step)
+        else:
+            first, second = (form.guess(step) for form in forms)
+            assert first == second
+
+
+def test_long_texts_of_many_tokens(native):
+    rng = random.Random(5)
+    forms, text = [PythonRuns(1, 3), native(1, 3)], [rng.choice([rng.randrange(5), rng.randrange(50_000)]) for _ in range(6000)]
+    at = 0
+    while at < len(text):
+        new = text[at : at + rng.randrange(1, 40)]
+        at += len(new)
+        first, second = (form.guess([(7, new, 12)]) for form in forms)
+        assert first == second
+
+
+def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_cannot_hold(native):
+    assert isinstance(best_runs(1, 2), native)
+    with pytest.raises(ValueError, match="runs of 3 to 2 tokens"):
+        native(3, 2)
+    with pytest.raises(ValueError, match="4294967295"):
+        native(1, 2).guess([(0, [2**32 - 1], 1)])
