@@ -1,0 +1,18 @@
+"""`usage` of an answer."""
+from penstock.core.drafting import Drafting
+from penstock.serve.api.usage import usage_object
+from penstock.serve.engine.requests import Usage
+
+
+def test_an_answer_without_drafts_has_none_to_tell_of() -> None:
+    usage = usage_object([Usage(3, 4)])
+    assert usage["completion_tokens_details"] == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    assert "drafts" not in usage
+
+
+def test_drafts_of_all_prompts_are_told_together() -> None:
+    usage = usage_object([Usage(3, 8, drafting=Drafting(2, 5, (2, 2), (2, 1))), Usage(3, 4, drafting=Drafting(1, 1, (1, 1, 1), (0, 0, 0)))])
+    assert usage["completion_tokens"] == 12
+    assert usage["completion_tokens_details"] == {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 4}
+    assert usage["drafts"] == {
+        "passes": 3, "tokens_per_pass": 2.0, "drafted_per_position": [3, 3, 1], "accepted_per_position": [2, 1, 0]}

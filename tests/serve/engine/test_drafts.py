@@ -1,0 +1,108 @@
+"""What is told of drafts: an answer, its request, the steps and the scheduler agree, and none of it changes a token."""
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LLM, SamplingParams
+from penstock.compute.decoding.control import Always
+from penstock.compute.decoding.propose.contract import Drafts
+from penstock.compute.runner.drafting import Drafting as Drafter
+from penstock.core.clock import MonotonicClock
+from penstock.core.drafting import Drafting, together
+from penstock.core.needs import Needs
+from tests.tiny import write_model
+
+PARAMS = SamplingParams(max_tokens=60, temperature=0, ignore_eos=True)
+PROMPTS = ["one two one two one two", "abcabcabcabc", "the sea the sea the sea"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> LLM:
+    return LLM(folder, propose="ngram:n=3,least=1,k=4")
+
+
+def plain(output: Any) -> list[Any]:
+    return [(each.text, each.token_ids, each.finish_reason) for each in output.outputs]
+
+
+def test_answers_requests_and_steps_agree(llm: LLM, folder: Path) -> None:
+    counters = llm._engine._scheduler.counters
+    before = counters.drafted_tokens, counters.accepted_tokens
+    with llm._recorder.recording() as records:
+        outputs = llm.generate(PROMPTS, PARAMS)
+    assert [plain(output) for output in outputs] == [plain(output) for output in LLM(folder).generate(PROMPTS, PARAMS)]
+    total = together(output.drafting for output in outputs)
+    assert total == together(record.drafting for record in records)
+    assert total.num_drafted == sum(record.num_draft_tokens for record in records) == counters.drafted_tokens - before[0]
+    assert 0 < total.num_accepted == sum(record.num_accepted_tokens for record in records) == counters.accepted_tokens - before[1]
+    assert total.passes == sum(record.num_draft_seqs for record in records)
+    assert total.tokens == total.passes + total.num_accepted
+    for output in outputs:
+        assert output.drafting == output.outputs[0].drafting and len(output.drafting.drafted) == 4
+
+
+def test_plain_decoding_tells_nothing_of_drafts(folder: Path) -> None:
+    llm = LLM(folder)
+    with llm._recorder.recording() as records:
+        (output,) = llm.generate("one two one two", PARAMS)
+    assert output.drafting == output.outputs[0].drafting == Drafting()
+    assert all(record.drafting == Drafting() and record.num_draft_seqs == 0 for record in records)
+
+
+def test_each_of_several_answers_has_figures_of_its_own(llm: LLM) -> None:
+    params = SamplingParams(n=3, max_tokens=40, temperature=0.3, seed=2, ignore_eos=True)
+    (output,) = llm.generate("one two one two one two", params)
+    assert len({each.drafting for each in output.outputs}) > 1
+    assert output.drafting == together(each.drafting for each in output.outputs)
+    for each in output.outputs:
+        assert each.drafting.tokens <= len(each.token_ids)
+
+
+def test_drafts_behind_a_stop_string_are_not_counted_as_accepted(llm: LLM) -> None:
+    (whole,) = llm.generate("abcabcabcabc", PARAMS)
+    text = whole.outputs[0].text
+    for size in range(5, 40, 7):
+        stop = text[size : size + 3]
+        (cut,) = llm.generate("abcabcabcabc", SamplingParams(max_tokens=60, temperature=0, ignore_eos=True, stop=(stop,)))
+        drafting = cut.outputs[0].drafting
+        assert cut.outputs[0].text == text[: text.index(stop)]
+        assert drafting.num_accepted <= drafting.tokens < len(cut.outputs[0].token_ids)
+
+
+def test_spans_of_a_conversation_are_its_text(folder: Path) -> None:
+    llm = LLM(folder, propose=f"draft_model:model={folder},k=3")
+    spans: list[tuple[str, bool]] = []
+    output, _ = llm.converse([{"role": "user", "content": "tell me"}], PARAMS, on_span=lambda *span: spans.append(span))
+    assert "".join(text for text, _ in spans) == output.outputs[0].text
+    drafted = sum(len(text) for text, is_draft in spans if is_draft)
+    assert 0 < drafted < len(output.outputs[0].text) and output.drafting.num_accepted > 40
+
+
+class Wishful:
+    """Drafts that are wrong, in a tree."""
+
+    needs = Needs()
+
+    def lookahead(self) -> int:
+        return 3
+
+    def propose(self, rows: Sequence[Any]) -> list[Any]:
+        return [Drafts((258, 259, 260), (-1, -1, 0)) for _ in rows]
+
+    def forget(self, seq_id: int) -> None:
+        pass
+
+
+def test_wrong_drafts_of_a_tree_are_told_by_depth(folder: Path) -> None:
+    llm = LLM(folder)
+    llm._engine._runner._drafting = Drafter(Wishful(), Always(3), MonotonicClock())
+    (output,) = llm.generate("one", SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
+    drafting = output.drafting
+    assert drafting.accepted == (0, 0) and drafting.drafted[0] > drafting.drafted[1] > 0 and drafting.tokens_per_pass == 1
