@@ -3,6 +3,7 @@ from penstock.core.registry import Table
 
 TABLE = Table("proposer", {
     "draft_model": "penstock.compute.decoding.propose.draft_model:DraftModel",
+    "lookahead": "penstock.compute.decoding.propose.lookahead:Lookahead",
     "ngram": "penstock.compute.decoding.propose.ngram:Ngram",
     "suffix": "penstock.compute.decoding.propose.suffix:Suffix",
 })
