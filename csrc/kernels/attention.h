@@ -3,6 +3,9 @@
 //
 // Chunks and spans begin at fixed positions. A chunk that a row does not see changes nothing of it, so a row's bits depend on its own
 // position alone. Scores and mixtures use the blocks of the matrix products: a tile of keys or values is a small panel.
+//
+// Keys that a row does not see have the power 0, and 0 times a value adds nothing, unless the value is not finite: then a row that has
+// become NaN by it is made again by itself, with zeros in place of what it does not see.
 #pragma once
 #include "../cache.h"
 #include "linear.h"
@@ -26,6 +29,7 @@ struct Block {
   float* mixed;                  // [R][padded]
   float *best, *total;           // [R] running maximum and sum
   float *fade;                   // [R] what earlier sums shrink by
+  std::uint8_t* copies;          // a chunk's values
   float scale, cap;              // cap 0: none
   int window;                    // 0: none
 };
@@ -84,11 +88,18 @@ template <class Step, int R> void mix_rows(const Block& b, const TilePointers& t
   for (; v < b.padded / LANES; ++v) mix<Step, R, 1>(b, tiles, count, row, v, next);
 }
 
+struct Lanes { int from, to; };  // from <= lane < to
+
+// Lanes that a row sees of the chunk whose first key stands at `begin`.
+inline Lanes seen_lanes(const Block& b, int row, int begin) {
+  const int position = b.positions[row], lowest = b.window ? std::max(0, position - b.window + 1) : 0;
+  return {lowest - begin, position - begin + 1};
+}
+
 // Scores of one row -> powers, and the row's running maximum, sum and fade. `begin`: position of the chunk's first key.
 template <bool BF16> void soften(const Block& b, int row, int begin, int count) {
   float* scores = b.scores + std::size_t(row) * CHUNK;
-  const int position = b.positions[row], lowest = b.window ? std::max(0, position - b.window + 1) : 0;
-  const int from = lowest - begin, to = position - begin + 1;  // lanes that the row sees: from <= lane < to
+  const auto [from, to] = seen_lanes(b, row, begin);
   const F never = set1(-INFINITY);
   F most = never;
   for (int t = 0; t < count; ++t) {
@@ -139,6 +150,30 @@ void attend_chunk_as(const Block& b, const TilePointers& tiles, int begin, int c
 inline void attend_chunk(const Block& b, bool bf16, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
   if (bf16) attend_chunk_as<StepBf16, true>(b, tiles, begin, count, next);
   else attend_chunk_as<StepF32, false>(b, tiles, begin, count, next);
+}
+
+// The mixture of a row is not a number though its powers are: a value was not finite, perhaps one that the row does not see.
+inline bool poisoned(const Block& b, int row) {
+  if (b.total[row] != b.total[row]) return false;
+  unsigned numbers = 0xffff;
+  for (int d = 0; d < b.padded; d += LANES) numbers &= at_least(load(b.mixed + std::size_t(row) * b.padded + d), set1(-INFINITY));
+  return numbers != 0xffff;
+}
+
+// One row over one chunk, with zeros for the values of keys that it does not see.
+inline void attend_seen(const Block& one, const Cache& cache, TilePointers tiles, int begin, int count) {
+  const Lanes seen = seen_lanes(one, 0, begin);
+  if (seen.from >= count * LANES || seen.to <= 0) return;
+  const std::size_t bytes = cache.tile_bytes(), number = cache.bf16 ? 2 : 4;
+  for (int t = 0; t < count; ++t) {
+    std::uint8_t* copy = one.copies + bytes * t;
+    std::memcpy(copy, tiles.values[t], bytes);
+    for (int lane = 0; lane < TILE; ++lane)
+      if (LANES * t + lane < seen.from || LANES * t + lane >= seen.to)
+        for (int d = 0; d < cache.padded; ++d) std::memset(copy + number * cache.value_at(lane, d), 0, number);
+    tiles.values[t] = copy;
+  }
+  attend_chunk(one, cache.bf16, tiles, begin, count, nullptr);
 }
 
 // Adds what a later span made (best, total, mixed) to what the earlier ones made; n: head dimension, whole vectors.

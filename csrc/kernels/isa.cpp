@@ -27,10 +27,11 @@ static void linear(const PanelTask& t) {
 }
 
 static std::size_t attend_bytes(const Cache& cache, int rows) {
-  return std::size_t(rows) * (cache.padded * 4 + CHUNK * 8 + 64) + 256;
+  return std::size_t(rows) * (cache.padded * 4 + CHUNK * 8 + 64) + cache.tile_bytes() * CHUNK_TILES + 256;
 }
 
-static void attend(const AttendTask& t) {
+// Memory of a task, and queries as the pool keeps numbers.
+static Block block_of(const AttendTask& t) {
   const Cache& c = t.cache;
   std::uint8_t* at = t.scratch;
   const auto take = [&at](std::size_t bytes) { std::uint8_t* p = at; at += (bytes + 63) / 64 * 64; return p; };
@@ -41,6 +42,7 @@ static void attend(const AttendTask& t) {
   b.scores = reinterpret_cast<float*>(take(std::size_t(t.rows) * CHUNK * 4));
   b.powers = take(std::size_t(t.rows) * CHUNK * (c.bf16 ? 2 : 4));
   b.fade = reinterpret_cast<float*>(take(std::size_t(t.rows) * 4));
+  b.copies = take(c.tile_bytes() * CHUNK_TILES);
   for (int r = 0; r < t.rows; ++r) {
     if (c.bf16) {
       to_bf16(t.queries[r], c.dim, c.padded, reinterpret_cast<std::uint16_t*>(b.queries) + std::size_t(r) * c.padded, 1, nullptr);
@@ -49,22 +51,48 @@ static void attend(const AttendTask& t) {
       std::memcpy(q, t.queries[r], c.dim * 4);
       std::memset(q + c.dim, 0, (c.padded - c.dim) * 4);
     }
-    b.best[r] = -INFINITY, b.total[r] = 0;
   }
-  std::memset(b.mixed, 0, std::size_t(t.rows) * c.padded * 4);
-  const auto pointers = [&](int begin, TilePointers& tiles) {
-    const int first = (begin - t.first_key) / TILE, count = std::min(CHUNK_TILES, (t.last_key - begin) / TILE + 1);
-    for (int i = 0; i < count; ++i) tiles.keys[i] = t.keys[first + i], tiles.values[i] = t.values[first + i];
-    return count;
-  };
+  return b;
+}
+
+// The rows of a block before they have seen any key.
+static void begin_rows(const Block& b) {
+  std::fill_n(b.best, b.rows, -INFINITY), std::fill_n(b.total, b.rows, 0.0f), std::fill_n(b.mixed, std::size_t(b.rows) * b.padded, 0.0f);
+}
+
+// The tiles of the chunk that begins at `begin`; returns how many.
+static int tiles_of(const AttendTask& t, int begin, TilePointers& tiles) {
+  const int first = (begin - t.first_key) / TILE, count = std::min(CHUNK_TILES, (t.last_key - begin) / TILE + 1);
+  for (int i = 0; i < count; ++i) tiles.keys[i] = t.keys[first + i], tiles.values[i] = t.values[first + i];
+  return count;
+}
+
+// One row again, by itself.
+static void attend_alone(const AttendTask& t, const Block& b, int row) {
+  Block one = b;
+  one.rows = 1, one.positions += row, one.mixed += std::size_t(row) * b.padded, one.best += row, one.total += row;
+  one.queries += std::size_t(row) * b.padded * (t.cache.bf16 ? 2 : 4);
+  begin_rows(one);
+  for (int begin = t.first_key; begin <= t.last_key; begin += CHUNK) {
+    TilePointers tiles;
+    const int count = tiles_of(t, begin, tiles);
+    attend_seen(one, t.cache, tiles, begin, count);
+  }
+}
+
+static void attend(const AttendTask& t) {
+  const Block b = block_of(t);
+  begin_rows(b);
   TilePointers tiles[2];
-  int count = pointers(t.first_key, tiles[0]);
+  int count = tiles_of(t, t.first_key, tiles[0]);
   for (int begin = t.first_key, turn = 0; begin <= t.last_key; begin += CHUNK, turn ^= 1) {
     const bool more = begin + CHUNK <= t.last_key;
-    const int later = more ? pointers(begin + CHUNK, tiles[turn ^ 1]) : 0;
-    attend_chunk(b, c.bf16, tiles[turn], begin, count, later >= count ? &tiles[turn ^ 1] : nullptr);
+    const int later = more ? tiles_of(t, begin + CHUNK, tiles[turn ^ 1]) : 0;
+    attend_chunk(b, t.cache.bf16, tiles[turn], begin, count, later >= count ? &tiles[turn ^ 1] : nullptr);
     count = later;
   }
+  for (int row = 0; row < t.rows; ++row)
+    if (poisoned(b, row)) attend_alone(t, b, row);
 }
 
 static void softmax(float* x, int n) {

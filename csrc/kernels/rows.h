@@ -52,12 +52,17 @@ inline void to_bf16(const float* x, int n, int padded, std::uint16_t* out, int g
 }
 
 // n floats -> padded int8 with one scale, to nearest, from -127 to 127. With INTERLEAVED, each eight stand as 0 4 1 5 2 6 3 7.
-// `begins` and `totals` (or nullptr): -offset times the sum of each group's codes, and the sum.
+// `begins` and `totals` (or nullptr): -offset times the sum of each group's codes, and the sum. The scale of a row with a NaN is NaN.
 template <bool INTERLEAVED>
 float to_int8_as(const float* x, int n, int padded, int group, int offset, std::int8_t* out, std::int32_t* begins, float* totals) {
   F most = zero();
-  for (int i = 0; i < n; i += LANES) most = max(most, abs(load_some(x + i, n - i)));
-  const float top = largest(most);
+  unsigned numbers = 0xffff;
+  for (int i = 0; i < n; i += LANES) {
+    const F v = abs(load_some(x + i, n - i));
+    numbers &= at_least(v, zero());
+    most = max(most, v);
+  }
+  const float top = numbers == 0xffff ? largest(most) : NAN;
   const F inverse = set1(top > 0 ? 127.0f / top : 0.0f);
   for (int g = 0; g * group < padded; ++g) {
     const int end = (g + 1) * group;

@@ -49,8 +49,9 @@ inline void store_bf16(std::uint16_t* p, F x) {
 #else
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m256i rounded = _mm512_cvtepi32_epi16(
-      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16));
+  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 no_number = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m256i rounded = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_or_epi32(sum, no_number, bits, _mm512_set1_epi32(0x400000)), 16));
 #endif
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), rounded);
 }

@@ -130,8 +130,9 @@ PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
 }
 PENSTOCK_INLINE void store_bf16(std::uint16_t* p, F x) {
   for (int i = 0; i < PARTS; ++i) {
-    const VU bits = (VU)x.v[i], rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::uint16_t>(rounded[j]);
+    const VU bits = (VU)x.v[i], rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, number = (VU)(x.v[i] == x.v[i]);
+    const VU narrow = (number & rounded) | (~number & (bits >> 16 | 0x40));  // a NaN stays one
+    for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::uint16_t>(narrow[j]);
   }
 }
 PENSTOCK_INLINE void store_i8(std::int8_t* p, I x) {

@@ -21,6 +21,7 @@ from tests.contract.stories import Fork, Story, play
 ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = (1, 5, 30, 133, 270, 18)
 WIDE = replace(PLAIN, vocab_size=600, hidden_size=256, head_dim=64, num_heads=4, layers=(LayerSpec(rope=ROPE),))
+WITH_WINDOWS = replace(PLAIN, layers=(LayerSpec(window=9, rope=ROPE), LayerSpec(window=3, rope=ROPE)))
 EVERY_SPEC = {**SPECS, "wide": WIDE}
 # OpenBLAS's names of machines that can run its kernels for AVX2, which treat the rows of a block differently.
 WITH_AVX2 = ("Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids")
@@ -135,6 +136,47 @@ def test_a_broken_neighbour_breaks_nobody(participant: Participant, name: str) -
     found = play(participant.make(), program, {**weights, "embed": broken}, story, sick)["logits"]
     assert np.isnan(found[0]).all()
     assert np.array_equal(found[1], expected[1]) and np.array_equal(found[2], expected[2])
+
+
+def ends_in(value: float, name: str, at: int) -> tuple[Any, Any, dict[str, Any], Any]:
+    """(tokens, the same with another from `at` on, weights, the program): the embedding of that other token, 0, is `value`."""
+    program, weights = decoder(WITH_WINDOWS if name == "narrow windows" else SPECS[name])
+    embed = weights["embed"].copy()
+    embed[0] = value
+    healthy = np.random.default_rng(4).integers(1, len(embed), 150)
+    sick = healthy.copy()
+    sick[at:] = 0
+    return healthy, sick, {**weights, "embed": embed}, program
+
+
+def logits_of(participant: Participant, program: Any, weights: dict[str, Any], story: Story, tokens: Any) -> Any:
+    """Of one sequence; without token 0, whose row a tied embedding breaks for everybody."""
+    with np.errstate(invalid="ignore"):
+        return play(participant.make(), program, weights, story, [tokens])["logits"][0][:, 1:]
+
+
+# The step that computes a token shows what stands after it, in its tile of rows and in its chunk of keys.
+@each_participant()
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["grouped queries", "windows, caps and norms", "mixture of experts"])
+def test_what_follows_reaches_nobody_before_it(participant: Participant, name: str, value: float) -> None:
+    healthy, sick, weights, program = ends_in(value, name, 70)
+    for steps in ((150,), (65, 85), (130, 20)):
+        story = Story(tuple(((0, rows),) for rows in steps))
+        expected, found = (logits_of(participant, program, weights, story, tokens) for tokens in (healthy, sick))
+        assert np.isfinite(expected).all() and np.array_equal(found[:70], expected[:70]) and np.isnan(found[70:]).all()
+
+
+@each_participant()
+def test_what_a_window_has_passed_is_forgotten(participant: Participant) -> None:
+    """Two layers with windows of 9 and 3: 10 tokens after the broken one all is as it was, whoever else is in the step."""
+    healthy, sick, weights, program = ends_in(np.nan, "narrow windows", 20)
+    sick[21:] = healthy[21:]
+    for steps in ((150,), (15, 40, 1, 1, 93)):
+        story = Story(tuple(((0, rows),) for rows in steps))
+        expected, found = (logits_of(participant, program, weights, story, tokens) for tokens in (healthy, sick))
+        assert np.isnan(found[20:31]).any(axis=1).all()
+        assert np.array_equal(np.delete(found, slice(20, 31), 0), np.delete(expected, slice(20, 31), 0))
 
 
 @st.composite

@@ -6,12 +6,12 @@ native = pytest.importorskip("penstock._native")
 I64 = np.int64
 
 
-def model(kernels: str, k: int, group: int, int8: bool = False):
+def model(kernels: str, k: int, group: int, int8: bool = False, numbers=None):
     made = native.Model(native.Pool(1, []), kernels, True, int8)
     made.reserve(64 << 20)
     fields = {"n": 64, "k": k, "k_padded": k, "count": 1, "has_mins": False}
     table = made.add_matrix({**fields, "format": 0, "group": k, "scale_bytes": 0, "values": []})
-    made.pack(table, [0, 0, -1], np.random.default_rng(0).standard_normal((64, k)).astype(np.float32))
+    made.pack(table, [0, 0, -1], np.random.default_rng(0).standard_normal((64, k)).astype(np.float32) if numbers is None else numbers)
     coded = made.add_matrix({**fields, "format": 4, "group": group, "scale_bytes": 2, "values": list(range(-8, 8))})
     codes = np.random.default_rng(1).integers(0, 16, (64, k), dtype=np.int8)
     made.pack_codes(coded, [0, 0, -1], codes, np.full((64, k // group), 1e-2, np.float16), None)
@@ -64,3 +64,15 @@ def test_a_soft_cap_keeps_what_is_no_number(kernels):
     made.add_op({"kind": 2, "in": rows, "out": out, "matrix": head, "cap": 30.0})
     (row,) = step(made, out, [1])
     assert np.isnan(row[3]) and np.isfinite(np.delete(row, 3)).all()
+
+
+@pytest.mark.parametrize("kernels", native.kernel_names())
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001])
+def test_a_row_with_what_is_no_number_gives_none(kernels, int8, bits):
+    """Whatever NaN it is: rounding to bfloat16 must not carry it over into a number, nor rounding to int8 take it for a small one."""
+    numbers = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    numbers.view(np.uint32)[5, 7] = bits
+    made, out = model(kernels, 64, 32, int8, numbers)
+    broken, sound = step(made, out, [5, 6])
+    assert np.isnan(broken).all() and np.isfinite(sound).all()

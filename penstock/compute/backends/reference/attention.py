@@ -121,11 +121,20 @@ def paged(xp: Any, q: Array, pool: tuple[Array, Array], tiles: Tiles, how: Atten
         powers = xp.where(seen, xp.exp(scores - new), 0.0)
         fade = xp.exp(old - new)
         total[some] = total[some] * fade + xp.sum(powers, axis=-1, keepdims=True)
-        mixed[some] = mixed[some] * fade + xp.matmul(powers, v)
+        mixed[some] = mixed[some] * fade + mixture(xp, powers, seen, v)
         best[some] = new
     out = xp.reshape(mixed / xp.where(total == 0, 1.0, total), (count, kv_heads, TILE, group, dim))
     out = xp.reshape(xp.permute_dims(out, (0, 2, 1, 3, 4)), (count * TILE, heads * dim))
     return xp.astype(out[tiles.places], q.dtype)
+
+
+def mixture(xp: Any, powers: Array, seen: Array, values: Array) -> Array:
+    """powers @ values; a row is NaN by values that it sees, and by no others, though 0 * NaN is NaN."""
+    finite = xp.isfinite(values)
+    if bool(xp.all(finite)):
+        return xp.matmul(powers, values)
+    broken = xp.matmul(xp.astype(seen, xp.float32), xp.astype(~finite, xp.float32)) > 0
+    return xp.where(broken, xp.nan, xp.matmul(powers, xp.where(finite, values, 0.0)))
 
 
 def visible(xp: Any, positions: Array, key_positions: Array, window: int | None) -> Array:
