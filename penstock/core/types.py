@@ -3,9 +3,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting
 from penstock.core.message import message
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredOutputsParams:
+    """What an answer must be; the words are vLLM's. One of `json`, `json_object`, `regex`, `choice` and `grammar` is given.
+
+    Read by the plug-ins of `compute/decoding/grammar`, which are called after these fields.
+    """
+
+    json: str | dict[str, Any] | bool | None = None  # a JSON schema
+    json_object: bool | None = None  # any JSON object
+    regex: str | None = None  # of the whole answer
+    choice: tuple[str, ...] | list[str] | None = None  # one of these
+    grammar: str | None = None  # Lark, or EBNF as llama.cpp writes it
+    whitespace_pattern: str | None = None  # between the tokens of JSON, once at each place
+    disable_any_whitespace: bool = False  # JSON in its shortest form
+    disable_additional_properties: bool = False  # of objects whose schema does not mention them
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,7 @@ class SamplingParams:
     beam_width: int | None = None  # beam search instead of sampling
     length_penalty: float = 1.0
     early_stopping: bool = False
+    structured_outputs: StructuredOutputsParams | None = None
 
 
 class Status(Enum):
@@ -176,6 +195,7 @@ class SeqResult:
     drafts: tuple[int, ...] = ()  # proposed for the next step
     draft_parents: tuple[int, ...] | None = None
     embedding: tuple[float, ...] | None = None
+    ended: str | None = None  # why the sequence ends with these tokens, where its grammar says so: stop, abort
 
 
 @message
