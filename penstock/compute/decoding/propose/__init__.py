@@ -3,7 +3,9 @@ from penstock.core.registry import Table
 
 TABLE = Table("proposer", {
     "draft_model": "penstock.compute.decoding.propose.draft_model:DraftModel",
+    "eagle": "penstock.compute.decoding.propose.eagle:Eagle",
     "lookahead": "penstock.compute.decoding.propose.lookahead:Lookahead",
+    "medusa": "penstock.compute.decoding.propose.medusa:Medusa",
     "ngram": "penstock.compute.decoding.propose.ngram:Ngram",
     "suffix": "penstock.compute.decoding.propose.suffix:Suffix",
 })
