@@ -48,7 +48,7 @@ class Drafting:
             states = buffers["hidden"][first : first + len(planned.tokens)]
             checked = self._checked.get(planned.seq_id)
             stays = [*range(fixed), *(fixed + at for at in (checked.path if checked else ()))]
-            each.keep_states(states if len(stays) == len(states) else states[stays])
+            each.keep_states(planned.start, states if len(stays) == len(states) else states[stays])
             first += len(planned.tokens)
 
     def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> None:

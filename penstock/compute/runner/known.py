@@ -19,7 +19,7 @@ class Known:
     """
 
     __slots__ = ("tokens", "block_ids", "table", "plain", "chooses", "state", "scores_prompt", "info", "_room", "_counted",
-                 "_states")
+                 "_states", "_states_end")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -33,6 +33,7 @@ class Known:
         self._room: Array = np.empty(_FIRST_BLOCKS, dtype=np.int64)  # what `table` is the beginning of
         self._counted = len(info.output)  # output tokens that the state of a held sequence has been told of
         self._states: list[Array] = []  # [n, width] hidden states that no proposer has seen, one after another
+        self._states_end = 0  # the token after them
 
     def take_blocks(self, block_ids: tuple[int, ...]) -> None:
         """A table that has only grown is added to; its room doubles."""
@@ -51,9 +52,13 @@ class Known:
             self.state.extend(fresh)
             self._counted += len(fresh)
 
-    def keep_states(self, states: Array) -> None:
-        """Hidden states [n, width] of the tokens that were computed now; the latest stay, as many as a proposer may want."""
+    def keep_states(self, start: int, states: Array) -> None:
+        """Hidden states [n, width] of the tokens from `start` on, which were computed now; the latest without a gap stay, as many as a
+        proposer may want."""
+        if start != self._states_end:  # preempted, and begun again
+            self._states.clear()
         self._states.append(states)
+        self._states_end = start + len(states)
         while len(self._states) > 1 and sum(map(len, self._states[1:])) >= _MOST_STATES:
             del self._states[0]
 
