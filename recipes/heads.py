@@ -6,7 +6,6 @@ The same as `penstock train-heads brook`, whose --text and --held-out are these 
 """
 import argparse
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from corpus import split
@@ -30,7 +29,7 @@ def main() -> None:
     train, held_out = split(args.corpus)
     job = Job("brook", args.kind.partition(":")[0], train, held_out, args.out, Length(args.minutes, args.steps), args.seed, args.threads)
     result = run(job, lambda target, seed: kind(options, target, seed), lambda line: print(line, flush=True))
-    print(json.dumps({"file": str(result.path), "parameters": result.num_parameters, **asdict(result.trained)}))
+    print(json.dumps(result.as_json()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+from penstock.compute.models import families, hf
+from penstock.compute.models.heads import eagle, medusa, stamp
+
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300, "hidden_size": 32, "intermediate_size": 48,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
@@ -62,3 +65,22 @@ def write_tokenizer(folder: Path, vocab_size: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(
         {"bos_token": "<|begin|>", "eos_token": "<|end|>", "chat_template": TEMPLATE}))
+
+
+def write_heads(folder: Path, seed: int = 0) -> Path:
+    """Random heads beside a model, of every kind that there is: eagle.safetensors and medusa.safetensors."""
+    config = json.loads((folder / "config.json").read_text())
+    family = families.TABLE.load(hf.architecture(config, families.TABLE))
+    spec, rng = family.spec(config), np.random.default_rng(seed)
+    for kind, build in (("eagle", eagle.build), ("medusa", medusa.builder(4))):
+        program = build(spec, family.names)
+        tensors = {}
+        for name, weight in program.weights.items():
+            if name in ("embed", "lm_head"):
+                continue
+            value = rng.standard_normal(weight.shape) * weight.shape[-1] ** -0.5 if len(weight.shape) > 1 else np.ones(weight.shape)
+            rows = np.cumsum(weight.parts)[:-1] if len(weight.tensors) > 1 else []
+            tensors |= dict(zip(weight.tensors, np.split(value.astype(np.float32), rows), strict=True))
+        facts = {stamp.KIND: kind, stamp.TARGET: stamp.fingerprint(spec)}
+        save_file({name: np.ascontiguousarray(part) for name, part in tensors.items()}, folder / f"{kind}.safetensors", metadata=facts)
+    return folder

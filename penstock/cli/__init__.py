@@ -20,6 +20,7 @@ COMMANDS = {  # name -> "module:function", in the order of the help
     "info": "penstock.cli.info:info",
     "limits": "penstock.cli.limits:limits",
     "doctor": "penstock.cli.doctor:doctor",
+    "train-heads": "penstock.cli.train_heads:train_heads",
 }
 WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
 

@@ -50,4 +50,5 @@ TABLES = {  # field -> the folder whose TABLE lists the choices
     "batching": "penstock.decide.scheduler.batching",
     "order": "penstock.decide.scheduler.order",
     "propose": "penstock.compute.decoding.propose",
+    "kind": "penstock.study.compress.heads",
 }

@@ -35,6 +35,13 @@ class Result:
     num_parameters: int
     trained: Trained
 
+    def as_json(self) -> dict[str, Any]:
+        found = self.trained
+        return {
+            "file": str(self.path), "bytes": self.path.stat().st_size, "parameters": self.num_parameters, "steps": found.steps,
+            "tokens": found.tokens, "seconds": round(found.seconds, 1), "agreement": found.agreement.right,
+            "accepted": found.agreement.accepted, "tokens_per_pass": found.agreement.tokens_per_pass}
+
 
 def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]) -> Result:
     """`make` makes the heads for a target, from a seed. Raises ModelError for a model that cannot be read, UsageError for too little text,

@@ -17,7 +17,7 @@ from penstock.core.errors import RequestError
 from penstock.core.needs import Needs
 from penstock.core.types import Output
 from penstock.serve.engine.requests import Request
-from tests.tiny import write_model
+from tests.tiny import write_heads, write_model
 
 WORDS = "the old fox went over a river to see his friend who lived by the sea and told him all".split()
 TIGHT: dict[str, Any] = {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}
@@ -45,7 +45,7 @@ CROWDED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
+    return write_heads(write_model(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(scope="module")

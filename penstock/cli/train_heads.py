@@ -1,0 +1,53 @@
+"""`penstock train-heads MODEL`: trains heads that draft for a model, on given text and on what the model itself makes of it."""
+import json as jsonlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.cli.options import option, takes
+from penstock.core.errors import UsageError
+
+HELD_OUT = 0.05  # of the text, where no other is given to measure on
+HELP = "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled model: brook, rill"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainHeadsOptions:
+    model: str = option("brook", HELP)
+    kind: str | None = option(None, "What to train, as name:key=value,...")
+    text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like that which the model will be given; may be repeated")
+    held_out: tuple[str, ...] = option((), "Text to measure on, likewise; default: the last twentieth of each document of --text")
+    out: str | None = option(None, "Folder that the file <kind>.safetensors is written to")
+    minutes: float = option(30.0, "How long to train")
+    steps: int | None = option(None, "Train for so many steps instead, with the same result each time")
+    seed: int = option(0, "Seeds the first weights and the choice of text")
+    threads: int | None = option(None, "CPU threads; default: all")
+    json: bool = option(False, "Print one JSON object as the last line")
+
+
+@takes(TrainHeadsOptions)
+def train_heads(options: TrainHeadsOptions) -> None:
+    """Train heads that draft for a model."""
+    if options.kind is None or options.out is None or not options.text:
+        raise UsageError("train-heads needs to know what to train, on which text and where it goes: --kind, --text and --out")
+    if options.minutes <= 0 or (options.steps is not None and options.steps < 1):
+        raise UsageError(f"--minutes is more than 0, not {options.minutes}, and --steps at least 1, not {options.steps}")
+    try:
+        from penstock.study.compress import heads, text
+        from penstock.study.compress.run import Job, run
+        from penstock.study.compress.train_heads import Length
+
+        kind, settings = heads.TABLE.parse(options.kind)
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError("train-heads needs torch: pip install 'penstock[torch]'") from None
+    documents = text.read(options.text)
+    train, held_out = (documents, text.read(options.held_out)) if options.held_out else text.split(documents, HELD_OUT)
+    name = options.kind.partition(":")[0]
+    job = Job(options.model, name, train, held_out, Path(options.out), Length(options.minutes, options.steps), options.seed, options.threads)
+    result = run(job, lambda target, seed: kind(settings, target, seed), lambda line: print(line, file=sys.stderr, flush=True))
+    if options.json:
+        print(jsonlib.dumps(result.as_json()))
+    else:
+        print(f"{result.path}: {result.num_parameters:,} parameters; to draft with them: --propose {name}:path={options.out}")
