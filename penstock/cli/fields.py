@@ -40,6 +40,7 @@ SERVER = {
     "tool_parser": "Finds tool calls in the model's text; default: by its chat template",
     "reasoning_parser": "Separates the model's reasoning from its answer; default: by its chat template",
     "chat_template": "A jinja file to use instead of the model's own template",
+    "scorer_url": "URL that requests may have answers scored by, with all below it; may be given several times",
 }
 HELP: Mapping[type, Mapping[str, str]] = {EngineConfig: ENGINE, ServerConfig: SERVER}
 

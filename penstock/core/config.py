@@ -46,6 +46,7 @@ class ServerConfig:
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     chat_template: str | None = None  # a file
+    scorer_url: tuple[str, ...] = ()  # requests may have answers scored by what is at these URLs and below
 
 
 @dataclass(frozen=True, slots=True)

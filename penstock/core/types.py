@@ -51,6 +51,8 @@ class SamplingParams:
     logprobs: int | None = None  # number of top tokens beside the chosen one
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
+    scorer: dict[str, Any] | None = None  # says which of best_of answers come back: {"type": name, **its options}; None: the likeliest
+    self_consistency: dict[str, Any] | None = None  # {"n": answers that are tried, "extract": regular expression}
     beam_width: int | None = None  # beam search instead of sampling
     length_penalty: float = 1.0
     early_stopping: bool = False
@@ -223,6 +225,14 @@ class SeqOutput:
     check: DraftCheck | None = None  # where the step checked drafts
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a scorer said of an answer; higher is better. `details`: what else it tells, as JSON."""
+
+    value: float
+    details: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Completion:
     """One answer of a request (vLLM's CompletionOutput)."""
@@ -235,6 +245,7 @@ class Completion:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     drafting: Drafting = NO_DRAFTS
+    score: Score | None = None  # where a scorer was asked for
 
 
 @dataclass(frozen=True, slots=True)

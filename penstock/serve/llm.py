@@ -3,7 +3,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -12,12 +13,14 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
-from penstock.serve.engine.build import build
+from penstock.serve.engine.build import build, make_selections
 from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
 from penstock.serve.text.drafted import DraftedText
 
 Prompt = str | Mapping[str, Any]
+SCORERS_AT_ONCE = 8
 OnText = Callable[[str], None]
 OnSpan = Callable[[str, bool], None]  # text, whether it was drafted
 OnDelta = Callable[[Delta], None]
@@ -57,6 +60,7 @@ class LLM:
         self._recorder = Recorder()
         self._built = build(config, self._recorder, progress, say)
         self._engine = self._built.engine
+        self._selections = make_selections(self._built.tokenizer, None)
         self._numbers = itertools.count()
         self._turn = threading.RLock()
 
@@ -119,7 +123,8 @@ class LLM:
         vocab_size = self._engine.facts.vocab_size
         text, ids = read_prompt(prompt, self._built.tokenizer, vocab_size)
         request = Request(str(next(self._numbers)), ids, check_params(params, vocab_size), text, wants_embedding=embedding)
-        self._engine.check(request)
+        selection = self._selections.of(request)
+        self._engine.check(request if selection is None else selection.request)
         return request
 
     def _run(self, requests: list[Request], on_delta: OnDelta | None = None) -> list[Output]:
@@ -128,17 +133,26 @@ class LLM:
 
     def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
         outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
+        chosen = {request.request_id: selection for request in requests if (selection := self._selections.of(request)) is not None}
         try:
             for request in requests:
-                self._engine.add(request)
+                selection = chosen.get(request.request_id)
+                self._engine.add(request if selection is None else selection.request)
             while self._engine.num_requests():
                 deltas = self._engine.step()
                 if deltas is None:  # a batch waits for company
                     time.sleep(max(0.0, self._engine.wake_s() - self._engine.clock.now()))
                 for request_id, delta in deltas or []:
+                    if request_id in chosen:
+                        chosen[request_id].take(delta)
+                        continue
                     self._take(outputs[request_id], delta)
                     if on_delta is not None:
                         on_delta(delta)
+            for request_id, delta in best_of_all(chosen):
+                self._take(outputs[request_id], delta)
+                if on_delta is not None:
+                    on_delta(delta)
         except BaseException:
             for request in requests:
                 self._engine.abort(request.request_id)
@@ -168,6 +182,7 @@ class LLM:
         completion.finish_reason, completion.stop_reason = delta.finish_reason, delta.stop_reason
         if delta.drafting is not None:
             completion.drafting = delta.drafting
+        completion.score = delta.score or completion.score
         if delta.logprobs and completion.logprobs is not None:
             completion.logprobs.extend(map(self._entries, delta.logprobs))
             completion.cumulative_logprob = (completion.cumulative_logprob or 0.0) + sum(each.logprob for each in delta.logprobs)
@@ -191,6 +206,16 @@ class LLM:
         return output, Timings(
             first - began, num_computed / (first - began) if first > began else None,
             num_decoded / (last - first) if num_decoded > 0 and last > first else None, shares.mfu, shares.mbu)
+
+
+def best_of_all(selections: Mapping[str, Selection]) -> Iterator[tuple[str, Delta]]:
+    """(request id, delta) of the answers that were chosen; scorers are waited for together."""
+    if not selections:
+        return
+    with ThreadPoolExecutor(SCORERS_AT_ONCE) as threads:
+        found = threads.map(Selection.chosen, selections.values())
+        for request_id, deltas in zip(selections, found, strict=True):
+            yield from ((request_id, delta) for delta in deltas)
 
 
 def by_text(on_text: OnText) -> OnDelta:

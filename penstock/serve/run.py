@@ -6,8 +6,9 @@ from penstock.core.config import EngineConfig, ServerConfig
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, run
-from penstock.serve.engine.build import Built, build, parsers
+from penstock.serve.engine.build import Built, build, make_selections, parsers
 from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.selecting import Selecting
 from penstock.serve.engine.utilization import Utilization
 from penstock.serve.text.chat import ChatTemplate
 
@@ -25,12 +26,13 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         if server.chat_template is not None:
             template = ChatTemplate.of(built.tokenizer, Path(server.chat_template))
         tool_parser, reasoning_parser = parsers(server, template)
+        selections = make_selections(built.tokenizer, server.scorer_url)
         loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
         metrics.watch(loop.gauges, utilization(built))
         app = create_app(Parts(
-            engine=loop, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics, tool_parser=tool_parser,
-            reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults, fingerprint=built.fingerprint,
-            vocab_size=built.spec.vocab_size))
+            engine=Selecting(loop, selections), tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
+            tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
+            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size))
         for line in banner(built, server):
             say(line)
         loop.start()

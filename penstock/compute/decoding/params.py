@@ -72,7 +72,8 @@ def check_params(params: SamplingParams, vocab_size: int, max_logprobs: int = 20
     values["stop"] = _stop(params.stop)
     values["stop_token_ids"] = _stop_token_ids(params.stop_token_ids, vocab_size)
     values["logit_bias"] = _logit_bias(params.logit_bias, vocab_size)
-    checked = dataclasses.replace(params, **values)
+    values |= {name: _object(name, getattr(params, name)) for name in ("scorer", "self_consistency")}
+    checked = _with_votes(dataclasses.replace(params, **values))
     _check_pairs(checked)
     if checked.beam_width is None:
         _check_no_search(checked)
@@ -163,6 +164,32 @@ def _token_id(key: Any) -> int | None:
     return int(key) if isinstance(key, str) and len(key) <= 20 and key.isascii() and key.isdigit() else None
 
 
+def _object(name: str, value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise _refuse(name, value, "an object")
+    return dict(value)
+
+
+def _with_votes(params: SamplingParams) -> SamplingParams:
+    """self_consistency says itself how many answers are tried, and which one comes back."""
+    if params.self_consistency is None:
+        return params
+    num, valid = params.self_consistency.get("n"), _Range(2, _MAX_CHOICES, whole=True)
+    if not _is(num, Integral) or num not in valid:
+        raise RequestError(f"self_consistency.n is {str(num)[:80]}, but must be {valid}", param="self_consistency")
+    if params.best_of not in (None, num):
+        raise _refuse("best_of", params.best_of, f"left out: self_consistency.n, which is {num}, says how many answers are tried")
+    if params.scorer is not None:
+        raise _refuse("scorer", params.scorer, "left out with self_consistency, which counts votes")
+    if params.n != 1:
+        raise _refuse("n", params.n, "1 with self_consistency, which has one answer")
+    if params.temperature == 0:
+        raise _refuse("temperature", params.temperature, "above 0 with self_consistency: at 0 all answers are the same")
+    return dataclasses.replace(params, best_of=int(num))
+
+
 def _check_pairs(params: SamplingParams) -> None:
     if params.best_of is not None and params.best_of < params.n:
         raise _refuse("best_of", params.best_of, f"at least n, which is {params.n}")
@@ -177,6 +204,9 @@ def _check_no_search(params: SamplingParams) -> None:
 
 
 def _check_search(params: SamplingParams, beam_width: int) -> None:
+    for name in ("scorer", "self_consistency"):
+        if getattr(params, name) is not None:
+            raise _refuse(name, getattr(params, name), "left out with beam_width: a beam search chooses by log-probability")
     if params.n > beam_width:
         raise _refuse("n", params.n, f"at most beam_width, which is {beam_width}")
     if params.best_of not in (None, params.n):

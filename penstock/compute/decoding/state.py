@@ -10,8 +10,7 @@ class RowState:
     """Made once per sequence, then told of each token that joins the output. The token a row chooses depends on its logits, on this
     state and on the output index; on nothing else.
 
-    num_logprobs: how many likeliest tokens to report beside the chosen one; None: no log-probabilities at all. They are also computed,
-    without likeliest tokens, where `best_of` has to rank the answers.
+    num_logprobs: how many likeliest tokens to report beside the chosen one; None: no log-probabilities at all.
     plain: the row takes a token of the unchanged logits and reports nothing beside it.
     drawing: how its tokens are chosen, in the words of the sampler that it is given to, which makes it at the first row.
     """
@@ -28,8 +27,7 @@ class RowState:
         self.seed = info.seed
         self.held = info.held
         self.stop_ids = stop_ids(params, info.eos_token_ids)
-        ranked = params.best_of is not None and params.best_of > params.n
-        self.num_logprobs: int | None = 0 if params.logprobs is None and ranked else params.logprobs
+        self.num_logprobs = params.logprobs
         self.num_candidates = max((params.beam_width or 1) * (1 + max(1, len(self.stop_ids))), params.logprobs or 0) if info.held else 0
         bias = sorted((params.logit_bias or {}).items())
         self.bias_ids = array("q", [token for token, _ in bias])

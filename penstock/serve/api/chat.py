@@ -20,7 +20,7 @@ from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, EventStream, Template, compact
-from penstock.serve.api.usage import usage_object, usage_so_far
+from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
 from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCallStart
@@ -156,8 +156,9 @@ class Answer:
             rows += choice.rows(delta) or ()
         end = next(delta for delta in reversed(deltas) if delta.finish_reason is not None)
         logprobs = None if self._wish.num_top is None else {"content": rows, "refusal": None}
+        scored = {} if end.score is None else {"score": score_object(end.score)}
         return {"index": index, "message": message_of(events), "logprobs": logprobs,
-                "finish_reason": choice.reason(end), "stop_reason": end.stop_reason}
+                "finish_reason": choice.reason(end), "stop_reason": end.stop_reason, **scored}
 
     async def events(self, call: Call) -> AsyncIterator[str]:
         async for _, delta in call.deltas():
@@ -187,6 +188,8 @@ class Answer:
             chunks[-1]["logprobs"] = {"content": rows, "refusal": None}
         if delta.finish_reason is not None:
             chunks[-1] |= {"finish_reason": choice.reason(delta), "stop_reason": delta.stop_reason}
+            if delta.score is not None:
+                chunks[-1]["score"] = score_object(delta.score)
         return [compact(self._chunk(delta.index, chunk)) for chunk in chunks]
 
     def _chunk(self, index: int, choice: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, EventStream, Template, compact
-from penstock.serve.api.usage import usage_object, usage_so_far
+from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
 
@@ -214,4 +214,5 @@ class Answer:
 def _choice(index: int, text: str, logprobs: dict[str, Any] | None, deltas: Sequence[Delta]) -> dict[str, Any]:
     end = next((delta for delta in deltas if delta.finish_reason is not None), None)
     reason, stopped_by = (None, None) if end is None else (end.finish_reason, end.stop_reason)
-    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, "stop_reason": stopped_by}
+    choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, "stop_reason": stopped_by}
+    return choice if end is None or end.score is None else choice | {"score": score_object(end.score)}

@@ -16,7 +16,7 @@ from penstock.serve.engine.requests import Request
 SAME_NAME = (
     "n", "best_of", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "prompt_logprobs",
-    "skip_special_tokens", "beam_width", "length_penalty", "early_stopping",
+    "skip_special_tokens", "scorer", "self_consistency", "beam_width", "length_penalty", "early_stopping",
 )
 MAX_LOGPROBS = 20
 MAX_STOPS = {"stop": 64, "stop_token_ids": 1024}  # each costs time with each token

@@ -1,8 +1,9 @@
-"""`usage` as OpenAI writes it, with Anthropic's two figures for pinned prefixes, and what became of drafts."""
+"""`usage` as OpenAI writes it, with Anthropic's two figures for pinned prefixes, and what became of drafts; and a choice's score."""
 from collections.abc import Iterable
 from typing import Any
 
 from penstock.core.drafting import Drafting, together
+from penstock.core.types import Score
 from penstock.serve.engine.requests import Usage
 
 
@@ -35,6 +36,11 @@ def drafts_object(drafting: Drafting) -> dict[str, Any]:
         "drafted_per_position": list(drafting.drafted),
         "accepted_per_position": list(drafting.accepted),
     }
+
+
+def score_object(score: Score) -> dict[str, Any]:
+    """`choices[].score`, where a scorer was asked for."""
+    return {"value": score.value, **score.details}
 
 
 def usage_so_far(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:

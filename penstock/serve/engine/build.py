@@ -1,6 +1,6 @@
 """The only wiring: a config becomes an engine. Tables are read here, and pairs that cannot work are refused here."""
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,15 @@ from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler import batching, order
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.scheduler import Scheduler
+from penstock.serve import scorers
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
 from penstock.serve.engine.machine import look, measured_limits, num_cpus
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
+from penstock.serve.engine.selection import Selections
 from penstock.serve.engine.sides import EngineHost, Own
+from penstock.serve.scorers.allowed import Allowed, place_of
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.folder import read_json
@@ -249,6 +252,20 @@ def recommended(path: Path) -> dict[str, Any]:
     if not config.get("do_sample", False):
         return {}
     return {name: config[name] for name in SAMPLING_FIELDS if config.get(name) is not None}
+
+
+def make_selections(tokenizer: Tokenizer, prefixes: Sequence[str] | None) -> Selections:
+    """How the best of several answers are chosen. `prefixes`: URLs below which requests may have a scorer asked; None: any URL.
+
+    Raises UsageError for a prefix that is no URL.
+    """
+    places = None
+    if prefixes is not None:
+        try:
+            places = tuple([place_of(prefix) for prefix in prefixes])
+        except ValueError as error:
+            raise UsageError(f"--scorer-url {' '.join(prefixes)} cannot be used: {error}") from None
+    return Selections(scorers.TABLE, tokenizer.decode, Allowed(places))
 
 
 def parsers(server: ServerConfig, template: ChatTemplate | None = None) -> tuple[type[Any] | None, type[Any] | None]:

@@ -1,9 +1,7 @@
 """One answer of a request on its way to text: tokens in, visible text out, and where it ends."""
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from penstock.core.types import SamplingParams, TokenLogprobs
-from penstock.serve.engine.requests import Delta
+from penstock.core.types import SamplingParams
 from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.stops import StopChecker
 from penstock.serve.text.tokenizer import Tokenizer
@@ -52,31 +50,3 @@ class Choice:
         self.finish_reason = finish_reason if matched is None else "stop"
         self.stop_reason = stop_token_id if matched is None else matched
         return text
-
-
-@dataclass(slots=True)
-class Collected:
-    """A whole answer, kept back until it is known whether it is among the best."""
-
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-
-    def add(self, delta: Delta) -> None:
-        self.text += delta.text
-        self.token_ids.extend(delta.token_ids)
-        self.logprobs.extend(delta.logprobs)
-        self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
-        self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
-
-    def score(self) -> float:
-        """Mean log-probability of a token."""
-        return sum(each.logprob for each in self.logprobs) / max(len(self.logprobs), 1)
-
-    def delta(self, index: int, with_logprobs: bool) -> Delta:
-        return Delta(
-            index, self.text, tuple(self.token_ids), tuple(self.logprobs) if with_logprobs else (),
-            finish_reason=self.finish_reason, stop_reason=self.stop_reason)

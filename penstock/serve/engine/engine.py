@@ -128,6 +128,8 @@ class Engine:
 
     def _first_seq(self, request: Request, seq_id: int, seed: int) -> Seq:
         params, num_prompt, most = request.params, len(request.token_ids), self.facts.max_model_len
+        if params.best_of not in (None, params.n) or params.scorer is not None or params.self_consistency is not None:
+            raise RequestError("the engine gives all answers that it makes: the best are chosen above it (selection.py)", "best_of")
         if num_prompt + (not request.wants_embedding) > most:
             raise RequestError(
                 f"the prompt has {num_prompt} tokens, but this model is served with a context of {most} tokens"

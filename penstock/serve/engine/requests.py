@@ -5,7 +5,7 @@ from typing import Protocol
 
 from penstock.core.drafting import NO_DRAFTS, Drafting
 from penstock.core.message import message
-from penstock.core.types import CacheMark, SamplingParams, TokenLogprobs
+from penstock.core.types import CacheMark, SamplingParams, Score, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Delta:
     `text` may lag behind `token_ids` while a character or a possible stop string is incomplete; it never has to be taken back.
     `prompt_logprobs` comes once, with the first delta of choice 0: one entry per prompt token, None for the first.
     `usage` is set on the delta that ends the whole request (`done`). `drafted`: the places in `token_ids` of tokens that were drafts.
-    `drafting` comes with the finish reason, where drafts were checked.
+    `drafting` comes with the finish reason, where drafts were checked, `score` where one was asked for.
     """
 
     index: int
@@ -56,6 +56,7 @@ class Delta:
     usage: Usage | None = None
     drafted: tuple[int, ...] = ()
     drafting: Drafting | None = None
+    score: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,10 @@
-"""Answers that are sampled: one sequence each. The prompt is computed once; the others are forked from the first.
-
-With best_of, more are made than are returned, and the likeliest ones (mean log-probability of a token) are sent at the end.
-"""
+"""Answers that are sampled: one sequence each. The prompt is computed once; the others are forked from the first."""
 from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting, Tally, together
 from penstock.core.types import Seq, SeqOutput, Status, TokenLogprobs
-from penstock.serve.engine.choice import Choice, Collected
+from penstock.serve.engine.choice import Choice
 from penstock.serve.engine.desk import Desk, seed_of
 from penstock.serve.engine.requests import Delta, Request, Usage
 
@@ -15,22 +12,20 @@ from penstock.serve.engine.requests import Delta, Request, Usage
 class Voice:
     """One answer of a request: its sequence, and its text so far."""
 
-    __slots__ = ("_begun", "_scored", "_tally", "answer", "choice", "collected", "index", "request_id", "seq")
+    __slots__ = ("_begun", "_scored", "_tally", "answer", "choice", "index", "request_id", "seq")
 
-    def __init__(self, answer: "Sampled", seq: Seq, index: int, choice: Choice, collected: Collected | None) -> None:
-        """`collected`: where its deltas are kept back."""
+    def __init__(self, answer: "Sampled", seq: Seq, index: int, choice: Choice) -> None:
         self.answer = answer
         self.seq = seq
         self.index = index
         self.choice = choice
         self.request_id = answer.request.request_id
-        self.collected = collected
         self._tally: Tally | None = None
         self._begun = False
         self._scored: list[TokenLogprobs] | None = None if index or seq.params.prompt_logprobs is None else []
 
     def take(self, output: SeqOutput) -> Delta | None:
-        """The delta, unless the prompt is not computed yet, or deltas are kept back."""
+        """The delta, unless the prompt is not computed yet."""
         prompt_logprobs = None
         if not self._begun:
             if self._scored is not None:
@@ -54,14 +49,9 @@ class Voice:
         drafted, drafting = (), None
         if output.check is not None or self._tally is not None:
             drafted, drafting = self._count_drafts(output.check, len(tokens))
-        delta = Delta(
+        return Delta(
             self.index, text, tokens, logprobs, prompt_logprobs, choice.finish_reason, choice.stop_reason, drafted=drafted,
             drafting=drafting)
-        if self.collected is None:
-            return delta
-        self.collected.add(delta)
-        return None
-
 
     def drafting(self) -> Drafting:
         """What became of the drafts so far."""
@@ -83,9 +73,6 @@ class Sampled:
         self.done = False
         self._desk = desk
         self._first = first
-        params = request.params
-        self._num = params.best_of or params.n
-        self._keeps_back = self._num > params.n
         self._voices = [self._voice(first, 0)]
         self._num_ended = 0
 
@@ -104,7 +91,7 @@ class Sampled:
     def begin(self) -> None:
         """The prompt is computed: the other answers share its keys and values, and compute its last token for themselves."""
         first, request = self._first, self.request
-        for index in range(len(self._voices), self._num):
+        for index in range(len(self._voices), request.params.n):
             child = replace(
                 first, seq_id=self._desk.next_id(), tokens=list(request.token_ids), seed=seed_of(first.seed, index),
                 block_ids=(), drafts=[], draft_parents=None, num_computed=0, status=Status.WAITING, first_token_s=None, finish_reason=None,
@@ -119,20 +106,14 @@ class Sampled:
             self._desk.finish(voice.seq, reason)
         else:
             self._desk.forget(voice.seq)
-        if self._num_ended == self._num:
+        if self._num_ended == self.request.params.n:
             self.done = True
             self._desk.due.append(self)
 
     def settle(self) -> Sequence[Delta]:
-        """The best answers, where more were made."""
-        params = self.request.params
-        kept = [voice.collected for voice in self._voices if voice.collected is not None]
-        best = sorted(kept, key=lambda each: -each.score())[: params.n]
-        deltas = [each.delta(index, params.logprobs is not None) for index, each in enumerate(best)]
-        if deltas and kept[0].prompt_logprobs is not None:
-            deltas[0] = replace(deltas[0], prompt_logprobs=kept[0].prompt_logprobs)
-        return deltas
+        """Nothing is left to say: each delta came in its step."""
+        return ()
 
     def _voice(self, seq: Seq, index: int) -> Voice:
         choice = Choice(self._desk.tokenizer, self.request.params, self.request.token_ids)
-        return Voice(self, seq, index, choice, Collected() if self._keeps_back else None)
+        return Voice(self, seq, index, choice)

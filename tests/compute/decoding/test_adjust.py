@@ -109,10 +109,10 @@ def test_state_counts_only_the_output(row):
 
 
 @pytest.mark.parametrize(("params", "plain"), [
-    ({"temperature": 0}, True), ({"temperature": 0, "top_k": 3, "top_p": 0.5}, True), ({"temperature": 0, "best_of": 1}, True),
+    ({"temperature": 0}, True), ({"temperature": 0, "top_k": 3, "top_p": 0.5}, True),
     ({}, True), ({"temperature": 0, "logprobs": 0}, False), ({"temperature": 0, "logit_bias": {1: 2.0}}, False),
     ({"temperature": 0, "presence_penalty": 0.1}, False), ({"temperature": 0, "min_tokens": 1}, False),
-    ({"temperature": 0, "beam_width": 2}, False), ({"temperature": 0, "best_of": 2}, False),
+    ({"temperature": 0, "beam_width": 2}, False),
 ])
 def test_plain_rows_are_those_that_only_take_a_token_of_the_model_s_logits(row, params, plain):
     assert row(**params).plain is plain

@@ -17,7 +17,6 @@ KINDS = [
     {"logit_bias": {3: 4.0, 100: -100.0}, "min_tokens": 100, "logprobs": 2},
     {"top_k": 1000, "temperature": 0.3},
     {"beam_width": 4, "repetition_penalty": 1.1},
-    {"n": 1, "best_of": 2},
 ]
 
 

@@ -50,6 +50,7 @@ BAD = {
     "include_stop_str_in_output": ["yes", 1, None], "ignore_eos": ["no"], "skip_special_tokens": [0],
     "min_tokens": [-1, 17, 1.0, None], "max_tokens": [0, -1, "many", 1.5, True, INF], "logprobs": [-1, 21, 10000, True, "x"],
     "prompt_logprobs": [-1, 21, 1.0], "beam_width": [0, -1, 129, "x", 1.5],
+    "scorer": [5, "logprob", ["logprob"]], "self_consistency": [5, "x", [1]],
     "length_penalty": [NAN, INF, 11, -11], "early_stopping": ["never", None],
 }
 
@@ -73,6 +74,15 @@ def test_every_field_has_a_bad_value_in_this_test():
     ({"logprobs": 21}, "logprobs is 21, but must be None or an integer from 0 to 20"),
     ({"min_tokens": 17}, "min_tokens is 17, but must be at most max_tokens, which is 16"),
     ({"n": 3, "best_of": 2}, "best_of is 2, but must be at least n, which is 3"),
+    ({"self_consistency": {"n": 1}}, "self_consistency.n is 1, but must be an integer from 2 to 128"),
+    ({"self_consistency": {}}, "self_consistency.n is None, but must be an integer from 2 to 128"),
+    ({"self_consistency": {"n": 4}, "best_of": 5},
+     "best_of is 5, but must be left out: self_consistency.n, which is 4, says how many answers are tried"),
+    ({"self_consistency": {"n": 4}, "n": 2}, "n is 2, but must be 1 with self_consistency, which has one answer"),
+    ({"self_consistency": {"n": 4}, "temperature": 0},
+     "temperature is 0.0, but must be above 0 with self_consistency: at 0 all answers are the same"),
+    ({"self_consistency": {"n": 4}, "scorer": {"type": "logprob"}},
+     "scorer is {'type': 'logprob'}, but must be left out with self_consistency, which counts votes"),
     ({"n": 5, "beam_width": 4}, "n is 5, but must be at most beam_width, which is 4"),
     ({"stop_token_ids": [1, 100]}, "stop_token_ids holds 100, but must be a list of token ids from 0 to 99"),
     ({"logit_bias": {"100": 1}}, "logit_bias has the key '100', but its keys must be token ids from 0 to 99"),
@@ -90,6 +100,8 @@ def test_messages_say_what_did_not_fit_and_what_would(fields, message):
     ({"beam_width": 2, "best_of": 2}, "best_of"),
     ({"beam_width": 2, "temperature": 0.5}, "temperature"),
     ({"beam_width": 2, "stop": "x"}, "stop"),
+    ({"beam_width": 2, "scorer": {"type": "logprob"}}, "scorer"),
+    ({"beam_width": 2, "temperature": 1, "self_consistency": {"n": 2}}, "self_consistency"),
     ({"beam_width": 2, "top_p": 0.5}, "top_p"),
     ({"beam_width": 2, "min_p": 0.5}, "min_p"),
     ({"beam_width": 2, "typical_p": 0.5}, "typical_p"),
@@ -103,6 +115,11 @@ def test_what_a_beam_search_cannot_obey_is_refused(fields, param):
 def test_a_beam_search_may_be_asked_for():
     fields = {"beam_width": 4, "n": 4, "temperature": 0.0, "length_penalty": -1.0, "early_stopping": True, "min_tokens": 3}
     assert check(**fields) == SamplingParams(**fields)
+
+
+def test_self_consistency_says_how_many_answers_are_tried():
+    checked = check(self_consistency={"n": 4, "extract": "x"})
+    assert checked.best_of == 4 and check_params(checked, VOCAB) == checked
 
 
 def test_the_bounds_that_the_caller_sets():

@@ -18,7 +18,9 @@ from penstock.serve.api.limits import Limits
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, make_server
+from penstock.serve.engine.build import make_selections
 from penstock.serve.engine.requests import Delta, Gauges, Health, Request, Usage
+from penstock.serve.engine.selecting import Selecting
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.facts import TokenizerFacts
@@ -200,7 +202,7 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     config = ServerConfig(port=0, log_level="warning", **options)
     metrics = Metrics(engine.gauges)
     app = create_app(Parts(
-        engine=engine, tokenizer=tokenizer, chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics,
+        engine=Selecting(engine, make_selections(tokenizer, config.scorer_url)), tokenizer=tokenizer, chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics,
         limits=limits or Limits(), **(parts or {})))
     listener = bind(config)
     host, port = listener.getsockname()[:2]

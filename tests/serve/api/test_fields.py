@@ -50,7 +50,9 @@ def shown(name: str, value: Any) -> Sample:
 SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS.items()} | {
     "model": Sample({"model": "tiny"}, lambda r: True),
     "logit_bias": Sample({"logit_bias": {"5": -100}}, lambda r: r.params.logit_bias == {5: -100.0}),
-    "best_of": Sample({"best_of": 3}, lambda r: r.params.best_of == 3),
+    "best_of": Sample({"best_of": 3}, lambda r: r.params.n == 3),
+    "scorer": Sample({"scorer": {"type": "logprob", "length_penalty": 0}, "n": 3}, lambda r: r.params.n == 3),
+    "self_consistency": Sample({"self_consistency": {"n": 3, "extract": "\\w"}}, lambda r: r.params.n == 3 and r.params.logprobs == 0),
     "use_beam_search": Sample({"use_beam_search": True, "n": 2, "best_of": 4}, lambda r: r.params.beam_width == 4),
     "length_penalty": Sample({"length_penalty": 0.5, "beam_width": 2}, lambda r: r.params.length_penalty == 0.5),
     "early_stopping": Sample({"early_stopping": True, "beam_width": 2}, lambda r: r.params.early_stopping),

@@ -1,0 +1,117 @@
+"""Of several answers to one prompt some are chosen: best-of-n and self-consistency.
+
+The engine knows nothing of it: it is asked for all answers, with their log-probabilities, and computes the prompt once for them.
+"""
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.core.drafting import Drafting
+from penstock.core.errors import RequestError
+from penstock.core.registry import Table
+from penstock.core.types import SamplingParams, Score, TokenLogprobs
+from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.scorers.contract import Candidate, Host, Scorer
+from penstock.serve.scorers.options import read_options
+
+LIKELIEST = {"type": "logprob"}  # what best_of means where no scorer is named
+
+
+@dataclass(slots=True)
+class Collected:
+    """A whole answer, kept back until it is known whether it is among the best."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    drafting: Drafting | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, delta: Delta) -> None:
+        self.text += delta.text
+        self.drafted.extend(len(self.token_ids) + place for place in delta.drafted)
+        self.token_ids.extend(delta.token_ids)
+        self.logprobs.extend(delta.logprobs)
+        self.drafting = delta.drafting
+        self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
+
+    def candidate(self) -> Candidate:
+        return Candidate(self.text, tuple([each.logprob for each in self.logprobs]))
+
+    def delta(self, index: int, with_logprobs: bool, score: Score | None) -> Delta:
+        return Delta(
+            index, self.text, tuple(self.token_ids), tuple(self.logprobs) if with_logprobs else (), finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason, drafted=tuple(self.drafted), drafting=self.drafting, score=score)
+
+
+class Selection:
+    """One request. `request` is what the engine is to be asked; all deltas of its answer are taken, then `chosen` gives the client's."""
+
+    def __init__(self, asked: Request, scorer: Scorer, tells_scores: bool, prompt: Callable[[], str]) -> None:
+        """`prompt`: its text."""
+        params = asked.params
+        num = params.best_of or params.n
+        self.request = replace(asked, params=replace(
+            params, n=num, best_of=None, scorer=None, self_consistency=None, logprobs=params.logprobs or 0))
+        self._params = params
+        self._scorer = scorer
+        self._tells_scores = tells_scores
+        self._prompt = prompt
+        self._answers = [Collected() for _ in range(num)]
+        self._prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self._last: Delta | None = None
+
+    def take(self, delta: Delta) -> None:
+        self._answers[delta.index].add(delta)
+        self._prompt_logprobs = delta.prompt_logprobs or self._prompt_logprobs
+        if delta.done:
+            self._last = delta
+
+    def chosen(self) -> list[Delta]:
+        """One delta for each of the best, the best first. May wait for the scorer. Raises RequestError when that fails."""
+        assert self._last is not None, "not all deltas were taken"
+        ranked = self._scorer.rank(self._prompt(), [each.candidate() for each in self._answers])
+        with_logprobs = self._params.logprobs is not None
+        deltas = [
+            self._answers[each.place].delta(index, with_logprobs, each.score if self._tells_scores else None)
+            for index, each in enumerate(ranked[: self._params.n])]
+        deltas[0] = replace(deltas[0], prompt_logprobs=self._prompt_logprobs)
+        deltas[-1] = replace(deltas[-1], done=True, usage=self._last.usage)
+        return deltas
+
+
+class Selections:
+    """`scorers`: their table; `decode`: token ids to text; `allows`: whether a URL may be asked."""
+
+    def __init__(self, scorers: Table, decode: Callable[[Sequence[int]], str], allows: Callable[[str], bool]) -> None:
+        self._scorers = scorers
+        self._decode = decode
+        self._allows = allows
+
+    def of(self, request: Request) -> Selection | None:
+        """None where all answers come back as they are. Raises RequestError, naming the field, for a scorer that cannot be had."""
+        params = request.params
+        asked, where = wanted(params)
+        if asked is None:
+            return None
+        name = asked.get("type")
+        if not isinstance(name, str) or name not in self._scorers:
+            path = f"{where}.type"
+            raise RequestError(f"{path} must be one of {', '.join(self._scorers)}, not {name!r:.60}", path)
+        plugin = self._scorers.load(name)
+        options = read_options(plugin.Options, {key: value for key, value in asked.items() if key != "type"}, where)
+        scorer = plugin(options, Host(where, self._allows))
+        told = params.scorer is not None or params.self_consistency is not None
+        text = request.prompt
+        return Selection(request, scorer, told, lambda: self._decode(request.token_ids) if text is None else text)
+
+
+def wanted(params: SamplingParams) -> tuple[dict[str, Any] | None, str]:
+    """The scorer that is asked for, and the field that asks."""
+    if params.self_consistency is not None:
+        return {"type": "votes", **{name: value for name, value in params.self_consistency.items() if name != "n"}}, "self_consistency"
+    if params.scorer is None and params.best_of in (None, params.n):
+        return None, ""
+    return (LIKELIEST, "best_of") if params.scorer is None else (params.scorer, "scorer")

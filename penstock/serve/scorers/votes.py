@@ -1,0 +1,51 @@
+"""Self-consistency (Wang et al. 2022, arXiv:2203.11171): of answers that were reasoned out independently, those that most agree with."""
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.core.errors import RequestError
+from penstock.core.types import Score
+from penstock.serve.scorers.contract import Candidate, Host, Ranked, best_first
+from penstock.serve.scorers.extraction import MAX_PATTERN, TooSlowError, extract
+
+SECONDS = 2.0  # for a request's answers together
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    extract: str | None = None  # a regular expression; its last match counts: group 1 where it has one. None: the whole answer
+
+
+class Votes:
+    """An answer's score is the number of answers from which the same was extracted, and 0 where nothing was."""
+
+    Options = Options
+
+    def __init__(self, options: Options, host: Host) -> None:
+        self._pattern = options.extract
+        self._name = f"{host.where}.extract"
+        if self._pattern is None:
+            return
+        if len(self._pattern) > MAX_PATTERN:
+            raise RequestError(f"{self._name} has {len(self._pattern)} characters; at most {MAX_PATTERN} are taken", self._name)
+        try:
+            re.compile(self._pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise RequestError(f"{self._name} is no regular expression: {error}", self._name) from None
+
+    def rank(self, prompt: str, candidates: Sequence[Candidate]) -> list[Ranked]:
+        found = self._extracted([each.text for each in candidates])
+        votes = Counter(each for each in found if each is not None)
+        told = dict(votes.most_common())
+        scores = [Score(float(votes[each] if each is not None else 0), {"extracted": each, "votes": told}) for each in found]
+        return best_first(scores, candidates)
+
+    def _extracted(self, texts: Sequence[str]) -> list[str | None]:
+        if self._pattern is None:
+            return [text.strip() for text in texts]
+        try:
+            return extract(self._pattern, texts, SECONDS)
+        except TooSlowError:
+            message = f"{self._name} took longer than {SECONDS:g} s on {len(texts)} answers; write a simpler one"
+            raise RequestError(message, self._name) from None
