@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import numpy as np
+from drafts import echo, prompts
+
+from penstock import LLM, SamplingParams
+
+TINY = {**echo.SHAPES["qwen3-0.6b"], "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+
+
+def test_the_model_says_what_is_known_beforehand(tmp_path: Path, monkeypatch) -> None:
+    """In four bits as well: its answers hang on nothing that quantization moves."""
+    from tests.tiny import write_tokenizer
+
+    write_tokenizer(tmp_path, 300)
+    monkeypatch.setitem(echo.SHAPES, "tiny", TINY)
+    monkeypatch.setattr(echo, "STEP", 7)
+    made = echo.make(tmp_path / "made", "tiny", tmp_path)
+    params = SamplingParams(max_tokens=40, temperature=0, ignore_eos=True)
+    for quant in ("none", "int4:group=32"):
+        (output,) = LLM(str(tmp_path / "made"), quant=quant).generate([{"prompt_token_ids": [9, 200, 5]}], params)
+        assert output.outputs[0].token_ids == made.says(5, 41)[1:]
+
+
+def test_prompts_to_copy_hold_what_follows_them(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("\n\n".join(f"Chapter {i}. " + " ".join(f"word{i * j % 97}" for j in range(70)) for i in range(8)), encoding="utf-8")
+    encode = lambda content: list(content.encode())  # noqa: E731
+    for prompt in prompts.copying(encode, [text])(6):
+        assert bytes(prompt).count(bytes(prompt[-30:])) >= 2
+    assert len(prompts.story(encode, [text])(3)) == 3
+
+
+def test_pages_have_a_share_of_their_tokens_changed() -> None:
+    known = echo.Echo(1000, 7)
+    (page,) = prompts.echoing(known, length=200, changed=0.1)(1)
+    said = known.says(page[200], 200)
+    assert 0.02 < np.mean(np.array(page[:200]) != np.array(said)) < 0.2 and page[200:] == said[:8]
