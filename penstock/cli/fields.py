@@ -22,6 +22,7 @@ ENGINE = {
     "batching": "When a waiting sequence may enter",
     "order": "Who goes first",
     "propose": "What drafts tokens, so that one step may yield several (nothing, if not given), as name:key=value,... or auto",
+    "accept": "When a draft is accepted: the one that is not exact is lossy, with options as name:key=value,...",
     "draft_control": "Whether there are drafts always, or where they are priced to pay: auto, always, priced",
     "threads": "CPU threads; default: all",
     "seed": "Seeds what brings no seed of its own; default: from the operating system",
@@ -51,5 +52,6 @@ TABLES = {  # field -> the folder whose TABLE lists the choices
     "batching": "penstock.decide.scheduler.batching",
     "order": "penstock.decide.scheduler.order",
     "propose": "penstock.compute.decoding.propose",
+    "accept": "penstock.compute.decoding.acceptance",
     "kind": "penstock.study.compress.heads",
 }

@@ -24,6 +24,7 @@ class EngineConfig:
     batching: str = "continuous"
     order: str = "fcfs"
     propose: str | None = None
+    accept: str = "exact"  # when a draft may stand in for what the model chooses
     draft_control: str = "auto"  # always, priced; auto: priced where the proposer is chosen for the user
     threads: int | None = None
     seed: int | None = None  # seeds requests that bring none; None: from the operating system

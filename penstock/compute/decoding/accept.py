@@ -13,18 +13,34 @@ the numbers that the target will draw with.
 from collections.abc import Callable, Sequence
 
 Choose = Callable[[int], int | None]  # row -> the token that the target chooses there; None where it chooses nothing
+Instead = Callable[[int, list[int]], int | None]  # row, the drafts after it -> the one of these that is taken in place of the choice
 
 
-def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose) -> tuple[list[int], list[int | None]]:
-    """(rows, tokens) along the accepted path: row 0 is the last token's, row i + 1 that of draft i; tokens[j] is the choice at rows[j].
+def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose, instead: Instead | None = None,
+         ) -> tuple[list[int], list[int | None]]:
+    """(rows, tokens) along the accepted path: row 0 is the last token's, row i + 1 that of draft i; tokens[j] is the choice at rows[j],
+    or the draft that `instead`, which makes the walk lossy, has put in its place.
 
     `choose` is called once for each of these rows, in order.
     """
     rows, tokens = [0], [choose(0)]
-    while (child := find(drafts, parents, rows[-1] - 1, tokens[-1])) is not None:
+    while (child := find(drafts, parents, rows[-1] - 1, tokens[-1])) is not None or instead is not None:
+        if child is None:
+            after = followers(len(drafts), parents, rows[-1] - 1)
+            child = instead(rows[-1], after) if after and instead is not None else None
+            if child is None:
+                break
+            tokens[-1] = drafts[child]
         rows.append(child + 1)
         tokens.append(choose(child + 1))
     return rows, tokens
+
+
+def followers(num_drafts: int, parents: Sequence[int] | None, parent: int) -> list[int]:
+    """The drafts after `parent`."""
+    if parents is None:
+        return [parent + 1] if parent + 1 < num_drafts else []
+    return [i for i in range(parent + 1, num_drafts) if parents[i] == parent]
 
 
 def find(drafts: Sequence[int], parents: Sequence[int] | None, parent: int, token: int | None) -> int | None:

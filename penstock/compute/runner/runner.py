@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Backend
+from penstock.compute.decoding.acceptance.contract import Acceptance
+from penstock.compute.decoding.acceptance.exact import Exact
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import Choosing, assemble, moves_of
@@ -21,8 +23,10 @@ class Runner:
     """Keeps what sampling needs of each sequence from its first row until the plan says that it has finished."""
 
     def __init__(
-        self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock, drafting: Drafting | None = None
+        self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock, drafting: Drafting | None = None,
+        acceptance: Acceptance | None = None,
     ) -> None:
+        self._acceptance: Acceptance = acceptance or Exact()
         self._drafting = drafting
         self._buffers = () if drafting is None else drafting.buffers
         self._backend = backend
@@ -100,7 +104,7 @@ class Runner:
     def _verify(self, plan: StepPlan, known: list[Known], choosing: Choosing, logits: Array) -> list[SeqResult]:
         """The same of a step with drafts: those that were accepted, and the token after them."""
         found = [SeqResult(planned.seq_id) for planned in plan.seqs]
-        for each in verify(self._sampler, plan, choosing, logits):
+        for each in verify(self._sampler, self._acceptance, plan, choosing, logits):
             planned, found[each.place] = plan.seqs[each.place], each.result
             if planned.num_drafts:
                 self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compute.decoding.accept import walk
+from penstock.compute.decoding.accept import Instead, walk
+from penstock.compute.decoding.acceptance.contract import Acceptance
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.runner.batch import Choosing, drafts_of
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, TokenLogprobs
@@ -21,7 +22,7 @@ class Verified:
     choices: tuple[int, ...] = ()
 
 
-def verify(sampler: Sampler, plan: StepPlan, choosing: Choosing, logits: Array) -> Iterator[Verified]:
+def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: Choosing, logits: Array) -> Iterator[Verified]:
     """A row's choice does not depend on the rows before it but where penalties count their tokens; those are chosen one by one."""
     states, drafted = choosing.states, choosing.drafted
     at_once = [i for i, place in enumerate(choosing.places) if not (place in drafted and states[i].penalized)]
@@ -34,12 +35,27 @@ def verify(sampler: Sampler, plan: StepPlan, choosing: Choosing, logits: Array) 
             yield in_turn(sampler, place, planned, choosing, logits)
             continue
         choices = [chosen.tokens[row_of[first + row]] for row in range(planned.num_drafts + 1)]
-        rows, tokens = walk(drafts_of(planned), planned.draft_parents, choices.__getitem__)
+        rows, tokens = walk(
+            drafts_of(planned), planned.draft_parents, choices.__getitem__, replacing(acceptance, planned, choosing, first, logits))
         at = [row_of[first + row] for row in rows]
         result = SeqResult(
             planned.seq_id, tuple([token for token in tokens if token is not None]),
             tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
         yield Verified(place, result, rows, tuple([token for token in choices if token is not None]))
+
+
+def replacing(acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array) -> Instead | None:
+    """What may stand in for the choices of a sequence whose rows begin at `first`, where its choices may be replaced at all."""
+    state = choosing.states[first]
+    if acceptance.lossless or not planned.num_drafts or not state.plain or state.params.temperature == 0:
+        return None
+    drafts = drafts_of(planned)
+
+    def instead(row: int, after: list[int]) -> int | None:
+        found = acceptance.instead(logits[choosing.rows[first + row]], state.params, [drafts[i] for i in after])
+        return None if found is None else after[found]
+
+    return instead
 
 
 def in_turn(sampler: Sampler, place: int, planned: PlannedSeq, choosing: Choosing, logits: Array) -> Verified:

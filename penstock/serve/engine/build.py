@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.decoding import filters, propose, search
+from penstock.compute.decoding import acceptance, filters, propose, search
 from penstock.compute.decoding.control import Always, Priced
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.sampling import Sampling
@@ -172,7 +172,10 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     price = Price(program, Storage(activation=size, kv=size, weights=chosen.holding.held_bytes))
     sampler = make_sampler(loaded.sampling)
     host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
-    runner = Runner(backend, loaded, sampler, price, clock, make_drafting(engine_config, host, loaded, clock))
+    rule = _plugin(acceptance.TABLE.parse(engine_config.accept))
+    runner = Runner(backend, loaded, sampler, price, clock, make_drafting(engine_config, host, loaded, clock), rule)
+    if say is not None and engine_config.propose is not None and not rule.lossless:
+        say(f"--accept {engine_config.accept} is lossy: sampled answers are not those of plain decoding, and likelier")
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)

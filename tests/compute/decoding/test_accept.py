@@ -6,9 +6,11 @@ import pytest
 from scipy.stats import chisquare
 
 from penstock.compute.decoding.accept import find, walk
+from penstock.compute.decoding.acceptance.typical import Options, Typical
 from penstock.compute.decoding.filters import TABLE
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
+from penstock.core.errors import UsageError
 from penstock.core.types import SamplingParams, SeqInfo
 
 
@@ -101,3 +103,40 @@ def test_the_distribution_is_the_targets(tree):
     found = [generate(sampler, params, 1_000_003 * seed + 17, TREES[tree])[0][:2] for seed in range(4000)]
     counts = np.array([found.count(pair) for pair in pairs])
     assert chisquare(counts, expected * len(found)).pvalue > 1e-3
+
+
+def test_a_rule_may_take_another_draft_than_the_choice():
+    """The walk goes on behind it, and only drafts that follow are offered to the rule."""
+    drafts, parents = (1, 2, 3, 4), (-1, -1, 1, 1)
+    choices = [9, 0, 8, 0, 7]
+    asked = []
+
+    def instead(row, after):
+        asked.append((row, after))
+        return after[-1]
+
+    assert walk(drafts, parents, choices.__getitem__, instead) == ([0, 2, 4], [2, 4, 7])
+    assert asked == [(0, [0, 1]), (2, [2, 3])]
+    assert walk((5, 6), None, [5, 9, 8].__getitem__, lambda row, after: None) == ([0, 1], [5, 9])
+
+
+class TestTypical:
+    SHARP = np.log(np.array([0.9, 0.05, 0.03, 0.02]))
+    FLAT = np.zeros(4)
+
+    def test_likely_drafts_are_taken_by_a_bound_that_falls_with_entropy(self):
+        rule, params = Typical(Options(epsilon=0.3, delta=0.5)), SamplingParams()
+        assert rule.instead(self.SHARP, params, [1, 0]) == 1 and rule.instead(self.SHARP, params, [1]) is None
+        assert rule.instead(self.FLAT, params, [2]) == 0  # a quarter is more than half of exp(-log 4)
+        assert Typical(Options(epsilon=1.0, delta=1.0)).instead(self.FLAT, params, [2]) is None
+
+    def test_temperature_counts(self):
+        rule = Typical(Options(epsilon=0.3, delta=1.0))
+        assert rule.instead(self.SHARP, SamplingParams(temperature=1.0), [1]) is None
+        assert rule.instead(self.SHARP, SamplingParams(temperature=100.0), [1]) is None
+        assert rule.instead(self.SHARP, SamplingParams(temperature=0.5), [0]) == 0
+
+    @pytest.mark.parametrize("options", [Options(epsilon=0), Options(delta=0), Options(epsilon=2)])
+    def test_bounds_are_probabilities(self, options):
+        with pytest.raises(UsageError, match="at most 1"):
+            Typical(options)

@@ -38,7 +38,8 @@ def proposer(folder) -> DraftModel:
 
     def model(name: str, kv_tokens: int) -> LoadedSide:
         layout = KVLayout(kv_tokens // SIZE, SIZE)
-        return LoadedSide(found.spec, backend, backend.load(program, load_weights(program, open_checkpoint(folder), "float32"), layout), layout)
+        weights = load_weights(program, open_checkpoint(folder), "float32")
+        return LoadedSide(found.spec, backend, backend.load(program, weights, layout), layout)
 
     return DraftModel(Options(k=K), SimpleNamespace(spec=found.spec, sampler=None, kv_tokens=TOKENS, model=model))
 
