@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from penstock.core.errors import RequestError
-from penstock.core.types import SamplingParams
+from penstock.core.types import SamplingParams, StructuredOutputsParams
 
 _MAX_CHOICES = 128
 _OFF = SamplingParams()
@@ -75,6 +75,8 @@ def check_params(params: SamplingParams, vocab_size: int, max_logprobs: int = 20
     values |= {name: _object(name, getattr(params, name)) for name in ("scorer", "self_consistency")}
     checked = _with_votes(dataclasses.replace(params, **values))
     _check_pairs(checked)
+    if checked.structured_outputs is not None:
+        _check_structure(checked)
     if checked.beam_width is None:
         _check_no_search(checked)
     else:
@@ -195,6 +197,16 @@ def _check_pairs(params: SamplingParams) -> None:
         raise _refuse("best_of", params.best_of, f"at least n, which is {params.n}")
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         raise _refuse("min_tokens", params.min_tokens, f"at most max_tokens, which is {params.max_tokens}")
+
+
+def _check_structure(params: SamplingParams) -> None:
+    """What the structure must be is checked where grammars are compiled."""
+    if not isinstance(params.structured_outputs, StructuredOutputsParams):
+        raise _refuse("structured_outputs", params.structured_outputs, "StructuredOutputsParams")
+    if params.min_tokens:
+        raise _refuse("min_tokens", params.min_tokens, "0 with structured output, whose grammar says where an answer ends")
+    if params.beam_width is not None:
+        raise _refuse("beam_width", params.beam_width, "left out with structured output: a beam search does not follow grammars")
 
 
 def _check_no_search(params: SamplingParams) -> None:

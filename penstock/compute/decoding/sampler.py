@@ -2,7 +2,8 @@
 
 A row is processed in this order, vLLM's:
 1. log-probabilities are taken from the model's own logits: nothing below alters what is reported;
-2. min_tokens, logit_bias, repetition, frequency and presence penalties (adjust.py);
+2. min_tokens, logit_bias, repetition, frequency and presence penalties (adjust.py), and then, so that none of them can bring it back,
+   minus infinity for what the row's grammar forbids;
 3. temperature; at 0 the likeliest token is taken, the lowest id among equals, and the rest does not apply;
 4. the filters, in the order they were given: top-k, top-p, min-p, typical-p, each over what those before it have left;
 5. the draw (draw.py).
@@ -17,6 +18,7 @@ from typing import Any as Array
 
 from penstock.compute.arrays import array_namespace
 from penstock.compute.decoding.adjust import change, changes
+from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.portable import Filter, Portable
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.decoding.state import RowState
@@ -38,11 +40,14 @@ class Sampler:
         """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's form of the same."""
         self._sampling: Sampling = Portable(filters) if fused is None else fused
 
-    def sample(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> Chosen:
+    def sample(
+        self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None = None
+    ) -> Chosen:
         """What each row of `logits` [rows, vocab] comes to; they are of any floating type, and computed in float32.
 
         `output_index[i]` is the number of output tokens before the one that row i chooses: the index of its draw, and what min_tokens
-        is compared with. Raises ValueError unless there is one state and one index for each row.
+        is compared with. `masks`: of the rows that follow a grammar. Raises ValueError unless there is one state and one index for
+        each row.
         """
         num_rows = logits.shape[0]
         if not num_rows == len(states) == len(output_index):
@@ -50,7 +55,7 @@ class Sampler:
         logits = in_float32(logits)
         if False not in [state.plain for state in states]:
             return Chosen(self._sampling.choose(logits, None, self._drawings(states), output_index))
-        parts = split(logits, states, output_index)
+        parts = split(logits, states, output_index, masks)
         tokens = {row: token for part in parts for row, token in self._tokens(part, states, output_index)}
         candidates = {row: found for part in parts for row, found in self._candidates(part, states)}
         nums = {row: num for row in tokens if (num := states[row].num_logprobs) is not None}
@@ -108,14 +113,17 @@ class Part:
     places: list[int]
 
 
-def split(logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[Part]:
-    """The rows that take the model's own logits, and those that ask for a change (adjust.py)."""
-    changed = [row for row, state in enumerate(states) if changes(state, output_index[row])]
+def split(logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None) -> list[Part]:
+    """The rows that take the model's own logits, and those that ask for a change."""
+    masked = set(masks.rows) if masks is not None else ()
+    changed = [row for row, state in enumerate(states) if row in masked or changes(state, output_index[row])]
     if not changed:
         rows = list(range(len(states)))
         return [Part(logits, rows, rows)]
     own = [row for row in range(len(states)) if row not in set(changed)]
     altered = change(logits, changed, [states[row] for row in changed], [output_index[row] for row in changed])
+    if masks is not None:
+        masks.among(changed).apply(altered)
     return [Part(logits, own, own), Part(altered, changed, list(range(len(changed))))]
 
 

@@ -3,6 +3,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.core.types import SamplingParams, SeqInfo
 
 
@@ -12,13 +13,14 @@ class RowState:
 
     num_logprobs: how many likeliest tokens to report beside the chosen one; None: no log-probabilities at all.
     plain: the row takes a token of the unchanged logits and reports nothing beside it.
+    matcher: its place in the grammar that its output follows, if any; whoever makes the state of such a sequence sets it.
     drawing: how its tokens are chosen, in the words of the sampler that it is given to, which makes it at the first row.
     """
 
     # What every step reads stands first, side by side in memory.
     __slots__ = (
-        "plain", "drawing", "penalized", "held", "params", "seed", "num_logprobs", "stop_ids", "bias_ids", "bias_values", "seen_ids",
-        "seen_counts", "num_candidates", "_at")
+        "plain", "drawing", "penalized", "matcher", "held", "params", "seed", "num_logprobs", "stop_ids", "bias_ids", "bias_values",
+        "seen_ids", "seen_counts", "num_candidates", "_at")
 
     def __init__(self, info: SeqInfo, output: Iterable[int] = ()) -> None:
         """`output`: tokens that the sequence has chosen already, for one that comes back after the runner has forgotten it."""
@@ -33,7 +35,9 @@ class RowState:
         self.bias_ids = array("q", [token for token, _ in bias])
         self.bias_values = array("d", [value for _, value in bias])
         self.penalized = params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
-        self.plain = not (self.penalized or bias or params.min_tokens or info.held) and self.num_logprobs is None
+        self.matcher: Matcher | None = None
+        changed = self.penalized or bias or params.min_tokens or params.structured_outputs is not None
+        self.plain = not (changed or info.held) and self.num_logprobs is None
         self.drawing: Any = None
         self.seen_ids = array("q")
         self.seen_counts = array("q")  # how often each of `seen_ids` stands in the output; 0 for one of the prompt alone

@@ -295,7 +295,7 @@ class Scheduler:
         num_drafts, num_accepted, check = planned.num_drafts, len(found.tokens) - 1, None
         if not 0 <= num_accepted <= num_drafts:
             raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
-        end, tokens, logprobs = ending(seq, found.tokens), found.tokens, found.logprobs
+        end, tokens, logprobs = ending(seq, found.tokens, found.ended), found.tokens, found.logprobs
         if end.num_kept < len(tokens):
             tokens, logprobs = tokens[: end.num_kept], logprobs[: end.num_kept]
         seq.tokens.extend(tokens)

@@ -17,8 +17,16 @@ class Ending:
 GOES_ON = Ending(1)
 
 
-def ending(seq: Seq, tokens: Sequence[int]) -> Ending:
-    """What becomes of `seq` if `tokens` are appended one by one. What follows a stop token or exceeds max_len is not kept."""
+def ending(seq: Seq, tokens: Sequence[int], ended: str | None = None) -> Ending:
+    """What becomes of `seq` if `tokens` are appended one by one. What follows a stop token or exceeds max_len is not kept.
+
+    `ended`: why nothing may follow the last of them, where that is known (SeqResult.ended).
+    """
+    end = _ending(seq, tokens)
+    return end if ended is None or end.num_kept < len(tokens) or end.reason == ended else Ending(end.num_kept, ended)
+
+
+def _ending(seq: Seq, tokens: Sequence[int]) -> Ending:
     size, num_kept = len(seq.tokens), len(tokens)
     if num_kept == 1 and size + 1 < seq.max_len and tokens[0] not in seq.end_ids:
         return GOES_ON

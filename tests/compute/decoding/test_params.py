@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from penstock.compute.decoding.params import check_params
 from penstock.core.errors import RequestError
-from penstock.core.types import SamplingParams
+from penstock.core.types import SamplingParams, StructuredOutputsParams
 
 VOCAB = 100
+JSON = StructuredOutputsParams(json_object=True)
 NAN, INF = math.nan, math.inf
 
 
@@ -52,6 +53,7 @@ BAD = {
     "prompt_logprobs": [-1, 21, 1.0], "beam_width": [0, -1, 129, "x", 1.5],
     "scorer": [5, "logprob", ["logprob"]], "self_consistency": [5, "x", [1]],
     "length_penalty": [NAN, INF, 11, -11], "early_stopping": ["never", None],
+    "structured_outputs": [{"json_object": True}, "{}"],
 }
 
 
@@ -87,6 +89,10 @@ def test_every_field_has_a_bad_value_in_this_test():
     ({"stop_token_ids": [1, 100]}, "stop_token_ids holds 100, but must be a list of token ids from 0 to 99"),
     ({"logit_bias": {"100": 1}}, "logit_bias has the key '100', but its keys must be token ids from 0 to 99"),
     ({"length_penalty": 2.0}, "length_penalty is 2.0, but must be 1.0 unless beam_width asks for a beam search"),
+    ({"min_tokens": 3, "structured_outputs": JSON},
+     "min_tokens is 3, but must be 0 with structured output, whose grammar says where an answer ends"),
+    ({"beam_width": 2, "structured_outputs": JSON, "temperature": 0},
+     "beam_width is 2, but must be left out with structured output: a beam search does not follow grammars"),
     ({"top_k": 5, "beam_width": 2}, "top_k is 5, but must be 0 with beam_width: a beam search draws nothing, and ends at tokens"),
 ])
 def test_messages_say_what_did_not_fit_and_what_would(fields, message):

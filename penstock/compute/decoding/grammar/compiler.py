@@ -1,0 +1,117 @@
+"""Grammars compiled: each once, however many requests ask for it."""
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.compute.decoding.grammar.contract import Structure
+from penstock.compute.decoding.grammar.matcher import Matcher
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams, StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+FIELD = "structured_outputs"
+MAX_SIZE = 1 << 20  # characters of a grammar in llguidance's language
+KEPT = 32 << 20  # characters of all grammars that are kept, though nobody uses them
+OVERHEAD = 64 << 10  # what a grammar counts beside its characters: at most 512 are kept
+MAX_REASON = 400  # characters
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Compiled:
+    """A grammar, ready for sequences. Whoever holds it may be sure that nobody compiles it again."""
+
+    wanted: StructuredOutputsParams  # checked
+    size: int  # characters
+    start: LLMatcher
+
+
+class Compiler:
+    """May be asked from several threads; those that ask for the same grammar at once may compile it twice."""
+
+    def __init__(self, structures: Mapping[str, Structure], vocabulary: Vocabulary) -> None:
+        """`structures` by the field of StructuredOutputsParams that they read."""
+        self.vocabulary = vocabulary
+        self._structures = structures
+        self._lock = threading.Lock()
+        self._live: weakref.WeakValueDictionary[StructuredOutputsParams, Compiled] = weakref.WeakValueDictionary()
+        self._kept: OrderedDict[StructuredOutputsParams, Compiled] = OrderedDict()  # the latest used last
+        self._kept_size = 0
+
+    def compile(self, wanted: StructuredOutputsParams) -> Compiled:
+        """Raises RequestError, with the reason, for what is not a structure, is larger than the limits, or cannot be obeyed."""
+        wanted = self.checked(wanted)
+        compiled = self.known(wanted)
+        if compiled is None:
+            compiled = self._compile(wanted)
+            self._keep(compiled)
+        return compiled
+
+    def known(self, wanted: StructuredOutputsParams) -> Compiled | None:
+        """One that has been compiled; `wanted` is checked."""
+        with self._lock:
+            compiled = self._live.get(wanted)
+            if compiled is not None and wanted in self._kept:
+                self._kept.move_to_end(wanted)
+            return compiled
+
+    def checked(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams:
+        """In one form that can be compared. Raises RequestError unless exactly one structure is given, in the right type."""
+        if not isinstance(wanted, StructuredOutputsParams):
+            raise RequestError(f"{FIELD} must be StructuredOutputsParams, not {wanted!r:.80}", FIELD)
+        names = [name for name in self._structures if getattr(wanted, name) is not None]
+        if len(names) != 1:
+            given = " and ".join(names) or "nothing"
+            raise RequestError(f"{FIELD} must have one of {', '.join(self._structures)}, not {given}", FIELD)
+        for switch in ("disable_any_whitespace", "disable_additional_properties"):
+            if not isinstance(getattr(wanted, switch), bool):
+                raise RequestError(f"{FIELD}.{switch} must be true or false, not {getattr(wanted, switch)!r:.80}", FIELD)
+        return dataclasses.replace(wanted, **{names[0]: self._structures[names[0]].checked(getattr(wanted, names[0]))})
+
+    def matcher(self, params: SamplingParams, output: Sequence[int] = ()) -> Matcher:
+        """For a sequence of a request that asks for a structure, behind the tokens that it has chosen already."""
+        assert params.structured_outputs is not None
+        matcher = Matcher(self.compile(params.structured_outputs), self.vocabulary, params)
+        matcher.take(output)
+        return matcher
+
+    def _compile(self, wanted: StructuredOutputsParams) -> Compiled:
+        structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
+        grammar = structure.grammar(wanted)
+        if len(grammar) > MAX_SIZE:
+            raise RequestError(f"the grammar has {len(grammar)} characters; at most {MAX_SIZE} are compiled", FIELD)
+        start = self.vocabulary.matcher(grammar)
+        if start.is_error():
+            raise RequestError(reason(start.get_error()), FIELD)
+        if start.is_stopped():
+            raise RequestError("nothing but an empty answer is possible", FIELD)
+        return Compiled(wanted, len(grammar), start)
+
+    def _keep(self, compiled: Compiled) -> None:
+        """The least recently used are forgotten when there are too many."""
+        with self._lock:
+            self._live[compiled.wanted] = compiled
+            if compiled.wanted in self._kept:
+                return
+            self._kept[compiled.wanted] = compiled
+            self._kept_size += compiled.size + OVERHEAD
+            while self._kept_size > KEPT and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                self._kept_size -= oldest.size + OVERHEAD
+
+
+def reason(error: str) -> str:
+    """llguidance's error in one sentence: of a regex error its last line, which says what is wrong."""
+    fault = re.findall(r"^error: (.*)$", error, re.MULTILINE)
+    text = f"invalid regex: {fault[-1]}" if fault else error.split("\n   1 |")[0]
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 3] + "..."

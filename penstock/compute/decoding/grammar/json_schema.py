@@ -1,0 +1,27 @@
+"""A JSON value that is valid by a schema."""
+import json
+from typing import Any
+
+from penstock.compute.decoding.grammar.spacing import json_options
+from penstock.compute.decoding.grammar.syntax import HEADER, json_value
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+
+
+class JsonSchema:
+    def checked(self, value: Any) -> str:
+        """The schema as text. A string is taken as such."""
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise RequestError(f"json is not JSON: {error}", "json") from None
+        if not isinstance(value, dict | bool):
+            raise RequestError(f"json is {value!r:.80}, but must be a JSON schema, which is an object", "json")
+        try:
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestError(f"json is a schema that cannot be written as JSON: {error}", "json") from None
+
+    def grammar(self, wanted: StructuredOutputsParams) -> str:
+        return f"{HEADER}start: {json_value(json.loads(wanted.json), json_options(wanted))}"

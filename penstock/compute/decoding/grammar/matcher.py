@@ -1,0 +1,154 @@
+"""One sequence's place in its grammar: what it has written, what may come next, what must come next."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.core.types import SamplingParams
+
+if TYPE_CHECKING:
+    from penstock.compute.decoding.grammar.compiler import Compiled
+
+Array = Any
+EVERYTHING = 0xFFFFFFFF  # 32 tokens that may come
+
+
+class Matcher:
+    """Told of every token of the output, in order, by `take`. Everything else leaves its place as it is.
+
+    `ended`: why no further token may come: "stop", when the grammar leaves nothing but the end, or an end token was taken; "abort", when
+    the grammar turned out to be too complex at this place. None: the answer goes on.
+    """
+
+    __slots__ = ("ended", "_compiled", "_matcher", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos")
+
+    def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
+        """Tokens of `params.stop_token_ids` that stand for no text end the answer where an end of text may."""
+        self.ended: str | None = None
+        self._compiled = compiled
+        self._matcher = compiled.start.deep_copy()
+        self._taken: list[int] = []
+        self._eos = vocabulary.end_ids
+        self._other_ends = tuple(sorted({token for token in params.stop_token_ids if token in vocabulary.special_ids} - {*self._eos}))
+        self._ends = frozenset((*self._eos, *self._other_ends))
+        self._mutes_eos = params.ignore_eos
+
+    def take(self, tokens: Sequence[int]) -> int:
+        """Goes on over `tokens` until the answer has ended; how many of them belong to it. What `fill` allowed can be taken."""
+        for at, token in enumerate(tokens):
+            if self.ended is not None:
+                return at
+            if token in self._ends:
+                self.ended = "stop" if self._matcher.is_accepting() else "abort"
+            elif not self._matcher.consume_token(token):
+                self.ended = "abort"
+            elif self._matcher.is_stopped():
+                self.ended = "stop"
+            self._taken.append(token)
+        return len(tokens)
+
+    def fill(self, mask: Array) -> None:
+        """Writes what may come next into uint32 [width / 32], the lowest bit the first token's. Lets other threads run meanwhile."""
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._other_ends or self._mutes_eos:
+            self._change_ends(mask)
+
+    def fill_along(self, drafts: Sequence[int], parents: Sequence[int] | None, masks: Array) -> None:
+        """The same for the last token, and behind each draft: [1 + drafts, width / 32]. What is behind a draft that the grammar forbids
+        does not matter, for that is never chosen."""
+        self.fill(masks[0])
+        masks[1:] = EVERYTHING
+        if parents is None:
+            self._fill_chain(drafts, masks)
+        else:
+            self._fill_tree(drafts, parents, masks)
+        if self._matcher.is_error():
+            self._recover()
+
+    def _fill_chain(self, drafts: Sequence[int], masks: Array) -> None:
+        num_taken = 0
+        for token in drafts:
+            if token in self._ends or self._matcher.is_stopped() or not self._matcher.try_consume_tokens([token]):
+                break
+            num_taken += 1
+            self.fill(masks[num_taken])
+        if num_taken:
+            self._matcher.rollback(num_taken)
+
+    def _fill_tree(self, drafts: Sequence[int], parents: Sequence[int], masks: Array) -> None:
+        walk = _Walk(self._matcher, drafts, parents)
+        for at, token in enumerate(drafts):
+            if token not in self._ends and walk.to(at):
+                self.fill(masks[at + 1])
+        walk.back()
+
+    def allowed(self, drafts: Sequence[int], parents: Sequence[int] | None) -> list[int]:
+        """Which of the drafts the grammar allows, in their order. Ends of text are not among them."""
+        if self.ended is not None:
+            return []
+        if parents is None:
+            end = next((at for at, token in enumerate(drafts) if token in self._ends), len(drafts))
+            return list(range(self._matcher.validate_tokens(list(drafts[:end]))))
+        walk = _Walk(self._matcher, drafts, parents)
+        kept: set[int] = set()
+        for at, parent in enumerate(parents):
+            if (parent < 0 or parent in kept) and drafts[at] not in self._ends and walk.to(at):
+                kept.add(at)
+        walk.back()
+        return sorted(kept)
+
+    def forced(self) -> list[int]:
+        """Tokens that spell what must come next, as the tokenizer would write it. The model may still choose others that spell the same."""
+        return self._matcher.compute_ff_tokens() if self.ended is None else []
+
+    def _change_ends(self, mask: Array) -> None:
+        if any(mask[token >> 5] >> (token & 31) & 1 for token in self._eos):
+            if self._mutes_eos:
+                others = mask.copy()
+                for token in self._eos:
+                    others[token >> 5] &= EVERYTHING ^ 1 << (token & 31)
+                if others.any():
+                    mask[:] = others
+            for token in self._other_ends:
+                mask[token >> 5] |= 1 << (token & 31)
+
+    def _recover(self) -> None:
+        """llguidance stays in an error for ever: another matcher goes to where this one was before it looked ahead."""
+        self._matcher = self._compiled.start.deep_copy()
+        self._matcher.try_consume_tokens(self._taken)
+
+
+class _Walk:
+    """Goes from draft to draft of a tree, and back. A draft that is forbidden is not gone to."""
+
+    def __init__(self, matcher: Any, drafts: Sequence[int], parents: Sequence[int]) -> None:
+        self._matcher = matcher
+        self._drafts = drafts
+        self._parents = parents
+        self._trail: list[int] = []  # drafts that were gone over, in order
+
+    def to(self, at: int) -> bool:
+        """Behind a draft. False, and somewhere before it, where the grammar forbids it or one that leads to it."""
+        path = self._path(at)
+        common = next((i for i, (a, b) in enumerate(zip(path, self._trail, strict=False)) if a != b), min(len(path), len(self._trail)))
+        self._back_to(common)
+        for step in path[common:]:
+            if self._matcher.is_stopped() or not self._matcher.try_consume_tokens([self._drafts[step]]):
+                return False
+            self._trail.append(step)
+        return True
+
+    def back(self) -> None:
+        self._back_to(0)
+
+    def _back_to(self, length: int) -> None:
+        if len(self._trail) > length:
+            self._matcher.rollback(len(self._trail) - length)
+            del self._trail[length:]
+
+    def _path(self, at: int) -> list[int]:
+        path = [at]
+        while (parent := self._parents[path[-1]]) >= 0:
+            path.append(parent)
+        return path[::-1]

@@ -1,0 +1,32 @@
+"""White space between the tokens of JSON."""
+import re
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+
+# A blank, or a line break with an indentation: whatever people and models write, but no white space without end.
+USUAL = r" |\r?\n[ \t]{0,60}"
+ESCAPES = 'nrbtf\\"'  # not \u: each string has one spelling, so that keys can be told apart
+ONE = r"[ \t\r\n]|\\[nrts ]|\\x(?:20|09|0[aAdD])"
+WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{\d*,?\d*\}})*")
+BLANK = r"\x20\x09\x0a\x0d"
+
+
+def json_options(wanted: StructuredOutputsParams) -> dict[str, Any]:
+    """llguidance's options. Raises RequestError for a pattern that allows more than JSON's white space."""
+    if wanted.disable_any_whitespace:
+        if wanted.whitespace_pattern is not None:
+            raise RequestError("whitespace_pattern cannot go with disable_any_whitespace", "whitespace_pattern")
+        return {"whitespace_flexible": False, "json_allowed_escapes": ESCAPES}
+    pattern = USUAL if wanted.whitespace_pattern is None else checked(wanted.whitespace_pattern)
+    return {"whitespace_pattern": pattern, "json_allowed_escapes": ESCAPES}
+
+
+def checked(pattern: str) -> str:
+    if not isinstance(pattern, str) or not WHOLE.fullmatch(pattern):
+        raise RequestError(
+            f"whitespace_pattern is {pattern!r:.80}, but must be a regex of JSON's white space alone: blanks, \\n, \\r, \\t and \\s, "
+            "classes of them, groups, | and quantifiers", "whitespace_pattern")
+    inside = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(r"\s", BLANK), pattern)
+    return inside.replace(r"\s", f"[{BLANK}]")

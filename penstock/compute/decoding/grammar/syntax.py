@@ -1,0 +1,31 @@
+"""How things are written in llguidance's dialect of Lark."""
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+HEADER = "%llguidance {}\n"
+
+
+def literal(text: str) -> str:
+    """A text that stands for itself."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def expression(regex: str) -> str:
+    """A regex in the syntax of Rust's crate."""
+    return "/" + regex.replace("/", "\\/").replace("\n", "\\n") + "/"
+
+
+def one_of(texts: Iterable[str]) -> str:
+    return " | ".join(map(literal, texts))
+
+
+def json_value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """A JSON value; `schema` uses what llguidance knows of JSON Schema and no more."""
+    return "%json " + json.dumps({"x-guidance": dict(options), **schema}, ensure_ascii=False)
+
+
+def named(grammars: Mapping[str, str]) -> str:
+    """Several grammars in one: the first is where it begins, and the others are referred to as @name."""
+    listed = [{"name": name, "lark_grammar": grammar} for name, grammar in grammars.items()]
+    return json.dumps({"grammars": listed}, ensure_ascii=False)

@@ -1,0 +1,98 @@
+"""A model's tokens in the form that llguidance walks: a trie of their bytes. Made at the first grammar, because that takes a while
+(some 15 ms for 4 thousand tokens, a second for 150 thousand) and most servers never need it."""
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.compute.decoding.grammar.contract import Tokens
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+
+class Vocabulary:
+    """`size`: tokens of the model, which may have more or fewer than its tokenizer; those without bytes are never allowed.
+
+    `width`: bits of a mask, `size` and more. `end_ids` end a text. May be asked from several threads.
+    """
+
+    def __init__(self, tokens: Tokens, size: int) -> None:
+        self.size = size
+        self.end_ids = tuple(token for token in tokens.eos_token_ids if 0 <= token < size)
+        self.special_ids = tokens.special_ids
+        self._tokens = tokens
+        self._lock = threading.Lock()
+        self._num = size + (not self.end_ids)  # llguidance wants a token for the end: one is made up where there is none
+        self.width = -(-self._num // 32) * 32
+
+    def matcher(self, grammar: str) -> LLMatcher:
+        """At the grammar's beginning; asked for its error if it has one. Takes as long as the grammar is large."""
+        from llguidance import LLMatcher
+
+        return LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+
+    @property
+    def _tokenizer(self) -> LLTokenizer:
+        with self._lock:
+            return self._trie
+
+    @cached_property
+    def _trie(self) -> LLTokenizer:
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        ends = list(self.end_ids) or [self.size]
+        return LLTokenizer(TokenizerWrapper(Spelling(self._tokens, self._num, ends[0])), eos_token=ends)
+
+    @cached_property
+    def _limits(self) -> LLParserLimits:
+        """Lexer states take some 2 kB each. The rest are llguidance's own limits, which bound a compilation to a few seconds and what is
+        done for one mask to some 20 ms."""
+        from llguidance import LLParserLimits
+
+        return LLParserLimits(max_lexer_states=100_000, verbose_errors=False)
+
+
+class Spelling:
+    """A tokenizer in the words of llguidance's TokenizerWrapper."""
+
+    bos_token_id = None
+
+    def __init__(self, tokens: Tokens, num: int, eos_token_id: int) -> None:
+        self.eos_token_id = eos_token_id
+        self.tokens = [tokens.token_bytes(token) for token in range(num)]
+        self.special_token_ids = sorted({token for token in tokens.special_ids if token < num} | {eos_token_id})
+        self._encode = tokens.encode
+        self._ids: dict[bytes, int] = {}
+        special = set(self.special_token_ids)
+        for token, spelled in enumerate(self.tokens):
+            if spelled and token not in special:
+                self._ids.setdefault(spelled, token)
+        self._longest = max(map(len, self._ids), default=1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Tokens that spell the text, and nothing but the text: the tokenizer's own where it does not add a space or the like, otherwise
+        the longest that fit, from the left."""
+        data = text.encode() if isinstance(text, str) else text
+        try:
+            ids = self._encode(data.decode(), False)
+        except UnicodeDecodeError:
+            return self._longest_first(data)
+        known = len(self.tokens)
+        if b"".join([self.tokens[token] if token < known else b"" for token in ids]) == data and not {*ids} & {*self.special_token_ids}:
+            return ids
+        return self._longest_first(data)
+
+    def _longest_first(self, data: bytes) -> list[int]:
+        ids, at = [], 0
+        while at < len(data):
+            for size in range(min(self._longest, len(data) - at), 0, -1):
+                token = self._ids.get(data[at : at + size])
+                if token is not None:
+                    ids.append(token)
+                    at += size
+                    break
+            else:
+                return ids  # a byte that no token spells: what comes after it is not spelled either
+        return ids
