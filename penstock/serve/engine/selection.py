@@ -14,7 +14,7 @@ from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.scorers.contract import Candidate, Host, Scorer
 from penstock.serve.scorers.options import read_options
 
-LIKELIEST = {"type": "logprob"}  # what best_of means where no scorer is named
+LIKELIEST, MAJORITY = "logprob", "votes"  # the scorers of best_of, where none is named, and of self_consistency
 
 
 @dataclass(slots=True)
@@ -93,25 +93,37 @@ class Selections:
     def of(self, request: Request) -> Selection | None:
         """None where all answers come back as they are. Raises RequestError, naming the field, for a scorer that cannot be had."""
         params = request.params
-        asked, where = wanted(params)
-        if asked is None:
+        wish = wanted(params)
+        if wish is None:
             return None
-        name = asked.get("type")
+        name, given, where = wish.name, wish.options, wish.where
         if not isinstance(name, str) or name not in self._scorers:
             path = f"{where}.type"
             raise RequestError(f"{path} must be one of {', '.join(self._scorers)}, not {name!r:.60}", path)
         plugin = self._scorers.load(name)
-        options = read_options(plugin.Options, {key: value for key, value in asked.items() if key != "type"}, where)
-        scorer = plugin(options, Host(where, self._allows))
+        scorer = plugin(read_options(plugin.Options, given, where), Host(where, self._allows))
         told = params.scorer is not None or params.self_consistency is not None
         text = request.prompt
         return Selection(request, scorer, told, lambda: self._decode(request.token_ids) if text is None else text)
 
 
-def wanted(params: SamplingParams) -> tuple[dict[str, Any] | None, str]:
-    """The scorer that is asked for, and the field that asks."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A scorer as it is asked for, by the field `where`."""
+
+    name: Any
+    options: dict[str, Any]
+    where: str
+
+
+def wanted(params: SamplingParams) -> Wish | None:
+    """None where nothing is to be chosen."""
     if params.self_consistency is not None:
-        return {"type": "votes", **{name: value for name, value in params.self_consistency.items() if name != "n"}}, "self_consistency"
-    if params.scorer is None and params.best_of in (None, params.n):
-        return None, ""
-    return (LIKELIEST, "best_of") if params.scorer is None else (params.scorer, "scorer")
+        return Wish(MAJORITY, without(params.self_consistency, "n"), "self_consistency")
+    if params.scorer is not None:
+        return Wish(params.scorer.get("type"), without(params.scorer, "type"), "scorer")
+    return None if params.best_of in (None, params.n) else Wish(LIKELIEST, {}, "best_of")
+
+
+def without(given: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key != name}

@@ -16,7 +16,7 @@ def read_options(kind: type[Any], given: Mapping[str, Any], where: str) -> Any:
     for name in given:
         if name not in fields:
             path = f"{where}.{str(name)[:80]}"
-            raise RequestError(f"unknown field {path!r}; {where} has: {', '.join(fields)}", path, code="unknown_parameter")
+            raise RequestError(f"unknown field {path!r}; the scorer takes: {', '.join(fields)}", path, code="unknown_parameter")
     values = {}
     for name, field in fields.items():
         value = given.get(name)

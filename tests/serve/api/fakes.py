@@ -202,8 +202,8 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     config = ServerConfig(port=0, log_level="warning", **options)
     metrics = Metrics(engine.gauges)
     app = create_app(Parts(
-        engine=Selecting(engine, make_selections(tokenizer, config.scorer_url)), tokenizer=tokenizer, chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics,
-        limits=limits or Limits(), **(parts or {})))
+        engine=Selecting(engine, make_selections(tokenizer, config.scorer_url)), tokenizer=tokenizer,
+        chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics, limits=limits or Limits(), **(parts or {})))
     listener = bind(config)
     host, port = listener.getsockname()[:2]
     server = make_server(app, config)

@@ -1,0 +1,67 @@
+"""Self-consistency: what is extracted, who wins, and that no pattern can hold up the server."""
+import pytest
+
+from penstock.core.errors import RequestError
+from penstock.serve.scorers.allowed import Allowed
+from penstock.serve.scorers.contract import Candidate, Host, Ranked
+from penstock.serve.scorers.extraction import extract
+from penstock.serve.scorers.votes import Options, Votes
+
+HOST = Host("self_consistency", Allowed(()))
+
+
+def rank(pattern: str | None, *candidates: tuple[str, float]) -> list[Ranked]:
+    return Votes(Options(pattern), HOST).rank("", [Candidate(text, (logprob,)) for text, logprob in candidates])
+
+
+def test_the_likeliest_of_the_largest_group_wins() -> None:
+    ranked = rank(r"= (\d+)", ("so = 4", -3.0), ("it = 5", -0.1), ("thus = 4", -1.0), ("= 4", -2.0))
+    assert [each.place for each in ranked] == [2, 3, 0, 1]
+    assert ranked[0].score.value == 3.0 and ranked[0].score.details == {"extracted": "4", "votes": {"4": 3, "5": 1}}
+    assert ranked[-1].score.details["extracted"] == "5"
+
+
+def test_of_groups_of_one_size_the_likelier_answer_wins() -> None:
+    ranked = rank(r"\d", ("1", -2.0), ("2", -0.5), ("2", -9.0), ("1", -1.0))
+    assert ranked[0].place == 1 and ranked[0].score.value == 2.0
+
+
+def test_an_answer_without_a_match_has_no_vote() -> None:
+    ranked = rank(r"\d", ("none", -0.1), ("nothing", -0.2), ("7", -5.0))
+    assert [each.place for each in ranked] == [2, 0, 1]
+    assert ranked[1].score.value == 0.0 and ranked[1].score.details == {"extracted": None, "votes": {"7": 1}}
+
+
+def test_where_nothing_matches_the_likeliest_answer_wins() -> None:
+    ranked = rank(r"\d", ("a", -2.0), ("b", -1.0))
+    assert ranked[0].place == 1 and ranked[0].score.details == {"extracted": None, "votes": {}}
+
+
+def test_without_a_pattern_the_whole_answer_counts() -> None:
+    assert rank(None, (" yes\n", -3.0), ("no", -0.1), ("yes", -2.0))[0].place == 2
+
+
+@pytest.mark.parametrize(("pattern", "text", "found"), [
+    (r"\d+", "1 then 22 then 333.", "333"), (r"(\d)\d*", "12 34", "3"), (r"<b>(.*?)</b>", "<b> x </b>", "x"), (r"a|(b)", "b a", None),
+    (r"Ä(ß|€)", "Ä€", "€"), (r"(?s)answer:(.*)", "answer: a\nb ", "a\nb"), ("x", "", None)])
+def test_the_last_match_counts(pattern: str, text: str, found: str | None) -> None:
+    assert extract(pattern, [text], 5.0) == [found]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<x>", "a{3,1}"])
+def test_what_is_no_pattern_is_refused_before_anything_is_generated(pattern: str) -> None:
+    with pytest.raises(RequestError, match=r"^self_consistency\.extract is no regular expression: ") as raised:
+        Votes(Options(pattern), HOST)
+    assert (raised.value.status, raised.value.param) == (400, "self_consistency.extract")
+
+
+def test_a_pattern_that_is_too_long_is_refused() -> None:
+    with pytest.raises(RequestError, match="has 257 characters; at most 256"):
+        Votes(Options("a" * 257), HOST)
+
+
+def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.serve.scorers.votes.SECONDS", 0.3)
+    with pytest.raises(RequestError, match=r"took longer than 0\.3 s on 2 answers") as raised:
+        rank("(a+)+$", ("a" * 60 + "b", -1.0), ("a", -1.0))
+    assert raised.value.status == 400
