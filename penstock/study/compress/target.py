@@ -1,5 +1,5 @@
 """The model that heads are trained for, frozen, on torch."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -58,11 +58,13 @@ class Target:
 
 
 def body(program: Program) -> Program:
-    """A program up to its hidden outputs: without what makes logits of them."""
-    from dataclasses import replace
-
-    kept = {name: buffer for name, buffer in program.outputs.items() if name.startswith("hidden")}
-    last = max(i for i, op in enumerate(program.ops) if set(op.outputs) & set(kept.values()))
-    needed = {name for op in program.ops[: last + 1] for name in op.weights}
-    ops = tuple(op for op in program.ops[: last + 1] if op.kind != "gather")
-    return replace(program, ops=ops, outputs=kept, weights={name: w for name, w in program.weights.items() if name in needed})
+    """A program that makes its hidden outputs alone, without what makes logits of them."""
+    outputs = {name: buffer for name, buffer in program.outputs.items() if name.startswith("hidden")}
+    needed, kept = set(outputs.values()), []
+    for op in reversed(program.ops):
+        if needed & set(op.outputs) or op.kind == "kv_write":
+            kept.append(op)
+            needed.update(op.inputs)
+    taken = {name for op in kept for name in op.weights}
+    weights = {name: weight for name, weight in program.weights.items() if name in taken}
+    return replace(program, ops=tuple(reversed(kept)), outputs=outputs, weights=weights)

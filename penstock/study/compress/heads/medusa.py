@@ -30,6 +30,10 @@ class Medusa:
         self._names = tuple(f"hidden{i or ''}" for i in range(options.heads))
         self.program = medusa.builder(options.heads)(target.spec, target.names)
         self.parameters = initial(target, self.program, seed)
+        with torch.no_grad():
+            for name, weight in self.parameters.items():
+                if weight.ndim == 2:
+                    weight[len(weight) // 2 :] = 0  # what is gated, so that every head begins as the identity
         self._loaded = target.borrowed(body(self.program), self.parameters)
 
     def guesses(self, tokens: Tensor, states: Tensor) -> Iterator[Guess]:

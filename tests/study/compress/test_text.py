@@ -1,0 +1,62 @@
+"""Files, folders and lines of JSON become documents; beginnings start where a paragraph does."""
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.study.compress import text
+
+
+class Letters:
+    """A tokenizer: a begin token, then a token for each character."""
+
+    def encode(self, document: str) -> list[int]:
+        return [0, *map(ord, document)]
+
+
+def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "b.txt").write_text("second")
+    (tmp_path / "a.md").write_text("first")
+    (tmp_path / "below/c.jsonl").write_text('{"text": "third"}\n\n{"prompt": "fourth", "id": 3}\n{"question": "fifth"}\n')
+    (tmp_path / "d.bin").write_bytes(b"\xff")
+    assert text.read([str(tmp_path)]) == ["first", "second", "third", "fourth", "fifth"]
+    assert text.read([str(tmp_path / "b.txt"), str(tmp_path / "a.md")]) == ["second", "first"]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [
+    ("a.txt", b"  \n", "there is no text in"), ("a.txt", b"\xff\xfe", "is not UTF-8"), ("a.jsonl", b"{]", "is not JSON lines"),
+    ("a.jsonl", b'{"answer": "x"}', "none of the fields text, prompt, question"), ("a.jsonl", b"[1]", "none of the fields"),
+])
+def test_what_is_no_text_is_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        text.read([str(tmp_path / name)])
+
+
+def test_what_is_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        text.read([str(tmp_path / "nowhere.txt")])
+    with pytest.raises(UsageError, match="there is no text in"):
+        text.read([str(tmp_path)])
+
+
+def test_the_end_of_each_document_is_held_out() -> None:
+    document = "\n\n".join(f"paragraph {i} of many" for i in range(100))
+    train, held_out = text.split([document, "short"], 0.1)
+    assert train[0] + "\n\n" + held_out[0] == document and held_out[0].startswith("paragraph")
+    assert 0.05 < len(held_out[0]) / len(document) < 0.15
+    assert (train[1], held_out[1]) == ("shor", "t")
+
+
+def test_beginnings_start_where_a_paragraph_does() -> None:
+    documents = ["one two three\n\nfour five six\n\nseven eight nine", "ten eleven twelve"]
+    drawn = text.Beginnings(documents, Letters(), seed=1).draw(40, 6)
+    assert {"".join(map(chr, ids[1:])) for ids in drawn} == {"one t", "four ", "seven", "ten e"}
+    assert all(len(ids) == 6 and ids[0] == 0 for ids in drawn)
+    assert drawn == text.Beginnings(documents, Letters(), seed=1).draw(40, 6) != text.Beginnings(documents, Letters(), seed=2).draw(40, 6)
+
+
+def test_too_little_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="too little text: of 60 places hardly any is followed by 50 tokens"):
+        text.Beginnings(["short"], Letters(), seed=0).draw(3, 50)

@@ -1,0 +1,172 @@
+"""Heads learn what a model would say: more often right than chance within seconds, as they will be served, and repeatably."""
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+from penstock import LLM, SamplingParams  # noqa: E402
+from penstock.compute.backends.reference.backend import Options as ArrayOptions  # noqa: E402
+from penstock.compute.backends.reference.backend import Reference  # noqa: E402
+from penstock.compute.models.heads import stamp  # noqa: E402
+from penstock.core.errors import ModelError, UsageError  # noqa: E402
+from penstock.study.compress import heads  # noqa: E402
+from penstock.study.compress.answers import Sizes, windows  # noqa: E402
+from penstock.study.compress.heads.eagle import Eagle  # noqa: E402
+from penstock.study.compress.heads.eagle import Options as EagleOptions  # noqa: E402
+from penstock.study.compress.run import Job, run  # noqa: E402
+from penstock.study.compress.target import Target, body  # noqa: E402
+from penstock.study.compress.train_heads import Length, agreement, loss_of, pair  # noqa: E402
+from tests.tiny import write_model  # noqa: E402
+
+SMALL = Sizes(batch=512, shortest=4, longest=24, output=24)
+TEXT = ["\n\n".join(f"{word} went to sea in a boat of {other} and was not seen again" for word in "abcdefgh" for other in "stuvwxyz")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that can be learned: which token it chooses depends on the last one most of all."""
+    folder = write_model(tmp_path_factory.mktemp("model"), tie_word_embeddings=False)
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensor *= 0.1
+    table = tensors["model.embed_tokens.weight"]
+    tensors["lm_head.weight"] = np.random.default_rng(7).standard_normal(table.shape).astype(np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Target:
+    return Target.load(str(folder))
+
+
+def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0) -> Any:
+    kind, options = heads.TABLE.parse(text)
+    said: list[str] = []
+    job = Job(str(folder), text.partition(":")[0], TEXT, TEXT, out, Length(steps=steps), seed, threads=1, sizes=SMALL)
+    result = run(job, lambda target, seed: kind(options, target, seed), said.append)
+    assert said
+    return result
+
+
+@pytest.mark.parametrize("text", ["eagle:depth=2", "medusa:heads=2"])
+def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: Path, text: str) -> None:
+    kind, _, options = text.partition(":")
+    before = trained(folder, tmp_path / "before", text, 1).trained.agreement
+    result = trained(folder, tmp_path, text, 60)
+    after = result.trained.agreement
+    assert after.right[0] > before.right[0] + 0.2
+    assert len(after.right) == len(after.accepted) and list(after.accepted) == sorted(after.accepted, reverse=True)
+    assert after.tokens_per_pass == 1 + sum(after.accepted)
+    told = json.loads(json.dumps(result.as_json()))
+    assert told["steps"] == 60 and told["bytes"] == (tmp_path / f"{kind}.safetensors").stat().st_size
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    prompts = ["a went to sea", "c went to sea in a boat of t", "h went"]
+    plain = LLM(folder).generate(prompts, params)
+    drafted = LLM(folder, propose=f"{kind}:path={tmp_path},{options}", draft_control="always").generate(prompts, params)
+    assert [each.outputs[0].token_ids for each in drafted] == [each.outputs[0].token_ids for each in plain]
+    assert sum(each.drafting.num_accepted for each in drafted) > 0.2 * sum(each.drafting.passes for each in drafted)
+
+
+def test_a_number_of_steps_is_repeatable(folder: Path, tmp_path: Path) -> None:
+    one, same, other = (load_file(trained(folder, tmp_path / str(i), "medusa:heads=2", 3, seed).path) for i, seed in enumerate((1, 1, 2)))
+    assert all(np.array_equal(one[name], same[name]) for name in one)
+    assert any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_the_file_says_what_it_is_for(folder: Path, target: Target, tmp_path: Path) -> None:
+    path = trained(folder, tmp_path, "eagle:depth=1", 1).path
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["eagle.safetensors"]
+    with safe_open(path, "pt") as file:
+        facts = file.metadata()
+        assert all(file.get_tensor(name).dtype == torch.bfloat16 for name in file.keys())  # noqa: SIM118
+    assert facts[stamp.KIND] == "eagle" and facts[stamp.TARGET] == stamp.fingerprint(target.spec)
+    other = write_model(tmp_path / "other", hidden_size=64)
+    with pytest.raises(ModelError, match="trained for another model"):
+        LLM(other, propose=f"eagle:path={path}")
+
+
+def test_rounds_compute_what_serving_does(target: Target) -> None:
+    """Row t of round s: the target's states up to t - s, then the head's own."""
+    head = Eagle(EagleOptions(depth=4), target, seed=3)
+    with torch.no_grad():
+        for weight in head.parameters.values():
+            if weight.ndim == 2:
+                weight.normal_(std=weight.shape[1] ** -0.5)
+        tokens = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(1))
+        states = target.states(tokens)
+        rounds = [guess.hidden for guess in head.guesses(tokens, states)]
+        backend, program = Reference(ArrayOptions(arrays="torch")), target.borrowed(body(head.program), head.parameters)
+        for depth in range(1, 4):
+            for row in range(depth, 9):
+                first = row - depth
+                own = [rounds[i][:, first + i : first + i + 1] for i in range(depth)]
+                given = torch.cat([states[:, : first + 1], *own], dim=1)
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    found = backend.forward(program, tokens[:, : row + 1], ("hidden",), {"states": given})["hidden"]
+                torch.testing.assert_close(found[:, -1].float(), rounds[depth][:, row], rtol=0.05, atol=0.05)
+
+
+def test_states_and_logits_are_the_models_own(folder: Path, target: Target) -> None:
+    """What heads are trained on is what a step hands out."""
+    prompt = "a went to sea in a boat"
+    llm = LLM(folder, dtype="float32")
+    ids = llm.get_tokenizer().encode(prompt)
+    states = target.states(torch.tensor([ids]))
+    embedded = torch.tensor(llm.embed(prompt)[0].embedding)
+    assert torch.cosine_similarity(states[0, -1], embedded, dim=0) > 0.999
+    chosen = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=1))[0].outputs[0].token_ids[0]
+    assert target.logits(states[:, -1]).topk(3).indices[0].tolist().count(chosen) == 1
+
+
+class Told:
+    """Heads that make the best of guesses, but for those of the places that they are bad at."""
+
+    def __init__(self, target: Target, tokens: Any, ahead: list[int], bad: tuple[int, ...] = ()) -> None:
+        self._states, self._ahead, self._bad = target.states(tokens), ahead, bad
+
+    def guesses(self, tokens: Any, states: Any) -> Any:
+        from penstock.study.compress.heads.contract import Guess
+
+        for place, ahead in enumerate(self._ahead):
+            right = torch.nn.functional.pad(self._states[:, ahead:], (0, 0, 0, ahead - 1))
+            yield Guess(-right if place in self._bad else right, ahead, 0)
+
+
+def test_places_are_paired_with_what_they_are_about(target: Target) -> None:
+    batch = windows([([5, 6, 7, 8], [9, 10, 11, 12, 13]), ([8, 7, 6, 5], [4, 3, 2])])
+    assert batch.num_prompt == 4 and batch.lengths.tolist() == [9, 7]
+    found = agreement(target, Told(target, batch.tokens, [1, 2, 3]), [batch])
+    assert found.right == found.accepted == (1.0, 1.0, 1.0) and found.tokens_per_pass == 4
+    found = agreement(target, Told(target, batch.tokens, [1, 2, 3], bad=(1,)), [batch])
+    assert found.right[0] == found.accepted[0] == found.right[2] == 1.0 and found.right[1] == found.accepted[2] == 0.0
+    nowhere = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+    paired = pair(target, batch, target.states(batch.tokens), nowhere)
+    assert (paired.rows >= 0).tolist() == [[False] * 3 + [True] * 6, [False] * 3 + [True] * 4 + [False] * 2]
+
+
+def test_a_right_guess_costs_less(target: Target) -> None:
+    batch = windows([([5, 6, 7, 8], [9, 10, 11, 12, 13])])
+    good, bad = (loss_of(target, Told(target, batch.tokens, [1, 2], bad=bad), batch, torch.Generator()) for bad in ((), (0, 1)))
+    assert good < bad
+
+
+def test_a_context_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "short", max_position_embeddings=20)
+    with pytest.raises(UsageError, match="has a context of 20 tokens; 28 are needed"):
+        trained(folder, tmp_path, "medusa", 1)
+
+
+def test_options_without_sense_are_refused(target: Target) -> None:
+    for text in ("eagle:depth=0", "medusa:heads=0"):
+        kind, options = heads.TABLE.parse(text)
+        with pytest.raises(UsageError, match="is at least 1"):
+            kind(options, target, 0)
