@@ -22,6 +22,7 @@ SMOOTH = 0.1  # share of the newest in a mean of times
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 FOR, AGAINST = 4, (4, 256)  # steps for which a decision stands: one against drafts for longer each time
 WAIT = (2, 1024)  # steps between two trials of a sequence
+SELDOM = 8  # while nothing is due, one step of so many is looked at
 
 
 class Control(Protocol):
@@ -105,8 +106,8 @@ class Trying:
     """A sequence's own record, and its trials while drafts do not pay."""
 
     own: Record
+    due: int  # the step, counted from the first, at which it may try
     wait: int = WAIT[0]
-    left: int = 1  # steps until it may try
 
 
 @dataclass(slots=True)
@@ -147,34 +148,46 @@ class Times:
 
 @dataclass(slots=True)
 class Decision:
-    seq_ids: tuple[int, ...] = ()
+    seq_ids: list[int] = field(default_factory=list)
     rooms: Sequence[int] | None = None
-    left: int = 0  # steps for which it stands
+    until: int = 0  # the step before which it stands
     length: int = AGAINST[0]  # for how many it stood, if against drafts
 
 
 @dataclass(slots=True)
 class Priced:
-    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence."""
+    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence.
+
+    While nothing is drafted and nobody is due to try, a step costs no more than a comparison.
+    """
 
     seconds: Array
     most: int
     _all: Record = field(init=False)
+    _curve: list[float] = field(init=False)
     _seqs: dict[int, Trying] = field(default_factory=dict)
     _times: Times = field(default_factory=Times)
     _step: Running | None = None
     _decision: Decision = field(default_factory=Decision)
     _credit: float = 0.0  # seconds that trials may still take
     _num_asked: int = 0  # sequences, at the end of this step
+    _now: int = 0  # steps
+    _quiet: int = 0  # the step before which nothing is due
 
     def __post_init__(self) -> None:
         self._all = Record.of(self.most, weight=1.0)
+        self._curve = self.seconds.tolist()
 
     def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+        self._now += 1
+        quiet = self._now < self._quiet
+        if quiet and self._now % SELDOM > 1:
+            self._step = None
+            return
         before = self._step
         if before is not None and before.steady and now - before.ended < BUSY_S:
             interval = now - before.began
-            self._credit = min(self._credit + TRIALS * interval, 100 * TRIALS * interval)
+            self._credit = min(self._credit + TRIALS * interval * (SELDOM if quiet else 1), 100 * TRIALS * interval)
             self._times.told(before, interval, self._of_rows(before.num_rows))
         self._step = Running(now, num_rows, num_drafts, steady)
 
@@ -183,21 +196,22 @@ class Priced:
         for record in (self._all, trying.own):
             record.learn(num_drafts, path)
         if path and self._decision.rooms is None:  # a trial that went well
-            self._decision.left, trying.wait, trying.left = 0, WAIT[0], 1
+            self._decision.until = self._quiet = self._now
+            trying.wait, trying.due = WAIT[0], self._now
 
     def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
-        ids, last = tuple(seq_ids), self._decision
-        last.left -= 1
-        if last.left < 0 or ids != last.seq_ids:
-            rooms = self._best(ids, num_rows)
-            if rooms is not None:
-                self._decision = Decision(ids, rooms, FOR)
-            else:
-                length = min(2 * last.length, AGAINST[1]) if last.rooms is None and ids == last.seq_ids else AGAINST[0]
-                self._decision = Decision(ids, None, length, length)
+        last = self._decision
+        same = seq_ids == last.seq_ids
+        if self._now < self._quiet and same:
+            self._num_asked = 0
+            return None
+        if self._now >= last.until or not (same or last.rooms is None):
+            self._decision = self._decide(list(seq_ids), num_rows)
+        elif not same:
+            last.seq_ids = list(seq_ids)
         found = self._decision.rooms
         if found is None:
-            found = self._try(ids, num_rows)
+            found = self._try(seq_ids, num_rows)
         self._num_asked = 0 if found is None else sum([room > 0 for room in found])
         return found
 
@@ -206,42 +220,43 @@ class Priced:
             record.answer(num_drafts > 0)
 
     def ended(self, now: float, asking_s: float) -> None:
-        assert self._step is not None
-        self._step.ended, self._step.asking_s = now, asking_s
+        if self._step is not None:
+            self._step.ended, self._step.asking_s = now, asking_s
         if self._num_asked:
             self._times.asked(asking_s, self._num_asked)
 
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
 
+    def _decide(self, seq_ids: list[int], num_rows: int) -> Decision:
+        rooms, last = self._best(seq_ids, num_rows), self._decision
+        if rooms is not None:
+            return Decision(seq_ids, rooms, self._now + FOR)
+        length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
+        return Decision(seq_ids, None, self._now + length, length)
+
     def _of(self, seq_id: int) -> Trying:
         known = self._seqs.get(seq_id)
         if known is None:
-            known = self._seqs[seq_id] = Trying(Record.of(self.most))
+            known = self._seqs[seq_id] = Trying(Record.of(self.most), self._now)
         return known
 
-    def _of_rows(self, rows: Any) -> Any:
-        """Seconds on the curve; numbers between two rows are rounded."""
-        return self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)]
+    def _of_rows(self, rows: int) -> float:
+        return self._curve[min(rows, len(self._curve) - 1)]
 
     def _try(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
         """All the room for one sequence whose turn it is, if trials may take the time."""
-        due = None
-        for at, seq_id in enumerate(seq_ids):
-            trying = self._seqs.get(seq_id) or self._of(seq_id)
-            trying.left -= 1
-            if due is None and trying.left <= 0:
-                due = at
-        if due is None:
-            return None
-        count = len(seq_ids) + num_rows
-        cost = self._times.asking + self._times.checking + float(self._of_rows(count + self.most) - self._of_rows(count))
-        if cost > self._credit:
+        trying = [self._of(seq_id) for seq_id in seq_ids]
+        first = min(range(len(trying)), key=lambda at: trying[at].due)
+        chosen, count = trying[first], len(seq_ids) + num_rows
+        cost = self._times.asking + self._times.checking + self._of_rows(count + self.most) - self._of_rows(count)
+        if chosen.due > self._now or cost > self._credit:
+            later = SELDOM if chosen.due <= self._now else chosen.due - self._now
+            self._quiet = min(self._decision.until, self._now + later)
             return None
         self._credit -= cost
-        trying = self._of(seq_ids[due])
-        trying.left, trying.wait = trying.wait, min(2 * trying.wait, WAIT[1])
-        return [self.most if at == due else 0 for at in range(len(seq_ids))]
+        chosen.due, chosen.wait = self._now + chosen.wait, min(2 * chosen.wait, WAIT[1])
+        return [self.most if at == first else 0 for at in range(len(seq_ids))]
 
     def _best(self, seq_ids: Sequence[int], num_rows: int) -> list[int] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
@@ -253,7 +268,7 @@ class Priced:
         firsts = np.zeros(len(order), dtype=np.int64)
         firsts[np.unique(owners, return_index=True)[1]] = 1
         rows = base + answers[owners].cumsum()
-        seconds = self._of_rows(rows) + rest + times.checking + times.asking * firsts.cumsum()
+        seconds = self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)] + rest + times.checking + times.asking * firsts.cumsum()
         rates = (count + chances.reshape(-1)[order].cumsum()) / seconds
         best = int(rates.argmax())
         if rates[best] < WORTH * count / (self._of_rows(base) + rest):

@@ -101,6 +101,20 @@ def test_a_sequence_that_begins_to_gain_is_found():
     assert world.rate(100) > 3
 
 
+def test_sequences_that_come_and_go_are_tried_too():
+    """One in four gains; each is found soon after it has come, and the others cost little."""
+    world = World(fixed=1e-2, each=1e-4, accepted={seq_id: 0.0 for seq_id in range(4)})
+    world.rate(200)
+    rates = []
+    for seq_id in range(4, 40):
+        old = min(world.drafts)
+        world.control.forget(old)
+        del world.drafts[old], world.accepted[old]
+        world.accepted[seq_id], world.drafts[seq_id] = (0.95 if seq_id % 4 == 0 else 0.0), 0
+        rates.append(world.rate(60))
+    assert sum(rates) / len(rates) > 1.15 and min(rates) > 0.9
+
+
 def test_proposers_that_seldom_answer_and_take_long_are_left():
     world = World(fixed=2e-4, each=1e-5, accepted={0: 0.9}, answers=0.02, asking=1e-4)
     world.rate(300)
