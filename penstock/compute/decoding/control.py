@@ -268,7 +268,8 @@ class Priced:
         firsts = np.zeros(len(order), dtype=np.int64)
         firsts[np.unique(owners, return_index=True)[1]] = 1
         rows = base + answers[owners].cumsum()
-        seconds = self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)] + rest + times.checking + times.asking * firsts.cumsum()
+        curve = self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)]
+        seconds = curve + rest + times.checking + times.asking * firsts.cumsum()
         rates = (count + chances.reshape(-1)[order].cumsum()) / seconds
         best = int(rates.argmax())
         if rates[best] < WORTH * count / (self._of_rows(base) + rest):

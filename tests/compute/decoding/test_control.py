@@ -103,7 +103,7 @@ def test_a_sequence_that_begins_to_gain_is_found():
 
 def test_sequences_that_come_and_go_are_tried_too():
     """One in four gains; each is found soon after it has come, and the others cost little."""
-    world = World(fixed=1e-2, each=1e-4, accepted={seq_id: 0.0 for seq_id in range(4)})
+    world = World(fixed=1e-2, each=1e-4, accepted=dict.fromkeys(range(4), 0.0))
     world.rate(200)
     rates = []
     for seq_id in range(4, 40):
