@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Batch
+from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.state import RowState
 from penstock.compute.runner.known import Known
 from penstock.core.drafting import depths
@@ -25,6 +26,7 @@ class Choosing:
     states: list[RowState] = field(default_factory=list)
     output_index: list[int] = field(default_factory=list)
     drafted: dict[int, int] = field(default_factory=dict)  # place -> the first of its rows here, for those that have drafts
+    masks: RowMasks | None = None  # of those that follow a grammar, once the step is computed
 
     def add(self, place: int, row: int, state: RowState, output_index: int) -> None:
         """`row`: of the logits."""

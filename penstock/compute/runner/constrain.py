@@ -51,7 +51,7 @@ class Constraints:
         """Of the rows that choose, once the step is computed."""
         return RowMasks(self._rows, self._masks.take()) if self._rows else None
 
-    def follow(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> None:
+    def follow(self, known: Sequence[Known], results: list[SeqResult]) -> None:
         """Grammars go on over what was chosen. Nothing is kept behind the end of one; what one spells out next becomes drafts."""
         if not self._live:
             return

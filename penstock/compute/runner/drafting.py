@@ -22,10 +22,12 @@ class Drafting:
         self._control = control
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
+        self._spelled: set[int] = set()  # sequences whose grammar drafts, not the proposer
 
     def forget(self, seq_id: int) -> None:
         self._proposer.forget(seq_id)
         self._control.forget(seq_id)
+        self._spelled.discard(seq_id)
 
     def began(self, plan: StepPlan) -> None:
         num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
@@ -38,7 +40,8 @@ class Drafting:
         drafts = Drafts(drafts_of(planned), planned.draft_parents)
         path = tuple([row - 1 for row in rows[1:]])
         self._checked[planned.seq_id] = Checked(drafts, path, choices)
-        self._control.checked(planned.seq_id, planned.num_drafts, path)
+        if planned.seq_id not in self._spelled:
+            self._control.checked(planned.seq_id, planned.num_drafts, path)
 
     def keep(self, plan: StepPlan, known: Sequence[Known], buffers: Mapping[str, Array]) -> None:
         """Hidden states of tokens that stay wait for the next proposal."""
@@ -52,17 +55,20 @@ class Drafting:
             first += len(planned.tokens)
 
     def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> None:
-        """Adds drafts for the next step to the results of sequences that chose a token."""
-        places = [place for place, found in enumerate(results) if found.tokens]
-        for place in places:
-            known[place].tokens.extend(results[place].tokens)
+        """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted."""
+        for each, found in zip(known, results, strict=True):
+            each.tokens.extend(found.tokens)
+        places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
         began = self._clock.now()
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
+        others += sum([1 + len(found.drafts) for found in results if found.drafts])
+        self._spelled = {found.seq_id for found in results if found.drafts}
         rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
         if rooms is not None:
             asked = [(place, room) for place, room in zip(places, rooms, strict=True) if room]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
-            for (place, _), row, drafts in zip(asked, rows, self._proposer.propose(rows), strict=True):
+            for (place, _), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
+                drafts = allowed(known[place], offered)
                 self._control.offered(row.seq_id, len(drafts.tokens))
                 if drafts.tokens:
                     results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
@@ -73,3 +79,20 @@ class Drafting:
         return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),
                          self._checked.get(planned.seq_id), known.state)
 
+
+def allowed(known: Known, drafts: Drafts) -> Drafts:
+    """Those that the sequence's grammar allows."""
+    matcher = known.state.matcher
+    if matcher is None or not drafts.tokens:
+        return drafts
+    kept = matcher.allowed(drafts.tokens, drafts.parents)
+    return drafts if len(kept) == len(drafts.tokens) else among(drafts, kept)
+
+
+def among(drafts: Drafts, kept: Sequence[int]) -> Drafts:
+    """Some of the drafts, in their order; with each the one that it follows."""
+    tokens = tuple([drafts.tokens[at] for at in kept])
+    if drafts.parents is None:
+        return Drafts(tokens)
+    place = {-1: -1, **{at: i for i, at in enumerate(kept)}}
+    return Drafts(tokens, tuple([place[drafts.parents[at]] for at in kept]))

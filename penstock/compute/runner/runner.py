@@ -5,12 +5,9 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Backend
-from penstock.compute.decoding.acceptance.contract import Acceptance
-from penstock.compute.decoding.acceptance.exact import Exact
-from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import Choosing, assemble, moves_of
-from penstock.compute.runner.drafting import Drafting
+from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.known import Known
 from penstock.compute.runner.verify import verify
 from penstock.core.clock import Clock
@@ -22,16 +19,14 @@ Array = Any
 class Runner:
     """Keeps what sampling needs of each sequence from its first row until the plan says that it has finished."""
 
-    def __init__(
-        self, backend: Backend, loaded: Any, sampler: Sampler, price: Price, clock: Clock, drafting: Drafting | None = None,
-        acceptance: Acceptance | None = None,
-    ) -> None:
-        self._acceptance: Acceptance = acceptance or Exact()
-        self._drafting = drafting
+    def __init__(self, backend: Backend, loaded: Any, decoding: Decoding, price: Price, clock: Clock) -> None:
+        self._sampler = decoding.sampler
+        self._acceptance = decoding.acceptance
+        self._drafting = drafting = decoding.drafting
+        self._constraints = decoding.constraints
         self._buffers = () if drafting is None else drafting.buffers
         self._backend = backend
         self._loaded = loaded
-        self._sampler = sampler
         self._price = price
         self._clock = clock
         self._block_size: int = loaded.layout.block_size
@@ -51,16 +46,22 @@ class Runner:
         seq_ids = [planned.seq_id for planned in plan.seqs]
         drafted = made.choosing.drafted
         penalized = [place for place, each in enumerate(known) if each.state.penalized and place not in drafted]
+        if self._constraints is not None:
+            self._constraints.began(plan, made.choosing)
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
         self._moves = []
+        if self._constraints is not None:
+            made.choosing.masks = self._constraints.masks()
         if drafted:
             results = self._verify(plan, known, made.choosing, outputs.logits)
         else:
             results = self._choose(seq_ids, made.choosing, outputs.logits)
         for place in penalized:
             known[place].state.extend(results[place].tokens)
+        if self._constraints is not None:
+            self._constraints.follow(known, results)
         if self._drafting is not None:
             if self._buffers:
                 self._drafting.keep(plan, known, outputs.buffers)
@@ -79,11 +80,15 @@ class Runner:
             self._known.pop(seq_id, None)
             if self._drafting is not None:
                 self._drafting.forget(seq_id)
+            if self._constraints is not None:
+                self._constraints.forget(seq_id)
         for planned in plan.seqs:
             if planned.new is not None:
                 if self._drafting is not None:
                     self._drafting.forget(planned.seq_id)
                 self._known[planned.seq_id] = Known(planned.new)
+                if self._constraints is not None:
+                    self._constraints.enter(planned.seq_id, self._known[planned.seq_id])
         return [self._known[planned.seq_id] for planned in plan.seqs]
 
     def _choose(self, seq_ids: list[int], choosing: Choosing, logits: Array) -> list[SeqResult]:
@@ -91,7 +96,8 @@ class Runner:
         rows = choosing.rows
         if not rows:
             return [SeqResult(seq_id) for seq_id in seq_ids]
-        chosen = self._sampler.sample(logits if len(rows) == len(logits) else logits[rows], choosing.states, choosing.output_index)
+        chosen = self._sampler.sample(
+            logits if len(rows) == len(logits) else logits[rows], choosing.states, choosing.output_index, choosing.masks)
         if len(rows) == len(seq_ids) and not chosen.logprobs and not chosen.candidates:
             return [SeqResult(seq_id, (token,)) for seq_id, token in zip(seq_ids, chosen.tokens, strict=True)]
         found = [SeqResult(seq_id) for seq_id in seq_ids]

@@ -23,11 +23,13 @@ class Verified:
 
 
 def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: Choosing, logits: Array) -> Iterator[Verified]:
-    """A row's choice does not depend on the rows before it but where penalties count their tokens; those are chosen one by one."""
-    states, drafted = choosing.states, choosing.drafted
+    """A row's choice does not depend on the rows before it but where penalties count their tokens; those are chosen one by one. A mask
+    belongs to the path of drafts that leads to its row, and is known like the row's logits."""
+    states, drafted, masks = choosing.states, choosing.drafted, choosing.masks
     at_once = [i for i, place in enumerate(choosing.places) if not (place in drafted and states[i].penalized)]
     chosen = sampler.sample(
-        logits[[choosing.rows[i] for i in at_once]], [states[i] for i in at_once], [choosing.output_index[i] for i in at_once])
+        logits[[choosing.rows[i] for i in at_once]], [states[i] for i in at_once], [choosing.output_index[i] for i in at_once],
+        None if masks is None else masks.among(at_once))
     row_of = {i: row for row, i in enumerate(at_once)}
     for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
         planned = plan.seqs[place]
@@ -41,7 +43,8 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: C
         result = SeqResult(
             planned.seq_id, tuple([token for token in tokens if token is not None]),
             tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
-        yield Verified(place, result, rows, tuple([token for token in choices if token is not None]))
+        known = () if states[first].matcher is not None else tuple([token for token in choices if token is not None])
+        yield Verified(place, result, rows, known)
 
 
 def replacing(acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array) -> Instead | None:
@@ -66,7 +69,8 @@ def in_turn(sampler: Sampler, place: int, planned: PlannedSeq, choosing: Choosin
 
     def choose(row: int) -> int:
         at = choosing.rows[first + row]
-        chosen = sampler.sample(logits[at : at + 1], [state], [choosing.output_index[first + row]])
+        masks = None if choosing.masks is None else choosing.masks.among([first + row])
+        chosen = sampler.sample(logits[at : at + 1], [state], [choosing.output_index[first + row]], masks)
         (token,) = chosen.tokens
         assert token is not None
         state.extend((token,))

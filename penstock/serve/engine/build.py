@@ -7,8 +7,10 @@ from typing import Any
 
 from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.decoding import acceptance, filters, propose, search
+from penstock.compute.decoding import acceptance, filters, grammar, propose, search
 from penstock.compute.decoding.control import Always, Priced
+from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.models import families, hf
@@ -23,6 +25,8 @@ from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.native import best_rounding
 from penstock.compute.runner import drift
+from penstock.compute.runner.constrain import Constraints
+from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafting import Drafting
 from penstock.compute.runner.runner import Runner
 from penstock.compute.timing import measure
@@ -81,6 +85,7 @@ class Built:
     kv_bytes_per_token: int
     fingerprint: str
     hardware: Hardware | None  # measured limits of the device; None where `penstock limits` was not run
+    grammars: Compiler
 
 
 def find(config: EngineConfig) -> Found:
@@ -173,7 +178,9 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     sampler = make_sampler(loaded.sampling)
     host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
     rule = _plugin(acceptance.TABLE.parse(engine_config.accept))
-    runner = Runner(backend, loaded, sampler, price, clock, make_drafting(engine_config, host, loaded, clock), rule)
+    grammars = make_compiler(tokenizer, found.spec)
+    decoding = Decoding(sampler, make_drafting(engine_config, host, loaded, clock), rule, Constraints(grammars))
+    runner = Runner(backend, loaded, decoding, price, clock)
     if say is not None and engine_config.propose is not None and not rule.lossless:
         say(f"--accept {engine_config.accept} is lossy: sampled answers are not those of plain decoding, and likelier")
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
@@ -183,7 +190,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
         loaded.weight_bytes, loaded.kv_bytes_per_token,
         f"{engine_config.backend} {backend.dtype} {engine_config.dtype} {engine_config.quant}",
-        measured_limits(backend.caps.devices[0]))
+        measured_limits(backend.caps.devices[0]), grammars)
 
 
 def told(found: Found, chosen: Chosen, resolved: Resolved) -> Iterator[str]:
@@ -202,6 +209,11 @@ def make_sampler(fused: Sampling | None) -> Sampler:
     """A backend's own form of the arithmetic is taken where it knows all filters that there are, in their order."""
     names = tuple(filters.TABLE)
     return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
+
+
+def make_compiler(tokenizer: Tokenizer, spec: ModelSpec) -> Compiler:
+    """What compiles grammars for this model's tokens, when there are any."""
+    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, spec.vocab_size))
 
 
 def check_proposer(text: str | None, backend: Any) -> None:

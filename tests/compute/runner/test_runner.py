@@ -9,6 +9,7 @@ from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price, Storage
+from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.runner import Runner
 from penstock.core.clock import VirtualClock
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan, StepResult
@@ -51,7 +52,7 @@ class Rig:
         clock = VirtualClock()
         self.backend = Watched(clock)
         loaded = self.backend.load(PROGRAM, WEIGHTS, KVLayout(60, BLOCK))
-        self.runner = Runner(self.backend, loaded, Sampler([]), Price(PROGRAM, STORAGE), clock)
+        self.runner = Runner(self.backend, loaded, Decoding(Sampler([])), Price(PROGRAM, STORAGE), clock)
         self.tokens = {s: [*info.prompt, *info.output] for s, info in self.infos.items()}
 
     def plan(self, *shares: tuple[int, int, int], finished: tuple[int, ...] = ()) -> StepPlan:
