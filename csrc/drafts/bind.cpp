@@ -75,7 +75,7 @@ class AllRuns {
 
 void bind_drafts(nb::module_& module) {
   nb::class_<Tries>(module, "Tries")
-      .def(nb::init<std::uint32_t, double, std::uint64_t>(), nb::arg("depth"), nb::arg("likely"), nb::arg("remembered"))
+      .def(nb::init<std::uint32_t, double, double, std::uint64_t>(), nb::arg("depth"), nb::arg("likely"), nb::arg("doubt"), nb::arg("remembered"))
       .def("begin", &Tries::begin, nb::arg("seq_id"), nb::arg("num_prompt"), nb::arg("salt"))
       .def("guess", &guess_by_tries, nb::arg("rows"))
       .def("forget", &Tries::forget, nb::arg("seq_id"));

@@ -126,30 +126,29 @@ Trie::Place Trie::find(const Token* tokens, std::uint32_t count) const {
   return {goes_on ? at : NOWHERE, count};
 }
 
-Guess Trie::follow(Place place, std::uint32_t most, double likely) const {
+Guess Trie::follow(Place place, std::uint32_t most, double likely, double doubt) const {
   Guess guess;
   double share = 1;
-  auto [at, depth] = place;
-  while (guess.tokens.size() < most && at != NOWHERE) {
-    ++depth;
+  for (auto [at, depth] = place; guess.tokens.size() < most && at != NOWHERE; ++depth) {
+    Edge best{NO_TOKEN, 0, NOWHERE};
+    std::uint64_t total = 0;
     if (at & LEAF) {
       const std::uint32_t here = at & ~LEAF;
       if (tokens_.at(here) == NO_TOKEN) break;
-      guess.tokens.push_back(tokens_.at(here));
-      at = leaf(tokens_.after(here), depth);
+      best = {tokens_.at(here), 1, leaf(tokens_.after(here), depth + 1)}, total = 1;
     } else {
-      Edge best{NO_TOKEN, 0, NOWHERE};
-      std::uint64_t total = 0;
       for (const Edge& edge : nodes_.edges(at)) {
         if (edge.token == NO_TOKEN) continue;
         total += edge.count;
         if (edge.count > best.count || (edge.count == best.count && edge.token < best.token)) best = edge;
       }
-      if (best.count == 0 || (share *= double(best.count) / double(total)) < likely) break;
-      guess.tokens.push_back(best.token);
-      at = best.below;
+      if (total == 0) break;
     }
+    share *= double(best.count) / (double(total) + doubt / double(depth));
+    if (share < likely) break;
+    guess.tokens.push_back(best.token);
     guess.expected += share;
+    at = best.below;
   }
   return guess;
 }

@@ -39,8 +39,9 @@ class Trie {
   Place longest(std::uint32_t text) const;
   // The run of these tokens, at most depth - 1, if something is known to follow it.
   Place find(const Token* tokens, std::uint32_t count) const;
-  // Downwards along the commonest tokens, the lowest id among equals, while the whole guess is likely.
-  Guess follow(Place place, std::uint32_t most, double likely) const;
+  // Downwards along the commonest tokens, the lowest id among equals, while the whole guess is likely. After a run of n tokens that was
+  // followed m times, doubt / n of m + doubt / n are taken to be something else.
+  Guess follow(Place place, std::uint32_t most, double likely, double doubt) const;
 
   static constexpr std::uint32_t NOWHERE = 0;
 

@@ -5,7 +5,8 @@
 
 namespace penstock {
 
-Tries::Tries(std::uint32_t depth, double likely, std::uint64_t remembered) : depth_(depth), likely_(likely), remembered_(remembered) {
+Tries::Tries(std::uint32_t depth, double likely, double doubt, std::uint64_t remembered)
+    : depth_(depth), likely_(likely), doubt_(doubt), remembered_(remembered) {
   if (depth < 2) throw std::invalid_argument("a trie of depth " + std::to_string(depth) + " says nothing of what follows; 2 is the least");
 }
 
@@ -36,8 +37,8 @@ void Tries::learn(std::int64_t seq_id, const std::vector<Token>& tokens) {
 
 std::vector<Token> Tries::guess(std::int64_t seq_id, std::uint32_t most) const {
   const Live& live = this->live(seq_id);
-  Guess own = live.own.follow(live.own.longest(live.text), most, likely_);
-  Guess told = live.shared.outputs.follow(longest(live), most, likely_);
+  Guess own = live.own.follow(live.own.longest(live.text), most, likely_, doubt_);
+  Guess told = live.shared.outputs.follow(longest(live), most, likely_, doubt_);
   return own.expected >= told.expected ? std::move(own.tokens) : std::move(told.tokens);
 }
 

@@ -14,7 +14,7 @@ namespace penstock {
 
 class Tries {
  public:
-  Tries(std::uint32_t depth, double likely, std::uint64_t remembered);
+  Tries(std::uint32_t depth, double likely, double doubt, std::uint64_t remembered);
   Tries(const Tries&) = delete;
 
   // A sequence that is not known yet.
@@ -53,7 +53,7 @@ class Tries {
   void remove(const Ended& ended);
 
   std::uint32_t depth_;
-  double likely_;
+  double likely_, doubt_;
   std::uint64_t remembered_;
   std::unordered_map<std::string, std::unique_ptr<Shared>> shared_;
   std::unordered_map<std::int64_t, std::unique_ptr<Live>> live_;

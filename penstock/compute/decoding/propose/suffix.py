@@ -3,10 +3,12 @@ wrote lately, weighted by how often it did. Pays where jobs repeat themselves: a
 
 Two tries hold every run of up to `depth` tokens with the number of times it was seen: one of the sequence itself, prompt and output, and
 one of the outputs of all that have its salt. The longest end of the sequence that a trie knows is followed downwards along the commonest
-tokens, as long as the whole guess is likely enough; the trie whose guess promises more tokens is believed.
+tokens, as long as the whole guess is likely enough; the trie whose guess promises more tokens is believed. A short run that was seen
+once says little of what follows: with `doubt` less is guessed there, as much where text is copied.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
 from penstock.compute.decoding.propose.tries import best_tries
@@ -19,6 +21,7 @@ class Options:
     k: int = 8  # drafts
     depth: int = 16  # tokens of the longest run that is remembered
     likely: float = 0.3  # of a guess from its beginning to any of its tokens, at least
+    doubt: float = 0.0  # what was never seen after a run of n tokens counts as if it had been seen doubt / n times
     remembered: int = 100_000  # output tokens of ended sequences
 
 
@@ -28,10 +31,10 @@ class Suffix:
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options without sense."""
-        if options.k < 1 or options.depth < 2 or not 0 <= options.likely <= 1 or options.remembered < 0:
-            raise UsageError("suffix: k is at least 1, depth at least 2, likely between 0 and 1, and remembered not below 0")
+        if options.k < 1 or options.depth < 2 or not 0 <= options.likely <= 1 or not 0 <= options.doubt < inf or options.remembered < 0:
+            raise UsageError("suffix: k is at least 1, depth at least 2, likely between 0 and 1, doubt and remembered not below 0")
         self._most = options.k
-        self._tries = best_tries(options.depth, options.likely, options.remembered)
+        self._tries = best_tries(options.depth, options.likely, options.doubt, options.remembered)
         self._num_known: dict[int, int] = {}  # tokens of each sequence
 
     def lookahead(self) -> int:

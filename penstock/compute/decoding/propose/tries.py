@@ -24,14 +24,14 @@ class Tries(Protocol):
         ...
 
 
-def best_tries(depth: int, likely: float, remembered: int) -> Tries:
+def best_tries(depth: int, likely: float, doubt: float, remembered: int) -> Tries:
     """The native ones where they were built."""
     try:
         from penstock import _native
     except ImportError:
-        return PythonTries(depth, likely, remembered)
+        return PythonTries(depth, likely, doubt, remembered)
     form = _native.Tries if hasattr(_native, "Tries") else PythonTries
-    made: Tries = form(depth, likely, remembered)
+    made: Tries = form(depth, likely, doubt, remembered)
     return made
 
 
@@ -78,8 +78,8 @@ class Trie:
                     break
                 node = child
 
-    def longest(self, tokens: Sequence[int]) -> Node | None:
-        """The longest end of `tokens` that something is known to follow."""
+    def longest(self, tokens: Sequence[int]) -> tuple[Node | None, int]:
+        """The longest end of `tokens` that something is known to follow, and its size."""
         for size in range(min(self._depth - 1, len(tokens)), 0, -1):
             node: Node | None = self._root
             for token in tokens[len(tokens) - size :]:
@@ -87,18 +87,19 @@ class Trie:
                 if node is None:
                     break
             if node is not None and node.children:
-                return node
-        return None
+                return node, size
+        return None, 0
 
 
-def follow(node: Node | None, most: int, likely: float) -> tuple[tuple[int, ...], float]:
-    """(drafts, how many of them are expected to be right): downwards along the commonest tokens, the lowest id among equals."""
+def follow(node: Node | None, size: int, most: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:
+    """(drafts, how many of them are expected to be right): downwards along the commonest tokens, the lowest id among equals. After a run
+    of n tokens that was followed m times, doubt / n of m + doubt / n are taken to be something else; `size`: tokens of the node's run."""
     drafts: list[int] = []
     share, expected = 1.0, 0.0
     while node is not None and len(drafts) < most and node.children:
         total = sum(child.count for child in node.children.values())
         token, child = min(node.children.items(), key=lambda item: (-item[1].count, item[0]))
-        share *= child.count / total
+        share *= child.count / (total + doubt / (size + len(drafts)))
         if share < likely:
             break
         drafts.append(token)
@@ -123,8 +124,8 @@ class Live:
 class PythonTries:
     """See `Tries`."""
 
-    def __init__(self, depth: int, likely: float, remembered: int) -> None:
-        self._depth, self._likely, self._remembered = depth, likely, remembered
+    def __init__(self, depth: int, likely: float, doubt: float, remembered: int) -> None:
+        self._depth, self._likely, self._doubt, self._remembered = depth, likely, doubt, remembered
         self._all: dict[str, Trie] = {}  # by salt
         self._live: dict[int, Live] = {}
         self._ended: deque[tuple[str, list[int]]] = deque()  # salt and output
@@ -166,6 +167,6 @@ class PythonTries:
             live.tokens.append(token)
 
     def _follow(self, live: Live, most: int) -> tuple[int, ...]:
-        own, own_expected = follow(next((node for node in live.own_ends if node.children), None), most, self._likely)
-        told, told_expected = follow(live.all.longest(live.tokens), most, self._likely)
+        own, own_expected = follow(*live.own.longest(live.tokens), most, self._likely, self._doubt)
+        told, told_expected = follow(*live.all.longest(live.tokens), most, self._likely, self._doubt)
         return own if own_expected >= told_expected else told

@@ -3,7 +3,10 @@ import pytest
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram, Options
+from penstock.compute.decoding.propose.runs import PythonRuns
 from penstock.core.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("form")
 
 
 def propose(tokens, room=8, **options):
@@ -43,3 +46,7 @@ def test_sequences_are_kept_apart_and_forgotten():
 def test_sizes_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError, match="ngram: "):
         Ngram(Options(**options))
+
+
+def test_python_does_it_where_nothing_native_was_built(form):
+    assert isinstance(Ngram(Options())._runs, PythonRuns) == (form == "python")

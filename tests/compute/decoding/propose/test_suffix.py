@@ -3,7 +3,10 @@ import pytest
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.suffix import Options, Suffix
+from penstock.compute.decoding.propose.tries import PythonTries
 from penstock.core.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("form")
 
 
 def ask(proposer, tokens, seq_id=0, num_prompt=None, room=8):
@@ -22,6 +25,13 @@ def test_a_guess_ends_where_it_is_no_longer_likely():
     tokens = [1, 2, 3, 1, 2, 4, 1, 2, 5, 1]
     assert ask(Suffix(Options(likely=0.5)), tokens) == Drafts((2,))  # then 3, 4 and 5 are equally common
     assert ask(Suffix(Options(likely=0.3, k=2)), tokens) == Drafts((2, 3))
+
+
+def test_a_short_run_that_was_seen_once_is_doubted():
+    assert ask(Suffix(Options(likely=0.45)), [1, 2, 3, 4, 5, 6, 1]) == Drafts((2, 3, 4, 5, 6, 1))
+    assert ask(Suffix(Options(likely=0.45, doubt=1)), [1, 2, 3, 4, 5, 6, 1]) == Drafts((2,))  # 1/2; then 1/2 * 2/3
+    assert ask(Suffix(Options(likely=0.45, doubt=1)), [1, 2, 3, 4, 5, 6, 1, 2, 3]) == Drafts((4, 5, 6))  # 3/4, 3/5, 3/6; then 3/7
+    assert ask(Suffix(Options(likely=0.45, doubt=1.5)), [1, 2, 3, 4, 5, 6, 1]) == Drafts()  # 1/2.5
 
 
 def test_what_others_wrote_is_offered_but_not_their_prompts():
@@ -50,7 +60,11 @@ def test_only_so_much_is_remembered():
     assert ask(suffix, [4, 5], seq_id=3) == Drafts((6,))
 
 
-@pytest.mark.parametrize("options", [{"k": 0}, {"depth": 1}, {"likely": 1.5}, {"remembered": -1}])
+@pytest.mark.parametrize("options", [{"k": 0}, {"depth": 1}, {"likely": 1.5}, {"remembered": -1}, {"doubt": -0.5}])
 def test_options_without_sense_are_refused(options):
     with pytest.raises(UsageError, match="suffix: "):
         Suffix(Options(**options))
+
+
+def test_python_does_it_where_nothing_native_was_built(form):
+    assert isinstance(Suffix(Options())._tries, PythonTries) == (form == "python")

@@ -40,7 +40,7 @@ def test_a_trie_counts_every_run_and_forgets_what_is_taken_back():
 
 
 def test_salts_that_nobody_uses_are_forgotten():
-    tries = PythonTries(4, 0.3, 2)
+    tries = PythonTries(4, 0.3, 0, 2)
     for seq_id in range(9):
         tries.begin(seq_id, 0, f"tenant {seq_id}")
         tries.guess([(seq_id, [1, 2], 8)])
@@ -51,8 +51,8 @@ def test_salts_that_nobody_uses_are_forgotten():
 class Both:
     """Told the same in both forms, which must answer the same."""
 
-    def __init__(self, native, depth, likely, remembered):
-        self.forms = [PythonTries(depth, likely, remembered), native(depth, likely, remembered)]
+    def __init__(self, native, depth, likely, doubt, remembered):
+        self.forms = [PythonTries(depth, likely, doubt, remembered), native(depth, likely, doubt, remembered)]
         self.begun = set()
 
     def begin(self, seq_id, num_prompt, salt):
@@ -76,11 +76,11 @@ row = st.tuples(st.integers(0, 4), st.lists(st.integers(0, 2), max_size=10), st.
 step = st.one_of(st.lists(row, min_size=1, max_size=4, unique_by=lambda row: row[0]), st.integers(0, 4))
 
 
-@given(depth=st.integers(2, 6), likely=st.sampled_from([0.0, 0.3, 0.5, 1.0]), remembered=st.integers(0, 60),
-       prompts=st.lists(st.integers(0, 12), min_size=5, max_size=5), steps=st.lists(step, max_size=40))
+@given(depth=st.integers(2, 6), likely=st.sampled_from([0.0, 0.3, 0.5, 1.0]), doubt=st.sampled_from([0.0, 0.5, 1.0]),
+       remembered=st.integers(0, 60), prompts=st.lists(st.integers(0, 12), min_size=5, max_size=5), steps=st.lists(step, max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_both_forms_guess_the_same(depth, likely, remembered, prompts, steps):
-    both = Both(pytest.importorskip("penstock._native").Tries, depth, likely, remembered)
+def test_both_forms_guess_the_same(depth, likely, doubt, remembered, prompts, steps):
+    both = Both(pytest.importorskip("penstock._native").Tries, depth, likely, doubt, remembered)
     for step in steps:
         if isinstance(step, int):
             both.forget(step)
@@ -92,7 +92,7 @@ def test_both_forms_guess_the_same(depth, likely, remembered, prompts, steps):
 
 @pytest.mark.parametrize("vocabulary", [2, 40, 50_000])
 def test_many_texts_that_copy_from_each_other(native, vocabulary):
-    rng, both, texts, guessed = random.Random(vocabulary), Both(native, 8, 0.1, 1500), [[]], 0
+    rng, both, texts, guessed = random.Random(vocabulary), Both(native, 8, 0.1, 0.2, 1500), [[]], 0
     for seq_id in range(40):
         text = [rng.randrange(vocabulary) for _ in range(rng.randrange(60))]
         for source in rng.choices(texts, k=3):
@@ -116,7 +116,7 @@ def test_many_texts_that_copy_from_each_other(native, vocabulary):
 
 
 def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_does_not_know(native):
-    tries = best_tries(2, 0.5, 0)
+    tries = best_tries(2, 0.5, 0, 0)
     assert isinstance(tries, native)
     with pytest.raises(IndexError, match="sequence 3 has not begun"):
         tries.guess([(3, [1], 1)])
@@ -124,4 +124,4 @@ def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_does_not_kn
     with pytest.raises(ValueError, match="sequence 3 has begun"):
         tries.begin(3, 0, "")
     with pytest.raises(ValueError, match="depth 1"):
-        native(1, 0.5, 0)
+        native(1, 0.5, 0, 0)
