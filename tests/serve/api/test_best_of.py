@@ -177,7 +177,7 @@ def gate(scorer: Rewards) -> Iterator[threading.Event]:
 
 def test_others_are_answered_while_a_scorer_is_waited_for(scorer: Rewards, server: Running, gate: threading.Event) -> None:
     body = {**ASK, "best_of": 2, "scorer": {"type": "url", "url": scorer.url}, "stream": True}
-    with httpx.Client(base_url=server.url, timeout=30) as other, http.stream("POST", "/v1/completions", json=body) as response:
+    with httpx.Client(base_url=server.url, timeout=30) as other, server.client.stream("POST", "/v1/completions", json=body) as response:
         wait_for(lambda: bool(scorer.asked))
         assert post(other, **ASK)["choices"][0]["text"]
         gate.set()
