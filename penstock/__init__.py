@@ -9,13 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.core.types import SamplingParams
+    from penstock.core.types import SamplingParams, StructuredOutputsParams
     from penstock.serve.llm import LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
-_EXPORTS = {"LLM": "penstock.serve.llm", "SamplingParams": "penstock.core.types"}
+_EXPORTS = {
+    "LLM": "penstock.serve.llm", "SamplingParams": "penstock.core.types", "StructuredOutputsParams": "penstock.core.types",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -122,7 +122,8 @@ class LLM:
     def _request(self, prompt: Prompt, params: SamplingParams, embedding: bool = False) -> Request:
         vocab_size = self._engine.facts.vocab_size
         text, ids = read_prompt(prompt, self._built.tokenizer, vocab_size)
-        request = Request(str(next(self._numbers)), ids, check_params(params, vocab_size), text, wants_embedding=embedding)
+        params, grammar = self._built.grammars.prepare(check_params(params, vocab_size))
+        request = Request(str(next(self._numbers)), ids, params, text, wants_embedding=embedding, grammar=grammar)
         selection = self._selections.of(request)
         self._engine.check(request if selection is None else selection.request)
         return request

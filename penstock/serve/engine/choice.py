@@ -10,12 +10,13 @@ from penstock.serve.text.tokenizer import Tokenizer
 class Choice:
     """Detokenizes, and looks for stop strings. After `push` has set a finish reason nothing more may be pushed."""
 
-    __slots__ = ("_detokenizer", "_params", "_searches", "_stops", "finish_reason", "num_tokens", "stop_reason")
+    __slots__ = ("_detokenizer", "_ends", "_params", "_searches", "_stops", "finish_reason", "num_tokens", "stop_reason")
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int]) -> None:
         self.num_tokens = 0
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None  # the stop string or stop token id that ended it
+        self._ends = frozenset((*params.stop_token_ids, *(() if params.ignore_eos else tokenizer.eos_token_ids)))
         self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens, prompt)
         self._searches = bool(params.stop)
         self._params = params
@@ -23,9 +24,10 @@ class Choice:
 
     def push(self, tokens: Sequence[int], finish_reason: str | None = None, stop_token_id: int | None = None) -> str:
         """The text that has become certain. `finish_reason` is the scheduler's word, if the sequence ended with these tokens. The token
-        that stopped it is not shown, unless it was asked for with include_stop_str_in_output."""
+        that stopped it is not shown, unless it was asked for with include_stop_str_in_output. (A grammar may stop it without one.)"""
         shown = tokens
-        if finish_reason == "stop" and not (stop_token_id is not None and self._params.include_stop_str_in_output):
+        if finish_reason == "stop" and tokens[-1] in self._ends and not (
+                stop_token_id is not None and self._params.include_stop_str_in_output):
             shown = tokens[:-1]
         text = ""
         for token in shown:

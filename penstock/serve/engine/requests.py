@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.compute.decoding.grammar.compiler import Compiled
 from penstock.core.drafting import NO_DRAFTS, Drafting
 from penstock.core.message import message
 from penstock.core.types import CacheMark, SamplingParams, Score, TokenLogprobs
@@ -22,6 +23,7 @@ class Request:
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
     wants_embedding: bool = False
+    grammar: Compiled | None = None  # of `params.structured_outputs`: it stays compiled while the request lives
 
 
 @dataclass(frozen=True, slots=True)

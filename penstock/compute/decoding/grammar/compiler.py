@@ -56,6 +56,13 @@ class Compiler:
             self._keep(compiled)
         return compiled
 
+    def prepare(self, params: SamplingParams) -> tuple[SamplingParams, Compiled | None]:
+        """The same parameters with their structure checked, and its grammar, compiled; None where they ask for none."""
+        if params.structured_outputs is None:
+            return params, None
+        compiled = self.compile(params.structured_outputs)
+        return dataclasses.replace(params, structured_outputs=compiled.wanted), compiled
+
     def known(self, wanted: StructuredOutputsParams) -> Compiled | None:
         """One that has been compiled; `wanted` is checked."""
         with self._lock:
