@@ -21,7 +21,7 @@ class Options:
     k: int = 8  # drafts
     depth: int = 16  # tokens of the longest run that is remembered
     likely: float = 0.3  # of a guess from its beginning to any of its tokens, at least
-    doubt: float = 0.0  # what was never seen after a run of n tokens counts as if it had been seen doubt / n times
+    doubt: float = 1.0  # what was never seen after a run of n tokens counts as if it had been seen doubt / n times
     remembered: int = 100_000  # output tokens of ended sequences
 
 

@@ -23,12 +23,12 @@ def test_the_commonest_continuation_of_the_longest_known_end():
 
 def test_a_guess_ends_where_it_is_no_longer_likely():
     tokens = [1, 2, 3, 1, 2, 4, 1, 2, 5, 1]
-    assert ask(Suffix(Options(likely=0.5)), tokens) == Drafts((2,))  # then 3, 4 and 5 are equally common
-    assert ask(Suffix(Options(likely=0.3, k=2)), tokens) == Drafts((2, 3))
+    assert ask(Suffix(Options(likely=0.5, doubt=0)), tokens) == Drafts((2,))  # then 3, 4 and 5 are equally common
+    assert ask(Suffix(Options(likely=0.3, k=2, doubt=0)), tokens) == Drafts((2, 3))
 
 
 def test_a_short_run_that_was_seen_once_is_doubted():
-    assert ask(Suffix(Options(likely=0.45)), [1, 2, 3, 4, 5, 6, 1]) == Drafts((2, 3, 4, 5, 6, 1))
+    assert ask(Suffix(Options(likely=0.45, doubt=0)), [1, 2, 3, 4, 5, 6, 1]) == Drafts((2, 3, 4, 5, 6, 1))
     assert ask(Suffix(Options(likely=0.45, doubt=1)), [1, 2, 3, 4, 5, 6, 1]) == Drafts((2,))  # 1/2; then 1/2 * 2/3
     assert ask(Suffix(Options(likely=0.45, doubt=1)), [1, 2, 3, 4, 5, 6, 1, 2, 3]) == Drafts((4, 5, 6))  # 3/4, 3/5, 3/6; then 3/7
     assert ask(Suffix(Options(likely=0.45, doubt=1.5)), [1, 2, 3, 4, 5, 6, 1]) == Drafts()  # 1/2.5
