@@ -5,14 +5,14 @@ from penstock.compute.decoding.acceptance.contract import Acceptance
 from penstock.compute.decoding.acceptance.exact import Exact
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.runner.constrain import Constraints
-from penstock.compute.runner.drafting import Drafting
+from penstock.compute.runner.drafter import Drafter
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """`drafting` None: nothing is drafted; `constraints` None: no sequence follows a grammar."""
+    """`drafter` None: nothing is drafted; `constraints` None: no sequence follows a grammar."""
 
     sampler: Sampler
-    drafting: Drafting | None = None
+    drafter: Drafter | None = None
     acceptance: Acceptance = field(default_factory=Exact)
     constraints: Constraints | None = None

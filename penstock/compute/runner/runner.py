@@ -22,9 +22,9 @@ class Runner:
     def __init__(self, backend: Backend, loaded: Any, decoding: Decoding, price: Price, clock: Clock) -> None:
         self._sampler = decoding.sampler
         self._acceptance = decoding.acceptance
-        self._drafting = drafting = decoding.drafting
+        self._drafter = drafter = decoding.drafter
         self._constraints = decoding.constraints
-        self._buffers = () if drafting is None else drafting.buffers
+        self._buffers = () if drafter is None else drafter.buffers
         self._backend = backend
         self._loaded = loaded
         self._price = price
@@ -39,8 +39,8 @@ class Runner:
         What can be made before the backend's step is made before it: a model's weights leave nothing else in the caches.
         """
         known = self._look_up(plan)
-        if self._drafting is not None:
-            self._drafting.began(plan)
+        if self._drafter is not None:
+            self._drafter.began(plan)
         made = assemble(plan, known, self._block_size, self._moves, self._buffers)
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]
@@ -62,10 +62,10 @@ class Runner:
             known[place].state.extend(results[place].tokens)
         if self._constraints is not None:
             self._constraints.follow(known, results)
-        if self._drafting is not None:
+        if self._drafter is not None:
             if self._buffers:
-                self._drafting.keep(plan, known, outputs.buffers)
-            self._drafting.propose(plan, known, results)
+                self._drafter.keep(plan, known, outputs.buffers)
+            self._drafter.propose(plan, known, results)
         for each in made.special:
             place = each.place
             results[place] = replace(
@@ -78,14 +78,14 @@ class Runner:
         """What is known of each planned sequence; forgets those that have finished."""
         for seq_id in plan.finished:
             self._known.pop(seq_id, None)
-            if self._drafting is not None:
-                self._drafting.forget(seq_id)
+            if self._drafter is not None:
+                self._drafter.forget(seq_id)
             if self._constraints is not None:
                 self._constraints.forget(seq_id)
         for planned in plan.seqs:
             if planned.new is not None:
-                if self._drafting is not None:
-                    self._drafting.forget(planned.seq_id)
+                if self._drafter is not None:
+                    self._drafter.forget(planned.seq_id)
                 self._known[planned.seq_id] = Known(planned.new)
                 if self._constraints is not None:
                     self._constraints.enter(planned.seq_id, self._known[planned.seq_id])
@@ -114,8 +114,8 @@ class Runner:
             planned, found[each.place] = plan.seqs[each.place], each.result
             if planned.num_drafts:
                 self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)
-                if self._drafting is not None:
-                    self._drafting.check(planned, each.rows, each.choices)
+                if self._drafter is not None:
+                    self._drafter.check(planned, each.rows, each.choices)
         return found
 
     def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:

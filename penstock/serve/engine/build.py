@@ -27,7 +27,7 @@ from penstock.compute.quant.native import best_rounding
 from penstock.compute.runner import drift
 from penstock.compute.runner.constrain import Constraints
 from penstock.compute.runner.decoding import Decoding
-from penstock.compute.runner.drafting import Drafting
+from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.runner import Runner
 from penstock.compute.timing import measure
 from penstock.core.clock import Clock, MonotonicClock
@@ -179,7 +179,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
     rule = _plugin(acceptance.TABLE.parse(engine_config.accept))
     grammars = make_compiler(tokenizer, found.spec)
-    decoding = Decoding(sampler, make_drafting(engine_config, host, loaded, clock), rule, Constraints(grammars))
+    decoding = Decoding(sampler, make_drafter(engine_config, host, loaded, clock), rule, Constraints(grammars))
     runner = Runner(backend, loaded, decoding, price, clock)
     if say is not None and engine_config.propose is not None and not rule.lossless:
         say(f"--accept {engine_config.accept} is lossy: sampled answers are not those of plain decoding, and likelier")
@@ -225,7 +225,7 @@ def check_proposer(text: str | None, backend: Any) -> None:
         raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")
 
 
-def make_drafting(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clock) -> Drafting | None:
+def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clock) -> Drafter | None:
     """What is drafted and how much of it. None: nothing is."""
     if config.propose is None:
         return None
@@ -233,9 +233,9 @@ def make_drafting(config: EngineConfig, host: EngineHost, loaded: Any, clock: Cl
     proposer = plugin(options, host)
     most = proposer.lookahead()
     if config.draft_control == "always":
-        return Drafting(proposer, Always(most), clock)
+        return Drafter(proposer, Always(most), clock)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
-    return Drafting(proposer, Priced(measure(host.own.backend, loaded, rows, clock).table(rows), most), clock)
+    return Drafter(proposer, Priced(measure(host.own.backend, loaded, rows, clock).table(rows), most), clock)
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

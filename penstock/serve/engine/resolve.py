@@ -45,7 +45,9 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine)
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
     threads, reasons["threads"] = _threads(config, spec, machine)
-    propose, control, reasons["draft_control"] = _drafting(config)
+    propose, control, why_control = _drafting(config)
+    if propose is not None:
+        reasons["draft_control"] = why_control
     engine = replace(
         config, propose=propose, draft_control=control, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens,
         threads=threads)

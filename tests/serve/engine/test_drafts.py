@@ -8,7 +8,7 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.decoding.control import Always
 from penstock.compute.decoding.propose.contract import Drafts
-from penstock.compute.runner.drafting import Drafting as Drafter
+from penstock.compute.runner.drafter import Drafting as Drafter
 from penstock.core.clock import MonotonicClock
 from penstock.core.drafting import Drafting, together
 from penstock.core.needs import Needs

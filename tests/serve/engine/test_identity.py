@@ -11,7 +11,7 @@ from penstock import LLM, SamplingParams
 from penstock.compute.decoding import propose
 from penstock.compute.decoding.control import Always
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
-from penstock.compute.runner.drafting import Drafting
+from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import MonotonicClock
 from penstock.core.errors import RequestError
 from penstock.core.needs import Needs
@@ -148,7 +148,7 @@ def test_accepted_drafts_change_no_bit(folder: Path, alone: list[Any], options: 
     truths = [[*output.prompt_token_ids, *output.outputs[0].token_ids] for output in plain]
     llm = LLM(str(folder), **options)
     knowing = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)}, branches)
-    llm._engine._runner._drafting = Drafting(knowing, Always(knowing.lookahead()), MonotonicClock())
+    llm._engine._runner._drafter = Drafter(knowing, Always(knowing.lookahead()), MonotonicClock())
     outputs = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
     assert [said(output) for output in outputs] == alone
     counters = llm._engine._scheduler.counters

@@ -91,3 +91,17 @@ def test_holding_says_what_the_backend_computes_in() -> None:
 
 def test_the_machine_has_memory_and_processors() -> None:
     assert look().memory_bytes > 1 << 20 and look().num_cpus >= 1
+
+
+def test_drafts_are_made_where_they_pay_unless_the_proposer_is_named() -> None:
+    def found(**given: str) -> tuple[str | None, str]:
+        resolved = resolve(EngineConfig(**given), SPEC, HELD, ROOMY)
+        assert "draft_control" in resolved.reasons
+        return resolved.engine.propose, resolved.engine.draft_control
+
+    assert found(propose="auto") == ("suffix", "priced")
+    assert found(propose="auto", draft_control="always") == ("suffix", "always")
+    assert found(propose="ngram") == ("ngram", "always")
+    assert found(propose="ngram:n=3", draft_control="priced") == ("ngram:n=3", "priced")
+    with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, priced"):
+        found(propose="ngram", draft_control="never")

@@ -13,7 +13,7 @@ from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 Array = Any
 
 
-class Drafting:
+class Drafter:
     """Of one step at a time: `began`, `check` if it has drafts, `keep`, `propose`."""
 
     def __init__(self, proposer: Proposer, control: Control, clock: Clock) -> None:
