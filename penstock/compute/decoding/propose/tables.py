@@ -23,6 +23,8 @@ class Rows:
 
 
 class Tables:
+    """Which blocks of a cache belong to which sequence."""
+
     def __init__(self, layout: KVLayout) -> None:
         self._size = layout.block_size
         self._free = list(range(layout.num_blocks - 1, -1, -1))
