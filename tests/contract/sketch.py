@@ -46,6 +46,7 @@ class Sketch:
             outputs["logits"] = self.op("gather", (self._ops[0].outputs[0],), "rows")
         matrices = {name for op in self._ops if op.kind in ("linear", "moe_experts") for name in op.weights}
         specs = {name: WeightSpec(name, array.shape, matrix=name in matrices and array.ndim > 1) for name, array in self.weights.items()}
-        program = Program(tuple(self._ops), self._buffers, specs, self.kv, vocab_size=0, max_position=4096, outputs=outputs, inputs=self._inputs)
+        program = Program(tuple(self._ops), self._buffers, specs, self.kv, vocab_size=0, max_position=4096, outputs=outputs,
+                          inputs=self._inputs)
         check(program)
         return program

@@ -30,8 +30,8 @@ def load_weights(
 
     Tensors that the program has no use for are named in one line of the log, unless it is not the `whole` of the model.
 
-    Raises ModelError when a tensor is missing or misshapen, UsageError on an unknown dtype. While weights are taken, ModelError is raised where one holds what its form cannot, and where a
-    tied output table differs from the embeddings.
+    Raises ModelError when a tensor is missing or misshapen, UsageError on an unknown dtype. While weights are taken, ModelError is
+    raised where one holds what its form cannot, and where a tied output table differs from the embeddings.
     """
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
