@@ -15,11 +15,11 @@ HELP = "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled m
 class TrainHeadsOptions:
     model: str = option("brook", HELP)
     kind: str | None = option(None, "What to train, as name:key=value,...")
-    text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like that which the model will be given; may be repeated")
+    text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like what the model will be given; may be repeated")
     held_out: tuple[str, ...] = option((), "Text to measure on, likewise; default: the last twentieth of each document of --text")
     out: str | None = option(None, "Folder that the file <kind>.safetensors is written to")
     minutes: float = option(30.0, "How long to train")
-    steps: int | None = option(None, "Train for so many steps instead, with the same result each time")
+    steps: int | None = option(None, "Train for so many steps instead, which can be repeated")
     seed: int = option(0, "Seeds the first weights and the choice of text")
     threads: int | None = option(None, "CPU threads; default: all")
     json: bool = option(False, "Print one JSON object as the last line")
@@ -45,7 +45,8 @@ def train_heads(options: TrainHeadsOptions) -> None:
     documents = text.read(options.text)
     train, held_out = (documents, text.read(options.held_out)) if options.held_out else text.split(documents, HELD_OUT)
     name = options.kind.partition(":")[0]
-    job = Job(options.model, name, train, held_out, Path(options.out), Length(options.minutes, options.steps), options.seed, options.threads)
+    length = Length(options.minutes, options.steps)
+    job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads)
     result = run(job, lambda target, seed: kind(settings, target, seed), lambda line: print(line, file=sys.stderr, flush=True))
     if options.json:
         print(jsonlib.dumps(result.as_json()))

@@ -25,6 +25,7 @@ LARGE = 2 * 10**9  # parameters; a model of more is held in bfloat16
 class Target:
     spec: ModelSpec
     names: TensorNames
+    backend: Reference
     loaded: Loaded
 
     @classmethod
@@ -35,17 +36,22 @@ class Target:
         dtype = "bfloat16" if found.spec.num_parameters() > LARGE else "float32"
         backend = Reference(Options(arrays="torch"), dtype=dtype, fused=FUSED)
         weights = load_weights(program, open_checkpoint(hub.fetch_weights(found.source)), dtype)
-        return cls(found.spec, found.family.names, backend.load(program, weights, KVLayout(num_blocks=0, block_size=1)))
+        return cls(found.spec, found.family.names, backend, backend.load(program, weights, KVLayout(num_blocks=0, block_size=1)))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The weights that heads borrow, by the names of programs."""
+        return ("embed",) if self.spec.tied_embeddings else ("embed", "lm_head")
 
     @torch.no_grad()
     def states(self, tokens: Tensor) -> Tensor:
         """What a step hands out as "hidden": the last layer's output after the last norm. [B, length] -> [B, length, hidden] float32."""
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return Reference(Options(arrays="torch"), fused=FUSED).forward(self.loaded, tokens, ("hidden",))["hidden"].float()
+            return self.backend.forward(self.loaded, tokens, ("hidden",))["hidden"].float()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, hidden] -> [N, vocab] float32, through the target's output table."""
-        table = self.loaded.weights["embed" if self.spec.tied_embeddings else "lm_head"]
+        table = self.loaded.weights[self.tables[-1]]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = F.linear(hidden, table).float()
         cap = self.spec.logit_softcap

@@ -2,7 +2,6 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +15,8 @@ Tensor = torch.Tensor
 HARD_SHARE = 0.6  # of what is to be matched: the target's first choice, which a greedy draft must hit; the rest is its distribution
 FADING = 0.8  # of a place in a draft against the one before: it counts only where those were right
 PROMPT_SHARE = 0.25  # of the places in given text that are learned from; of those in outputs it is all
+FACTORS = tuple(2 ** (i / 6) for i in range(-6, 10))  # that logits may be scaled by
+CALIBRATING = 4  # batches
 SAVE_S, SAY_S = 240.0, 20.0
 
 
@@ -101,6 +102,7 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[int], 
             saved = now
             save(step)
             say(told(agreement(target, heads, held_out)))
+    calibrate(target, heads, [answers.draw() for _ in range(CALIBRATING)])
     save(step)
     return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
 
@@ -157,6 +159,23 @@ def hits(target: Target, heads: Heads, batch: Windows) -> Iterator[tuple[Tensor,
         now = good[row, start] & hit
         good[row, start] = now
         yield hit, now[start >= batch.num_prompt - 1]
+
+
+@torch.no_grad()
+def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
+    """Scales the last norms so that a head is as sure of its guesses as it is right about the target's first choice: temperature scaling
+    (Guo et al. 2017, arXiv:1706.04599), by the factor of lowest cross-entropy."""
+    costs = {name: torch.zeros(len(FACTORS)) for name in heads.last_norms}
+    for batch in batches:
+        states = target.states(batch.tokens)
+        paired = pair(target, batch, states, torch.zeros(batch.tokens.shape, dtype=torch.bool))
+        chosen = paired.logits.argmax(-1)
+        for name, guess in zip(heads.last_norms, heads.guesses(batch.tokens[:, 1:], states[:, :-1]), strict=True):
+            hidden, rows = paired.of(guess)
+            costs[name] += torch.stack([F.cross_entropy(target.logits(hidden * factor), chosen[rows]) for factor in FACTORS])
+    for name, cost in costs.items():
+        weight, offset = heads.parameters[name], target.spec.norm_offset
+        weight.copy_((weight + offset) * FACTORS[int(cost.argmin())] - offset)
 
 
 def told(found: Agreement) -> str:

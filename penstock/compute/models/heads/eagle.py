@@ -46,7 +46,8 @@ def own_names(names: TensorNames) -> TensorNames:
     return TensorNames(
         embed=names.embed, lm_head=names.lm_head, aliases=names.aliases, attention_norm=own(plain.attention_norm), qkv=own(plain.qkv),
         o=own(plain.o), q_norm=own(plain.q_norm), k_norm=own(plain.k_norm), mlp_norm=own(plain.mlp_norm), gate_up=own(plain.gate_up),
-        down=own(plain.down), attention_post_norm=(PREFIX + "attention_post_norm.weight",), mlp_post_norm=(PREFIX + "mlp_post_norm.weight",))
+        down=own(plain.down),
+        attention_post_norm=(PREFIX + "attention_post_norm.weight",), mlp_post_norm=(PREFIX + "mlp_post_norm.weight",))
 
 
 def _projected(draft: Draft, x: str, role: str) -> str:

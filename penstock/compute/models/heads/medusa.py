@@ -1,8 +1,8 @@
 """Medusa (Cai et al. 2024, arXiv:2401.10774): heads that tell, from one hidden state of the target, the tokens two, three, ... places on.
 
-Each is a residual block on the hidden state and the target's own output table. The block is gated: state + silu(gate) * up. Beside the
-state it is told the token that the target chose there, as the first head of Hydra is (Ankner et al. 2024, arXiv:2402.05109): what was
-drawn is known by then, and the state alone does not say it.
+Each is a residual block on the hidden state and the target's own output table. The block is gated, and normed so that a head may be as sure
+as it has reason to be: norm(state + silu(gate) * up). Beside the state it is told the token that the target chose there, as the first head
+of Hydra is (Ankner et al. 2024, arXiv:2402.05109): what was drawn is known by then, and the state alone does not say it.
 """
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,4 +45,5 @@ def _block(draft: Draft, states: str, token: str, i: int) -> str:
         parts.append(draft.op("linear", (x,), f"{i}.{role}", (weight,)))
     both = draft.op("add", (parts[0], parts[1]), f"{i}.gate_up")
     moved = draft.op("act_mul", (both,), f"{i}.moved", activation="silu")
-    return draft.op("add", (states, moved), f"{i}.hidden")
+    weight = draft.weight(f"{i}.norm", (width,), (f"{PREFIX}{i}.norm.weight",))
+    return draft.norm(draft.op("add", (states, moved), f"{i}.added"), f"{i}.hidden", weight)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.compute.program import Program
-from penstock.study.compress.target import Target
 
 Tensor = Any
 
@@ -25,27 +24,9 @@ class Heads(Protocol):
     Options: type
     program: Program
     parameters: dict[str, Tensor]  # by the program's names; what is not here is the target's
+    last_norms: tuple[str, ...]  # for each place of a draft the parameter that the logits are proportional to; places may share one
 
     def guesses(self, tokens: Tensor, states: Tensor) -> Iterator[Guess]:
-        """Row t is given the token at t + 1 and the target's state at t: [B, rows] and [B, rows, hidden]. The first place of a draft first."""
+        """Of the first place of a draft, then of the next. Row t is given the token at t + 1 and the target's state at t: [B, rows] and
+        [B, rows, hidden]."""
         ...
-
-
-def initial(target: Target, program: Program, seed: int) -> dict[str, Tensor]:
-    """The weights that a program has beside the target's: norms of ones, matrices that keep the size of a row, and those that lead back
-    into the residual stream at nought, so that every block begins as the identity."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    found = {}
-    for name, weight in program.weights.items():
-        if name in target.loaded.program.weights and name in ("embed", "lm_head"):
-            continue
-        if len(weight.shape) == 1:
-            found[name] = torch.full(weight.shape, 1.0 - target.spec.norm_offset if "bias" not in name else 0.0)
-        elif name.endswith((".o", ".down")):
-            found[name] = torch.zeros(weight.shape)
-        else:
-            found[name] = torch.randn(weight.shape, generator=generator) * weight.shape[1] ** -0.5
-        found[name].requires_grad_(True)
-    return found

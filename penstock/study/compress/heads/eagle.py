@@ -17,7 +17,8 @@ from penstock.compute.models.heads import eagle
 from penstock.compute.program import Op
 from penstock.core.errors import UsageError
 from penstock.study.compress.fused import FUSED, attention, per_head, per_row
-from penstock.study.compress.heads.contract import Guess, initial
+from penstock.study.compress.heads.contract import Guess
+from penstock.study.compress.heads.initial import initial
 from penstock.study.compress.target import Target, body
 
 Tensor = torch.Tensor
@@ -36,6 +37,7 @@ class Eagle:
         if options.depth < 1:
             raise UsageError(f"eagle: depth={options.depth} is at least 1")
         self._depth = options.depth
+        self.last_norms = ("norm",) * options.depth
         self.program = eagle.build(target.spec, target.names)
         self.parameters = initial(target, self.program, seed)
         with torch.no_grad():

@@ -9,7 +9,8 @@ from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.models.heads import medusa
 from penstock.core.errors import UsageError
 from penstock.study.compress.fused import FUSED
-from penstock.study.compress.heads.contract import Guess, initial
+from penstock.study.compress.heads.contract import Guess
+from penstock.study.compress.heads.initial import initial
 from penstock.study.compress.target import Target, body
 
 Tensor = torch.Tensor
@@ -30,10 +31,15 @@ class Medusa:
         self._names = tuple(f"hidden{i or ''}" for i in range(options.heads))
         self.program = medusa.builder(options.heads)(target.spec, target.names)
         self.parameters = initial(target, self.program, seed)
+        self.last_norms = tuple(f"{i}.norm" for i in range(options.heads))
+        offset = target.spec.norm_offset
+        length = (target.loaded.weights["norm"].float() + offset).square().mean().sqrt()  # of the target's states
         with torch.no_grad():
             for name, weight in self.parameters.items():
                 if weight.ndim == 2:
                     weight[len(weight) // 2 :] = 0  # what is gated, so that every head begins as the identity
+                elif name in self.last_norms:
+                    weight.fill_(length - offset)
         self._loaded = target.borrowed(body(self.program), self.parameters)
 
     def guesses(self, tokens: Tensor, states: Tensor) -> Iterator[Guess]:

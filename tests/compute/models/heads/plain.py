@@ -54,4 +54,4 @@ def medusa(config: Any, own: Tensors, table: Array, tokens: Array, states: Array
     token = norm(table[tokens], own["medusa.token_norm.weight"], config["rms_norm_eps"])
     both = states @ own[f"medusa.{head}.state.weight"].T + token @ own[f"medusa.{head}.token.weight"].T
     gate, up = np.split(both, 2, axis=-1)
-    return (states + silu(gate) * up) @ table.T
+    return norm(states + silu(gate) * up, own[f"medusa.{head}.norm.weight"], config["rms_norm_eps"]) @ table.T

@@ -1,0 +1,25 @@
+"""The weights that heads begin with."""
+import torch
+
+from penstock.compute.program import Program
+from penstock.study.compress.target import Target
+
+Tensor = torch.Tensor
+
+
+def initial(target: Target, program: Program, seed: int) -> dict[str, Tensor]:
+    """The weights that a program has beside the target's: norms of ones, matrices that keep the size of a row, and those that lead back
+    into the residual stream at nought, so that every block begins as the identity."""
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, weight in program.weights.items():
+        if name in target.tables:
+            continue
+        if len(weight.shape) == 1:
+            found[name] = torch.full(weight.shape, 1.0 - target.spec.norm_offset if "bias" not in name else 0.0)
+        elif name.endswith((".o", ".down")):
+            found[name] = torch.zeros(weight.shape)
+        else:
+            found[name] = torch.randn(weight.shape, generator=generator) * weight.shape[1] ** -0.5
+        found[name].requires_grad_(True)
+    return found
