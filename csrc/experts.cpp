@@ -1,4 +1,5 @@
 // Mixtures of experts: each row is sent to a few gated blocks, whose products are made expert by expert for all their rows.
+#include <algorithm>
 #include <cstring>
 
 #include "model.h"
@@ -24,6 +25,7 @@ void Step::route(const Op& op, int row) {
 }
 
 // expert_rows_: (row, place among the row's experts) pairs as row * count + place, those of expert e from expert_starts_[e] on.
+// busy_: the experts that have rows, and -1 where fewer have than may.
 void Step::sort_by_expert(const Op& op, int experts) {
   const int taken = width(op.in3);
   m.expert_starts_.assign(experts + 1, 0);
@@ -31,6 +33,9 @@ void Step::sort_by_expert(const Op& op, int experts) {
   for (int r = 0; r < b.rows; ++r)
     for (int i = 0; i < taken; ++i) ++m.expert_starts_[static_cast<int>(at(op.in3, r)[i]) + 1];
   for (int e = 0; e < experts; ++e) m.expert_starts_[e + 1] += m.expert_starts_[e];
+  m.busy_.assign(std::min(experts, b.rows * taken), -1);
+  for (int e = 0, count = 0; e < experts; ++e)
+    if (m.expert_starts_[e + 1] > m.expert_starts_[e]) m.busy_[count++] = e;
   std::vector<int> next(m.expert_starts_.begin(), m.expert_starts_.end() - 1);
   for (int r = 0; r < b.rows; ++r)
     for (int i = 0; i < taken; ++i) m.expert_rows_[next[static_cast<int>(at(op.in3, r)[i])]++] = r * taken + i;
@@ -45,13 +50,13 @@ void Step::experts(const Op& op, int thread) {
     m.middle_.grow(std::size_t(pairs) * inner * 4);
     m.routed_.grow(std::size_t(pairs) * hidden * 4);
   });
-  const Operand x = operand(m.shared_, gate_up);
-  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), x, i); });
+  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), operand(m.shared_, gate_up), i); });
   const auto product = [&](const Matrix& matrix, auto store) {
     const int panels = matrix.num_panels();
-    share(thread, matrix.count * panels, [&](int task) {
-      const int expert = task / panels, panel = task % panels, first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
-      if (count == 0) return;
+    share(thread, std::min(matrix.count, pairs) * panels, [&](int task) {
+      const int expert = m.busy_[task / panels], panel = task % panels;
+      if (expert < 0) return;
+      const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
       const std::size_t sums = std::size_t(count) * PANEL * 4;
       std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
       m.kernels_.linear({matrix, expert, panel, operand(m.shared_, matrix).from(first), count, reinterpret_cast<float*>(at), at + sums});
@@ -62,8 +67,7 @@ void Step::experts(const Op& op, int thread) {
     const int column = panel * PANEL / 2, wide = std::min(PANEL / 2, inner - column);
     if (wide > 0) m.kernels_.act_mul(op.activation, sums, sums + PANEL / 2, wide, m.middle_.floats() + std::size_t(i) * inner + column);
   });
-  const Operand y = operand(m.shared_, down);
-  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, y, i); });
+  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, operand(m.shared_, down), i); });
   product(down, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, wide = std::min(PANEL, hidden - column);
     std::memcpy(m.routed_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(wide) * 4);

@@ -9,8 +9,8 @@ namespace penstock {
 
 namespace {
 
-constexpr int TILE_ROWS = 48;      // of (token, query head) pairs that pass over the keys together
-constexpr int SHORT_CHUNK = 16;    // rows of a sequence that one task prepares and attends for a whole KV head
+constexpr int PAIRS = 48;        // of a token and a query head, that pass over the keys together
+constexpr int SHORT_CHUNK = 16;  // rows of a sequence that one task prepares and attends for a whole KV head
 
 }  // namespace
 
@@ -168,7 +168,7 @@ void Step::plan_attention() {
   for (const Op& each : m.ops_)
     if (each.kind == Kind::heads || each.kind == Kind::attention) op = &each;
   if (!op) return;
-  const int group = op->heads / op->kv_heads, tokens = std::max(1, TILE_ROWS / group), threads = m.pool_->size();
+  const int group = op->heads / op->kv_heads, tokens = std::max(1, PAIRS / group), threads = m.pool_->size();
   int longest = 0, widest = 0;
   for (const Sequence& s : b.sequences) longest = std::max(longest, s.context), widest = std::max(widest, s.num_rows);
   const int heads = static_cast<int>(b.sequences.size()) * op->kv_heads;
@@ -191,7 +191,7 @@ void Step::plan_attention() {
       }
   }
   if (partials) {
-    m.partial_stride_ = std::size_t(std::max(tokens, SHORT_CHUNK)) * group * (m.caches_[op->layer].padded + 2);
+    m.partial_stride_ = std::size_t(std::min(tokens, widest)) * group * (m.caches_[op->layer].padded + 2);
     m.partial_.grow(m.partial_stride_ * partials * 4);
   }
 }

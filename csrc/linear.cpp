@@ -18,7 +18,7 @@ bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || 
 // Where rows stand in the form that `matrix` takes; there is room for all that a step may need.
 Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
   Operand o;
-  o.int8 = wants_int8(matrix, m.int8_);
+  o.int8 = wants_int8(matrix, int8_);
   o.groups = matrix.num_groups();
   o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : wants_float(matrix) ? 4 : 2);
   o.data = memory.data.data();
@@ -79,17 +79,17 @@ void Step::linear(const Op& op, int thread) {
   const int all = rows(op), panels = matrix.num_panels(), pieces = (all + MANY - 1) / MANY;
   if (all == 0) return;
   const bool own = few(all, matrix.k_padded);
-  const Operand x = operand(own ? m.own_[thread] : m.shared_, matrix);
+  const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix); };
   const auto normed = [&] { return reinterpret_cast<float*>(scratch(thread, std::size_t(matrix.k) * 4 + 64)); };
-  if (!own) share(thread, all, [&](int row) { prepare_row(op, matrix, x, row, row, normed()); });
+  if (!own) share(thread, all, [&](int row) { prepare_row(op, matrix, x(), row, row, normed()); });
   const auto prepare = [&] {
-    for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x, row, row, normed());
+    for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x(), row, row, normed());
   };
   share(thread, panels * pieces, prepare, [&](int task) {
     const int panel = task % panels, first = task / panels * MANY, count = std::min(MANY, all - first);
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
-    m.kernels_.linear({matrix, 0, panel, x.from(first), count, reinterpret_cast<float*>(at), at + sums});
+    m.kernels_.linear({matrix, 0, panel, x().from(first), count, reinterpret_cast<float*>(at), at + sums});
     finish(op, panel, first, count, reinterpret_cast<float*>(at));
   });
 }

@@ -155,7 +155,7 @@ class Model {
   std::size_t row_bytes_ = 0, row_groups_ = 0;  // the most that a row takes as an operand
   int most_taken_ = 1;                      // experts of a row
   Memory routed_, middle_;                  // experts: what their rows become
-  std::vector<int> expert_rows_, expert_starts_;
+  std::vector<int> expert_rows_, expert_starts_, busy_;
   std::shared_ptr<Pool> pool_;
 };
 
@@ -176,6 +176,7 @@ class Step : public Work {
   void linear(const Op& op, int thread);
   // So little that every thread makes the operand for itself rather than wait for the others.
   bool few(int rows, int width) const { return std::size_t(rows) * width <= FEW; }
+  // To be asked for in tasks: the next step may move the memory.
   Operand operand(const OperandMemory& memory, const Matrix& matrix) const;
   void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const;
   void convert(const Matrix& matrix, const float* x, const Operand& to, int row) const;
@@ -199,12 +200,12 @@ class Step : public Work {
   void sort_by_expert(const Op& op, int experts);
   void experts(const Op& op, int thread);
 
-
   void one_row(const Op& op, int row);
   void begin(int thread);  // angles
 
   Model& m;
   const Batch b;
+  const bool int8_;  // rows that meet codes are rounded
   std::vector<AttentionTask> tasks_;
   std::vector<AttentionTask> merges_;
   bool together_ = false;  // each KV head of a sequence is prepared and attended by one task

@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 #include <string>
-#include <system_error>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -21,10 +20,39 @@ void Pool::pause() {
 #endif
 }
 
-Pool::Pool(int threads, const std::vector<int>& cpus) {
+namespace {
+
+// Keeps the thread that made it on one processor, as long as it lives. cpu -1: anywhere.
+class Pinned {
+ public:
+#if defined(__linux__)
+  explicit Pinned(int cpu) : pinned_(cpu >= 0 && sched_getaffinity(0, sizeof before_, &before_) == 0) {
+    if (!pinned_) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~Pinned() {
+    if (pinned_) sched_setaffinity(0, sizeof before_, &before_);
+  }
+
+ private:
+  bool pinned_;
+  cpu_set_t before_;
+#else
+  explicit Pinned(int) {}
+#endif
+};
+
+int cpu_of(const std::vector<int>& cpus, int thread) { return thread < static_cast<int>(cpus.size()) ? cpus[thread] : -1; }
+
+}  // namespace
+
+Pool::Pool(int threads, const std::vector<int>& cpus) : cpus_(cpus) {
   try {
-    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i, cpu = i < static_cast<int>(cpus.size()) ? cpus[i] : -1] { serve(i, cpu); });
-  } catch (const std::system_error&) {
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  } catch (const std::exception&) {
     const std::size_t most = threads_.size() + 1;
     end();
     throw std::runtime_error(std::to_string(threads) + " threads were asked for, but the system gives " + std::to_string(most));
@@ -57,7 +85,9 @@ void Pool::run(const std::shared_ptr<Work>& work) {
     }
     wake();
   }
+  const Pinned pinned(cpu_of(cpus_, 0));
   work->walk(0);
+  if (work->failed_.load(std::memory_order_relaxed)) std::rethrow_exception(work->error_);
 }
 
 void Pool::settle() {
@@ -70,17 +100,8 @@ void Pool::settle() {
   while (!last.expired()) std::this_thread::yield();
 }
 
-void Pool::serve(int thread, int cpu) {
-#if defined(__linux__)
-  if (cpu >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);
-  }
-#else
-  (void)cpu;
-#endif
+void Pool::serve(int thread) {
+  const Pinned pinned(cpu_of(cpus_, thread));
   for (std::uint64_t seen = 0;;) {
     wait([&] { return called_.load(std::memory_order_seq_cst) != seen || ending_; }, IDLE);
     if (ending_) return;
@@ -96,6 +117,10 @@ void Pool::serve(int thread, int cpu) {
 
 Work::Work(Pool& pool, int max_phases)
     : pool_(pool), threads_(pool.size()), phases_(max_phases), ranges_(static_cast<std::size_t>(max_phases) * threads_), cursors_(threads_) {}
+
+void Work::fail() {
+  if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();  // seen by whoever sees the phase done
+}
 
 void Work::open(Phase& phase, Range* ranges, int count) {
   int fresh = 0;

@@ -4,6 +4,8 @@
 // holds nobody up unless it was in the midst of a task. Each thread begins with a stretch of its own, which streams memory in order,
 // and takes from the end of others' when its own is done.
 //
+// What a task throws is kept, the tasks after it are passed over, and the run throws it when all phases have ended.
+//
 // Between two runs the threads spin for a moment, because the next step of a busy engine comes soon, and then sleep: an idle engine
 // burns no core.
 #pragma once
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -21,7 +24,8 @@ namespace penstock {
 class Pool;
 
 // Work in phases. Every thread walks the same phases in the same order; one that comes late passes over those that are done, so a walk
-// must be free to run, without touching anything but the work itself, after the run has ended.
+// must be free to run, without touching anything but the work itself, after the run has ended. What may have changed by then is looked
+// at in tasks alone.
 class Work {
  public:
   Work(Pool& pool, int max_phases);
@@ -49,9 +53,12 @@ class Work {
   };
   void open(Phase& phase, Range* ranges, int count);
   int next(Range* ranges, int thread);
+  void fail();  // with the exception that is being handled
 
   Pool& pool_;
   int threads_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // of the first task that failed
   std::vector<Phase> phases_;
   std::vector<Range> ranges_;  // [phase][thread]
   std::vector<Cursor> cursors_;
@@ -59,20 +66,20 @@ class Work {
 
 class Pool {
  public:
-  // `cpus`: where to pin each thread but the caller's, which is thread 0; or empty.
+  // `cpus`: where to pin each thread, or empty. Thread 0 is the caller's, which is pinned for as long as a run takes.
   Pool(int threads, const std::vector<int>& cpus);
   ~Pool();
   Pool(const Pool&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
-  // Returns when the last phase is done. Others may still walk over the phases then, and keep the work alive. Nothing may be thrown.
+  // Returns when the last phase is done. Others may still walk over the phases then, and keep the work alive. Throws what a task threw.
   void run(const std::shared_ptr<Work>& work);
   // Returns when nobody walks over anything any more.
   void settle();
 
  private:
   friend class Work;
-  void serve(int thread, int cpu);
+  void serve(int thread);
   void end();  // of all threads but the caller's
   // Spins until ready() for a moment, then sleeps: a thread that others wait for may have lost its core, and gets one sooner from a
   // system that has an idle one.
@@ -80,6 +87,7 @@ class Pool {
   void wake();  // those that sleep, after what they wait for was stored
   static void pause();
 
+  const std::vector<int> cpus_;
   std::vector<std::thread> threads_;
   std::shared_ptr<Work> work_;  // guarded by mutex_
   alignas(64) std::atomic<std::uint64_t> called_{0};  // counts runs
@@ -115,8 +123,13 @@ template <class Prepare, class Task> void Work::share(int thread, int count, con
   open(phase, ranges, count);
   int done = 0;
   for (int i; (i = next(ranges, thread)) >= 0; ++done) {
-    if (done == 0) prepare();
-    task(i);
+    if (failed_.load(std::memory_order_relaxed)) continue;
+    try {
+      if (done == 0) prepare();
+      task(i);
+    } catch (...) {
+      fail();
+    }
   }
   if (done && phase.done.fetch_add(done, std::memory_order_seq_cst) + done == count) return pool_.wake();
   pool_.wait([&] { return phase.done.load(std::memory_order_seq_cst) == count; }, MET);

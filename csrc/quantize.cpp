@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "numbers.h"
+#include "pool.h"
 
 namespace nb = nanobind;
 using namespace penstock;
@@ -145,27 +146,39 @@ bool round_rows(const Job& job, int first, int end) {
   return sound;
 }
 
-bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& mins, int threads) {
+// Rows in as many stretches as there are threads.
+class Rounding : public Work {
+ public:
+  Rounding(Pool& pool, const Job& job) : Work(pool, 1), job_(job), stretches_(pool.size()) {}
+  void walk(int thread) override {
+    share(thread, stretches_, [this](int i) {
+      const auto row = [this](int stretch) { return static_cast<int>(std::int64_t(job_.rows) * stretch / stretches_); };
+      if (!round_rows(job_, row(i), row(i + 1))) sound_ = false;
+    });
+  }
+  bool sound() const { return sound_; }
+
+ private:
+  const Job job_;
+  const int stretches_;
+  std::atomic<bool> sound_{true};
+};
+
+bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& mins, Pool& pool) {
   const int rows = static_cast<int>(source.shape(0)), columns = static_cast<int>(source.shape(1));
   if (codes.shape(0) != source.shape(0) || codes.shape(1) != source.shape(1) || (group && columns % group))
     throw std::invalid_argument("codes have the shape of the matrix, and groups divide its columns");
   void* lowest = mins.is_none() ? nullptr : nb::cast<Scales>(mins).data();
   const Job job{source.data(), number_of(source), rows, columns, group, codes.data(), scales.data(), lowest};
   const nb::gil_scoped_release free;
-  std::atomic<bool> sound{true};
-  std::vector<std::thread> others;
-  const auto share = [&](int i) {
-    if (!round_rows(job, static_cast<int>(std::int64_t(rows) * i / threads), static_cast<int>(std::int64_t(rows) * (i + 1) / threads))) sound = false;
-  };
-  for (int i = 1; i < threads; ++i) others.emplace_back(share, i);
-  share(0);
-  for (auto& each : others) each.join();
-  return sound;
+  const auto work = std::make_shared<Rounding>(pool, job);
+  pool.run(work);
+  return work->sound();
 }
 
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes"), nb::arg("scales"), nb::arg("mins").none(), nb::arg("threads"),
+  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes"), nb::arg("scales"), nb::arg("mins").none(), nb::arg("pool"),
              "Rounds rows by group (0: each row by one scale) into codes, scales and mins; whether all scales are finite.");
 }

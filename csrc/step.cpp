@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-Step::Step(Model& model, Batch batch) : Work(*model.pool_, model.phases_), m(model), b(std::move(batch)) {
+Step::Step(Model& model, Batch batch) : Work(*model.pool_, model.phases_), m(model), b(std::move(batch)), int8_(model.int8_) {
   std::vector<std::size_t> sizes;
   for (const Buffer& buffer : m.buffers_) {
     if (buffer.place >= static_cast<int>(sizes.size())) sizes.resize(buffer.place + 1, 0);

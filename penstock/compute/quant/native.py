@@ -1,4 +1,5 @@
 """Rounding by the native module: bit for bit what rounding.py says, on several threads."""
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,11 @@ class Native:
         self._module = module
         self._threads = threads
 
+    @functools.cached_property
+    def _pool(self) -> Any:
+        """Threads are made when there is something to round."""
+        return self._module.Pool(self._threads, [])
+
     def by_row(self, matrix: Array) -> Codes:
         codes, scales = np.empty(matrix.shape, dtype=np.uint8), np.empty((len(matrix), 1), dtype=np.float32)
         self._round(matrix, 0, codes, scales, None)
@@ -32,7 +38,7 @@ class Native:
         matrix = np.ascontiguousarray(matrix)
         if matrix.dtype.itemsize == 2 and matrix.dtype != np.float16:
             matrix = matrix.view(np.uint16)  # bfloat16, which numpy has no name for
-        if not self._module.quantize(matrix, group, codes, scales, mins, max(1, min(self._threads, len(matrix)))):
+        if not self._module.quantize(matrix, group, codes, scales, mins, self._pool):
             raise ValueError(NOT_FINITE.format(scales.dtype))
 
 

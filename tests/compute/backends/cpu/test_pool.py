@@ -1,0 +1,96 @@
+"""Threads of the native backend: what goes wrong in one of them, and where they run."""
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.program import Program
+from tests.contract.sketch import Sketch
+
+pytest.importorskip("penstock._native")
+from penstock.compute.backends.cpu.backend import Cpu, Options
+
+linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+ROWS, INNER = 2048, 8192
+
+
+def one_expert() -> tuple[Program, dict[str, Any]]:
+    """Narrow rows that are wide within the expert: memory for those is taken in the midst of a step."""
+    rng = np.random.default_rng(0)
+    sketch = Sketch()
+    x = sketch.table("x", rng.standard_normal((8, 16)))
+    sketch.op("moe_route", (x,), ("weights", "ids"), (sketch.weight("router", np.ones((1, 16))),), num_active=1, renormalize=True)
+    gate_up = sketch.weight("gate_up", rng.standard_normal((1, 2 * INNER, 16)))
+    down = sketch.weight("down", rng.standard_normal((1, 16, INNER)) / 90)
+    out = sketch.op("moe_experts", (x, "weights", "ids"), "y", (gate_up, down), activation="silu")
+    return sketch.program(out=out), sketch.weights
+
+
+def batch(rows: int) -> Batch:
+    at = np.arange(rows)
+    return Batch(at % 8, at, at, np.array([0, rows]), np.array([rows]), [np.arange(rows // 16 + 1)], np.zeros(0, np.int64),
+                 np.zeros((0, 2), np.int64), ("out",))
+
+
+@contextmanager
+def no_more_than(megabytes: int) -> Iterator[None]:
+    """Of address space, beyond what the process has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (megabytes << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@linux
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_memory_that_runs_out_in_a_task_is_an_error_of_the_step(threads: int) -> None:
+    program, weights = one_expert()
+    backend = Cpu(dtype="float32")
+    loaded, fresh = (backend.load(program, weights, KVLayout(256, 16), threads) for _ in range(2))
+    with no_more_than(110), pytest.raises(MemoryError):  # 80 for rows of the matrices are there, another 80 are not
+        backend.step(loaded, batch(ROWS))
+    found, expected = (backend.step(each, batch(ROWS)).buffers["out"] for each in (loaded, fresh))
+    assert np.array_equal(found, expected) and np.isfinite(found).all()
+
+
+def allowed(task: str) -> str:
+    lines = Path(f"/proc/self/task/{task}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
+
+
+@linux
+def test_each_thread_is_pinned_and_the_callers_only_while_it_computes() -> None:
+    program, weights = one_expert()
+    before = os.sched_getaffinity(0)
+    first, *rest = sorted(before)
+    tasks = set(os.listdir("/proc/self/task"))
+    backend = Cpu(Options(pin=True), dtype="float32")
+    loaded = backend.load(program, weights, KVLayout(256, 16), min(2, len(before)))
+    backend.step(loaded, batch(64))
+    added = set(os.listdir("/proc/self/task")) - tasks
+    assert [allowed(task) for task in added] == [str(cpu) for cpu in rest[:1]]
+    seen, done, me = set(), threading.Event(), str(threading.get_native_id())
+
+    def look() -> None:
+        while not done.is_set():
+            seen.add(allowed(me))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(100):
+        backend.step(loaded, batch(ROWS))
+        if str(first) in seen:
+            break
+    done.set()
+    looking.join()
+    assert str(first) in seen and os.sched_getaffinity(0) == before
