@@ -170,7 +170,7 @@ class Unsure(Told):
 
     def guesses(self, tokens: Any, states: Any) -> Any:
         for guess in super().guesses(tokens, states):
-            yield replace(guess, hidden=guess.hidden * self.parameters["norm"] * 0.6)
+            yield replace(guess, hidden=guess.hidden * self.parameters["norm"] * 0.38)
 
 
 def test_how_sure_heads_are_is_found_again(target: Target) -> None:
