@@ -1,7 +1,7 @@
 """Runs a program natively: packed weights, a KV pool in tiles, one call a step. Batch-invariant; bf16, or float32 throughout."""
 import os
-import sys
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ class Loaded:
     kv_bytes_per_token: int
     compute_type: str
     sampling: NativeSampling
-    spare: list[Array] = field(default_factory=list)  # logits of earlier steps, taken again when nobody holds them
+    spare: list["Spare"] = field(default_factory=list)  # memory of earlier logits, taken again when nobody holds them
 
 
 class Cpu:
@@ -170,16 +170,32 @@ def given_buffers(loaded: Loaded, batch: Batch) -> list[tuple[int, Array]]:
     return found
 
 
+@dataclass(slots=True)
+class Spare:
+    """Memory for logits [rows, vocab], lent to one step after another."""
+
+    rows: int
+    memory: memoryview
+    lent: Callable[[], Array | None] = lambda: None  # the array over it that was lent last, while anybody holds it or a view of it
+
+
 def spare(loaded: Loaded, rows: int) -> Array:
-    """Memory for logits [rows, vocab]: of an earlier step where nobody else holds it any more."""
-    for array in loaded.spare:
-        if array.shape[0] == rows and sys.getrefcount(array) <= 3:
-            return array
-    array = np.empty((rows, loaded.vocab), dtype=np.float32)
-    if rows > MOST_SPARE:
-        return array
-    loaded.spare = [*loaded.spare[-1:], array]
-    return array
+    """Memory for logits [rows, vocab]: of an earlier step where nobody holds any view of it any more."""
+    for each in loaded.spare:
+        if each.rows == rows and each.lent() is None:
+            return lend(each)
+    if not 0 < rows <= MOST_SPARE:
+        return np.empty((rows, loaded.vocab), dtype=np.float32)
+    memory = memoryview(np.empty(rows * loaded.vocab, dtype=np.float32))
+    loaded.spare = [*loaded.spare[-1:], Spare(rows, memory)]
+    return lend(loaded.spare[-1])
+
+
+def lend(spare: Spare) -> Array:
+    """Views of an array that was made of a buffer hold that array, which is a new one for each step."""
+    whole = np.frombuffer(spare.memory, dtype=np.float32)
+    spare.lent = weakref.ref(whole)
+    return whole.reshape(spare.rows, -1)
 
 
 def slot_pairs(copies: Array, block_size: int) -> Array:
