@@ -1,0 +1,86 @@
+"""`penstock train-heads` reads its text, passes on what it was told and prints what was reached."""
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+TEXT = "\n\n".join(f"the {word} fox went over the river" for word in "old young red grey sly shy tall small quick slow".split())
+
+
+class Trainer:
+    """Stands in for what needs torch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.jobs: list[Any] = []
+        self.made: list[Any] = []
+        for name, content in {
+            "run": {"Job": lambda *given: SimpleNamespace(given=given, kind=given[1]), "run": self.run},
+            "train_heads": {"Length": lambda minutes, steps: (minutes, steps)},
+            "heads.eagle": {"Eagle": self.Eagle},
+        }.items():
+            module = ModuleType(f"penstock.study.compress.{name}")
+            module.__dict__.update(content)
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def Eagle(self, options: Any, target: Any, seed: int) -> None:  # noqa: N802
+        self.made.append((options, target, seed))
+
+    def run(self, job: Any, make: Any, say: Any) -> Any:
+        self.jobs.append(job.given)
+        make("target", 7)
+        say("half done")
+        return SimpleNamespace(path=Path("there/eagle.safetensors"), num_parameters=1234, as_json=lambda: {"steps": 3})
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    return Trainer(monkeypatch)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text(TEXT)
+    return tmp_path
+
+
+def test_what_was_told_is_passed_on(penstock: Any, trainer: Trainer, text: Path) -> None:
+    status, out, err = penstock(["train-heads", "rill", "--kind", "eagle", "--text", str(text), "--out", "there", "--steps", "9", "--seed", "3"])
+    assert (status, err) == (0, "half done\n") and "1,234 parameters" in out and "--propose eagle:path=there" in out
+    ((model, kind, train, held_out, folder, length, seed, threads),) = trainer.jobs
+    assert (model, kind, folder, length, seed, threads) == ("rill", "eagle", Path("there"), (30.0, 9), 3, None)
+    assert train[0] + "\n\n" + held_out[0] == TEXT
+    assert trainer.made == [(None, "target", 7)]
+
+
+def test_text_to_measure_on_may_be_given(penstock: Any, trainer: Trainer, text: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "something else"}')
+    args = ["train-heads", "--kind", "eagle", "--text", str(text / "a.txt"), "--held-out", str(other), "--out", "there", "--json"]
+    status, out, _ = penstock(args)
+    assert status == 0 and json.loads(out) == {"steps": 3}
+    assert trainer.jobs[0][2:4] == ([TEXT], ["something else"])
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ([], "--kind, --text and --out"),
+    (["--kind", "eagle", "--out", "x"], "--kind, --text and --out"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "0"], "--minutes is more than 0, not 0.0"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--steps", "0"], "--steps at least 1, not 0"),
+    (["--kind", "beagle", "--out", "x", "--text", "x"], "known: eagle, medusa"),
+    (["--kind", "eagle:depth=4", "--out", "x", "--text", "x"], "takes no options"),
+    (["--kind", "eagle", "--out", "x", "--text", "nowhere"], "cannot read nowhere"),
+])
+def test_what_cannot_be_obeyed_is_refused(penstock: Any, trainer: Trainer, more: list[str], said: str) -> None:
+    status, out, err = penstock(["train-heads", *more])
+    assert status == 2 and not out and said in err and not trainer.jobs
+
+
+def test_without_torch_it_says_what_to_install(penstock: Any, monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [name for name in sys.modules if name.startswith("penstock.study.compress.")]:
+        monkeypatch.delitem(sys.modules, name)
+    status, _, err = penstock(["train-heads", "--kind", "eagle", "--text", str(text), "--out", "x"])
+    assert status == 2 and err == "error: train-heads needs torch: pip install 'penstock[torch]'\n"
