@@ -24,6 +24,7 @@ class StructuredOutputsParams:
     whitespace_pattern: str | None = None  # between the tokens of JSON, once at each place
     disable_any_whitespace: bool = False  # JSON in its shortest form
     disable_additional_properties: bool = False  # of objects whose schema does not mention them
+    frame: str | None = None  # Lark rules of what may stand around it: they begin with "frame" and call it @body
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from penstock.compute.decoding.grammar.compiler import Compiled
 from penstock.compute.decoding.params import check_params
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, TokenLogprobs
 from penstock.serve.api import fields
 from penstock.serve.api.call import Call
+from penstock.serve.api.calling import Calling, behind_reasoning, schemas_of, structure_of
 from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import chat_rows, prompt_rows
 from penstock.serve.api.parts import Desk
@@ -20,6 +22,7 @@ from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, EventStream, Template, compact
+from penstock.serve.api.structure import compile_structure, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
@@ -28,13 +31,15 @@ from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCa
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a chat request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs."""
+    """What a chat request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `structured_by`:
+    the field that says what the answer must be, if any."""
 
     params: SamplingParams
     streaming: Streaming
     num_top: int | None = None
     num_prompt_top: int | None = None
     calls_tools: bool = False
+    structured_by: str = ""
 
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
@@ -42,13 +47,14 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     received = await receive(desk, http, fields.CHAT)
     body = received.body
     conversation = await desk.work.run(received.size, read_conversation, desk, body)
-    wish = read_wish(desk, body, conversation.tools is not None)
+    wish = read_wish(desk, body, conversation.calling)
     placing = read_placing(body)
     prompt = await desk.work.run(received.size, render, desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{uuid.uuid4().hex}"
-    request = make_request(chat_id, prompt.token_ids, wish.params, placing, prompt=prompt.text, marks=prompt.marks)
+    params, grammar = await constrain(desk, wish, conversation.calling, prompt.text, received.size)
+    request = make_request(chat_id, prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
     call = Call(desk, http.receive, [request], arrived_s)
     answer = Answer(desk, chat_id, wish, prompt)
     call.start()
@@ -60,8 +66,18 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         call.close()
 
 
-def read_wish(desk: Desk, body: Mapping[str, Any], calls_tools: bool) -> Wish:
-    tool_parser = desk.parts.tool_parser
+async def constrain(desk: Desk, wish: Wish, calling: Calling, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
+    """Compiles what the answer must be. Schemas of functions are compiled one by one first, so that a bad one is named."""
+    if wish.params.structured_outputs is None:
+        return wish.params, None
+    for schema in schemas_of(calling):
+        await compile_structure(desk, replace(wish.params, structured_outputs=schema.wanted), schema.field, size)
+    wanted = behind_reasoning(desk, wish.params.structured_outputs, prompt)
+    return await compile_structure(desk, replace(wish.params, structured_outputs=wanted), wish.structured_by, size)
+
+
+def read_wish(desk: Desk, body: Mapping[str, Any], calling: Calling) -> Wish:
+    tool_parser, calls_tools = desk.parts.tool_parser, calling.shown is not None
     if calls_tools and tool_parser is None:
         raise RequestError("tools need a tool parser: start the server with --tool-parser, or set tool_choice to \"none\"", param="tools")
     values = Values(body)
@@ -70,10 +86,11 @@ def read_wish(desk: Desk, body: Mapping[str, Any], calls_tools: bool) -> Wish:
     if streaming.on and num_prompt_top is not None:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", param="prompt_logprobs")
     num_top = read_top_logprobs(values)
-    params = check_params(read_params(desk, body, read_max_tokens(values), num_top), desk.vocab_size)
+    asked = structure_of(desk, read_structure(body), calling)
+    params = check_params(structured(read_params(desk, body, read_max_tokens(values), num_top), asked), desk.vocab_size)
     if any(parser.needs_special_tokens for parser in (desk.parts.reasoning_parser, tool_parser if calls_tools else None) if parser):
         params = replace(params, skip_special_tokens=False)
-    return Wish(params, streaming, num_top, num_prompt_top, calls_tools)
+    return Wish(params, streaming, num_top, num_prompt_top, calls_tools, "" if asked is None else asked.field)
 
 
 def read_max_tokens(values: Values) -> int | None:

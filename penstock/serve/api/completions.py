@@ -19,6 +19,7 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, EventStream, Template, compact
+from penstock.serve.api.structure import compile_structure, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
@@ -37,6 +38,7 @@ class Wish:
     only_echo: bool = False  # max_tokens = 0: the prompt and its log-probabilities, no answer
     num_top: int | None = None
     num_prompt_top: int | None = None
+    structured_by: str = ""  # the field that says what the answer must be, if any
 
 
 class Choice:
@@ -90,7 +92,9 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         name = "prompt" if len(prompts) == 1 else f"prompt[{at}]"
         check_room(desk, len(prompt.token_ids), wish.params, name)
     completion_id = f"cmpl-{uuid.uuid4().hex}"
-    requests = [make_request(f"{completion_id}-{at}", p.token_ids, wish.params, placing, prompt=p.text) for at, p in enumerate(prompts)]
+    params, grammar = await compile_structure(desk, wish.params, wish.structured_by, received.size)
+    requests = [make_request(f"{completion_id}-{at}", p.token_ids, params, placing, prompt=p.text, grammar=grammar)
+                for at, p in enumerate(prompts)]
     return await answer(desk, Call(desk, http.receive, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
 
 
@@ -128,8 +132,9 @@ def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
     given = {**body}
     if echo and num_top is not None:
         given["prompt_logprobs"] = max(num_top, num_prompt_top or 0)
-    params = check_params(read_params(desk, given, 1 if max_tokens == 0 else max_tokens, num_top), desk.vocab_size)
-    return Wish(params, streaming, echo, max_tokens == 0, num_top, num_prompt_top)
+    asked = read_structure(body)
+    params = check_params(structured(read_params(desk, given, 1 if max_tokens == 0 else max_tokens, num_top), asked), desk.vocab_size)
+    return Wish(params, streaming, echo, max_tokens == 0, num_top, num_prompt_top, "" if asked is None else asked.field)
 
 
 class Answer:

@@ -43,7 +43,6 @@ def _refused(endpoints: tuple[str, ...], name: str, note: str, *accepted: Any) -
     return Field(name, endpoints, REFUSED, note, accepted)
 
 
-NOT_YET = "output is not yet constrained to a structure"
 TEXT_ONLY = "the model reads and writes text only"
 
 TABLE: tuple[Field, ...] = (
@@ -81,6 +80,12 @@ TABLE: tuple[Field, ...] = (
         stream="server-sent events",
         stream_options="include_usage, continuous_usage_stats",
         cache_salt="prefixes are shared only between requests with the same salt",
+        response_format="text, json_object, or json_schema: the answer is valid by the schema (strict or not)",
+        structured_outputs="an object with one of json, json_object, regex, choice, grammar (Lark or EBNF), and whitespace_pattern, "
+                           "disable_any_whitespace, disable_additional_properties",
+        guided_json="an older name of structured_outputs.json", guided_json_object="of structured_outputs.json_object",
+        guided_regex="of structured_outputs.regex", guided_choice="of structured_outputs.choice",
+        guided_grammar="of structured_outputs.grammar", guided_whitespace_pattern="of structured_outputs.whitespace_pattern",
         slo="an object with ttft_ms and tpot_ms, the deadlines that the deadline order works for",
     ),
     *_obeyed(ALL, priority="smaller goes first, where the server runs with a priority order"),
@@ -89,8 +94,10 @@ TABLE: tuple[Field, ...] = (
         messages="roles system, developer (rendered as system), user, assistant and tool; text content",
         max_completion_tokens="the same as max_tokens; both with different values are refused",
         top_logprobs="likeliest tokens at each position, with logprobs true",
-        tools="functions, rendered by the chat template; needs a tool parser and a template that knows tools",
-        tool_choice='"auto" or "none" (the tools are then left out of the prompt); "required" and a named function are refused',
+        tools="functions, rendered by the chat template; needs a tool parser and a template that knows tools; with strict, and where "
+              "tool_choice demands a call, the arguments are valid by the function's parameters",
+        tool_choice='"auto", "none" (the tools are then left out of the prompt), "required", a named function, or allowed_tools',
+        parallel_tool_calls="false: one call at most",
         reasoning_effort="given to the chat template, which must know it",
         documents="given to the chat template, which must know them",
         chat_template_kwargs="variables for the chat template, which must know each of them",
@@ -116,8 +123,6 @@ TABLE: tuple[Field, ...] = (
     _harmless((CHAT,), "prompt_cache_key", str, "chooses among machines' caches; here is one, and shared prefixes are found in it anyway"),
     _harmless((CHAT,), "prediction", dict, "a hint for speed that never changes the answer"),
     # refused: OpenAI
-    _refused((CHAT,), "response_format", f"{NOT_YET}; only the type text is served", {"type": "text"}),
-    _refused((CHAT,), "parallel_tool_calls", "the number of calls cannot be limited", True),
     _refused((CHAT,), "store", "completions are not stored", False),
     _refused((CHAT,), "service_tier", "there are no tiers; use priority", "auto", "default"),
     _refused((CHAT,), "verbosity", "the model does not know it", "medium"),
@@ -139,11 +144,9 @@ TABLE: tuple[Field, ...] = (
     _refused((CHAT,), "echo", "use continue_final_message", False),
     _refused((CHAT,), "include_reasoning", "reasoning comes in reasoning_content", True),
     _refused((CHAT,), "thinking_token_budget", "the length of reasoning cannot be limited"),
-    _refused((COMPLETIONS,), "response_format", f"{NOT_YET}; only the type text is served", {"type": "text"}),
     _refused((COMPLETIONS,), "prompt_embeds", "prompts are text or token ids"),
-    *(_refused(BOTH, name, NOT_YET) for name in (
-        "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
-        "guided_whitespace_pattern", "structural_tag")),
+    _refused(BOTH, "guided_decoding_backend", "there is one", "auto", "guidance"),
+    _refused(BOTH, "structural_tag", "use tools with strict, or structured_outputs.grammar"),
     _refused(BOTH, "allowed_token_ids", "use logit_bias", []),
     _refused(BOTH, "bad_words", "use logit_bias", []),
     _refused(BOTH, "logits_processors", "code from requests is not run", []),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import penstock
+from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import ServerConfig
 from penstock.serve.api.drain import Drain
@@ -24,7 +25,7 @@ class Parts:
 
     `sampling_defaults`: fields of SamplingParams that a request may leave out, as the checkpoint's generation_config.json has them.
     `fingerprint`: whatever changes the tokens that come out (backend, dtype, quantization), as text.
-    `vocab_size`: the model's; None when it is the tokenizer's.
+    `vocab_size`: the model's; None when it is the tokenizer's. `grammars` None: structured output is refused.
     """
 
     engine: EngineClient
@@ -37,6 +38,7 @@ class Parts:
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
     vocab_size: int | None = None
+    grammars: Compiler | None = None
     limits: Limits = field(default_factory=Limits)
 
 

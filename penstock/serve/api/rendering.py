@@ -6,7 +6,8 @@ from typing import Any
 
 from penstock.core.errors import RequestError
 from penstock.core.types import CacheMark
-from penstock.serve.api.messages import read_messages, read_tools
+from penstock.serve.api.calling import Calling, read_calling
+from penstock.serve.api.messages import read_messages
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.values import Values, show
 from penstock.serve.text.marks import cache_marks
@@ -14,10 +15,10 @@ from penstock.serve.text.marks import cache_marks
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """`variables` go to the template by name; `tools` are those that it shows, None without any."""
+    """`variables` go to the template by name."""
 
     messages: Sequence[Mapping[str, Any]]
-    tools: Sequence[Mapping[str, Any]] | None = None
+    calling: Calling = field(default_factory=Calling)
     variables: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -39,7 +40,8 @@ def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
     if isinstance(given, list) and len(given) > most:
         raise RequestError(f"messages has {len(given)} entries; at most {most} fit, one token each", param="messages")
     messages = read_messages(body, any("developer" in source for source in template.sources.values()))
-    tools = chosen_tools(body)
+    calling = read_calling(body)
+    tools = calling.shown
     if not template.sources:
         message = "the model has no chat template: send a prompt to /v1/completions, or start the server with --chat-template FILE"
         raise RequestError(message, param="messages")
@@ -49,26 +51,12 @@ def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
     going_on = values.boolean("continue_final_message", False)
     return Conversation(
         messages=messages,
-        tools=tools,
+        calling=calling,
         variables=read_variables(body, known),
         add_generation_prompt=values.boolean("add_generation_prompt", not going_on),
         continue_final_message=going_on,
         add_special_tokens=values.boolean("add_special_tokens", False),
     )
-
-
-def chosen_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The tools that the prompt shows: none with tool_choice "none". Raises RequestError for a choice that cannot be kept."""
-    tools = read_tools(body)
-    choice = body.get("tool_choice")
-    if choice is None or choice == "auto":
-        if choice == "auto" and tools is None:
-            raise RequestError("tool_choice = \"auto\" needs tools", param="tool_choice")
-        return tools
-    if choice == "none":
-        return None
-    why = "output is not yet constrained to a structure, so the model cannot be made to call a tool; \"auto\" and \"none\" are served"
-    raise RequestError(f"tool_choice = {show(choice)} is not supported: {why}", param="tool_choice", code="unsupported_parameter")
 
 
 def read_variables(body: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
@@ -102,8 +90,8 @@ def render(desk: Desk, conversation: Conversation) -> Rendered:
     """Raises RequestError when the template refuses the messages."""
     one = partial(_render_text, desk, conversation)
     encode = partial(desk.parts.tokenizer.encode, add_special_tokens=conversation.add_special_tokens)
-    text = one(conversation.messages, conversation.tools)
-    marks = cache_marks(conversation.messages, conversation.tools, one, encode)
+    text = one(conversation.messages, conversation.calling.shown)
+    marks = cache_marks(conversation.messages, conversation.calling.shown, one, encode)
     return Rendered(text, tuple(encode(text)), marks)
 
 

@@ -18,5 +18,9 @@ class LongWork:
         """`function(*args)`. `size`: characters or bytes of its input."""
         if size < self._long:
             return function(*args, **kwargs)
+        return await self.run_long(function, *args, **kwargs)
+
+    async def run_long(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """In a thread."""
         async with self._slots:
             return await asyncio.to_thread(function, *args, **kwargs)

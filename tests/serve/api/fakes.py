@@ -11,6 +11,9 @@ import httpx
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
+from penstock.compute.decoding import grammar
+from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.config import ServerConfig
 from penstock.core.errors import OverloadedError
 from penstock.core.types import TokenLogprobs
@@ -203,7 +206,8 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     metrics = Metrics(engine.gauges)
     app = create_app(Parts(
         engine=Selecting(engine, make_selections(tokenizer, config.scorer_url)), tokenizer=tokenizer,
-        chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics, limits=limits or Limits(), **(parts or {})))
+        chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics, limits=limits or Limits(),
+        grammars=compiler(tokenizer), **(parts or {})))
     listener = bind(config)
     host, port = listener.getsockname()[:2]
     server = make_server(app, config)
@@ -215,6 +219,10 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     url = f"http://{host}:{port}"
     client = httpx.Client(base_url=url, timeout=30, verify=False)  # one for all: making a TLS context takes long
     return Running(engine, metrics, url, host, port, server, thread, app.state.desk, client)
+
+
+def compiler(tokenizer: Tokenizer) -> Compiler:
+    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, tokenizer.vocab_size))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:

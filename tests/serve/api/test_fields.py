@@ -14,6 +14,7 @@ from openai.resources.embeddings import Embeddings
 from penstock.serve.api import fields, reference
 from penstock.serve.api.fields import BY_ENDPOINT, HARMLESS, OBEYED, REFUSED, Field
 from penstock.serve.engine.requests import Request
+from penstock.serve.text.tools.hermes import HermesParser
 from tests.serve.api.fakes import Running, serve
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings", "tokenize": "/tokenize",
@@ -47,6 +48,10 @@ def shown(name: str, value: Any) -> Sample:
     return Sample({name: value}, lambda request: bool(getattr(request.params, name) == value))
 
 
+def structure(request: Request) -> Any:
+    return request.params.structured_outputs
+
+
 SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS.items()} | {
     "model": Sample({"model": "tiny"}, lambda r: True),
     "logit_bias": Sample({"logit_bias": {"5": -100}}, lambda r: r.params.logit_bias == {5: -100.0}),
@@ -70,7 +75,17 @@ SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS
     "priority": Sample({"priority": -3}, lambda r: r.priority == -3),
     "messages": Sample({"messages": [{"role": "user", "content": "the fox"}]}, lambda r: "the fox" in (r.prompt or "")),
     "tools": Sample({"tools": [TOOL]}, lambda r: "look" in (r.prompt or "")),
-    "tool_choice": Sample({"tools": [TOOL], "tool_choice": "auto"}, lambda r: "look" in (r.prompt or "")),
+    "tool_choice": Sample({"tools": [TOOL], "tool_choice": "required"}, lambda r: "calls" in structure(r).grammar),
+    "parallel_tool_calls": Sample({"tools": [TOOL], "parallel_tool_calls": False}, lambda r: "answer" in structure(r).grammar),
+    "response_format": Sample({"response_format": {"type": "json_object"}}, lambda r: structure(r).json_object is True),
+    "structured_outputs": Sample({"structured_outputs": {"choice": ["a", "b"]}}, lambda r: structure(r).choice == ("a", "b")),
+    "guided_json": Sample({"guided_json": '{"type": "null"}'}, lambda r: structure(r).json == '{"type": "null"}'),
+    "guided_json_object": Sample({"guided_json_object": True}, lambda r: structure(r).json_object is True),
+    "guided_regex": Sample({"guided_regex": "a+"}, lambda r: structure(r).regex == "a+"),
+    "guided_choice": Sample({"guided_choice": ["a"]}, lambda r: structure(r).choice == ("a",)),
+    "guided_grammar": Sample({"guided_grammar": 'start: "a"'}, lambda r: structure(r).grammar == 'start: "a"'),
+    "guided_whitespace_pattern": Sample(
+        {"guided_json": True, "guided_whitespace_pattern": " ?"}, lambda r: structure(r).whitespace_pattern == " ?"),
     "reasoning_effort": Sample({"reasoning_effort": "high"}, lambda r: "<effort>high" in (r.prompt or "")),
     "documents": Sample({"documents": [{"text": "a fact"}]}, lambda r: "a fact" in (r.prompt or "")),
     "chat_template_kwargs": Sample({"chat_template_kwargs": {"enable_thinking": False}}, lambda r: "<quick>" in (r.prompt or "")),
@@ -101,21 +116,9 @@ OF_ENDPOINT: dict[tuple[str, str], Sample] = {
 }
 
 
-class NoCalls:
-    """A tool parser that finds no calls."""
-
-    needs_special_tokens = False
-
-    def push(self, text: str) -> list[Any]:
-        return []
-
-    def finish(self) -> list[Any]:
-        return []
-
-
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Running]:
-    running = serve(parts={"tool_parser": NoCalls})
+    running = serve(parts={"tool_parser": HermesParser})
     yield running
     running.stop()
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.compute.decoding.grammar.contract import Structure
+from penstock.compute.decoding.grammar.lark import with_schemas
 from penstock.compute.decoding.grammar.matcher import Matcher
+from penstock.compute.decoding.grammar.syntax import HEADER, named
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
@@ -94,6 +96,8 @@ class Compiler:
     def _compile(self, wanted: StructuredOutputsParams) -> Compiled:
         structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
         grammar = structure.grammar(wanted)
+        if wanted.frame is not None:
+            grammar = named({"whole": f"{HEADER}start: frame\n{with_schemas(wanted.frame, wanted)}", "body": grammar})
         if len(grammar) > MAX_SIZE:
             raise RequestError(f"the grammar has {len(grammar)} characters; at most {MAX_SIZE} are compiled", FIELD)
         start = self.vocabulary.matcher(grammar)

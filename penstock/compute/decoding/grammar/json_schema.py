@@ -9,6 +9,8 @@ from penstock.core.types import StructuredOutputsParams
 
 
 class JsonSchema:
+    """The schema may be given as text."""
+
     def checked(self, value: Any) -> str:
         """The schema as text. A string is taken as such."""
         if isinstance(value, str):
@@ -24,4 +26,12 @@ class JsonSchema:
             raise RequestError(f"json is a schema that cannot be written as JSON: {error}", "json") from None
 
     def grammar(self, wanted: StructuredOutputsParams) -> str:
-        return f"{HEADER}start: {json_value(json.loads(wanted.json), json_options(wanted))}"
+        assert isinstance(wanted.json, str)
+        return f"{HEADER}start: {as_value(json.loads(wanted.json), wanted)}"
+
+
+def as_value(schema: Any, wanted: StructuredOutputsParams) -> str:
+    """A value that is valid by the schema, in llguidance's language. Raises RequestError for what cannot be obeyed."""
+    if schema is False:
+        raise RequestError("no value is valid by the schema false", "json")
+    return json_value({} if schema is True else schema, json_options(wanted))

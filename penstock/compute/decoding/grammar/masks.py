@@ -98,6 +98,7 @@ def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[Exceptio
 
 
 def fill(paths: Sequence[Path], room: Room, bias_of_byte: Array) -> None:
+    """Bits first, all rows after one another, then what is added to logits, all rows at once."""
     row = 0
     for path in paths:
         if path.drafts:

@@ -4,6 +4,8 @@
         needs_special_tokens: ClassVar[bool]     # the text must come with its special tokens, because the markup is one
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source speaks of this format
+        @classmethod
+        def rules(cls, prompt: str) -> str       # Lark rules of `reasoning`, which comes before an answer that follows a grammar
         def __init__(self, prompt: str = "")     # the rendered prompt, which may already have opened the reasoning
         def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
         def finish(self) -> list[Event]

@@ -25,6 +25,11 @@ class ThinkParser:
     def suits(cls, template: str) -> bool:
         return OPEN in template or CLOSE in template
 
+    @classmethod
+    def rules(cls, prompt: str) -> str:
+        thought = "thought" if prompt.rstrip().endswith(OPEN) else f'("{OPEN}" thought)?'
+        return f"reasoning: {thought} GAP?\nthought[lazy]: /(?s:.*)<\\/think>/\nGAP: /[ \\t\\r\\n]{{1,8}}/"
+
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []
         while text:

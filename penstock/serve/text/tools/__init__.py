@@ -4,6 +4,8 @@
         needs_special_tokens: ClassVar[bool]     # the text must come with its special tokens, because the markup is one
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
+        @classmethod
+        def rules(cls, wanted: Wanted) -> str    # the format as a grammar: see rules.py
         def __init__(self, new_id: Callable[[], str] = ...)      # makes the ids of calls
         def push(self, text: str) -> list[Event]                 # ContentDelta, ToolCallStart, ToolCallArguments
         def finish(self) -> list[Event]

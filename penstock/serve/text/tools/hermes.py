@@ -1,10 +1,12 @@
 """Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, text before, between and after."""
 from typing import ClassVar
 
+from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import Event
 from penstock.serve.text.calls import CallReader, NewId, new_call_id
 from penstock.serve.text.json_object import State
 from penstock.serve.text.markup import ContentWriter, find_tag
+from penstock.serve.text.tools.rules import Function, Wanted
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 OTHERS = ("<function=", "<arg_key>")  # formats that put something else than JSON between the same tags
@@ -25,6 +27,16 @@ class HermesParser:
     @classmethod
     def suits(cls, template: str) -> bool:
         return OPEN in template and "arguments" in template and not any(tag in template for tag in OTHERS)
+
+    @classmethod
+    def rules(cls, wanted: Wanted) -> str:
+        def body(function: Function) -> str:
+            head = f'\n{{"name": {literal(function.name)}, "arguments": '
+            return f"{literal(head)} {function.arguments} {literal('}' + chr(10))} {wanted.tag(CLOSE)}"
+
+        return "\n".join([
+            f"calls: {wanted.repeated('call', literal(chr(10)))}", f"call: {wanted.tag(OPEN)} body", f"body: {wanted.one_of(body)}",
+            "answer: " + ("(opening body)* TEXT?" if wanted.many else "opening body | TEXT?"), *wanted.until(OPEN, "opening")])
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []

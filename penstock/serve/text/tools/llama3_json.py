@@ -1,10 +1,12 @@
 """Llama 3.1 and later: the answer is a call and nothing else, `{"name": ..., "parameters": {...}}`, or several with `;` between them."""
 from typing import ClassVar
 
+from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event
 from penstock.serve.text.calls import CallReader, NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, State
 from penstock.serve.text.markup import ContentWriter
+from penstock.serve.text.tools.rules import Function, Wanted
 
 PYTHON_TAG = "<|python_tag|>"  # may stand before the first call
 SEPARATORS = BLANK + ";,"
@@ -26,6 +28,17 @@ class Llama3JsonParser:
     @classmethod
     def suits(cls, template: str) -> bool:
         return '"parameters"' in template and "<|start_header_id|>" in template
+
+    @classmethod
+    def rules(cls, wanted: Wanted) -> str:
+        def call(function: Function) -> str:
+            head = f'{{"name": {literal(function.name)}, "parameters": '
+            return f'{literal(head)} {function.arguments} "}}"'
+
+        begins = "{" if wanted.special(PYTHON_TAG) is not None else "{<"
+        return "\n".join([
+            f"calls: {wanted.repeated('call', literal('; '))}", f"call: {wanted.one_of(call)}", "answer: calls | TEXT?",
+            f"TEXT: /[ \\t\\r\\n]*[^ \\t\\r\\n{begins}](?s:.*)/"])
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []

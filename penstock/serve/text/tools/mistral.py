@@ -4,12 +4,14 @@ import secrets
 import string
 from typing import ClassVar
 
+from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import Event
 from penstock.serve.text.calls import CallReader, NewId
 from penstock.serve.text.json_object import BLANK, State
 from penstock.serve.text.markup import ContentWriter, find_tag
+from penstock.serve.text.tools.rules import Function, Wanted
 
-TAG = "[TOOL_CALLS]"
+TAG, ARGS = "[TOOL_CALLS]", "[ARGS]"
 LIST = re.compile(r"\s*\[\s*")
 NAMED = re.compile(r"\s*([\w.-]+)(\[CALL_ID\]\w+)?(\[ARGS\])?\s*")
 HEADER = frozenset(string.ascii_letters + string.digits + "_.-[]" + BLANK)  # what stands between the tag and the first brace
@@ -36,6 +38,22 @@ class MistralParser:
     @classmethod
     def suits(cls, template: str) -> bool:
         return TAG in template
+
+    @classmethod
+    def rules(cls, wanted: Wanted) -> str:
+        """In the newer form where the model has its second tag."""
+        def listed(function: Function) -> str:
+            head = f'{{"name": {literal(function.name)}, "arguments": '
+            return f'{literal(head)} {function.arguments} "}}"'
+
+        def named(function: Function) -> str:
+            return f"{literal(function.name)} {wanted.tag(ARGS)} {function.arguments}"
+
+        newer = wanted.special(ARGS) is not None
+        rest = wanted.repeated("call", wanted.tag(TAG)) if newer else f'" "? "[" {wanted.repeated("call", literal(", "))} "]"'
+        return "\n".join([
+            f"calls: {wanted.tag(TAG)} rest", f"rest: {rest}", f"call: {wanted.one_of(named if newer else listed)}",
+            "answer: opening rest | TEXT?", *wanted.until(TAG, "opening")])
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []

@@ -1,0 +1,127 @@
+"""Which functions a chat may call: `tools`, `tool_choice`, `parallel_tool_calls`, and whether its answer must keep to them."""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+from penstock.serve.api.messages import read_tools
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.structure import Asked
+from penstock.serve.api.values import Values, show
+from penstock.serve.text.tools.rules import Function, Wanted
+
+Tool = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """`shown`: the tools in the prompt; None without any. `callable`: their places among `tools`. `required`: the answer is calls, and
+    nothing else; `many`: more than one. `strict`: some function's arguments were promised to be valid."""
+
+    shown: Sequence[Tool] | None = None
+    callable: tuple[int, ...] = ()
+    required: bool = False
+    many: bool = True
+    strict: bool = False
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the model's own way of calling functions is not enough."""
+        return self.required or self.strict or bool(self.callable) and (not self.many or len(self.callable) < len(self.shown or ()))
+
+    def function(self, at: int) -> Function:
+        """As the answer has to call it. Arguments are checked by the schema where that was promised, or the call was demanded."""
+        given = (self.shown or ())[at]["function"]
+        if self.required or given.get("strict"):
+            return Function(given["name"], given.get("parameters"))
+        return Function(given["name"], {"type": "object"})
+
+
+def read_calling(body: Mapping[str, Any]) -> Calling:
+    """Raises RequestError for a choice that names no tool, or none of the tools."""
+    tools, values = read_tools(body), Values(body)
+    choice = body.get("tool_choice")
+    many = values.boolean("parallel_tool_calls", True)
+    mode, names = read_choice(choice)
+    if mode == "none" or (tools is None and choice is None):
+        return Calling()
+    if tools is None:
+        raise RequestError(f"tool_choice = {show(choice)} needs tools", param="tool_choice")
+    own = [tool["function"]["name"] for tool in tools]
+    for name in names or ():
+        if name not in own:
+            known = ", ".join(map(show, own[:8]))
+            raise RequestError(f"tool_choice names {show(name)}, which is none of the tools: {known}", param="tool_choice")
+    places = tuple(at for at, name in enumerate(own) if names is None or name in names)
+    one = mode == "one"
+    strict = any(tools[at]["function"].get("strict") for at in places)
+    return Calling(tools, places, required=one or mode == "required", many=many and not one, strict=strict)
+
+
+def read_choice(choice: Any) -> tuple[str, Sequence[str] | None]:
+    """("auto", "none", "required" or "one", the names of the functions that may be called or None: all)."""
+    if choice is None:
+        return "auto", None
+    if isinstance(choice, str) and choice in ("auto", "none", "required"):
+        return choice, None
+    if isinstance(choice, dict) and choice.get("type") == "function" and choice.keys() <= {"type", "function"}:
+        return "one", [name_of(choice)]
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools" and choice.keys() <= {"type", "allowed_tools"}:
+        values = Values(choice, "tool_choice.").mapping("allowed_tools") or {}
+        listed, mode = values.get("tools"), Values(values, "tool_choice.allowed_tools.").choice("mode", "auto", ("auto", "required"))
+        if isinstance(listed, list) and listed and values.keys() <= {"mode", "tools"}:
+            return mode, [name_of(tool) for tool in listed]
+    wanted = '"auto", "none", "required", {"type": "function", "function": {"name": ...}}, or allowed_tools with mode and tools'
+    raise RequestError(f"tool_choice must be {wanted}, not {show(choice)}", param="tool_choice")
+
+
+def name_of(tool: Any) -> str:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) and function.keys() == {"name"} else None
+    if not isinstance(name, str):
+        raise RequestError(f'tool_choice names a function as {{"type": "function", "function": {{"name": ...}}}}, not as {show(tool)}',
+                           param="tool_choice")
+    return name
+
+
+def structure_of(desk: Desk, asked: Asked | None, calling: Calling) -> Asked | None:
+    """What a chat's answer must be, calls included. `asked`: what the request says of it otherwise."""
+    if calling.shown is None or not (calling.constrained or asked is not None):
+        return asked
+    assert desk.parts.tool_parser is not None
+    functions = [calling.function(at) for at in calling.callable]
+    rules = desk.parts.tool_parser.rules(Wanted(functions, calling.many, special_token(desk)))
+    if calling.required or asked is None:
+        return Asked(StructuredOutputsParams(grammar=f"start: {'calls' if calling.required else 'answer'}\n{rules}"), "tools")
+    return replace(asked, wanted=replace(asked.wanted, frame=f"frame: calls | @body\n{rules}"))
+
+
+def schemas_of(calling: Calling) -> list[Asked]:
+    """The schemas that an answer's calls must keep to, one by one, each with the field that it stands in."""
+    if not calling.constrained:
+        return []
+    found = [(at, calling.function(at)) for at in calling.callable]
+    return [Asked(StructuredOutputsParams(json=dict(function.schema)), f"tools[{at}].function.parameters") for at, function in found]
+
+
+def special_token(desk: Desk) -> Any:
+    """Spelling -> the id of the special token that is spelled so, or None."""
+    tokenizer = desk.parts.tokenizer
+
+    def find(text: str) -> int | None:
+        token = tokenizer.id_of(text)
+        return token if token in tokenizer.special_ids else None
+
+    return find
+
+
+def behind_reasoning(desk: Desk, wanted: StructuredOutputsParams, prompt: str) -> StructuredOutputsParams:
+    """A model that reasons may do so before it keeps to a structure."""
+    parser = desk.parts.reasoning_parser
+    if parser is None:
+        return wanted
+    rules = parser.rules(prompt)
+    if wanted.frame is None:
+        return replace(wanted, frame=f"frame: reasoning @body\n{rules}")
+    return replace(wanted, frame=f"frame: reasoning inner\ninner:{wanted.frame.removeprefix('frame:')}\n{rules}")

@@ -1,0 +1,147 @@
+"""What a request says of its answer's structure: OpenAI's response_format, vLLM's structured_outputs and its older guided_* fields."""
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.compute.decoding.grammar.compiler import Compiled
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams, StructuredOutputsParams
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.values import Values, show
+
+COMPILE_S = 10.0
+GUIDED = {
+    "guided_json": "json", "guided_json_object": "json_object", "guided_regex": "regex", "guided_choice": "choice",
+    "guided_grammar": "grammar",
+}
+STRUCTURES = ("json", "json_object", "regex", "choice", "grammar")
+OPTIONS = ("disable_any_whitespace", "disable_additional_properties")
+NOT_ASKED = ("json_object", False)
+HARMLESS = ("disable_fallback",)  # there is nothing to fall back to
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A structure, and the field that asks for it."""
+
+    wanted: StructuredOutputsParams
+    field: str
+
+
+def read_structure(body: Mapping[str, Any]) -> Asked | None:
+    """None where the answer may be anything. Raises RequestError for a field of a wrong type, and where more than one asks."""
+    found = [asked for asked in (*from_format(body), *from_structured(body), *from_guided(body)) if asked is not None]
+    if len(found) > 1:
+        raise RequestError(f"{found[0].field} and {found[1].field} are both given; give one of them", param=found[1].field)
+    pattern = Values(body).text("guided_whitespace_pattern", None)
+    if pattern is None:
+        return found[0] if found else None
+    if not found or found[0].field not in GUIDED:
+        raise RequestError("guided_whitespace_pattern is of use only with guided_json", param="guided_whitespace_pattern")
+    return replace(found[0], wanted=replace(found[0].wanted, whitespace_pattern=pattern))
+
+
+def from_format(body: Mapping[str, Any]) -> Iterator[Asked | None]:
+    given = Values(body).mapping("response_format")
+    if given is not None:
+        kind = given.get("type")
+        if not isinstance(kind, str) or kind not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise RequestError(f"response_format.type must be one of {known}, not {show(kind)}", param="response_format.type")
+        yield FORMATS[kind](given)
+
+
+def _text(given: Mapping[str, Any]) -> None:
+    _check_keys(given, ("type",), "response_format")
+
+
+def _object(given: Mapping[str, Any]) -> Asked:
+    _check_keys(given, ("type",), "response_format")
+    return Asked(StructuredOutputsParams(json_object=True), "response_format")
+
+
+def _schema(given: Mapping[str, Any]) -> Asked:
+    """`strict` asks for what is done anyway."""
+    where = "response_format.json_schema"
+    _check_keys(given, ("type", "json_schema"), "response_format")
+    inner = Values(given, "response_format.").mapping("json_schema")
+    if inner is None:
+        raise RequestError(f"{where} is missing; it must be an object with name and schema", param=where)
+    _check_keys(inner, ("name", "description", "schema", "strict"), where)
+    values = Values(inner, f"{where}.")
+    values.text("name", None)
+    values.text("description", None)
+    values.boolean("strict", False)
+    if not isinstance(inner.get("schema"), dict | bool):
+        message = f"{where}.schema must be a JSON schema, which is an object, not {show(inner.get('schema'))}"
+        raise RequestError(message, param=f"{where}.schema")
+    return Asked(StructuredOutputsParams(json=inner["schema"]), f"{where}.schema")
+
+
+FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Asked | None]] = {"text": _text, "json_object": _object, "json_schema": _schema}
+
+
+def from_structured(body: Mapping[str, Any]) -> Iterator[Asked | None]:
+    where = "structured_outputs"
+    given = Values(body).mapping(where)
+    if given is None:
+        return
+    _check_keys(given, (*STRUCTURES, "whitespace_pattern", *OPTIONS, *HARMLESS), where)
+    values = Values(given, f"{where}.")
+    for name in HARMLESS:
+        values.boolean(name, False)
+    names = [name for name in STRUCTURES if values.given(name) and (name, given[name]) != NOT_ASKED]
+    if len(names) != 1:
+        raise RequestError(
+            f"{where} must have one of {', '.join(STRUCTURES)}, not {' and '.join(names) or 'nothing'}", param=where)
+    wanted = {names[0]: given[names[0]], "whitespace_pattern": values.text("whitespace_pattern", None)}
+    options = {name: values.boolean(name, False) for name in OPTIONS}
+    yield Asked(StructuredOutputsParams(**wanted, **options), f"{where}.{names[0]}")
+
+
+def from_guided(body: Mapping[str, Any]) -> Iterator[Asked | None]:
+    values = Values(body)
+    for field, name in GUIDED.items():
+        if values.given(field) and (name, body[field]) != NOT_ASKED:
+            yield Asked(StructuredOutputsParams(**{name: body[field]}), field)
+
+
+def _check_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name, value in given.items():
+        if name not in known and value is not None:
+            path = f"{where}.{name[:80]}"
+            message = f"{path} is not supported; {where} has {', '.join(known)}"
+            raise RequestError(message, param=path, code="unsupported_parameter")
+
+
+def structured(params: SamplingParams, asked: Asked | None) -> SamplingParams:
+    return params if asked is None else replace(params, structured_outputs=asked.wanted)
+
+
+async def compile_structure(desk: Desk, params: SamplingParams, field: str, size: int) -> tuple[SamplingParams, Compiled | None]:
+    """Compiles what the parameters ask for beside the event loop, unless that is done already. `size`: of the body, in bytes.
+
+    Raises RequestError, naming `field`, for what cannot be obeyed, and for what takes longer than COMPILE_S.
+    """
+    wanted, compiler = params.structured_outputs, desk.parts.grammars
+    if wanted is None:
+        return params, None
+    if compiler is None:
+        raise RequestError(f"{field}: this server does not constrain its output", param=field)
+    try:
+        wanted = await desk.work.run(size, compiler.checked, wanted)
+        compiled = compiler.known(wanted) or await in_time(desk.work.run_long(compiler.compile, wanted))
+    except RequestError as error:
+        raise RequestError(f"{field}: {error}", param=field) from None
+    return replace(params, structured_outputs=wanted), compiled
+
+
+async def in_time(work: Coroutine[Any, Any, Compiled]) -> Compiled:
+    """Raises RequestError when it takes too long; it goes on in its thread then, whose place stays taken until its end."""
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=COMPILE_S)
+    if not done:
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        raise RequestError(f"the grammar takes longer than {COMPILE_S:g} s to compile; a smaller one would not")
+    return task.result()

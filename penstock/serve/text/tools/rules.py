@@ -1,0 +1,64 @@
+"""Tool calls as grammar rules, in llguidance's dialect of Lark: what a model that must keep to its functions may write.
+
+A parser's `rules` define `calls`, one call or more, and `answer`, text with calls in it. Arguments are JSON by the function's schema.
+"""
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.decoding.grammar.syntax import literal
+
+SPECIAL = ".+*?()|[]{}^$\\/"  # in a regex
+NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}  # the arguments of a function without any
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`parameters`: a JSON schema of the arguments, or None for a function without any."""
+
+    name: str
+    parameters: Mapping[str, Any] | None = None
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """Of the arguments, which are an object whatever the function says."""
+        if self.parameters is None:
+            return NOTHING
+        return self.parameters if self.parameters.get("type") == "object" else {"type": "object", "allOf": [self.parameters]}
+
+    @property
+    def arguments(self) -> str:
+        return "%json " + json.dumps(self.schema, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which functions may be called, and whether more than once; `special`: the id of a special token that is spelled so."""
+
+    functions: Sequence[Function]
+    many: bool
+    special: Callable[[str], int | None]
+
+    def tag(self, text: str) -> str:
+        """A piece of markup, which may be a token of its own."""
+        token = self.special(text)
+        return literal(text) if token is None else f"<[{token}]>"
+
+    def until(self, text: str, rule: str) -> tuple[str, ...]:
+        """A rule for any text and then this piece of markup, beside TEXT, which is text without it."""
+        opening = f"{rule}[lazy]: /(?s:.*){text_in_regex(text)}/" if self.special(text) is None else f"{rule}: TEXT? {self.tag(text)}"
+        return opening, "TEXT: /(?s:.+)/"
+
+    def one_of(self, write: Callable[[Function], str]) -> str:
+        """One of the functions, as `write` writes a call of it."""
+        return " | ".join([write(function) for function in self.functions])
+
+    def repeated(self, rule: str, separator: str) -> str:
+        """Once, or if there may be many, several times with this between two."""
+        return f"{rule} ({separator} {rule})*" if self.many else rule
+
+
+def text_in_regex(text: str) -> str:
+    """A text in a regex that stands between slashes."""
+    return "".join([f"\\{char}" if char in SPECIAL else char for char in text])
