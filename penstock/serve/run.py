@@ -32,7 +32,7 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         app = create_app(Parts(
             engine=Selecting(loop, selections), tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
-            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size))
+            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars))
         for line in banner(built, server):
             say(line)
         loop.start()
