@@ -21,7 +21,7 @@ Candidates = Sequence[tuple[int, float]]  # (token, log-probability), the likeli
 class Options:
     path: str | None = None  # medusa.safetensors or its folder; none: beside the model
     heads: int = 4  # of those in the file, and so the longest chain
-    k: int = 12  # drafts
+    k: int = 8  # drafts
     width: int = 8  # tokens of each head
 
 
