@@ -31,30 +31,41 @@ const Kernels& named(const std::string& name) {
   throw std::invalid_argument("no kernels " + name + " here");
 }
 
+// Where a name stands in a table of them.
+template <int N> int index_of(const char* const (&names)[N], const std::string& name) {
+  for (int i = 0; i < N; ++i)
+    if (name == names[i]) return i;
+  throw std::invalid_argument(name + " is not known here");
+}
+
 Op op_of(const nb::dict& fields) {
   Op op{};
+  std::size_t taken = 0;
   const auto take = [&](const char* name, auto& field) {
     using Field = std::remove_reference_t<decltype(field)>;
-    if (fields.contains(name)) field = nb::cast<Field>(fields[name]);
+    if (!fields.contains(name)) return;
+    field = nb::cast<Field>(fields[name]);
+    ++taken;
   };
-  int kind = 0;
-  take("kind", kind);
-  op.kind = static_cast<Kind>(kind);
+  std::string kind, activation = ACTIVATIONS[0];
+  take("kind", kind), take("activation", activation);
+  op.kind = static_cast<Kind>(index_of(KINDS, kind)), op.activation = static_cast<Activation>(index_of(ACTIVATIONS, activation));
   take("in", op.in), take("in2", op.in2), take("in3", op.in3);
   take("out", op.out), take("out2", op.out2), take("out3", op.out3);
   take("matrix", op.matrix), take("matrix2", op.matrix2);
   take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
-  take("angles", op.angles), take("layer", op.layer), take("activation", op.activation);
+  take("angles", op.angles), take("layer", op.layer);
   take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
   take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
   take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
   take("eps", op.eps), take("offset", op.offset), take("scale", op.scale), take("cap", op.cap);
+  if (taken != fields.size()) throw std::invalid_argument(kind + " has a field that no operation has");
   return op;
 }
 
 int add_matrix(Model& model, const nb::dict& fields) {
   Matrix m;
-  m.format = static_cast<Format>(nb::cast<int>(fields["format"]));
+  m.format = static_cast<Format>(index_of(FORMATS, nb::cast<std::string>(fields["format"])));
   m.n = nb::cast<int>(fields["n"]), m.k = nb::cast<int>(fields["k"]), m.k_padded = nb::cast<int>(fields["k_padded"]);
   m.group = nb::cast<int>(fields["group"]), m.scale_bytes = nb::cast<int>(fields["scale_bytes"]);
   m.has_mins = nb::cast<bool>(fields["has_mins"]), m.count = nb::cast<int>(fields["count"]);

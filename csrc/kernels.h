@@ -7,6 +7,9 @@
 
 namespace penstock {
 
+enum class Activation : int { none, silu, gelu, gelu_tanh };
+constexpr const char* ACTIVATIONS[] = {"none", "silu", "gelu", "gelu_tanh"};
+
 constexpr int SUM_BLOCK = 1024;  // numbers that are added up apart when a vocabulary is
 
 struct PanelTask {
@@ -44,7 +47,7 @@ struct Kernels {
   void (*to_bf16)(const float* x, int n, int padded, std::uint16_t* out, int group, float* totals);
   float (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins, float* totals);
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
-  void (*act_mul)(int activation, const float* gate, const float* up, int n, float* out);
+  void (*act_mul)(Activation activation, const float* gate, const float* up, int n, float* out);
   void (*add)(const float* a, const float* b, int n, float* out);
   void (*softcap)(const float* x, float cap, int n, float* out);
   void (*softmax)(float* x, int n);

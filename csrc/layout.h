@@ -16,6 +16,7 @@
 namespace penstock {
 
 enum class Format : int { f32, f16, bf16, i8, i4 };
+constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i4"};  // as Python calls them, in the order of Format
 
 constexpr int PANEL = 64, LANES = 16;
 constexpr int LAYOUT_VERSION = 1;  // one more whenever packed bytes come to mean something else: files of them are kept

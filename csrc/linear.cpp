@@ -55,18 +55,18 @@ void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, in
 
 // Sums of one panel, [count][PANEL] for the rows from `first` on -> the output.
 void Step::finish(const Op& op, int panel, int first, int count, const float* sums) const {
-  const int n = op.activation >= 0 ? PANEL / 2 : PANEL, column = panel * n, wide = std::min(n, width(op.out) - column);
+  const int n = op.gated() ? PANEL / 2 : PANEL, column = panel * n, wide = std::min(n, width(op.out) - column);
   const float* bias = vector(op.bias);
   float some[PANEL];
   for (int r = 0; r < count; ++r) {
     const float* sum = sums + std::size_t(r) * PANEL;
     if (bias) {
-      const int all = op.activation >= 0 ? PANEL : wide;
+      const int all = op.gated() ? PANEL : wide;
       m.kernels_.add(sum, bias + panel * PANEL, all, some);
       sum = some;
     }
     float* out = at(op.out, first + r) + column;
-    if (op.activation >= 0) m.kernels_.act_mul(op.activation, sum, sum + PANEL / 2, wide, out);
+    if (op.gated()) m.kernels_.act_mul(op.activation, sum, sum + PANEL / 2, wide, out);
     else if (op.residual >= 0) m.kernels_.add(at(op.residual, first + r) + column, sum, wide, out);
     else if (op.cap != 0) m.kernels_.softcap(sum, op.cap, wide, out);
     else std::memcpy(out, sum, std::size_t(wide) * sizeof(float));

@@ -15,6 +15,8 @@
 namespace penstock {
 
 enum class Kind : int { embed, norm, linear, heads, kv_write, attention, act_mul, add, gather, softcap, route, experts, split, rope };
+constexpr const char* KINDS[] = {"embed",  "norm",    "linear", "heads",   "kv_write", "attention", "act_mul", "add",
+                                 "gather", "softcap", "route",  "experts", "split",    "rope"};  // as Python calls them, in the order of Kind
 
 // Which fields an operation uses is said where it is run. -1: none.
 struct Op {
@@ -26,7 +28,7 @@ struct Op {
   int residual = -1;                   // buffer that is added
   int angles = -1;                     // rope table
   int layer = -1;                      // KV layer
-  int activation = -1;
+  Activation activation = Activation::none;
   int heads = 0, kv_heads = 0, dim = 0;
   int count = 0;                       // route: experts a row takes
   int window = 0;                      // 0: none
@@ -34,6 +36,8 @@ struct Op {
   bool gathers = false;                // `in` has all rows; those whose logits are wanted are taken
   bool renormalize = false, writes = false, only_if_wanted = false;
   float eps = 0, offset = 0, scale = 1, cap = 0;
+
+  bool gated() const { return activation != Activation::none; }
 };
 
 struct Buffer {

@@ -37,15 +37,15 @@ template <class Function> F each_lane(F x, Function function) {
   return load(lanes);
 }
 
-inline F activate(int activation, F x) {
+inline F activate(Activation activation, F x) {
   switch (activation) {
-    case 0: return x / (set1(1.0f) + exp(zero() - x));                      // silu
-    case 1: return each_lane(x, [](float v) { return 0.5f * v * (1.0f + std::erf(v * 0.70710678f)); });  // gelu
-    case 2: {                                                                                      // gelu_tanh
+    case Activation::silu: return x / (set1(1.0f) + exp(zero() - x));
+    case Activation::gelu: return each_lane(x, [](float v) { return 0.5f * v * (1.0f + std::erf(v * 0.70710678f)); });
+    case Activation::gelu_tanh: {
       const F inner = set1(0.79788456f) * fma(set1(0.044715f) * x * x, x, x);
       return set1(0.5f) * x * (set1(1.0f) + tanh(inner));
     }
-    default: return max(x, zero());  // relu
+    default: return x;
   }
 }
 

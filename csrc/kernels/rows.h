@@ -102,7 +102,7 @@ inline void rotate(float* head, const float* cosines, const float* sines, int pa
 }
 
 // activation(gate) * up
-inline void act_mul(int activation, const float* gate, const float* up, int n, float* out) {
+inline void act_mul(Activation activation, const float* gate, const float* up, int n, float* out) {
   for (int i = 0; i < n; i += LANES) store_some(out + i, activate(activation, load_some(gate + i, n - i)) * load_some(up + i, n - i), n - i);
 }
 

@@ -10,15 +10,15 @@ def model(kernels: str, k: int, group: int, int8: bool = False, numbers=None):
     made = native.Model(native.Pool(1, []), kernels, True, int8)
     made.reserve(64 << 20)
     fields = {"n": 64, "k": k, "k_padded": k, "count": 1, "has_mins": False}
-    table = made.add_matrix({**fields, "format": 0, "group": k, "scale_bytes": 0, "values": []})
+    table = made.add_matrix({**fields, "format": "f32", "group": k, "scale_bytes": 0, "values": []})
     made.pack(table, [0, 0, -1], np.random.default_rng(0).standard_normal((64, k)).astype(np.float32) if numbers is None else numbers)
-    coded = made.add_matrix({**fields, "format": 4, "group": group, "scale_bytes": 2, "values": list(range(-8, 8))})
+    coded = made.add_matrix({**fields, "format": "i4", "group": group, "scale_bytes": 2, "values": list(range(-8, 8))})
     codes = np.random.default_rng(1).integers(0, 16, (64, k), dtype=np.int8)
     made.pack_codes(coded, [0, 0, -1], codes, np.full((64, k // group), 1e-2, np.float16), None)
     rows, out = made.add_buffer(k, False, 0), made.add_buffer(64, False, 1)
     made.add_cache(1, 1, 16, 64, 16)
-    made.add_op({"kind": 0, "out": rows, "matrix": table, "scale": 1.0})
-    made.add_op({"kind": 2, "in": rows, "out": out, "matrix": coded})
+    made.add_op({"kind": "embed", "out": rows, "matrix": table, "scale": 1.0})
+    made.add_op({"kind": "linear", "in": rows, "out": out, "matrix": coded})
     return made, out
 
 
@@ -52,7 +52,7 @@ def test_groups_that_do_not_fit_the_memory_for_unpacked_codes(kernels, int8):
 def test_a_soft_cap_keeps_what_is_no_number(kernels):
     made = native.Model(native.Pool(1, []), kernels, False, False)
     made.reserve(1 << 20)
-    fields = {"format": 0, "k": 16, "k_padded": 16, "group": 16, "scale_bytes": 0, "count": 1, "has_mins": False, "values": []}
+    fields = {"format": "f32", "k": 16, "k_padded": 16, "group": 16, "scale_bytes": 0, "count": 1, "has_mins": False, "values": []}
     table, head = made.add_matrix({**fields, "n": 64}), made.add_matrix({**fields, "n": 64})
     made.pack(table, [0, 0, -1], np.ones((64, 16), np.float32))
     weights = np.ones((64, 16), np.float32)
@@ -60,8 +60,8 @@ def test_a_soft_cap_keeps_what_is_no_number(kernels):
     made.pack(head, [0, 0, -1], weights)
     rows, out = made.add_buffer(16, False, 0), made.add_buffer(64, False, 1)
     made.add_cache(1, 1, 16, 64, 16)
-    made.add_op({"kind": 0, "out": rows, "matrix": table, "scale": 1.0})
-    made.add_op({"kind": 2, "in": rows, "out": out, "matrix": head, "cap": 30.0})
+    made.add_op({"kind": "embed", "out": rows, "matrix": table, "scale": 1.0})
+    made.add_op({"kind": "linear", "in": rows, "out": out, "matrix": head, "cap": 30.0})
     (row,) = step(made, out, [1])
     assert np.isnan(row[3]) and np.isfinite(np.delete(row, 3)).all()
 
@@ -76,3 +76,11 @@ def test_a_row_with_what_is_no_number_gives_none(kernels, int8, bits):
     made, out = model(kernels, 64, 32, int8, numbers)
     broken, sound = step(made, out, [5, 6])
     assert np.isnan(broken).all() and np.isfinite(sound).all()
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"kind": "convolve"}, "convolve is not known here"), ({"kind": "act_mul", "activation": "relu"}, "relu is not known here"),
+    ({"kind": "add", "stride": 2}, "add has a field that no operation has")])
+def test_operations_that_the_module_does_not_know_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        native.Model(native.Pool(1, []), "generic", False, False).add_op(fields)

@@ -11,7 +11,7 @@ from penstock.compute.quant.codes import SCALE_BYTES
 from penstock.compute.weight import Form
 
 Array = Any
-F32, F16, BF16, I8, I4 = range(5)  # csrc/layout.h
+F32, F16, BF16, I8, I4 = "f32", "f16", "bf16", "i8", "i4"  # csrc/layout.h
 FORMATS = {"float32": F32, "float16": F16, "bfloat16": BF16}
 PANEL, LANES, LINE = 64, 16, 64  # columns of a panel, of a vector; bytes of a cache line
 BITS = {F32: 32, F16: 16, BF16: 16, I8: 8, I4: 4}
@@ -55,7 +55,7 @@ def width(program: Program, name: str, natives: Sequence[Native]) -> tuple[int, 
 class MatrixLayout:
     """How one weight is packed. `halves`: its rows are gate and up, which alternate in the panels."""
 
-    format: int
+    format: str
     n: int  # columns of the product as packed
     k: int
     k_padded: int

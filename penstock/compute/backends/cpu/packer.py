@@ -13,9 +13,6 @@ from penstock.compute.quant.codes import Codes
 from penstock.compute.weight import Given, weight_of
 
 Array = Any
-KINDS = ("embed", "norm", "linear", "heads", "kv_write", "attention", "act_mul", "add", "gather", "softcap", "route", "experts", "split",
-         "rope")
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
 
 
 class Packer:
@@ -66,7 +63,7 @@ class Packer:
 
     def fields(self, native: Native, buffers: Mapping[str, int]) -> dict[str, Any]:
         """The operation as csrc/bind.cpp reads it."""
-        found: dict[str, Any] = {"kind": KINDS.index(native.kind)}
+        found: dict[str, Any] = {"kind": native.kind}
         for role, name in native.buffers.items():
             found[role] = buffers[name]
         out = native.buffers.get("out")
@@ -79,9 +76,7 @@ class Packer:
                 found[role] = self._vector(name, native.gated and role == "bias")
         if native.inv_freq is not None:
             found["angles"] = self._angle(native.inv_freq)
-        for name, value in native.fields.items():
-            found[name] = ACTIVATIONS.index(value) if name == "activation" else value
-        return found
+        return found | native.fields
 
     def _angle(self, inv_freq: tuple[tuple[float, ...], float]) -> int:
         if inv_freq not in self._angles:
