@@ -1,0 +1,161 @@
+"""Connections to one server, kept open and used again. What comes in is given its time before anything else is done with it."""
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.client.http import BadAnswer, Reply
+
+OnBody = Callable[[Reply, bytes, float], None]
+Connect = Callable[["Connection"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    scheme: str
+    host: str
+    port: int
+    base: str  # path before /completions, without a slash at its end
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def root(self) -> str:
+        """The path that /metrics stands under."""
+        return self.base.removesuffix("/v1")
+
+
+def address_of(url: str) -> Address:
+    """Where a server's API is; /v1 is added where the URL has no path. Raises UsageError for what is no URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"a server's URL is like http://127.0.0.1:8000, not {url!r}")
+    try:
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except ValueError:
+        raise UsageError(f"the port of {url!r} must be a number from 1 to 65535") from None
+    path = parts.path.rstrip("/")
+    for tail in ("/chat/completions", "/completions"):
+        path = path.removesuffix(tail)
+    return Address(parts.scheme, parts.hostname, port, path or "/v1")
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one request at a time."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._transport: asyncio.Transport | None = None
+        self._reply: Reply | None = None
+        self._on_body: OnBody | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self.closed = False
+        self.used = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def send(self, request: bytes, reply: Reply, on_body: OnBody) -> "asyncio.Future[None]":
+        """Writes a request; the future is done when the reply is. It raises BadAnswer or OSError."""
+        assert self._transport is not None
+        self._reply, self._on_body = reply, on_body
+        self._ended = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._ended
+
+    def data_received(self, data: bytes) -> None:
+        now = self._now()
+        if self._reply is None or self._on_body is None:
+            self.close()  # nobody asked
+            return
+        try:
+            body = self._reply.feed(data)
+            if body:
+                self._on_body(self._reply, body, now)
+        except BadAnswer as error:
+            self._finish(error)
+            return
+        if self._reply.done:
+            self._finish(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        if self._reply is None:
+            return
+        try:
+            self._reply.ended()
+            self._finish(error)
+        except BadAnswer as bad:
+            self._finish(error or bad)
+
+    def close(self) -> None:
+        self.closed = True
+        self._reply = self._on_body = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _finish(self, error: Exception | None) -> None:
+        ended, reply = self._ended, self._reply
+        self._reply = self._on_body = self._ended = None
+        self.used = True
+        if error is not None or reply is None or not reply.reusable:
+            self.close()
+        if ended is not None and not ended.done():
+            ended.set_result(None) if error is None else ended.set_exception(error)
+
+
+class Connections:
+    """A pool; the one used last is used first."""
+
+    def __init__(self, connect: Connect, now: Callable[[], float]) -> None:
+        self._connect = connect
+        self._now = now
+        self._idle: list[Connection] = []
+
+    async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[], None]) -> None:
+        """One request and its reply. A kept connection that the server had closed meanwhile is replaced once. Raises OSError, BadAnswer."""
+        while True:
+            connection = await self._take()
+            was_used = connection.used
+            on_sent()
+            try:
+                await connection.send(request, reply, on_body)
+                break
+            except (OSError, BadAnswer):
+                if not was_used or reply.begun:
+                    raise
+            except asyncio.CancelledError:
+                connection.close()
+                raise
+        if not connection.closed:
+            self._idle.append(connection)
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        connection = Connection(self._now)
+        await self._connect(connection)
+        return connection
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+def tcp(address: Address) -> Connect:
+    """Connects by TCP, with TLS for https."""
+    context = ssl.create_default_context() if address.scheme == "https" else None
+
+    async def connect(connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: connection, address.host, address.port, ssl=context)
+
+    return connect

@@ -1,0 +1,151 @@
+"""Puts load on a target: open loop by the clock, closed loop by its answers. What can be done before a request is due, is."""
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.client.target import Stopwatch, Target
+from penstock.study.measure.load import Session
+from penstock.study.measure.samples import Sample
+
+DEPTH = 512  # requests that are prepared ahead
+SPARE_S = 0.004  # before a request is due, in which another may be prepared
+TICK_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much: sessions that begin, seconds in which they may begin; None is no limit, and one of them is set."""
+
+    num_sessions: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    at_s: float
+    session: Session
+    prepared: Any  # the first turn
+
+
+class Ahead:
+    """Sessions in their order, the next ones already prepared."""
+
+    def __init__(self, schedule: Iterator[tuple[float, Session]], target: Target, extent: Extent) -> None:
+        self._schedule, self._target, self._extent = schedule, target, extent
+        self._ready: deque[Ready] = deque()
+        self._num_taken = 0
+        self._ended = False
+
+    def fill(self) -> bool:
+        """Prepares one more; False when there are enough, or no more."""
+        if self._ended or len(self._ready) >= DEPTH:
+            return False
+        most, seconds = self._extent.num_sessions, self._extent.seconds
+        found = next(self._schedule, None) if most is None or self._num_taken < most else None
+        if found is None or (seconds is not None and found[0] >= seconds):
+            self._ended = True
+            return False
+        self._num_taken += 1
+        self._ready.append(Ready(found[0], found[1], self._target.prepare(first_ask(found[1]))))
+        return True
+
+    def peek(self) -> Ready | None:
+        if not self._ready:
+            self.fill()
+        return self._ready[0] if self._ready else None
+
+    def take(self) -> Ready | None:
+        found = self.peek()
+        if found is not None:
+            self._ready.popleft()
+        return found
+
+
+def first_ask(session: Session) -> Ask:
+    turn = session.turns[0]
+    return Ask(turn.prompt, turn.messages, turn.num_prompt, turn.num_output)
+
+
+class Lag:
+    """How late the event loop comes to what is due: what every time that this client takes may be too large by."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_at(loop.time() + TICK_S, self._tick, loop, loop.time() + TICK_S)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+        now = loop.time()
+        self.seconds.append(now - due_s)
+        self._handle = loop.call_at(now + TICK_S, self._tick, loop, now + TICK_S)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class Driver:
+    """`samples` fill up while `run` runs, each when its request is sent; `num_sent` and `num_ended` count them."""
+
+    def __init__(self, target: Target, watch: Stopwatch, on_end: Callable[[Sample], None] = lambda sample: None) -> None:
+        self.samples: list[Sample] = []
+        self.num_ended = 0
+        self.lag = Lag()
+        self._target, self._watch, self._on_end = target, watch, on_end
+
+    async def run(self, ahead: Ahead, users: int | None, extent: Extent) -> None:
+        """Until every session that began has ended. Raises PenstockError for a request that cannot be prepared."""
+        while ahead.fill():
+            pass
+        self._watch.start()
+        self.lag.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                if users is None:
+                    await self._open(ahead, group)
+                else:
+                    for _ in range(users):
+                        group.create_task(self._user(ahead, extent))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self.lag.stop()
+
+    async def _open(self, ahead: Ahead, group: asyncio.TaskGroup) -> None:
+        while (ready := ahead.peek()) is not None:
+            while ready.at_s - self._watch() > SPARE_S and ahead.fill():
+                await asyncio.sleep(0)
+            await asyncio.sleep(max(0.0, ready.at_s - self._watch()))
+            ahead.take()
+            group.create_task(self._session(ready, ready.at_s))
+
+    async def _user(self, ahead: Ahead, extent: Extent) -> None:
+        while extent.seconds is None or self._watch() < extent.seconds:
+            ready = ahead.take()
+            if ready is None:
+                return
+            await self._session(ready, self._watch())
+
+    async def _session(self, ready: Ready, due_s: float) -> None:
+        prepared, history = ready.prepared, list(ready.session.turns[0].messages)
+        for number, turn in enumerate(ready.session.turns):
+            if number:
+                history += turn.messages
+                due_s = self._watch() + turn.wait_s
+                prepared = self._target.prepare(Ask(None, tuple(history), None, turn.num_output))
+                await asyncio.sleep(max(0.0, due_s - self._watch()))
+            sample = Sample(len(self.samples), due_s, number, num_prompt=turn.num_prompt, wanted_output=turn.num_output)
+            self.samples.append(sample)
+            goes_on = number + 1 < len(ready.session.turns)
+            text = await self._target.send(prepared, sample, keep_text=goes_on and turn.answer is None)
+            self.num_ended += 1
+            self._on_end(sample)
+            if not sample.ok:
+                return
+            history.append({"role": "assistant", "content": text if turn.answer is None else turn.answer})

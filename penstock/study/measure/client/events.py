@@ -1,0 +1,22 @@
+"""Server-sent events: bytes in, each event's data out (WHATWG HTML, section 9.2; lines end in LF or CR LF)."""
+
+
+class EventReader:
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, body: bytes) -> list[bytes]:
+        """The data of the events that are complete with these bytes."""
+        text = self._rest + body if self._rest else body
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n")
+        *events, self._rest = text.split(b"\n\n")
+        return [data for event in events if (data := data_of(event)) is not None]
+
+
+def data_of(event: bytes) -> bytes | None:
+    """The data of one event; None for a comment or one without data."""
+    if event.startswith(b"data: ") and b"\n" not in event:
+        return event[6:]
+    lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines) if lines else None

@@ -1,0 +1,135 @@
+"""One HTTP/1.1 answer, read as its bytes come in (RFC 9112): status, headers, and a body by length, in chunks, or until the end."""
+from penstock.core.errors import PenstockError
+
+MAX_HEAD = 64 << 10  # bytes
+NO_BODY = (204, 304)
+
+
+class BadAnswer(PenstockError):
+    """What the server sent is no HTTP."""
+
+
+class Reply:
+    """Fed with bytes, gives the body's. `done` when it is complete; `reusable` when another request may follow on the connection."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.done = False
+        self.reusable = False
+        self._buffer = b""
+        self._read = self._read_head
+        self._left = 0  # bytes of the body, or of its chunk
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._buffer or self.status)
+
+    def feed(self, data: bytes) -> bytes:
+        """The body's part in `data`. Raises BadAnswer."""
+        self._buffer = self._buffer + data if self._buffer else data
+        body = b""
+        while not self.done:
+            found = self._read()
+            if found is None:
+                break
+            body = body + found if body else found
+        return body
+
+    def ended(self) -> None:
+        """The connection was closed. Raises BadAnswer when more was to come."""
+        if self._read == self._read_to_end:
+            self.done = True
+        elif not self.done:
+            raise BadAnswer("the server closed the connection in the middle of its answer" if self.begun else
+                            "the server closed the connection without an answer")
+
+    def _read_head(self) -> bytes | None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._buffer) > MAX_HEAD:
+                raise BadAnswer(f"the answer's head is longer than {MAX_HEAD} bytes")
+            return None
+        lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        self._buffer = self._buffer[end + 4 :]
+        version, _, rest = lines[0].partition(" ")
+        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+            raise BadAnswer(f"the answer begins with {lines[0]!r:.60}, not with HTTP/1.1 and a status")
+        status = int(rest[:3])
+        if 100 <= status < 200:
+            return b""  # another head follows
+        self.status = status
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            self.headers[name.strip().lower()] = value.strip()
+        closes = "close" in self.headers.get("connection", "").lower() or version == "HTTP/1.0"
+        self._choose_body(closes)
+        return b""
+
+    def _choose_body(self, closes: bool) -> None:
+        length = self.headers.get("content-length")
+        if self.status in NO_BODY:
+            self.done, self.reusable = True, not closes
+        elif "chunked" in self.headers.get("transfer-encoding", "").lower():
+            self._read, self.reusable = self._read_size, not closes
+        elif length is not None:
+            if not length.isdigit():
+                raise BadAnswer(f"the answer's content-length is {length!r:.30}")
+            self._left, self._read, self.reusable = int(length), self._read_length, not closes
+            self.done = self._left == 0
+        else:
+            self._read = self._read_to_end
+
+    def _read_length(self) -> bytes | None:
+        if not self._buffer:
+            return None
+        found, self._buffer = self._buffer[: self._left], self._buffer[self._left :]
+        self._left -= len(found)
+        self.done = self._left == 0
+        return found
+
+    def _read_to_end(self) -> bytes | None:
+        found, self._buffer = self._buffer, b""
+        return found or None
+
+    def _read_size(self) -> bytes | None:
+        end = self._buffer.find(b"\r\n")
+        if end < 0:
+            return None
+        size = self._buffer[:end].partition(b";")[0].strip()
+        try:
+            self._left = int(size, 16)
+        except ValueError:
+            raise BadAnswer(f"a chunk's size is {size!r:.30}") from None
+        self._buffer = self._buffer[end + 2 :]
+        self._read = self._read_chunk if self._left else self._read_trailer
+        return b""
+
+    def _read_chunk(self) -> bytes | None:
+        """Of a chunk that is not all there yet, what is there."""
+        if len(self._buffer) >= self._left + 2:
+            found, self._buffer = self._buffer[: self._left], self._buffer[self._left + 2 :]
+            self._read = self._read_size
+            return found
+        found = self._buffer[: self._left]
+        if not found:
+            return None
+        self._buffer = self._buffer[len(found) :]
+        self._left -= len(found)
+        return found
+
+    def _read_trailer(self) -> bytes | None:
+        end = self._buffer.find(b"\r\n")
+        if end < 0:
+            return None
+        self.done = end == 0
+        self._buffer = self._buffer[end + 2 :]
+        return b""
+
+
+def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
+    """A request's bytes; `headers` includes Host."""
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if body or method == "POST":
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -1,0 +1,148 @@
+"""OpenAI's completions and chat, as a client sees them: bodies that ask, and what the pieces of an answer say."""
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.study.measure.load import Prompt
+from penstock.study.measure.samples import Sample
+
+COMPLETIONS, CHAT = "/completions", "/chat/completions"
+REASONING = ("reasoning_content", "reasoning")  # fields that hold what the model thinks, on servers that part it
+THINK, THOUGHT = "<think>", "</think>"  # on servers that do not
+DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What every request asks for."""
+
+    model: str | None = None
+    stream: bool = True
+    ignore_eos: bool = True  # answers have exactly the tokens asked for, on servers that know the word
+    more: Mapping[str, Any] = field(default_factory=dict)  # further fields
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: a prompt, or the whole conversation so far."""
+
+    prompt: Prompt | None = None
+    messages: Sequence[Mapping[str, str]] = ()
+    num_prompt: int | None = None
+    num_output: int | None = None
+
+    @property
+    def path(self) -> str:
+        return COMPLETIONS if self.prompt is not None else CHAT
+
+
+def body_of(ask: Ask, wish: Wish) -> bytes:
+    told: dict[str, Any] = {} if wish.model is None else {"model": wish.model}
+    if ask.prompt is not None:
+        told["prompt"] = ask.prompt
+    else:
+        told["messages"] = ask.messages
+    if ask.num_output is not None:
+        told["max_tokens"] = ask.num_output
+        if wish.ignore_eos:
+            told["ignore_eos"] = True
+    if wish.stream:
+        told |= {"stream": True, "stream_options": {"include_usage": True}}
+    return json.dumps(told | dict(wish.more), separators=(",", ":")).encode()
+
+
+class Answer:
+    """Reads an answer's events into a sample. `text` is what a reader sees, kept for the next turn of a conversation."""
+
+    def __init__(self, sample: Sample, keep_text: bool = False) -> None:
+        self._sample = sample
+        self._keep = keep_text
+        self._texts: list[str] = []
+        self._hidden: bool | None = None  # whether we are between <think> and </think>; None before any text
+        self._tail = ""
+        self._blank = False  # nothing but space has followed </think>
+        self.ended = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def event(self, data: bytes, now_s: float) -> None:
+        """One event's data, which came at `now_s`."""
+        if data == DONE:
+            self.ended = True
+            return
+        try:
+            told = json.loads(data)
+        except ValueError:
+            self._sample.error = f"an event is not JSON: {data[:60]!r}"
+            return
+        self._read(told if isinstance(told, dict) else {}, now_s, "delta")
+
+    def whole(self, body: bytes, now_s: float) -> None:
+        """An answer that was not streamed: nothing is known of its first token."""
+        try:
+            told = json.loads(body)
+        except ValueError:
+            self._sample.error = f"the answer is not JSON: {body[:60]!r}"
+            return
+        self._read(told if isinstance(told, dict) else {}, now_s, "message")
+        self.ended = True
+        self._sample.first_s = self._sample.visible_s = None
+        del self._sample.chunk_s[:]
+
+    def _read(self, told: dict[str, Any], now_s: float, part: str) -> None:
+        if "error" in told and told["error"]:
+            self._sample.error = error_text(told)
+        for choice in told.get("choices") or ():
+            piece = choice.get(part) or {}
+            content = choice.get("text") if "text" in choice else piece.get("content")
+            if content:
+                self._sample.arrived(now_s, self._visible(content))
+            elif any(piece.get(name) for name in REASONING):
+                self._sample.arrived(now_s, visible=False)
+            elif piece.get("tool_calls"):
+                self._sample.arrived(now_s)
+            self._sample.finish_reason = choice.get("finish_reason") or self._sample.finish_reason
+        if told.get("usage"):
+            count(self._sample, told["usage"])
+
+    def _visible(self, content: str) -> bool:
+        """Whether a reader who is not shown what stands between <think> and </think> sees any of this."""
+        if self._hidden is None:
+            start = (self._tail + content).lstrip()
+            if THINK.startswith(start[: len(THINK)]) and len(start) < len(THINK):
+                self._tail += content
+                return False
+            self._hidden = start.startswith(THINK)
+            content, self._tail = start if self._hidden else self._tail + content, ""
+        if self._hidden:
+            self._tail += content
+            _, mark, after = self._tail.partition(THOUGHT)
+            if not mark:
+                self._tail = self._tail[-len(THOUGHT) :]
+                return False
+            self._hidden, self._tail, self._blank = False, "", True
+            content = after
+        if self._keep:
+            self._texts.append(content)
+        self._blank = self._blank and not content.strip()
+        return not self._blank
+
+
+def count(sample: Sample, usage: Mapping[str, Any]) -> None:
+    """A `usage` object's figures."""
+    if isinstance(usage.get("prompt_tokens"), int):
+        sample.num_prompt = usage["prompt_tokens"]
+    if isinstance(usage.get("completion_tokens"), int):
+        sample.num_output = usage["completion_tokens"]
+    sample.num_cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    sample.num_reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+
+
+def error_text(told: Any) -> str:
+    """What an error says, in whichever of the usual shapes."""
+    error = told.get("error", told) if isinstance(told, dict) else told
+    message = error.get("message", error.get("detail", error)) if isinstance(error, dict) else error
+    return str(message)[:300]

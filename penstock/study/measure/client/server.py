@@ -1,0 +1,125 @@
+"""A server that speaks OpenAI's HTTP API, as a target."""
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.errors import PenstockError
+from penstock.study.measure.client.connections import Address, Connect, Connections
+from penstock.study.measure.client.events import EventReader
+from penstock.study.measure.client.http import BadAnswer, Reply, request_bytes
+from penstock.study.measure.client.openai import Answer, Ask, Wish, body_of, error_text
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.samples import Sample
+
+MAX_ERROR = 1 << 20  # bytes of an error's body that are read
+FETCH_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`keys` take turns, request by request."""
+
+    address: Address
+    keys: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 600.0
+
+
+class Server:
+    def __init__(self, access: Access, wish: Wish, connect: Connect, watch: Stopwatch) -> None:
+        self._access, self._wish, self._watch = access, wish, watch
+        self._connections = Connections(connect, watch)
+        self._count = 0
+
+    def prepare(self, ask: Ask) -> bytes:
+        """The request's bytes."""
+        keys = self._access.keys
+        key = keys[self._count % len(keys)] if keys else None
+        self._count += 1
+        path, body = self._access.address.base + ask.path, body_of(ask, self._wish)
+        return request_bytes("POST", path, self._headers(key) | {"Content-Type": "application/json"}, body)
+
+    async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
+        answer, events, reply, rest = Answer(sample, keep_text), EventReader(), Reply(), bytearray()
+
+        def on_body(reply: Reply, body: bytes, now_s: float) -> None:
+            if reply.status == 200 and reply.headers.get("content-type", "").startswith("text/event-stream"):
+                for data in events.feed(body):
+                    answer.event(data, now_s)
+            elif reply.status == 200 or len(rest) < MAX_ERROR:
+                rest.extend(body)
+
+        def on_sent() -> None:
+            sample.sent_s = self._watch()
+
+        try:
+            async with asyncio.timeout(self._access.timeout_s):
+                await self._connections.exchange(prepared, reply, on_body, on_sent)
+        except TimeoutError:
+            sample.fail(f"no complete answer within {self._access.timeout_s:g} s", self._watch())
+            return ""
+        except (OSError, BadAnswer) as error:
+            sample.fail(str(error) or type(error).__name__, self._watch())
+            return ""
+        sample.status, sample.end_s = reply.status, self._watch()
+        self._judge(answer, sample, bytes(rest))
+        return answer.text
+
+    async def fetch(self, method: str, path: str, told: Any = None) -> tuple[int, bytes]:
+        """(status, body) of a path below the server's root, for what is not measured. Raises OSError, BadAnswer or TimeoutError."""
+        body, rest, reply = b"" if told is None else json.dumps(told).encode(), bytearray(), Reply()
+        headers = self._headers(self._access.keys[0] if self._access.keys else None)
+        if told is not None:
+            headers["Content-Type"] = "application/json"
+        request = request_bytes(method, self._access.address.root + path, headers, body)
+        async with asyncio.timeout(FETCH_S):
+            await self._connections.exchange(request, reply, lambda _, found, __: rest.extend(found), lambda: None)
+        return reply.status, bytes(rest)
+
+    async def close(self) -> None:
+        self._connections.close()
+
+    def _headers(self, key: str | None) -> dict[str, str]:
+        told = {"Host": self._access.address.host_header, "Accept": "*/*", **self._access.headers}
+        return told if key is None else told | {"Authorization": f"Bearer {key}"}
+
+    @staticmethod
+    def _judge(answer: Answer, sample: Sample, rest: bytes) -> None:
+        """What is wrong with an answer that is complete as HTTP."""
+        if sample.status != 200:
+            sample.error = f"status {sample.status}: {said(rest)}"
+        elif rest:
+            answer.whole(rest, sample.end_s or 0.0)
+        elif not answer.ended and sample.finish_reason is None:
+            sample.error = sample.error or "the stream ended without a finish reason"
+        if sample.num_output is None and sample.error is None:
+            sample.num_output = len(sample.chunk_s)
+        if sample.error is None and not sample.num_output:
+            sample.error = "the answer has no tokens"
+
+
+def said(body: bytes) -> str:
+    try:
+        return error_text(json.loads(body))
+    except ValueError:
+        return body.decode("utf-8", "replace").strip()[:300] or "no reason given"
+
+
+async def first_model(server: Server) -> Mapping[str, Any]:
+    """What /v1/models says of its first model. Raises PenstockError when there is no such server."""
+    try:
+        status, body = await server.fetch("GET", "/v1/models")
+        listed: Sequence[Any] = json.loads(body)["data"] if status == 200 else ()
+    except TimeoutError:
+        raise PenstockError(f"the server did not say within {FETCH_S:g} s which models it has") from None
+    except OSError as error:
+        raise PenstockError(f"the server cannot be reached: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise PenstockError("the server's /v1/models is not a list of models") from None
+    if status in (401, 403):
+        raise PenstockError(f"the server wants another key (status {status}): --api-key")
+    if not listed:
+        raise PenstockError(f"the server does not say which models it has (status {status}): --served-model-name NAME")
+    return dict(listed[0])

@@ -1,0 +1,32 @@
+"""What load is put on: a server by HTTP, or an engine in this process. And the clock that both read."""
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.samples import Sample
+
+
+class Stopwatch:
+    """Seconds since `start`."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._begun = now()
+
+    def start(self) -> None:
+        self._begun = self._now()
+
+    def __call__(self) -> float:
+        return self._now() - self._begun
+
+
+class Target(Protocol):
+    def prepare(self, ask: Ask) -> Any:
+        """What can be done before a request is due. Raises PenstockError for one that cannot be asked here."""
+        ...
+
+    async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
+        """Sends a request and fills the sample in -> the text that a reader sees, where it is kept. Failures go into the sample."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,34 @@
+"""Azure's LLM inference traces: TIMESTAMP, ContextTokens, GeneratedTokens (Patel et al., "Splitwise", ISCA 2024)."""
+from datetime import UTC, datetime
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, in_order, table, whole
+from penstock.study.measure.load import Writer
+
+COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+class Azure(Recorded):
+    Options = TraceOptions
+
+    def __init__(self, options: TraceOptions, writer: Writer, seed: str) -> None:
+        super().__init__(read(options.path), options, writer, seed)
+
+
+def read(path: str) -> list[Row]:
+    """Raises UsageError for another kind of file."""
+    return in_order([
+        Row(seconds(stamp, at), whole(context, COLUMNS[1], at), whole(generated, COLUMNS[2], at))
+        for at, (stamp, context, generated) in table(path, "azure", COLUMNS)
+    ])
+
+
+def seconds(stamp: str, at: str) -> float:
+    """Since 1970, as if in UTC. Fractions have seven digits, one more than Python reads."""
+    whole_seconds, _, fraction = stamp.strip().partition(".")
+    fraction = fraction.partition("+")[0].rstrip("Z")
+    try:
+        begun = datetime.fromisoformat(whole_seconds.partition("+")[0].rstrip("Z")).replace(tzinfo=UTC)
+        return begun.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
+    except ValueError:
+        raise UsageError(f"{at}: TIMESTAMP must be like 2023-11-16 18:17:03.9799600, not {stamp!r}") from None

@@ -1,0 +1,31 @@
+"""BurstGPT's traces: Timestamp (seconds), Model, Request tokens, Response tokens, Total tokens, Log Type (Wang et al., "BurstGPT", 2024).
+
+Requests that failed have no response tokens; they are left out, and told.
+"""
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, in_order, table, whole
+from penstock.study.measure.load import Writer
+
+COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
+
+
+class BurstGpt(Recorded):
+    Options = TraceOptions
+
+    def __init__(self, options: TraceOptions, writer: Writer, seed: str) -> None:
+        super().__init__(read(options.path), options, writer, seed)
+
+
+def read(path: str) -> list[Row]:
+    """Raises UsageError for another kind of file."""
+    return in_order([
+        Row(seconds(stamp, at), whole(asked, COLUMNS[1], at), whole(answered, COLUMNS[2], at))
+        for at, (stamp, asked, answered) in table(path, "burstgpt", COLUMNS)
+    ])
+
+
+def seconds(stamp: str, at: str) -> float:
+    try:
+        return float(stamp)
+    except ValueError:
+        raise UsageError(f"{at}: Timestamp must be a number of seconds, not {stamp!r}") from None

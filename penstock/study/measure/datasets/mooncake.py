@@ -1,0 +1,35 @@
+"""Mooncake's traces: an object a line with timestamp (ms), input_length, output_length and hash_ids, one for each 512 tokens of the prompt
+(Qin et al., "Mooncake", FAST 2025). Equal ids are equal blocks after equal prefixes; prompts are synthesized accordingly.
+"""
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets.jsonl import json_lines
+from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, in_order
+from penstock.study.measure.load import Writer
+
+BLOCK_SIZE = 512  # tokens
+LENGTHS = ("timestamp", "input_length", "output_length")
+
+
+class Mooncake(Recorded):
+    Options = TraceOptions
+
+    def __init__(self, options: TraceOptions, writer: Writer, seed: str) -> None:
+        super().__init__(read(options.path), options, writer, seed)
+
+
+def read(path: str) -> list[Row]:
+    """Raises UsageError for another kind of file."""
+    return in_order([row(told, at) for at, told in json_lines(path, "mooncake")])
+
+
+def row(told: Any, at: str) -> Row:
+    given = [told.get(name) if isinstance(told, dict) else None for name in LENGTHS]
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) and each >= 0 for each in given):
+        raise UsageError(f"{at}: a line of a mooncake trace has numbers called {', '.join(LENGTHS)}, not {told!r:.60}")
+    blocks = told.get("hash_ids", [])
+    if not isinstance(blocks, list) or not all(type(each) is int for each in blocks):
+        raise UsageError(f"{at}: hash_ids are a list of whole numbers, not {blocks!r:.60}")
+    stamp, num_prompt, num_output = given
+    return Row(stamp / 1000, int(num_prompt), int(num_output), tuple(blocks), BLOCK_SIZE)

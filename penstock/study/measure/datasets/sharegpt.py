@@ -1,0 +1,107 @@
+"""Recorded conversations in ShareGPT's form, replayed turn by turn: `{"conversations": [{"from": "human", "value": ...}, ...]}`.
+
+Objects with `messages` (role and content) are read as well; the file is a JSON list, or has an object a line. Each turn is sent when the
+one before was answered; what was answered then goes on as recorded, or as generated. Answers are as long as the recorded ones.
+"""
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets.jsonl import json_lines, messages_of, read_text
+from penstock.study.measure.load import Session, Turn, Writer
+
+ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant", "bing": "assistant",
+         "bard": "assistant", "system": "system"}
+HISTORIES = ("recorded", "generated")
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGptOptions:
+    path: str = ""
+    turns: int = 0  # of a conversation at most; 0: all
+    history: str = "recorded"  # what the model reads as its own earlier answers: recorded or generated
+    output: int = 128  # tokens of an answer, where there is no tokenizer to count the recorded one
+    max_output: int = 0  # longer answers are asked for up to here; 0: no limit
+    wait: float = 0.0  # seconds between an answer and the next turn
+
+
+class ShareGpt:
+    Options = ShareGptOptions
+
+    def __init__(self, options: ShareGptOptions, writer: Writer, seed: str) -> None:
+        if options.history not in HISTORIES:
+            raise UsageError(f"sharegpt: history is {' or '.join(HISTORIES)}, not {options.history!r}")
+        if options.turns < 0 or options.output < 1 or options.max_output < 0 or options.wait < 0:
+            raise UsageError("sharegpt: turns, max_output and wait must be 0 or more, output 1 or more")
+        self._options = options
+        self._writer = writer
+        self._skipped = 0
+        self._uncounted = False
+
+    def sessions(self) -> Iterator[Session]:
+        self._skipped = 0
+        for at, told in self._conversations():
+            turns = tuple(self._turns(messages(told, at)))
+            if turns:
+                yield Session(turns)
+            else:
+                self._skipped += 1
+
+    def notes(self) -> list[str]:
+        said = []
+        if self._skipped:
+            said.append(f"{self._skipped} conversations were left out: no user says anything that was answered")
+        if self._uncounted:
+            said.append(f"answers have {self._options.output} tokens: without --tokenizer the recorded ones are not counted")
+        return said
+
+    def _conversations(self) -> Iterator[tuple[str, Any]]:
+        path = self._options.path
+        if not read_text(path, "sharegpt").lstrip().startswith("["):
+            yield from json_lines(path, "sharegpt")
+            return
+        try:
+            listed = json.loads(read_text(path, "sharegpt"))
+        except ValueError as error:
+            raise UsageError(f"{path} is not JSON: {error}") from None
+        yield from ((f"{path}, conversation {number}", told) for number, told in enumerate(listed, 1))
+
+    def _turns(self, said: list[dict[str, str]]) -> Iterator[Turn]:
+        """What stands before an answer, and the answer; what nobody answered is not sent."""
+        waiting: list[dict[str, str]] = []
+        count = 0
+        for message in said:
+            if message["role"] != "assistant":
+                waiting.append(message)
+            elif any(each["role"] == "user" for each in waiting):
+                answer = message["content"] if self._options.history == HISTORIES[0] else None
+                yield Turn(messages=tuple(waiting), num_output=self._length(message["content"]), answer=answer,
+                           wait_s=self._options.wait if count else 0.0)
+                waiting, count = [], count + 1
+                if count == self._options.turns:
+                    return
+
+    def _length(self, answer: str) -> int:
+        counted = self._writer.count(answer)
+        self._uncounted |= counted is None
+        length = max(1, self._options.output if counted is None else counted)
+        return min(length, self._options.max_output) if self._options.max_output else length
+
+
+def messages(told: Any, at: str) -> list[dict[str, str]]:
+    """A conversation as role and content. Raises UsageError for what is none."""
+    if isinstance(told, dict) and "messages" in told:
+        return [dict(message) for message in messages_of(told["messages"], at)]
+    listed = told.get("conversations", told.get("conversation")) if isinstance(told, dict) else None
+    if not isinstance(listed, list):
+        raise UsageError(f"{at}: a conversation is an object with conversations (from and value) or messages (role and content)")
+    found = []
+    for message in listed:
+        said = message if isinstance(message, dict) else {}
+        role, value = ROLES.get(str(said.get("from"))), said.get("value")
+        if role is None or not isinstance(value, str):
+            raise UsageError(f"{at}: a message has from ({', '.join(ROLES)}) and value, not {message!r:.60}")
+        found.append({"role": role, "content": value})
+    return found

@@ -1,0 +1,133 @@
+"""Recorded traffic without its text: when each request came, how long it and its answer were, and which blocks of it were seen before.
+
+Prompts are synthesized: equal block ids give equal tokens, so that a prefix cache finds what it would have found. A trace of larger
+models' traffic is made to fit a smaller context by `scale`, which shortens prompts, answers and blocks alike.
+"""
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets.jsonl import read_text
+from penstock.study.measure.load import Part, Session, Turn, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request of a trace. `blocks` are ids of its prompt's blocks of `block_size` tokens, the last one perhaps not full."""
+
+    at_s: float
+    num_prompt: int
+    num_output: int
+    blocks: tuple[int, ...] = ()
+    block_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    path: str = ""
+    scale: float = 1.0  # multiplies lengths
+    start: float = 0.0  # seconds of the recording that are skipped
+    seconds: float = 0.0  # of the recording that are taken; 0: all
+    max_input: int = 0  # longer prompts are left out, and told; 0: none is
+    max_output: int = 0  # likewise
+
+
+@dataclass(slots=True)
+class Left:
+    """Requests that were left out, by reason."""
+
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def out(self, reason: str) -> None:
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+def cut(rows: Sequence[Row], options: TraceOptions, left: Left) -> Iterator[Row]:
+    """The rows within the options, scaled, from 0 s on. Rows must be in order of time."""
+    first = rows[0].at_s if rows else 0.0
+    for row in rows:
+        at_s = row.at_s - first - options.start
+        if at_s < 0 or (options.seconds and at_s >= options.seconds):
+            continue
+        if row.num_prompt < 1 or row.num_output < 1:
+            left.out("without a prompt or an answer")
+            continue
+        scaled = Row(
+            at_s, max(1, round(row.num_prompt * options.scale)), max(1, round(row.num_output * options.scale)), row.blocks,
+            max(1, round(row.block_size * options.scale)) if row.blocks else 0)
+        if options.max_input and scaled.num_prompt > options.max_input:
+            left.out(f"prompts of more than {options.max_input} tokens")
+        elif options.max_output and scaled.num_output > options.max_output:
+            left.out(f"answers of more than {options.max_output} tokens")
+        else:
+            yield scaled
+
+
+def parts(row: Row, seed: str, number: int) -> list[Part]:
+    """A prompt's parts: its blocks as far as they reach, the rest its own."""
+    found, open_tokens = [], row.num_prompt
+    for block in row.blocks:
+        if open_tokens > 0:
+            found.append(Part(f"{seed}/block/{block}", min(row.block_size, open_tokens)))
+            open_tokens -= row.block_size
+    if open_tokens > 0:
+        found.append(Part(f"{seed}/prompt/{number}", open_tokens))
+    return found
+
+
+def sessions(rows: Iterator[Row], writer: Writer, seed: str) -> Iterator[Session]:
+    for number, row in enumerate(rows):
+        prompt = writer.write(parts(row, seed, number))
+        yield Session((Turn(prompt, num_prompt=row.num_prompt, num_output=row.num_output),), row.at_s)
+
+
+class Recorded:
+    """A trace whose rows are `read`: what the formats have in common."""
+
+    def __init__(self, rows: Sequence[Row], options: TraceOptions, writer: Writer, seed: str) -> None:
+        check(options)
+        self._rows, self._options, self._writer, self._seed = rows, options, writer, seed
+        self._left = Left()
+
+    def sessions(self) -> Iterator[Session]:
+        self._left = Left()
+        return sessions(cut(self._rows, self._options, self._left), self._writer, self._seed)
+
+    def notes(self) -> list[str]:
+        return [f"{count} requests of the trace were left out: {reason}" for reason, count in self._left.reasons.items()]
+
+
+def check(options: TraceOptions) -> None:
+    if not 0 < options.scale < math.inf:
+        raise UsageError(f"scale must be more than 0, not {options.scale:g}")
+    if min(options.start, options.seconds, options.max_input, options.max_output) < 0:
+        raise UsageError("start, seconds, max_input and max_output of a trace must be 0 or more")
+
+
+def table(path: str, owner: str, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """(where it stands, these columns' fields) of each line of a CSV file with a head. Raises UsageError where a column is missing."""
+    reader = csv.DictReader(io.StringIO(read_text(path, owner)))
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    if missing:
+        raise UsageError(f"{path} is no {owner} trace: it has no column {missing[0]!r}, but {', '.join(reader.fieldnames or ()) or 'none'}")
+    for row in reader:
+        yield f"{path}:{reader.line_num}", [row[name] or "" for name in columns]
+
+
+def whole(text: str, name: str, at: str) -> int:
+    """A number of tokens. Raises UsageError for what is none."""
+    try:
+        value = int(float(text))
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise UsageError(f"{at}: {name} must be a whole number from 0 on, not {text!r}")
+    return value
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """By time: recordings of several machines are not always."""
+    return sorted(rows, key=lambda row: row.at_s)

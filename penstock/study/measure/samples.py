@@ -1,0 +1,77 @@
+"""What became of one request: when it was due, sent, answered. Times are seconds after the begin of the run."""
+from array import array
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Sample:
+    """Filled in by the client while the answer comes.
+
+    All latencies count from `due_s`, when the request should have been sent, not from when a busy client got round to it: a client that
+    waits for a slow server would otherwise leave out the very requests that the slowness hits (coordinated omission; Tene).
+    """
+
+    number: int
+    due_s: float
+    turn: int = 0  # of its session
+    sent_s: float | None = None
+    first_s: float | None = None  # the first token came, hidden reasoning included
+    visible_s: float | None = None  # the first token that a reader sees
+    last_s: float | None = None  # the last token came
+    end_s: float | None = None  # the answer was complete
+    chunk_s: "array[float]" = field(default_factory=lambda: array("d"))  # when each piece of the answer came
+    num_prompt: int | None = None
+    num_output: int | None = None
+    num_cached: int = 0
+    num_reasoning: int = 0
+    wanted_output: int | None = None
+    finish_reason: str | None = None
+    status: int | None = None  # HTTP's
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and self.end_s is not None
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_s is None else self.first_s - self.due_s
+
+    @property
+    def publish_s(self) -> float | None:
+        """Time to publish: until a reader sees something."""
+        return None if self.visible_s is None else self.visible_s - self.due_s
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Until the last token; without tokens, until the end of the answer."""
+        last = self.end_s if self.last_s is None else self.last_s
+        return None if last is None else last - self.due_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first; None for answers of fewer than two tokens."""
+        if self.first_s is None or self.last_s is None or self.num_output is None or self.num_output < 2:
+            return None
+        return (self.last_s - self.first_s) / (self.num_output - 1)
+
+    @property
+    def send_delay_s(self) -> float | None:
+        return None if self.sent_s is None else self.sent_s - self.due_s
+
+    def gaps_s(self) -> list[float]:
+        """Inter-token latencies: between one piece of the answer and the next."""
+        return [later - earlier for earlier, later in zip(self.chunk_s, self.chunk_s[1:], strict=False)]
+
+    def arrived(self, now_s: float, visible: bool = True) -> None:
+        """A piece of the answer came that holds a token."""
+        if self.first_s is None:
+            self.first_s = now_s
+        if visible and self.visible_s is None:
+            self.visible_s = now_s
+        self.last_s = now_s
+        self.chunk_s.append(now_s)
+
+    def fail(self, reason: str, now_s: float) -> None:
+        self.error = reason
+        self.end_s = now_s

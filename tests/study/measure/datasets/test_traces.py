@@ -1,0 +1,105 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets import TABLE
+from penstock.study.measure.datasets.azure import seconds
+from penstock.study.measure.load import Session, Turn
+from penstock.study.measure.writers import IdWriter
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,480,10
+2023-11-16 18:17:04.0319601,318,8
+2023-11-16 18:17:05.0781490,11,27"""
+BURST = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,0,1087,Conversation log
+118,GPT-4,417,276,693,API log
+"""
+MOON = [(0, 1200, 5, [0, 1, 2]), (27, 1536, 6, [0, 1, 3]), (3000, 600, 7, [9, 10])]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "azure").write_text(AZURE)
+    (tmp_path / "burst").write_text(BURST)
+    rows = ({"timestamp": at, "input_length": i, "output_length": o, "hash_ids": ids} for at, i, o, ids in MOON)
+    (tmp_path / "moon").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def read(text: str) -> tuple[list[Session], list[str]]:
+    dataset, options = TABLE.parse(text)
+    made = dataset(options, IdWriter(), "seed")
+    return list(made.sessions()), made.notes()
+
+
+def shapes(sessions: list[Session]) -> list[tuple[float, int, int | None]]:
+    return [(round(session.at_s or 0.0, 4), len(session.turns[0].prompt or ""), session.turns[0].num_output) for session in sessions]
+
+
+def test_azure(files: Path) -> None:
+    sessions, notes = read(f"azure:path={files / 'azure'}")
+    assert shapes(sessions) == [(0.0, 480, 10), (0.052, 318, 8), (1.0982, 11, 27)] and not notes
+
+
+def test_azure_stamps_with_and_without_a_fraction() -> None:
+    assert seconds("2023-11-16 18:17:04.5000000", "x") - seconds("2023-11-16 18:17:04", "x") == 0.5
+    with pytest.raises(UsageError, match="TIMESTAMP"):
+        seconds("yesterday", "file:7")
+
+
+def test_burstgpt_leaves_failures_out_and_says_so(files: Path) -> None:
+    sessions, notes = read(f"burstgpt:path={files / 'burst'}")
+    assert shapes(sessions) == [(0.0, 472, 18), (113.0, 417, 276)]
+    assert notes == ["1 requests of the trace were left out: without a prompt or an answer"]
+
+
+def prompts(sessions: list[Session]) -> list[tuple[int, ...]]:
+    return [turn.prompt for turn in (session.turns[0] for session in sessions) if isinstance(turn, Turn) and isinstance(turn.prompt, tuple)]
+
+
+def test_mooncake_prompts_share_what_their_ids_share(files: Path) -> None:
+    sessions, _ = read(f"mooncake:path={files / 'moon'}")
+    assert shapes(sessions) == [(0.0, 1200, 5), (0.027, 1536, 6), (3.0, 600, 7)]
+    one, two, three = prompts(sessions)
+    assert one[:1024] == two[:1024] and one[1024:1040] != two[1024:1040] and one[:16] != three[:16]
+
+
+def test_scaled_prompts_share_as_much(files: Path) -> None:
+    sessions, _ = read(f"mooncake:path={files / 'moon'},scale=0.125")
+    one, two, _ = prompts(sessions)
+    assert len(one) == 150 and one[:128] == two[:128] and one[128:] != two[128:150] and sessions[0].turns[0].num_output == 1
+
+
+def test_a_cut_of_a_trace(files: Path) -> None:
+    assert shapes(read(f"azure:path={files / 'azure'},start=0.05,seconds=1")[0]) == [(0.002, 318, 8)]
+    sessions, notes = read(f"azure:path={files / 'azure'},max_input=400,max_output=20")
+    assert shapes(sessions) == [(0.052, 318, 8)]
+    assert [note.split(": ")[1] for note in notes] == ["prompts of more than 400 tokens", "answers of more than 20 tokens"]
+
+
+@pytest.mark.parametrize(("text", "word"), [
+    ("azure:path={}/burst", "no azure trace.*'TIMESTAMP'"), ("burstgpt:path={}/azure", "no burstgpt trace"),
+    ("mooncake:path={}/azure", "JSON"), ("azure:path={}/azure,scale=0", "scale"),
+    ("azure:path={}/azure,start=-1", "start"), ("azure", "path=FILE"),
+])
+def test_what_is_no_such_trace_is_refused(files: Path, text: str, word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        read(text.format(files))
+
+
+@pytest.mark.parametrize("line", ['{"timestamp": 1}', '{"timestamp": 1, "input_length": 3, "output_length": -1}', "[]",
+                                  '{"timestamp": 1, "input_length": 3, "output_length": 1, "hash_ids": ["a"]}'])
+def test_mooncake_lines_are_checked(tmp_path: Path, line: str) -> None:
+    (tmp_path / "moon").write_text(line)
+    with pytest.raises(UsageError, match="moon:1"):
+        read(f"mooncake:path={tmp_path / 'moon'}")
+
+
+def test_a_field_that_is_no_number_is_named(tmp_path: Path) -> None:
+    (tmp_path / "azure").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,many,1\n")
+    with pytest.raises(UsageError, match="azure:2: ContextTokens"):
+        read(f"azure:path={tmp_path / 'azure'}")
