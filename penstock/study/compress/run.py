@@ -8,10 +8,11 @@ import torch
 
 from penstock.core.errors import UsageError
 from penstock.study.compress.answers import Answers, Sizes, open_llm
+from penstock.study.compress.measure import told
 from penstock.study.compress.store import write
 from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
-from penstock.study.compress.train_heads import Length, Lessons, Trained, told, train
+from penstock.study.compress.train_heads import Length, Lessons, Trained, train
 
 LOGITS = 2**24  # that a batch may have for each place of a draft
 
@@ -64,9 +65,9 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     lessons = Lessons(
         Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed), [measured.draw() for _ in range(8)], job.length)
 
-    def save(step: int) -> None:
-        write(job.out, job.kind, heads.program, heads.parameters, spec)
+    def save() -> Path:
+        return write(job.out, job.kind, heads.program, heads.parameters, spec)
 
     trained = train(target, heads, lessons, save, say)
     say(told(trained.agreement))
-    return Result(write(job.out, job.kind, heads.program, heads.parameters, spec), own, trained)
+    return Result(save(), own, trained)

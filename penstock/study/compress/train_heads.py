@@ -1,13 +1,14 @@
 """Trains heads that draft for a model: on its hidden states over given text and over its own greedy outputs, which matter most."""
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
 from penstock.study.compress.answers import Answers, Windows
-from penstock.study.compress.heads.contract import Guess, Heads
+from penstock.study.compress.heads.contract import Heads
+from penstock.study.compress.measure import Agreement, agreement, calibrate, pair, told
 from penstock.study.compress.optimizer import Optimizer
 from penstock.study.compress.target import Target
 
@@ -15,7 +16,6 @@ Tensor = torch.Tensor
 HARD_SHARE = 0.6  # of what is to be matched: the target's first choice, which a greedy draft must hit; the rest is its distribution
 FADING = 0.8  # of a place in a draft against the one before: it counts only where those were right
 PROMPT_SHARE = 0.25  # of the places in given text that are learned from; of those in outputs it is all
-FACTORS = tuple(2 ** (i / 6) for i in range(-6, 10))  # that logits may be scaled by
 CALIBRATING = 4  # batches
 SAVE_S, SAY_S = 240.0, 20.0
 
@@ -33,41 +33,11 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """On the target's greedy outputs, by place in a draft. `right`: the share of places where the first guess is the target's choice, the
-    draft before it being right; `accepted`: where it and all before it are."""
-
-    right: tuple[float, ...]
-    accepted: tuple[float, ...]
-
-    @property
-    def tokens_per_pass(self) -> float:
-        """Of a chain of first guesses."""
-        return 1.0 + sum(self.accepted)
-
-
-@dataclass(frozen=True, slots=True)
 class Trained:
     steps: int
     tokens: int
     seconds: float
     agreement: Agreement
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """Places of a batch that are learned from, and the target's word on each: [B, length] -> row of `logits` [N, vocab], or -1."""
-
-    rows: Tensor
-    logits: Tensor
-
-    def of(self, guess: Guess) -> tuple[Tensor, Tensor]:
-        """(rows [M, hidden] of the guess, rows of `logits` that they are about)."""
-        rows = self.rows[:, guess.ahead : guess.ahead + guess.hidden.shape[1]]
-        hidden = guess.hidden[:, : rows.shape[1]]
-        meant = rows.clone()
-        meant[:, : guess.since] = -1
-        return hidden[meant >= 0], meant[meant >= 0]
 
 
 def schedule(done: float) -> float:
@@ -82,8 +52,8 @@ class Lessons:
     length: Length
 
 
-def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[int], None], say: Callable[[str], None]) -> Trained:
-    """Trains `heads` in place. `save` is called every few minutes with the number of steps, `say` with lines for people."""
+def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], object], say: Callable[[str], None]) -> Trained:
+    """Trains `heads` in place. `save` is called every few minutes, `say` with lines for people."""
     generator = torch.Generator().manual_seed(1)
     answers, held_out, length = lessons.answers, lessons.held_out, lessons.length
     optimizer = Optimizer(heads.parameters)
@@ -100,10 +70,9 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[int], 
             say(f"{done:6.1%}  loss {loss.item():.3f}  {step} steps, {tokens / (now - began):,.0f} tokens/s")
         if now - saved > SAVE_S:
             saved = now
-            save(step)
+            save()
             say(told(agreement(target, heads, held_out)))
     calibrate(target, heads, [answers.draw() for _ in range(CALIBRATING)])
-    save(step)
     return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
 
 
@@ -119,65 +88,3 @@ def loss_of(target: Target, heads: Heads, batch: Windows, generator: torch.Gener
         losses.append(F.cross_entropy(target.logits(hidden), wanted[rows]) * FADING**place)
         weights.append(FADING**place)
     return torch.stack(losses).sum() / sum(weights)
-
-
-@torch.no_grad()
-def pair(target: Target, batch: Windows, states: Tensor, of_prompt: Tensor) -> Paired:
-    """`of_prompt`: the places in prompts that are to be among them."""
-    place = torch.arange(batch.tokens.shape[1])
-    wanted = ((place >= batch.num_prompt - 1) | of_prompt) & (place < batch.lengths[:, None])
-    rows = torch.full(wanted.shape, -1)
-    rows[wanted] = torch.arange(int(wanted.sum()))
-    return Paired(rows, target.logits(states[wanted]))
-
-
-@torch.no_grad()
-def agreement(target: Target, heads: Heads, held_out: list[Windows]) -> Agreement:
-    """On the greedy outputs of these."""
-    right: dict[int, list[Tensor]] = {}
-    accepted: dict[int, list[Tensor]] = {}
-    for batch in held_out:
-        for place, (hit, good) in enumerate(hits(target, heads, batch)):
-            right.setdefault(place, []).append(hit)
-            accepted.setdefault(place, []).append(good)
-    return Agreement(*(tuple(torch.cat(each).float().mean().item() for each in found.values()) for found in (right, accepted)))
-
-
-def hits(target: Target, heads: Heads, batch: Windows) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each place of a draft: whether the guess is right, and whether all up to it are, over the drafts that the batch has."""
-    states = target.states(batch.tokens)
-    paired = pair(target, batch, states, torch.zeros(batch.tokens.shape, dtype=torch.bool))
-    chosen = paired.logits.argmax(-1)
-    good = torch.ones(batch.tokens.shape, dtype=torch.bool)  # by the row behind which a draft begins
-    for guess in heads.guesses(batch.tokens[:, 1:], states[:, :-1]):
-        hidden, rows = paired.of(guess)
-        hit = target.logits(hidden).argmax(-1) == chosen[rows]
-        where = (paired.rows[:, guess.ahead :] >= 0)[:, : guess.hidden.shape[1]].clone()
-        where[:, : guess.since] = False
-        row, column = where.nonzero(as_tuple=True)
-        start = column - guess.since
-        now = good[row, start] & hit
-        good[row, start] = now
-        yield hit, now[start >= batch.num_prompt - 1]
-
-
-@torch.no_grad()
-def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
-    """Scales the last norms so that a head is as sure of its guesses as it is right about the target's first choice: temperature scaling
-    (Guo et al. 2017, arXiv:1706.04599), by the factor of lowest cross-entropy."""
-    costs = {name: torch.zeros(len(FACTORS)) for name in heads.last_norms}
-    for batch in batches:
-        states = target.states(batch.tokens)
-        paired = pair(target, batch, states, torch.zeros(batch.tokens.shape, dtype=torch.bool))
-        chosen = paired.logits.argmax(-1)
-        for name, guess in zip(heads.last_norms, heads.guesses(batch.tokens[:, 1:], states[:, :-1]), strict=True):
-            hidden, rows = paired.of(guess)
-            costs[name] += torch.stack([F.cross_entropy(target.logits(hidden * factor), chosen[rows]) for factor in FACTORS])
-    for name, cost in costs.items():
-        weight, offset = heads.parameters[name], target.spec.norm_offset
-        weight.copy_((weight + offset) * FACTORS[int(cost.argmin())] - offset)
-
-
-def told(found: Agreement) -> str:
-    return (f"right at each place: {', '.join(f'{share:.1%}' for share in found.right)}; a chain of first guesses makes "
-            f"{found.tokens_per_pass:.2f} tokens a pass")

@@ -21,9 +21,10 @@ from penstock.study.compress import heads  # noqa: E402
 from penstock.study.compress.answers import Sizes, windows  # noqa: E402
 from penstock.study.compress.heads.eagle import Eagle  # noqa: E402
 from penstock.study.compress.heads.eagle import Options as EagleOptions  # noqa: E402
+from penstock.study.compress.measure import agreement, calibrate, pair  # noqa: E402
 from penstock.study.compress.run import Job, run  # noqa: E402
 from penstock.study.compress.target import Target, body  # noqa: E402
-from penstock.study.compress.train_heads import Length, agreement, calibrate, loss_of, pair  # noqa: E402
+from penstock.study.compress.train_heads import Length, loss_of  # noqa: E402
 from tests.tiny import write_model  # noqa: E402
 
 SMALL = Sizes(batch=512, shortest=4, longest=24, output=24)

@@ -132,7 +132,9 @@ class Eagle:
 
     def _read(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
         """Brings the cache up to the last tokens -> trees with what may follow these."""
-        shares, given, ends = [], [], []
+        shares: list[Rows] = []
+        given: list[Array] = []
+        ends: list[int] = []
         for row in rows:
             stretch, states = self._stretches[row.seq_id], fresh[row.seq_id]
             while len(states) > MOST_ROWS:
@@ -156,7 +158,10 @@ class Eagle:
 
     def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], grown: dict[int, int]) -> None:
         """Gives successors to the drafts that each tree has chosen last."""
-        shares, given, wanted, first = [], [], [], 0
+        shares: list[Rows] = []
+        given: list[Array] = []
+        wanted: list[int] = []
+        first = 0
         for row in rows:
             tree, stretch = trees[row.seq_id], self._stretches[row.seq_id]
             at = {i: place for place, i in enumerate(tree.expanded)}

@@ -27,7 +27,7 @@ def builder(num_heads: int) -> Callable[[ModelSpec, TensorNames], Program]:
         table = draft.declare(WeightSpec("embed", (spec.vocab_size, width), fill(names.embed), matrix=True))
         embedded = draft.op("embed", ("tokens",), "embedded", (table,), scale=spec.embedding_scale)
         token = draft.norm(embedded, "token", draft.weight("token_norm", (width,), (PREFIX + "token_norm.weight",)))
-        outputs = {}
+        outputs: dict[str, str] = {}
         for i in range(num_heads):
             hidden = _block(draft, states, token, i)
             outputs |= {f"hidden{i or ''}": hidden, f"logits{i or ''}": lm_head.append(draft, hidden, f"{i}." if i else "")}
