@@ -7,6 +7,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -162,7 +163,8 @@ class Metrics:
         """What the registry asks for at each scrape."""
         yield from _gauge_families(self._gauges())
         with self._lock:
-            shares = Shares() if self._utilization is None else self._utilization.shares()
+            known = self._utilization
+            shares, total = (Shares(), Shares()) if known is None else (known.shares(), copy(known.total))
             families: list[Any] = [CounterMetricFamily(PREFIX + name, text, value=self._counts[name]) for name, text in COUNTERS.items()]
             for name, (label, text) in LABELLED.items():
                 family = CounterMetricFamily(PREFIX + name, text, labels=[label])
@@ -173,6 +175,7 @@ class Metrics:
                 histogram = self._histograms[name]
                 families.append(HistogramMetricFamily(PREFIX + name, text, buckets=histogram.buckets(), sum_value=histogram.sum))
         yield from _share_families(shares)
+        yield from _least_families(total)
         yield from families
 
 
@@ -186,6 +189,21 @@ def _gauge_families(now: Gauges) -> Iterator[Metric]:
     )
     for name, text, value in rows:
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _least_families(total: Shares) -> Iterator[Metric]:
+    """What MFU and MBU of any stretch of time are told from: the growth of the second over that of the first."""
+    rows = (
+        ("limited_step_seconds", "Seconds of steps whose least time is known: that prefill, that only decode.",
+         total.prefill_s, total.decode_s),
+        ("least_step_seconds", "Seconds that these steps could have taken at the machine's measured limits.",
+         total.prefill_least_s, total.decode_least_s),
+    )
+    for name, text, prefill, decode in rows:
+        family = CounterMetricFamily(PREFIX + name, text, labels=["kind"])
+        family.add_metric(["prefill"], prefill)
+        family.add_metric(["decode"], decode)
+        yield family
 
 
 def _share_families(shares: Shares) -> Iterator[Metric]:

@@ -59,12 +59,13 @@ def shares_of(records: Iterable[StepRecord], hardware: Hardware | None, compute_
 
 
 class Utilization:
-    """The shares of the last minute, in sums of a second each. Not safe to use from two threads at once."""
+    """The shares of the last minute, in sums of a second each; `total` since the start. Not safe to use from two threads at once."""
 
     def __init__(self, hardware: Hardware, compute_type: str, clock: Clock) -> None:
         self._hardware = hardware
         self._compute_type = compute_type
         self._clock = clock
+        self.total = Shares()
         self._seconds: deque[tuple[int, Shares]] = deque()  # (second on the engine's clock, sums), rising
 
     def on_step(self, record: StepRecord) -> None:
@@ -73,6 +74,7 @@ class Utilization:
             self._seconds.append((second, Shares()))
             self._forget()
         self._seconds[-1][1].add(record, self._hardware, self._compute_type)
+        self.total.add(record, self._hardware, self._compute_type)
 
     def shares(self) -> Shares:
         self._forget()

@@ -121,3 +121,19 @@ def test_two_servers_share_no_metrics() -> None:
     one, other = Metrics(), Metrics()
     one.on_queue(1)
     assert samples(one.render().decode()) != samples(other.render().decode())
+
+
+def test_least_seconds_add_up_to_the_shares_of_any_stretch_of_time() -> None:
+    clock = VirtualClock()
+    metrics = Metrics()
+    machine = Hardware("test", {1 << 20: 1000.0, 1 << 30: 1000.0}, {"fp32": 100.0})
+    metrics.watch(Gauges, Utilization(machine, "fp32", clock))
+    metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 1, 10, 0, operations=25))
+    before = samples(metrics.render().decode())
+    clock.advance(1000.0)  # out of the gauges' minute
+    metrics.on_step(StepRecord(2, 1000.0, 2.0, 0.4, 1, 10, 2, operations=50))
+    metrics.on_step(StepRecord(3, 1002.0, 0.5, 0.4, 1, 0, 2, weight_bytes=60, kv_bytes=40))
+    grown = samples(metrics.render().decode())
+    grown.subtract(before)
+    assert grown["penstock_least_step_seconds_total{prefill}"] / grown["penstock_limited_step_seconds_total{prefill}"] == 0.25
+    assert grown["penstock_least_step_seconds_total{decode}"] / grown["penstock_limited_step_seconds_total{decode}"] == 0.2
