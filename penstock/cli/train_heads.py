@@ -17,6 +17,7 @@ class TrainHeadsOptions:
     kind: str | None = option(None, "What to train, as name:key=value,...")
     text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like what the model will be given; may be repeated")
     held_out: tuple[str, ...] = option((), "Text to measure on, likewise; default: the last twentieth of each document of --text")
+    begin: str | None = option(None, "Folder with heads of this kind to go on training; default: new ones")
     out: str | None = option(None, "Folder that the file <kind>.safetensors is written to")
     minutes: float = option(30.0, "How long to train")
     steps: int | None = option(None, "Train for so many steps instead, which can be repeated")
@@ -46,7 +47,8 @@ def train_heads(options: TrainHeadsOptions) -> None:
     train, held_out = (documents, text.read(options.held_out)) if options.held_out else text.split(documents, HELD_OUT)
     name = options.kind.partition(":")[0]
     length = Length(options.minutes, options.steps)
-    job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads)
+    begin = None if options.begin is None else Path(options.begin)
+    job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads, begin=begin)
     result = run(job, lambda target, seed: kind(settings, target, seed), lambda line: print(line, file=sys.stderr, flush=True))
     if options.json:
         print(jsonlib.dumps(result.as_json()))

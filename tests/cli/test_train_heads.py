@@ -17,13 +17,16 @@ class Trainer:
         self.jobs: list[Any] = []
         self.made: list[Any] = []
         for name, content in {
-            "run": {"Job": lambda *given: SimpleNamespace(given=given, kind=given[1]), "run": self.run},
+            "run": {"Job": self.Job, "run": self.run},
             "train_heads": {"Length": lambda minutes, steps: (minutes, steps)},
             "heads.eagle": {"Eagle": self.Eagle},
         }.items():
             module = ModuleType(f"penstock.study.compress.{name}")
             module.__dict__.update(content)
             monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def Job(self, *given: Any, begin: Path | None) -> Any:  # noqa: N802
+        return SimpleNamespace(given=(*given, begin), kind=given[1])
 
     def Eagle(self, options: Any, target: Any, seed: int) -> None:  # noqa: N802
         self.made.append((options, target, seed))
@@ -47,10 +50,11 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_what_was_told_is_passed_on(penstock: Any, trainer: Trainer, text: Path) -> None:
-    status, out, err = penstock(["train-heads", "rill", "--kind", "eagle", "--text", str(text), "--out", "there", "--steps", "9", "--seed", "3"])
+    args = ["--kind", "eagle", "--text", str(text), "--out", "there", "--steps", "9", "--seed", "3", "--begin", "before"]
+    status, out, err = penstock(["train-heads", "rill", *args])
     assert (status, err) == (0, "half done\n") and "1,234 parameters" in out and "--propose eagle:path=there" in out
-    ((model, kind, train, held_out, folder, length, seed, threads),) = trainer.jobs
-    assert (model, kind, folder, length, seed, threads) == ("rill", "eagle", Path("there"), (30.0, 9), 3, None)
+    ((model, kind, train, held_out, folder, length, seed, threads, begin),) = trainer.jobs
+    assert (model, kind, folder, length, seed, threads, begin) == ("rill", "eagle", Path("there"), (30.0, 9), 3, None, Path("before"))
     assert train[0] + "\n\n" + held_out[0] == TEXT
     assert trainer.made == [(None, "target", 7)]
 

@@ -9,7 +9,7 @@ import torch
 from penstock.core.errors import UsageError
 from penstock.study.compress.answers import Answers, Sizes, open_llm
 from penstock.study.compress.measure import told
-from penstock.study.compress.store import write
+from penstock.study.compress.store import read, write
 from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
 from penstock.study.compress.train_heads import Length, Lessons, Trained, train
@@ -28,6 +28,7 @@ class Job:
     seed: int = 0
     threads: int | None = None
     sizes: Sizes = Sizes()
+    begin: Path | None = None  # the folder of heads to go on with
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     longest = min(sizes.longest, spec.max_position - sizes.output)
     sizes = replace(sizes, longest=longest, batch=max(longest + sizes.output, min(sizes.batch, LOGITS // spec.vocab_size)))
     heads = make(target, job.seed)
+    if job.begin is not None:
+        read(job.begin, job.kind, heads.program, heads.parameters, spec)
     own = sum(weight.numel() for weight in heads.parameters.values())
     say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
     llm = open_llm(job.model, sizes, job.threads)

@@ -1,15 +1,16 @@
-"""Writes trained heads: `<kind>.safetensors`, whole or not at all."""
+"""Files of trained heads, `<kind>.safetensors`: written whole or not at all, and read to go on training."""
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from penstock.compute.models.heads import stamp
 from penstock.compute.program import Program
-from penstock.core.errors import UsageError
+from penstock.core.errors import ModelError, UsageError
 from penstock.core.modelspec import ModelSpec
 
 Tensor = torch.Tensor
@@ -36,3 +37,16 @@ def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Te
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     return path
+
+
+def read(folder: Path, kind: str, program: Program, parameters: Mapping[str, Tensor], spec: ModelSpec) -> None:
+    """Into `parameters`, what `write` wrote. Raises ModelError where there is no such file, or one of other heads or for another model."""
+    path = folder / f"{kind}.safetensors"
+    try:
+        with safe_open(path, "pt") as file, torch.no_grad():
+            if (file.metadata() or {}).get(stamp.TARGET) != stamp.fingerprint(spec):
+                raise ModelError(f"{path} was trained for another model")
+            for name, value in parameters.items():
+                value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise ModelError(f"{path} cannot be gone on with: {error}") from None

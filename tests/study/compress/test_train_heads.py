@@ -50,10 +50,10 @@ def target(folder: Path) -> Target:
     return Target.load(str(folder))
 
 
-def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0) -> Any:
+def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0, begin: Path | None = None) -> Any:
     kind, options = heads.TABLE.parse(text)
     said: list[str] = []
-    job = Job(str(folder), text.partition(":")[0], TEXT, TEXT, out, Length(steps=steps), seed, threads=1, sizes=SMALL)
+    job = Job(str(folder), text.partition(":")[0], TEXT, TEXT, out, Length(steps=steps), seed, threads=1, sizes=SMALL, begin=begin)
     result = run(job, lambda target, seed: kind(options, target, seed), said.append)
     assert said
     return result
@@ -94,6 +94,18 @@ def test_the_file_says_what_it_is_for(folder: Path, target: Target, tmp_path: Pa
     other = write_model(tmp_path / "other", hidden_size=64)
     with pytest.raises(ModelError, match="trained for another model"):
         LLM(other, propose=f"eagle:path={path}")
+
+
+def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path) -> None:
+    first = trained(folder, tmp_path / "first", "medusa:heads=1", 60).trained.agreement
+    again = trained(folder, tmp_path / "again", "medusa:heads=1", 1, begin=tmp_path / "first").trained.agreement
+    assert again.right[0] > first.right[0] / 2 > 0.03
+    with pytest.raises(ModelError, match="cannot be gone on with"):
+        trained(folder, tmp_path, "medusa:heads=3", 1, begin=tmp_path / "first")
+    with pytest.raises(ModelError, match="cannot be gone on with"):
+        trained(folder, tmp_path, "eagle", 1, begin=tmp_path / "nowhere")
+    with pytest.raises(ModelError, match="trained for another model"):
+        trained(write_model(tmp_path / "other"), tmp_path, "medusa:heads=1", 1, begin=tmp_path / "first")
 
 
 def test_rounds_compute_what_serving_does(target: Target) -> None:
