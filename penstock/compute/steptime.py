@@ -1,0 +1,253 @@
+"""How long a step takes on a part that need not be here: a StepTimer over a program, op by op.
+
+An op takes the longer of its arithmetic and its bytes, at the rates that good kernels reach (Williams, Waterman, Patterson, "Roofline",
+2009), and `op_latency` for each kernel that a fused engine makes of it. Ops that are alike (the layers of a model) are counted once and
+multiplied. Tensor parallelism divides matrices, heads and experts and sums the hidden states over the link twice a layer (Shoeybi et al.,
+"Megatron-LM", 2019); pipeline parallelism gives each stage its share of the layers and sends the hidden states on.
+"""
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.compute.ops import OPS, numel
+from penstock.compute.price import Storage
+from penstock.compute.program import Op, Program
+from penstock.core.catalogue.part import Part
+from penstock.core.message import message
+from penstock.core.work import StepWork
+
+# Kernels that an engine makes of an op: a sum of residuals goes into the norm that follows, the rotations of queries and keys and the
+# writing of keys and values are one kernel, heads are split by nobody. So a layer with gated feed-forward has nine.
+KERNELS: Mapping[str, float] = {
+    "embed": 1, "rms_norm": 1, "linear": 1, "split_heads": 0, "rope": 0, "kv_write": 1, "attention": 1, "act_mul": 1, "add": 0, "gather": 0,
+    "softcap": 1, "moe_route": 1, "moe_experts": 3,
+}
+SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
+# What every device of a tensor parallel group does whole; all else is divided.
+WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "embed"})
+SUMMED = frozenset({"attention", "act_mul", "moe_experts"})  # one sum of hidden states follows the product after each
+
+
+class Counts(Protocol):
+    """What the time of a step depends on. A StepWork is one; means of many steps are, too."""
+
+    @property
+    def num_tokens(self) -> float: ...
+    @property
+    def num_logits(self) -> float: ...
+    def windowed(self, window: int | None) -> tuple[float, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How numbers are stored and multiplied. Types are those of a part's operation rates."""
+
+    storage: Storage
+    dtype: str  # that plain matrices are multiplied in, and attention
+    coded: Mapping[str, int]  # bits of each weight that is stored as codes
+    coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One model over several devices."""
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.tensor_parallel * self.pipeline_parallel
+
+
+@message
+class StepTime:
+    """Where the seconds of a step go: what each op is bound by."""
+
+    compute: float = 0.0
+    weights: float = 0.0  # reading them
+    kv: float = 0.0  # reading keys and values
+    activations: float = 0.0
+    kernels: float = 0.0  # beginning and ending them
+    host: float = 0.0
+    network: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.weights + self.kv + self.activations + self.kernels + self.host + self.network
+
+    def scaled(self, by: float) -> "StepTime":
+        return StepTime(self.compute * by, self.weights * by, self.kv * by, self.activations * by, self.kernels * by, self.host * by,
+                        self.network * by)
+
+    def plus(self, other: "StepTime") -> "StepTime":
+        return StepTime(
+            self.compute + other.compute, self.weights + other.weights, self.kv + other.kv, self.activations + other.activations,
+            self.kernels + other.kernels, self.host + other.host, self.network + other.network)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Ops that are alike, on one device. Seconds by what they grow with."""
+
+    of_logits: bool  # done for rows whose logits are wanted
+    layered: bool  # divided among stages
+    window: int | None = None
+    count: int = 1
+    weight_s: float = 0.0  # once a step
+    others: float | None = None  # of experts: the share that a row is not sent to
+    act_row_s: float = 0.0  # per row
+    compute_row_s: float = 0.0
+    kv_token_s: float = 0.0  # per token read, per pair: attention alone
+    pair_s: float = 0.0
+    kernels: float = 0.0
+
+
+class Roofline:
+    """A StepTimer on devices of one kind. `seconds` is the time from a step's begin to its end, through all stages."""
+
+    def __init__(self, program: Program, numbers: Numbers, part: Part, split: Split | None = None) -> None:
+        self._program = program
+        self._numbers = numbers
+        self._part = part
+        self._split = split or Split()
+        self._groups = list(self._grouped())
+        self._stage = math.ceil(program.kv.num_layers / self._split.pipeline_parallel) / program.kv.num_layers
+        hidden = program.buffers[program.outputs["hidden"]][1]
+        self._row_bytes = int(hidden) * numbers.storage.activation
+        self._sums = sum(op.kind in SUMMED for op in program.ops) + 1  # one more for the embeddings
+
+    def seconds(self, work: Counts) -> float:
+        return self.told(work).seconds
+
+    def told(self, work: Counts) -> StepTime:
+        """A step through all stages, by what binds."""
+        return self._time(work, 1.0, 1.0).plus(StepTime(host=self._part.step_latency, network=self._network(work)))
+
+    def interval(self, work: Counts) -> float:
+        """Seconds between steps that follow one another through the stages: those of the slowest stage, which is the last."""
+        stages = self._split.pipeline_parallel
+        if stages == 1:
+            return self.seconds(work)
+        passed = self._time(work, self._stage, 1.0).seconds + self._part.step_latency
+        return passed + self._sums_seconds(work) * self._stage + self._sends_seconds(work) / (stages - 1)
+
+    def _time(self, work: Counts, layers: float, ends: float) -> StepTime:
+        """Of this share of the layers, and of what comes before and after them."""
+        compute = weights = kv = activations = kernels = 0.0
+        tokens, logits = work.num_tokens, work.num_logits
+        windows: dict[int | None, tuple[float, float]] = {}
+        for group in self._groups:
+            rows = logits if group.of_logits else tokens
+            if not rows:
+                continue
+            count = group.count * (layers if group.layered else ends)
+            busy = group.compute_row_s * rows
+            reads = 0.0
+            if group.pair_s:
+                if group.window not in windows:
+                    windows[group.window] = work.windowed(group.window)
+                read, pairs = windows[group.window]
+                busy += group.pair_s * pairs
+                reads = group.kv_token_s * read
+            taken = group.weight_s if group.others is None else group.weight_s * (1 - group.others**rows)
+            moved = group.act_row_s * rows
+            if busy > taken + moved + reads:
+                compute += count * busy
+            else:
+                weights += count * taken
+                activations += count * moved
+                kv += count * reads
+            kernels += count * group.kernels
+        return StepTime(compute, weights, kv, activations, kernels * self._part.op_latency)
+
+    def _network(self, work: Counts) -> float:
+        return self._sums_seconds(work) + self._sends_seconds(work)
+
+    def _sums_seconds(self, work: Counts) -> float:
+        ranks = self._split.tensor_parallel
+        if ranks == 1:
+            return 0.0
+        link = self._part.joins(ranks)
+        sums = self._sums * link.all_reduce_seconds(work.num_tokens * self._row_bytes, ranks)
+        logits = work.num_logits * self._program.vocab_size * self._numbers.storage.activation
+        return sums + (link.gather_seconds(logits, ranks) if logits else 0.0)
+
+    def _sends_seconds(self, work: Counts) -> float:
+        stages = self._split.pipeline_parallel
+        return (stages - 1) * self._part.joins(self._split.devices).send_seconds(work.num_tokens * self._row_bytes / self._split.tensor_parallel)
+
+    def _grouped(self) -> Iterator[_Group]:
+        found: dict[tuple[object, ...], _Group] = {}
+        for op in self._program.ops:
+            group = self._group(op)
+            key = (group.of_logits, group.layered, group.window, group.weight_s, group.others, group.act_row_s, group.compute_row_s,
+                   group.kv_token_s, group.pair_s, group.kernels)
+            if key in found:
+                found[key].count += 1
+            else:
+                found[key] = group
+        yield from (group for group in found.values() if group.kernels or group.weight_s or group.act_row_s)
+
+    def _group(self, op: Op) -> _Group:
+        program, part, ranks = self._program, self._part, self._split.tensor_parallel
+        share = 1.0 if op.kind in WHOLE else 1.0 / ranks
+        of_logits = bool(op.inputs) and program.buffers.get(op.inputs[0], ("T",))[0] == "L"
+        one = StepWork((), num_logits=1) if of_logits else StepWork(((1, 1),))
+        bandwidth = part.memory_bandwidth * part.efficiency.memory
+        group = _Group(of_logits, layered=not of_logits and op.kind not in ("embed", "gather"), kernels=KERNELS[op.kind])
+        self._reads_weights(op, group, share / bandwidth)
+        if op.kind not in SILENT:
+            group.act_row_s = share * self._moved(op, one) / bandwidth
+        if op.kind == "attention":
+            self._attends(op, group, bandwidth)
+        else:
+            group.compute_row_s = share * OPS[op.kind].operations(op, program, one) / self._rate(op)
+        return group
+
+    def _moved(self, op: Op, one: StepWork) -> float:
+        """Bytes of activations for a row. What a norm reads and writes includes the residual that is summed on the way."""
+        values = sum(numel(self._program.buffers[name], one) for name in (*op.inputs, *op.outputs) if name in self._program.buffers)
+        if op.kind == "rms_norm":
+            values *= 2
+        return values * self._numbers.storage.activation
+
+    def _reads_weights(self, op: Op, group: _Group, seconds_per_byte: float) -> None:
+        """Weights once a step; of embeddings, a row for each row; of experts, those that rows are sent to."""
+        if not op.weights:
+            return
+        held = self._numbers.storage.weights
+        num_bytes = sum(held[name] for name in op.weights)
+        slower = self._part.efficiency.unpacking(self._unpacked(op.weights[0]))
+        if op.kind == "embed":
+            group.act_row_s = num_bytes / self._program.weights[op.weights[0]].shape[0] * seconds_per_byte
+            return
+        group.weight_s = num_bytes * seconds_per_byte / slower
+        if op.kind == "moe_experts":
+            _, active = self._program.buffers[op.inputs[1]]
+            group.others = 1 - int(active) / self._program.weights[op.weights[0]].shape[0]
+
+    def _unpacked(self, weight: str) -> int | None:
+        """Bits of codes that are made numbers before they are multiplied; None where they are multiplied as they are."""
+        numbers = self._numbers
+        packed = weight in numbers.coded and self._part.computes(numbers.coded_dtype) == self._part.computes(numbers.dtype)
+        return numbers.coded[weight] if packed else None
+
+    def _rate(self, op: Op) -> float:
+        """Operations a second; what is no product of matrices runs on plain lanes and is bound by its bytes."""
+        part, numbers = self._part, self._numbers
+        if not op.weights or not self._program.weights[op.weights[0]].matrix:
+            return part.ops["fp32"]
+        dtype = part.computes(numbers.coded_dtype if op.weights[0] in numbers.coded else numbers.dtype)
+        return part.ops[dtype] * part.efficiency.products[dtype]
+
+    def _attends(self, op: Op, group: _Group, bandwidth: float) -> None:
+        """Heads are divided; keys and values are, too, down to one head on each device."""
+        program, part, ranks = self._program, self._part, self._split.tensor_parallel
+        _, heads, dim = program.buffers[op.inputs[0]]
+        dtype = part.computes(self._numbers.dtype)
+        kv_heads = math.ceil(program.kv.num_kv_heads / ranks)
+        group.window = op.attrs["window"]
+        group.pair_s = 4 * int(heads) * int(dim) / ranks / (part.ops[dtype] * part.efficiency.attention)
+        group.kv_token_s = 2 * kv_heads * int(dim) * self._numbers.storage.kv / bandwidth

@@ -1,0 +1,90 @@
+"""A part that models run on, and the links between parts: figures as their makers give them, and what is known to be reached of them."""
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.hardware import Hardware
+
+# What computes in the place of a type that a part has no unit for, best first.
+STAND_INS: Mapping[str, tuple[str, ...]] = {
+    "fp8": ("bf16", "fp16", "fp32"), "int8": ("bf16", "fp16", "fp32"), "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp32": ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins devices. Times follow the alpha-beta model of rings (Thakur, Rabenseifner, Gropp, 2005)."""
+
+    name: str
+    title: str
+    bandwidth: float  # bytes/s that a device sends, and receives as many
+    base_latency: float  # s before a collective moves anything
+    hop_latency: float  # s for each of its steps
+    efficiency: float  # share of the bandwidth that large messages reach
+
+    def all_reduce_seconds(self, num_bytes: float, ranks: int) -> float:
+        """Sums `num_bytes` over devices that all have them: 2 (n - 1) steps, each of an n-th."""
+        steps = 2 * (ranks - 1)
+        return self._seconds(steps, steps * num_bytes / ranks) if ranks > 1 else 0.0
+
+    def gather_seconds(self, num_bytes: float, ranks: int) -> float:
+        """Brings together `num_bytes` of which each device has an n-th."""
+        steps = ranks - 1
+        return self._seconds(steps, steps * num_bytes / ranks) if ranks > 1 else 0.0
+
+    def send_seconds(self, num_bytes: float) -> float:
+        """From one device to another."""
+        return self._seconds(1, num_bytes)
+
+    def _seconds(self, steps: int, num_bytes: float) -> float:
+        return self.base_latency + steps * self.hop_latency + num_bytes / (self.bandwidth * self.efficiency)
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Shares of a part's figures that good kernels reach: admitted, each with its source in the part's file."""
+
+    memory: float  # of the bandwidth
+    attention: float  # of the operation rate
+    codes8: float  # of `memory`, where weights are codes of 8 bits that are unpacked before they are multiplied
+    codes4: float  # the same, of 4 bits
+    products: Mapping[str, float]  # of the operation rates, by type
+
+    def unpacking(self, bits: int | None) -> float:
+        """Of `memory`; `bits`: of codes that are unpacked, None for numbers that are multiplied as they are."""
+        return {8: self.codes8, 4: self.codes4}[bits] if bits is not None else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One device: a card, a chip or a socket, with the links that it has."""
+
+    name: str
+    title: str
+    memory: float  # bytes
+    usable: float  # share of it for weights, keys, values and activations
+    memory_bandwidth: float  # bytes/s
+    power: float  # W at full load
+    price: float  # USD an hour
+    node: int  # devices that `link` joins
+    op_latency: float  # s that an operation takes beside its bytes and its arithmetic
+    step_latency: float  # s a step, beside its operations
+    ops: Mapping[str, float]  # type -> operations a second, dense
+    efficiency: Efficiency
+    link: Link  # within a node
+    network: Link  # between nodes
+
+    @property
+    def hardware(self) -> Hardware:
+        """Its roofline, of the figures as they are given."""
+        return Hardware(self.name, {int(self.memory): self.memory_bandwidth}, self.ops)
+
+    @property
+    def usable_bytes(self) -> float:
+        return self.memory * self.usable
+
+    def computes(self, dtype: str) -> str:
+        """The type that products in `dtype` are computed in: itself, or what stands in where this part has no unit for it."""
+        return next(each for each in (dtype, *STAND_INS[dtype]) if each in self.ops)
+
+    def joins(self, ranks: int) -> Link:
+        """The slowest link among so many devices."""
+        return self.link if ranks <= self.node else self.network

@@ -1,0 +1,170 @@
+"""The catalogue: parts by name, from a user's folder or from those that Penstock brings along, with any figure replaced.
+
+A user's folder holds files of the same form, NAME.toml, and links/NAME.toml; one that says `like = "h100-sxm"` gives only what differs.
+"""
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.core.catalogue.part import STAND_INS, Efficiency, Link, Part
+from penstock.core.errors import UsageError
+
+OWN = Path(__file__).parent
+LINKS = "links"
+NAMED = ("link", "network")  # fields that name a link
+NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
+SHARES = ("memory", "attention", "codes8", "codes4")
+LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
+MAY_BE_ZERO = ("price", "power", "op_latency", "step_latency", "base_latency", "hop_latency")
+
+
+class Catalogue:
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder`: the user's own, looked into first. Raises UsageError when there is none."""
+        if folder is not None and not folder.is_dir():
+            raise UsageError(f"there is no folder {str(folder)!r} with parts")
+        self._folders = [OWN] if folder is None else [folder, OWN]
+
+    def names(self) -> list[str]:
+        """Of parts."""
+        return sorted({file.stem for folder in self._folders for file in folder.glob("*.toml")})
+
+    def links(self) -> list[str]:
+        return sorted({file.stem for folder in self._folders for file in (folder / LINKS).glob("*.toml")})
+
+    def part(self, name: str, changes: Mapping[str, str] | None = None) -> Part:
+        """`changes`: dotted names of figures and their values, as `memory_bandwidth=8e12`, `ops.bf16=2e15`, `link=nvlink-5`.
+
+        Raises UsageError for a part or a figure that does not exist, or a value that cannot be.
+        """
+        told = self._told(name)
+        changes = changes or {}
+        for key, value in changes.items():
+            if not key.startswith(tuple(f"{each}." for each in NAMED)):
+                change(told, key, value, f"what-if {key}")
+        made = {field: self._link(told[field], field, changes) for field in NAMED}
+        return _part(name, told, made["link"], made["network"])
+
+    def link(self, name: str) -> Link:
+        """Raises UsageError, naming the known ones, when there is none."""
+        return _link(name, self._read(name, LINKS, self.links()))
+
+    def _told(self, name: str) -> dict[str, Any]:
+        """A part's file, over the file that it is like."""
+        told = self._read(name, "", self.names())
+        if "like" not in told:
+            _check(told, name)
+            return told
+        other = told.pop("like")
+        if other == name:
+            told_of = _read(OWN / f"{name}.toml")  # a user's file under the name of ours
+        else:
+            told_of = self._told(other)
+        merged = _merged(told_of, told)
+        _check(merged, name)
+        return merged
+
+    def _read(self, name: str, under: str, known: list[str]) -> dict[str, Any]:
+        for folder in self._folders:
+            file = folder / under / f"{name}.toml"
+            if name in known and file.is_file():
+                return _read(file)
+        kind = "link" if under else "hardware"
+        raise UsageError(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+
+    def _link(self, name: str, field: str, changes: Mapping[str, str]) -> Link:
+        """A link by name, with the figures in `changes` that are called after the field: `link.bandwidth=9e11`."""
+        told = self._read(name, LINKS, self.links())
+        for key, value in changes.items():
+            owner, dot, figure = key.partition(".")
+            if dot and owner == field:
+                change(told, figure, value, f"what-if {key}")
+        return _link(name, told)
+
+
+def change(told: dict[str, Any], key: str, value: str, owner: str) -> None:
+    """Replaces one figure of a file. Raises UsageError for one that it does not have, or another kind of value."""
+    *path, last = key.split(".")
+    at: Any = told
+    for each in path:
+        at = at.get(each) if isinstance(at, dict) else None
+    if not isinstance(at, dict) or isinstance(at.get(last, {}), dict) or last == "title":
+        raise UsageError(f"{owner}: there is no such figure; there are: {', '.join(figures(told))}")
+    if isinstance(at[last], str):
+        at[last] = value
+        return
+    try:
+        at[last] = float(value)
+    except ValueError:
+        raise UsageError(f"{owner} must be a number in SI units, not {value!r}") from None
+
+
+def figures(told: Mapping[str, Any], before: str = "") -> list[str]:
+    """Dotted names of what can be changed, those of a part's links included."""
+    found: list[str] = []
+    for key, value in told.items():
+        if isinstance(value, Mapping):
+            found += figures(value, f"{before}{key}.")
+        elif key != "title":
+            found.append(before + key)
+            found += [f"{key}.{figure}" for figure in LINK_NUMBERS] if key in NAMED and not before else []
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not TOML: {error}") from None
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        merged[key] = _merged(below[key], value) if isinstance(value, Mapping) and isinstance(below.get(key), Mapping) else value
+    return merged
+
+
+def _check(told: Mapping[str, Any], name: str) -> None:
+    """Raises UsageError for a figure that is missing or not known."""
+    wanted = {"title", *NUMBERS, *NAMED, "ops", "efficiency"}
+    shares = told.get("efficiency")
+    if missing := sorted(wanted - told.keys()) or (not isinstance(shares, Mapping) and ["efficiency"]) or []:
+        raise UsageError(f"{name}.toml lacks {', '.join(missing)}")
+    assert isinstance(shares, Mapping)
+    strange = [*sorted(told.keys() - wanted), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
+               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, "products"))]
+    if strange:
+        raise UsageError(f"{name}.toml says {', '.join(strange)}, which a part does not have")
+    products = shares.get("products", {})
+    lacks = [f"efficiency.{key}" for key in SHARES if key not in shares] + [
+        f"efficiency.products.{key}" for key in told["ops"] if key not in products] + ([] if "fp32" in told["ops"] else ["ops.fp32"])
+    if lacks:
+        raise UsageError(f"{name}.toml lacks {', '.join(lacks)}")
+
+
+def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part:
+    number = {key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in NUMBERS}
+    shares = told["efficiency"]
+    efficiency = Efficiency(
+        **{key: _number(shares[key], f"{name}: efficiency.{key}") for key in SHARES},
+        products={key: _number(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()})
+    ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
+    node = int(number.pop("node"))
+    return Part(name, str(told["title"]), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
+
+
+def _link(name: str, told: Mapping[str, Any]) -> Link:
+    missing = [key for key in ("title", *LINK_NUMBERS) if key not in told]
+    if missing or len(told) != 1 + len(LINK_NUMBERS):
+        raise UsageError(f"{LINKS}/{name}.toml must say title, {', '.join(LINK_NUMBERS)} and nothing else, not {', '.join(told)}")
+    return Link(name, str(told["title"]), **{key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in LINK_NUMBERS})
+
+
+def _number(value: Any, owner: str, zero: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < float("inf") or (zero and value == 0)):
+        raise UsageError(f"{owner} must be a number above 0, not {value!r}")
+    return float(value)

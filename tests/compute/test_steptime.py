@@ -1,0 +1,117 @@
+"""The step-time model: what a step takes follows from bytes, operations and links, and from nothing else."""
+import dataclasses
+
+import pytest
+
+from penstock.compute.models.decoder import build
+from penstock.compute.models.families.llama import FAMILY
+from penstock.compute.price import Price, Storage
+from penstock.compute.program import Program
+from penstock.compute.steptime import Numbers, Roofline, Split, StepTime
+from penstock.core.catalogue.part import Efficiency, Link, Part
+from penstock.core.modelspec import ExpertsSpec, LayerSpec, ModelSpec, RopeSpec
+from penstock.core.work import StepWork
+
+LINK = Link("wire", "wire", bandwidth=1e9, base_latency=1e-5, hop_latency=1e-6, efficiency=1.0)
+EVERYTHING = Efficiency(1.0, 1.0, 1.0, 1.0, {"fp32": 1.0, "bf16": 1.0, "int8": 1.0})
+PART = Part("ideal", "ideal", 1e12, 1.0, 1e12, 100.0, 1.0, 4, 0.0, 0.0, {"fp32": 1e13, "bf16": 1e14, "int8": 2e14}, EVERYTHING, LINK, LINK)
+
+
+def spec(experts: ExpertsSpec | None = None, window: int | None = None) -> ModelSpec:
+    layer = LayerSpec(window=window, rope=RopeSpec(dim=64), experts=experts)
+    return ModelSpec(1000, 512, 8, 4, 64, 1024, (layer,) * 4, 4096, dtype="float16")
+
+
+def timer(part: Part = PART, split: Split | None = None, made: ModelSpec | None = None, bits: int | None = None) -> Roofline:
+    program = build(made or spec(), FAMILY.names)
+    return Roofline(program, numbers(program, bits), part, split)
+
+
+def numbers(program: Program, bits: int | None = None, coded_dtype: str = "bf16") -> Numbers:
+    matrices = [name for name, weight in program.weights.items() if weight.matrix] if bits else []
+    held = {}
+    for name, weight in program.weights.items():
+        count = 1
+        for size in weight.shape:
+            count *= size
+        held[name] = count * bits // 8 if bits and name in matrices else 2 * count
+    return Numbers(Storage(2, 2, held), "bf16", {name: bits or 0 for name in matrices}, coded_dtype)
+
+
+DECODE, PROMPT = StepWork(((1, 300),) * 3, 3), StepWork(((2000, 2000),), 1)
+
+
+def test_a_decode_step_of_an_ideal_machine_takes_the_bytes_that_price_counts() -> None:
+    program = build(spec(), FAMILY.names)
+    cost = Price(program, numbers(program).storage).count(DECODE)
+    told = timer().told(DECODE)
+    read = 2 * 300 * 3 * 4 * 2 * 4 * 64  # keys and values: without those that are written
+    assert told.kv == pytest.approx(read / 1e12)
+    assert told.weights == pytest.approx(cost.weight_bytes / 1e12, rel=0.01)  # rows of embeddings are activations here
+    assert told.compute == 0 and told.seconds == pytest.approx(told.weights + told.kv + told.activations)
+
+
+def test_a_prompt_takes_its_operations() -> None:
+    program = build(spec(), FAMILY.names)
+    operations = Price(program, numbers(program).storage).count(PROMPT).operations
+    told = timer().told(PROMPT)
+    assert told.compute == pytest.approx(operations / 1e14, rel=0.05) and told.compute > 0.5 * told.seconds
+
+
+@pytest.mark.parametrize(("field", "value"), [("memory_bandwidth", 2e12), ("op_latency", -0.0)])
+def test_decoding_is_as_fast_as_the_memory(field: str, value: float) -> None:
+    faster = dataclasses.replace(PART, **{field: value}) if value else PART
+    assert timer().seconds(DECODE) / timer(faster).seconds(DECODE) == pytest.approx(value / 1e12 if value else 1)
+
+
+def test_latencies_are_added_for_each_kernel_and_step() -> None:
+    part = dataclasses.replace(PART, op_latency=1e-3, step_latency=10.0)
+    told = timer(part).told(DECODE)
+    assert told.host == 10 and told.kernels == pytest.approx(1e-3 * (4 * 9 + 3))  # nine a layer; embed, the last norm, logits
+
+
+def test_codes_are_fewer_bytes_and_slower_to_read() -> None:
+    plain, coded = timer().told(DECODE).weights, timer(bits=8).told(DECODE).weights
+    assert coded == pytest.approx(plain / 2, rel=0.01)
+    part = dataclasses.replace(PART, efficiency=dataclasses.replace(EVERYTHING, codes8=0.5))
+    assert timer(part, bits=8).told(DECODE).weights == pytest.approx(plain, rel=0.01)
+    program = build(spec(), FAMILY.names)
+    rounded = Roofline(program, numbers(program, 8, "int8"), part)
+    assert rounded.told(DECODE).weights == pytest.approx(plain / 2, rel=0.01)  # multiplied as they are
+    assert rounded.told(PROMPT).compute < timer(part, bits=8).told(PROMPT).compute
+
+
+def test_windows_bound_what_is_read() -> None:
+    long = StepWork(((1, 4000),), 1)
+    assert timer(made=spec(window=100)).told(long).kv == pytest.approx(timer().told(long).kv / 40)
+
+
+def test_rows_read_the_experts_they_are_sent_to() -> None:
+    made = spec(ExpertsSpec(16, 2, 256, True))
+    one, many = (timer(made=made).told(StepWork(((1, 10),) * count, count)).weights for count in (1, 64))
+    experts = 4 * 3 * 16 * 512 * 256 * 2 / 1e12
+    assert many - one == pytest.approx(experts * (1 - 2 / 16), rel=0.01)
+
+
+def test_tensor_parallelism_divides_bytes_and_adds_sums() -> None:
+    one, two = timer().told(DECODE), timer(split=Split(2)).told(DECODE)
+    assert two.weights == pytest.approx(one.weights / 2, rel=0.02) and two.kv == pytest.approx(one.kv / 2)
+    sums = 9 * LINK.all_reduce_seconds(3 * 512 * 2, 2) + LINK.gather_seconds(3 * 1000 * 2, 2)
+    assert two.network == pytest.approx(sums) and one.network == 0
+
+
+def test_a_head_of_keys_is_not_divided() -> None:
+    assert timer(split=Split(8)).told(DECODE).kv == pytest.approx(timer().told(DECODE).kv / 4)
+
+
+def test_stages_share_layers_and_send_on() -> None:
+    whole, staged = timer(), timer(split=Split(1, 2))
+    sent = LINK.send_seconds(3 * 512 * 2)
+    assert staged.seconds(DECODE) == pytest.approx(whole.seconds(DECODE) + sent)
+    assert whole.interval(DECODE) == whole.seconds(DECODE)
+    assert staged.seconds(DECODE) / 2 < staged.interval(DECODE) < staged.seconds(DECODE)
+
+
+def test_times_add_up_and_scale() -> None:
+    time = StepTime(1, 2, 3, 4, 5, 6, 7)
+    assert time.seconds == 28 and time.scaled(2).seconds == 56 and time.plus(time) == time.scaled(2)

@@ -1,0 +1,95 @@
+"""Parts and links: all files are whole, figures can be replaced, and a user's folder goes first."""
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from penstock.core.catalogue.part import Link
+from penstock.core.catalogue.read import OWN, Catalogue
+from penstock.core.errors import UsageError
+
+PARTS = ("a10g l4 l40s a100-40gb-sxm a100-80gb-sxm h100-sxm h100-pcie h200-sxm b200-sxm gh200 mi300x rtx-4090 rtx-5090 m3-max xeon-8480"
+         " epyc-9654 tpu-v5e gaudi3 inferentia2 groq-lpu").split()
+CATALOGUE = Catalogue()
+
+
+def test_all_parts_are_there() -> None:
+    assert CATALOGUE.names() == sorted(PARTS)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_whole_and_plausible(name: str) -> None:
+    part = CATALOGUE.part(name)
+    assert part.hardware.memory_bandwidth() == part.memory_bandwidth and part.hardware.ops_per_s == part.ops
+    assert 0.5 < part.usable < 1 and part.node >= 1 and part.power > 0
+    assert part.ops["fp32"] <= max(part.ops.values()) and set(part.efficiency.products) == set(part.ops)
+    shares = (part.efficiency.memory, part.efficiency.attention, part.efficiency.codes8, part.efficiency.codes4)
+    assert all(0.3 < share <= 1 for share in (*shares, *part.efficiency.products.values()))
+    for dtype in ("fp32", "bf16", "fp16", "fp8", "int8"):
+        assert part.computes(dtype) in part.ops
+
+
+@pytest.mark.parametrize("file", sorted(OWN.rglob("*.toml")), ids=lambda file: file.stem)
+def test_each_figure_has_its_source_beside_it(file: Path) -> None:
+    lines = [line for line in file.read_text().splitlines() if "=" in line and not line.startswith(("title", "link", "network", "#"))]
+    assert lines and all(line.partition("#")[2].strip() for line in lines)
+
+
+def test_figures_and_links_can_be_replaced() -> None:
+    part = CATALOGUE.part("h100-sxm", {
+        "memory_bandwidth": "8e12", "ops.bf16": "2e15", "efficiency.memory": "1", "link": "nvlink-5", "link.hop_latency": "0"})
+    assert (part.memory_bandwidth, part.ops["bf16"], part.efficiency.memory) == (8e12, 2e15, 1)
+    assert part.link.name == "nvlink-5" and part.link.hop_latency == 0 and part.link.bandwidth == CATALOGUE.link("nvlink-5").bandwidth
+    assert CATALOGUE.part("h100-sxm").memory_bandwidth == 3.35e12
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"bandwidth": "1"}, "memory_bandwidth"), ({"ops": "1"}, "ops.bf16"), ({"memory": "much"}, "number"), ({"memory": "-1"}, "above 0"),
+    ({"memory": "nan"}, "above 0"), ({"link": "string"}, "known: .*nvlink-4"), ({"link.width": "1"}, "hop_latency"), ({"title": "x"}, "memory")])
+def test_what_cannot_be_replaced_is_refused_by_name(changes: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        CATALOGUE.part("h100-sxm", changes)
+
+
+def test_an_unknown_part_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="abacus.*h100-sxm"):
+        CATALOGUE.part("abacus")
+
+
+def test_a_folder_of_ones_own_goes_first(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "mine.toml").write_text('like = "h100-sxm"\nprice = 1.5\nlink = "string"\n[ops]\nbf16 = 1e15\n')
+    (tmp_path / "l4.toml").write_text('like = "l4"\npower = 60\n')
+    (tmp_path / "links" / "string.toml").write_text('title = "a string"\nbandwidth = 1\nbase_latency = 0\nhop_latency = 1\nefficiency = 1\n')
+    catalogue = Catalogue(tmp_path)
+    mine = catalogue.part("mine")
+    assert (mine.price, mine.ops["bf16"], mine.ops["fp8"], mine.link.title) == (1.5, 1e15, 1978.9e12, "a string")
+    assert catalogue.part("l4").power == 60 and catalogue.part("l4").price == CATALOGUE.part("l4").price
+    assert catalogue.part("a10g") == CATALOGUE.part("a10g") and "mine" in catalogue.names()
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("title = 1", "lacks"), ("not toml", "not TOML"), ('like = "h100-sxm"\nspeed = 1', "speed"), ('like = "h100-sxm"\n[ops]\nfp3 = 1', "fp3"),
+    ('like = "h100-sxm"\nmemory = "much"', "memory"), ('like = "abacus"', "abacus")])
+def test_a_file_that_is_no_part_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        Catalogue(tmp_path).part("mine")
+
+
+def test_there_must_be_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        Catalogue(tmp_path / "none")
+
+
+def test_collectives_take_steps_and_bytes() -> None:
+    link = Link("x", "x", bandwidth=100.0, base_latency=1.0, hop_latency=0.5, efficiency=0.5)
+    assert link.all_reduce_seconds(1000, 1) == 0 and link.gather_seconds(1000, 1) == 0
+    assert link.all_reduce_seconds(1000, 4) == pytest.approx(1 + 6 * 0.5 + 1500 / 50)
+    assert link.gather_seconds(1000, 4) == pytest.approx(1 + 3 * 0.5 + 750 / 50)
+    assert link.send_seconds(1000) == pytest.approx(1.5 + 20)
+
+
+def test_files_are_toml_in_si_units() -> None:
+    h100 = tomllib.loads((OWN / "h100-sxm.toml").read_text())
+    assert h100["memory"] > 1e9 and h100["memory_bandwidth"] > 1e12 and h100["op_latency"] < 1e-3
