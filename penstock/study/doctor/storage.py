@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import FolderCheckpoint
+from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.core.errors import ModelError
 from penstock.core.hardware import cache_folder
 from penstock.study.doctor.check import GIB, Check, Host, Status, gib
@@ -53,6 +54,8 @@ def broken(folder: Path) -> str | None:
     """What is wrong with a checkpoint: files missing, cut short, or not what their names say."""
     try:
         FolderCheckpoint(folder)
+        for heads in folder.glob("*.safetensors"):
+            TensorFile(heads)
         json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     except ModelError as error:
         return str(error)

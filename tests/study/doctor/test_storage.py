@@ -8,7 +8,7 @@ import pytest
 
 from penstock.study.doctor import network, storage
 from penstock.study.doctor.check import Host, Status
-from tests.tiny import write_model
+from tests.tiny import write_heads, write_model
 
 Make = Callable[..., Host]
 SECRET = "hf_do_not_tell"
@@ -66,8 +66,11 @@ def test_a_model_that_is_cut_short_or_missing_is_an_error(make: Make, tmp_path: 
     weights = write_model(tmp_path / "cut") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     (write_model(tmp_path / "mute") / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n")
-    found = storage.bundled_models(make(), tmp_path, ["whole", "cut", "mute", "gone"])
-    assert found.status is Status.ERROR and len(found.details["faults"]) == 3
+    heads = write_heads(write_model(tmp_path / "headless")) / "eagle.safetensors"
+    assert storage.bundled_models(make(), tmp_path, ["headless"]).status is Status.PASS
+    heads.write_bytes(heads.read_bytes()[:-100])
+    found = storage.bundled_models(make(), tmp_path, ["whole", "cut", "mute", "headless", "gone"])
+    assert found.status is Status.ERROR and len(found.details["faults"]) == 4 and "eagle.safetensors" in found.details["faults"][2]
     assert "cut short" in found.details["faults"][0] and "tokenizer.json" in found.details["faults"][1]
     assert json.dumps(dict(found.details))
 
