@@ -13,15 +13,20 @@ from typing import Any, Protocol
 import numpy as np
 
 Array = Any
-WORTH = 1.03  # what drafts must be expected to give, to be worth their uncertainty
-TRIALS = 0.01  # of the time, for drafts that are not expected to pay
+WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
+TRIALS = 0.015  # of the time, for drafts that are not expected to pay
+TRIED = 3  # drafts of a trial
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
-LEAN = 1.0  # observations that the acceptance of all sequences counts for
+LEAN = 2.0  # observations that the acceptance of all sequences counts for
 HOPE = 0.7  # of acceptance, before anything is known
-SMOOTH = 0.1  # share of the newest in a mean of times
+SMOOTH = 0.2  # share of the newest in a mean of times
+LASTS = 0.98  # of what was known of steps with drafts, with each new one
+STRANGE = 4  # times as long as expected: a step that says nothing of the next
+FALLS, RISES = 0.3, 0.03  # the same in a mean that leans to the least: what is done seldom takes longer than what is done all the time
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
-FOR, AGAINST = 4, (4, 256)  # steps for which a decision stands: one against drafts for longer each time
-WAIT = (2, 1024)  # steps between two trials of a sequence
+PLAIN = 48  # steps with drafts after which one is made without, to know what that takes
+FOR, AGAINST = 6, (4, 256)  # steps for which a decision stands: one against drafts for longer each time
+WAIT = (2, 128)  # steps between two trials of a sequence
 SELDOM = 8  # while nothing is due, one step of so many is looked at
 
 
@@ -91,9 +96,11 @@ class Record:
 
     def learn(self, num_drafts: int, path: Sequence[int]) -> None:
         tried, hit = self.tried, self.hit
-        for at in range(num_drafts):
-            tried[at] = tried[at] * KEEP + 1
+        for at in range(len(tried)):
+            tried[at] *= KEEP
             hit[at] *= KEEP
+        for at in range(num_drafts):
+            tried[at] += 1
         for at in path:
             hit[at] += 1
 
@@ -124,26 +131,42 @@ class Running:
 
 @dataclass(slots=True)
 class Times:
-    """Means of what steps take beside the curve, in seconds."""
+    """What steps take beside the curve, in seconds for each of their sequences: a mean of steps without drafts, and of those with some a
+    line over the number of drafts for each sequence. Both are fitted to the latest."""
 
-    plain: float | None = None  # a step without drafts: host, long contexts
-    checking: float = 0.0  # more, with drafts
+    plain: float | None = None
+    with_drafts: float = 0.0  # more, where there are any
+    checking: float = 0.0  # more, for each draft
     asking: float = 0.0  # the proposer, for one sequence
     since_plain: int = 0  # steps
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # of 1, n, n n, seconds, n seconds
 
     def told(self, step: Running, interval: float, curve: float) -> None:
-        rest = interval - step.asking_s - curve
-        self.since_plain += 1
+        count = step.num_rows - step.num_drafts
+        rest, drafts = (interval - step.asking_s - curve) / count, step.num_drafts / count
+        if self.plain is not None and interval > STRANGE * (curve + count * (self.plain + self.with_drafts + self.checking * drafts)):
+            return
         if not step.num_drafts:
             self.plain = rest if self.plain is None else self.plain + SMOOTH * (rest - self.plain)
             self.since_plain = 0
-        elif self.plain is not None and self.since_plain <= FOR:
-            self.checking = max(0.0, self.checking + SMOOTH * (rest - self.plain - self.checking))
         elif self.plain is not None:
-            self.plain += SMOOTH * (rest - self.plain - self.checking)
+            self.since_plain += 1
+            self._fit(drafts, rest, self.plain)
+
+    def _fit(self, drafts: float, rest: float, plain: float) -> None:
+        ones, total, squares, seconds, products = self._sums = [
+            LASTS * old + new for old, new in zip(self._sums, (1, drafts, drafts * drafts, rest, drafts * rest), strict=True)]
+        spread = ones * squares - total * total
+        slope = (ones * products - total * seconds) / spread if spread > 1e-2 * ones * squares else 0.0
+        self.checking = max(0.0, slope)
+        self.with_drafts = max(0.0, (seconds - self.checking * total) / ones - plain)
 
     def asked(self, seconds: float, count: int) -> None:
-        self.asking += SMOOTH * (seconds / count - self.asking)
+        self.asking = leaning(self.asking or seconds / count, seconds / count)
+
+
+def leaning(mean: float, newest: float) -> float:
+    return mean + (FALLS if newest < mean else RISES) * (newest - mean)
 
 
 @dataclass(slots=True)
@@ -171,6 +194,7 @@ class Priced:
     _decision: Decision = field(default_factory=Decision)
     _credit: float = 0.0  # seconds that trials may still take
     _num_asked: int = 0  # sequences, at the end of this step
+    _num_rows: int = 0  # of the next step, without drafts
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
 
@@ -210,14 +234,26 @@ class Priced:
         elif not same:
             last.seq_ids = list(seq_ids)
         found = self._decision.rooms
+        if found is not None and self._times.since_plain >= PLAIN:
+            self._times.since_plain = 0
+            self._num_asked = 0
+            return None
         if found is None:
             found = self._try(seq_ids, num_rows)
         self._num_asked = 0 if found is None else sum([room > 0 for room in found])
         return found
 
     def offered(self, seq_id: int, num_drafts: int) -> None:
-        for record in (self._all, self._of(seq_id).own):
+        trying = self._of(seq_id)
+        for record in (self._all, trying.own):
             record.answer(num_drafts > 0)
+        if self._decision.rooms is not None:
+            return
+        if num_drafts:
+            self._credit -= self._extra(self._num_rows, num_drafts)
+            trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
+        else:
+            trying.due = self._now + 1  # nothing was learned, at the price of asking
 
     def ended(self, now: float, asking_s: float) -> None:
         if self._step is not None:
@@ -244,19 +280,23 @@ class Priced:
     def _of_rows(self, rows: int) -> float:
         return self._curve[min(rows, len(self._curve) - 1)]
 
+    def _extra(self, num_rows: int, num_drafts: int) -> float:
+        """Seconds that drafts add to a step of so many rows."""
+        checking = self._times.with_drafts + self._times.checking * num_drafts
+        return self._of_rows(num_rows + num_drafts) - self._of_rows(num_rows) + checking
+
     def _try(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
-        """All the room for one sequence whose turn it is, if trials may take the time."""
+        """Some room for one sequence whose turn it is, if trials may take the time."""
         trying = [self._of(seq_id) for seq_id in seq_ids]
         first = min(range(len(trying)), key=lambda at: trying[at].due)
-        chosen, count = trying[first], len(seq_ids) + num_rows
-        cost = self._times.asking + self._times.checking + self._of_rows(count + self.most) - self._of_rows(count)
-        if chosen.due > self._now or cost > self._credit:
-            later = SELDOM if chosen.due <= self._now else chosen.due - self._now
+        due, room = trying[first].due, min(TRIED, self.most)
+        self._num_rows = len(seq_ids) + num_rows
+        if due > self._now or self._times.asking + self._extra(self._num_rows, room) > self._credit:
+            later = SELDOM if due <= self._now else due - self._now
             self._quiet = min(self._decision.until, self._now + later)
             return None
-        self._credit -= cost
-        chosen.due, chosen.wait = self._now + chosen.wait, min(2 * chosen.wait, WAIT[1])
-        return [self.most if at == first else 0 for at in range(len(seq_ids))]
+        self._credit -= self._times.asking
+        return [room if at == first else 0 for at in range(len(seq_ids))]
 
     def _best(self, seq_ids: Sequence[int], num_rows: int) -> list[int] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
@@ -264,15 +304,19 @@ class Priced:
         chances, answers = self._chances(seq_ids)
         order = np.argsort(-chances, axis=None, kind="stable")  # a sequence's later drafts are never likelier than its earlier ones
         owners = order // most
-        base, rest = count + num_rows, times.plain or 0.0
+        base, rest = count + num_rows, count * (times.plain or 0.0)
         firsts = np.zeros(len(order), dtype=np.int64)
         firsts[np.unique(owners, return_index=True)[1]] = 1
-        rows = base + answers[owners].cumsum()
+        none = np.where(firsts, 1 - answers[owners], 1.0).cumprod()  # how likely nobody has any
+        drafted = answers[owners].cumsum()  # rows that are expected
+        rows = base + drafted / np.maximum(1 - none, 1e-9)  # if there are any
+        least = self._of_rows(base)
         curve = self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)]
-        seconds = curve + rest + times.checking + times.asking * firsts.cumsum()
+        checking = (1 - none) * count * times.with_drafts + times.checking * drafted
+        seconds = least + (1 - none) * (curve - least) + rest + checking + times.asking * firsts.cumsum()
         rates = (count + chances.reshape(-1)[order].cumsum()) / seconds
         best = int(rates.argmax())
-        if rates[best] < WORTH * count / (self._of_rows(base) + rest):
+        if rates[best] < WORTH * count / (least + rest):
             return None
         rooms: list[int] = np.bincount(owners[: best + 1], minlength=count).tolist()
         return rooms
@@ -282,7 +326,12 @@ class Priced:
         every = self._all
         known = [self._of(seq_id).own for seq_id in seq_ids]
         hit, tried = np.array([record.hit for record in known]), np.array([record.tried for record in known])
-        accepted = np.minimum.accumulate((hit + LEAN * np.array(every.hit) / np.array(every.tried)) / (tried + LEAN), axis=1)
+        accepted = np.empty_like(hit)
+        before = last = np.ones(len(known))
+        for at in range(self.most):  # what was not tried lately is as likely as it is to get from one draft to the next before it
+            guess = last * np.minimum(last / before, 1.0) if at else every.hit[0] / every.tried[0]
+            before, last = last, (hit[:, at] + LEAN * guess) / (tried[:, at] + LEAN)
+            last = accepted[:, at] = np.minimum(last, before)
         answered, asked = np.array([record.answered for record in known]), np.array([record.asked for record in known])
         answers = (answered + LEAN * every.answered / every.asked) / (asked + LEAN)
         return accepted * answers[:, None], answers
