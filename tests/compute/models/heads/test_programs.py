@@ -95,6 +95,16 @@ def test_a_mixtures_head_is_as_wide_as_its_active_experts() -> None:
     assert eagle.build(spec, FAMILY.names).weights["layers.0.gate_up"].shape == (2 * 3 * 20, 32)
 
 
+def test_a_head_rotates_as_the_layers_that_see_all_do() -> None:
+    def factor(*layers: LayerSpec) -> float | None:
+        rope = eagle.one_layer(ModelSpec(50, 32, 4, 2, 16, 48, layers, 64)).layers[0].rope
+        return None if rope is None else rope.theta
+
+    near, far, none = LayerSpec(window=8, rope=RopeSpec(1e3, 16)), LayerSpec(rope=RopeSpec(1e6, 16)), LayerSpec(rope=None)
+    assert factor(near, far, near) == factor(far, none) == factor(far) == 1e6
+    assert factor(near, none) == 1e3 and factor(none) is None
+
+
 def test_a_stamp_tells_shapes_apart_but_not_dtypes() -> None:
     def mark(**changes: Any) -> str:
         return stamp.fingerprint(FAMILY.spec(json.loads(json.dumps({**CONFIG, **changes}))))
