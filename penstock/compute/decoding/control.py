@@ -37,7 +37,7 @@ class Control(Protocol):
         """A step begins. `steady`: every sequence of it goes on with one token and its drafts."""
         ...
 
-    def checked(self, seq_id: int, num_drafts: int, path: Sequence[int]) -> None:
+    def checked(self, seq_id: int, path: Sequence[int]) -> None:
         """Of a sequence's drafts those of `path` were accepted (indices)."""
         ...
 
@@ -45,8 +45,8 @@ class Control(Protocol):
         """Drafts that each of these sequences may have in the next step, of about `num_rows` rows beside theirs; None: nobody any."""
         ...
 
-    def offered(self, seq_id: int, num_drafts: int) -> None:
-        """What the proposer had for a sequence that was given room."""
+    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
+        """How much the proposer had for a sequence that was given room."""
         ...
 
     def ended(self, now: float, asking_s: float) -> None:
@@ -65,13 +65,13 @@ class Always:
     def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
         pass
 
-    def checked(self, seq_id: int, num_drafts: int, path: Sequence[int]) -> None:
+    def checked(self, seq_id: int, path: Sequence[int]) -> None:
         pass
 
     def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
         return [self._most] * len(seq_ids)
 
-    def offered(self, seq_id: int, num_drafts: int) -> None:
+    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
         pass
 
     def ended(self, now: float, asking_s: float) -> None:
@@ -83,29 +83,25 @@ class Always:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of drafts: by position how often one was tried and accepted, and how often there were any. Older news fades."""
+    """What is known of drafts by position: how often there was room for one, how often the proposer had one, and how often it was
+    accepted. Older news fades."""
 
-    tried: list[float]
+    room: list[float]
+    had: list[float]
     hit: list[float]
-    asked: float = 0.0
-    answered: float = 0.0
 
     @classmethod
     def of(cls, most: int, weight: float = 0.0) -> "Record":
-        return cls([weight] * most, [weight * HOPE] * most, weight, weight)
+        return cls([weight] * most, [weight] * most, [weight * HOPE] * most)
 
-    def learn(self, num_drafts: int, path: Sequence[int]) -> None:
-        tried, hit = self.tried, self.hit
-        for at in range(len(tried)):
-            tried[at] *= KEEP
-            hit[at] *= KEEP
-        for at in range(num_drafts):
-            tried[at] += 1
+    def offered(self, room: int, num_drafts: int) -> None:
+        for counts, newest in ((self.room, room), (self.had, num_drafts), (self.hit, 0)):
+            for at in range(len(counts)):
+                counts[at] = counts[at] * KEEP + (at < newest)
+
+    def accepted(self, path: Sequence[int]) -> None:
         for at in path:
-            hit[at] += 1
-
-    def answer(self, had_any: bool) -> None:
-        self.asked, self.answered = self.asked * KEEP + 1, self.answered * KEEP + had_any
+            self.hit[at] += 1
 
 
 @dataclass(slots=True)
@@ -215,10 +211,10 @@ class Priced:
             self._times.told(before, interval, self._of_rows(before.num_rows))
         self._step = Running(now, num_rows, num_drafts, steady)
 
-    def checked(self, seq_id: int, num_drafts: int, path: Sequence[int]) -> None:
+    def checked(self, seq_id: int, path: Sequence[int]) -> None:
         trying = self._of(seq_id)
         for record in (self._all, trying.own):
-            record.learn(num_drafts, path)
+            record.accepted(path)
         if path and self._decision.rooms is None:  # a trial that went well
             self._decision.until = self._quiet = self._now
             trying.wait, trying.due = WAIT[0], self._now
@@ -243,10 +239,10 @@ class Priced:
         self._num_asked = 0 if found is None else sum([room > 0 for room in found])
         return found
 
-    def offered(self, seq_id: int, num_drafts: int) -> None:
+    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
         trying = self._of(seq_id)
         for record in (self._all, trying.own):
-            record.answer(num_drafts > 0)
+            record.offered(room, num_drafts)
         if self._decision.rooms is not None:
             return
         if num_drafts:
@@ -282,7 +278,7 @@ class Priced:
 
     def _extra(self, num_rows: int, num_drafts: int) -> float:
         """Seconds that drafts add to a step of so many rows."""
-        checking = self._times.with_drafts + self._times.checking * num_drafts
+        checking = num_rows * self._times.with_drafts + self._times.checking * num_drafts
         return self._of_rows(num_rows + num_drafts) - self._of_rows(num_rows) + checking
 
     def _try(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
@@ -301,20 +297,20 @@ class Priced:
     def _best(self, seq_ids: Sequence[int], num_rows: int) -> list[int] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
         most, count, times = self.most, len(seq_ids), self._times
-        chances, answers = self._chances(seq_ids)
-        order = np.argsort(-chances, axis=None, kind="stable")  # a sequence's later drafts are never likelier than its earlier ones
+        gains, drafts = self._chances(seq_ids)
+        order = np.argsort(-gains, axis=None, kind="stable")  # a sequence's later drafts are never likelier than its earlier ones
         owners = order // most
         base, rest = count + num_rows, count * (times.plain or 0.0)
         firsts = np.zeros(len(order), dtype=np.int64)
         firsts[np.unique(owners, return_index=True)[1]] = 1
-        none = np.where(firsts, 1 - answers[owners], 1.0).cumprod()  # how likely nobody has any
-        drafted = answers[owners].cumsum()  # rows that are expected
+        none = np.where(firsts, 1 - drafts[owners, 0], 1.0).cumprod()  # how likely nobody has any
+        drafted = drafts.reshape(-1)[order].cumsum()  # rows that are expected
         rows = base + drafted / np.maximum(1 - none, 1e-9)  # if there are any
         least = self._of_rows(base)
         curve = self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)]
         checking = (1 - none) * count * times.with_drafts + times.checking * drafted
         seconds = least + (1 - none) * (curve - least) + rest + checking + times.asking * firsts.cumsum()
-        rates = (count + chances.reshape(-1)[order].cumsum()) / seconds
+        rates = (count + gains.reshape(-1)[order].cumsum()) / seconds
         best = int(rates.argmax())
         if rates[best] < WORTH * count / (least + rest):
             return None
@@ -322,16 +318,17 @@ class Priced:
         return rooms
 
     def _chances(self, seq_ids: Sequence[int]) -> tuple[Array, Array]:
-        """How likely each draft of each sequence is there and accepted [seqs, most], and how likely a sequence has any [seqs]."""
-        every = self._all
+        """Of each sequence and position how likely a draft is there and accepted, and how likely one is there, [seqs, most] both. What there
+        was no room for lately is as likely as it is to get from one draft to the next before it."""
         known = [self._of(seq_id).own for seq_id in seq_ids]
-        hit, tried = np.array([record.hit for record in known]), np.array([record.tried for record in known])
-        accepted = np.empty_like(hit)
-        before = last = np.ones(len(known))
-        for at in range(self.most):  # what was not tried lately is as likely as it is to get from one draft to the next before it
-            guess = last * np.minimum(last / before, 1.0) if at else every.hit[0] / every.tried[0]
-            before, last = last, (hit[:, at] + LEAN * guess) / (tried[:, at] + LEAN)
-            last = accepted[:, at] = np.minimum(last, before)
-        answered, asked = np.array([record.answered for record in known]), np.array([record.asked for record in known])
-        answers = (answered + LEAN * every.answered / every.asked) / (asked + LEAN)
-        return accepted * answers[:, None], answers
+        room, had, hit = (np.array([getattr(record, name) for record in known]) for name in ("room", "had", "hit"))
+        gains, drafts = np.empty_like(hit), np.empty_like(hit)
+        ones = np.ones(len(known))
+        for found, counts, common in ((gains, hit, self._all.hit), (drafts, had, self._all.had)):
+            before = last = ones
+            for at in range(self.most):
+                guess = last * np.minimum(last / before, 1.0) if at else ones * common[0] / self._all.room[0]
+                likely = (counts[:, at] + LEAN * guess) / (room[:, at] + LEAN)
+                before, last = last, np.maximum(np.minimum(likely, last), 1e-6)
+                found[:, at] = last
+        return gains, drafts

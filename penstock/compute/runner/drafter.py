@@ -41,7 +41,7 @@ class Drafter:
         path = tuple([row - 1 for row in rows[1:]])
         self._checked[planned.seq_id] = Checked(drafts, path, choices)
         if planned.seq_id not in self._spelled:
-            self._control.checked(planned.seq_id, planned.num_drafts, path)
+            self._control.checked(planned.seq_id, path)
 
     def keep(self, plan: StepPlan, known: Sequence[Known], buffers: Mapping[str, Array]) -> None:
         """Hidden states of tokens that stay wait for the next proposal."""
@@ -67,9 +67,9 @@ class Drafter:
         if rooms is not None:
             asked = [(place, room) for place, room in zip(places, rooms, strict=True) if room]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
-            for (place, _), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
+            for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(known[place], offered)
-                self._control.offered(row.seq_id, len(drafts.tokens))
+                self._control.offered(row.seq_id, room, len(drafts.tokens))
                 if drafts.tokens:
                     results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
         now = self._clock.now()

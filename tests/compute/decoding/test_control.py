@@ -36,14 +36,14 @@ class World:
                 right += 1
             self.tokens += 1 + right
             if count:
-                self.control.checked(seq_id, count, range(right))
+                self.control.checked(seq_id, range(right))
         rooms = self.control.rooms(list(self.drafts), 0)
         asking = 0.0
         for seq_id, room in zip(self.drafts, rooms or [0] * len(self.drafts), strict=True):
             answered = room > 0 and self.random.random() < self.answers
             self.drafts[seq_id] = room if answered else 0
             if room:
-                self.control.offered(seq_id, self.drafts[seq_id])
+                self.control.offered(seq_id, room, self.drafts[seq_id])
                 asking += self.asking
         self.now += asking
         self.control.ended(self.now, asking)
