@@ -19,7 +19,9 @@ COMMANDS = {  # name -> "module:function", in the order of the help
     "generate": "penstock.cli.generate:generate",
     "info": "penstock.cli.info:info",
     "limits": "penstock.cli.limits:limits",
+    "plan": "penstock.cli.plan:plan",
     "doctor": "penstock.cli.doctor:doctor",
+    "bench": "penstock.cli.bench:bench",
     "train-heads": "penstock.cli.train_heads:train_heads",
 }
 WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from

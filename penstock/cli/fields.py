@@ -54,4 +54,6 @@ TABLES = {  # field -> the folder whose TABLE lists the choices
     "propose": "penstock.compute.decoding.propose",
     "accept": "penstock.compute.decoding.acceptance",
     "kind": "penstock.study.compress.heads",
+    "arrivals": "penstock.study.measure.arrivals",
+    "dataset": "penstock.study.measure.datasets",
 }

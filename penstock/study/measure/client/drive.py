@@ -1,7 +1,7 @@
 """Puts load on a target: open loop by the clock, closed loop by its answers. What can be done before a request is due, is."""
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,10 @@ class Ahead:
         self._ready.append(Ready(found[0], found[1], self._target.prepare(first_ask(found[1]))))
         return True
 
+    def fill_all(self) -> None:
+        while self.fill():
+            pass
+
     def peek(self) -> Ready | None:
         if not self._ready:
             self.fill()
@@ -91,18 +95,17 @@ class Lag:
 
 
 class Driver:
-    """`samples` fill up while `run` runs, each when its request is sent; `num_sent` and `num_ended` count them."""
+    """`samples` grows while `run` runs, by each request that is sent; `ended` by those that were answered or failed, in that order."""
 
-    def __init__(self, target: Target, watch: Stopwatch, on_end: Callable[[Sample], None] = lambda sample: None) -> None:
+    def __init__(self, target: Target, watch: Stopwatch) -> None:
         self.samples: list[Sample] = []
-        self.num_ended = 0
+        self.ended: list[Sample] = []
         self.lag = Lag()
-        self._target, self._watch, self._on_end = target, watch, on_end
+        self._target, self._watch = target, watch
 
     async def run(self, ahead: Ahead, users: int | None, extent: Extent) -> None:
         """Until every session that began has ended. Raises PenstockError for a request that cannot be prepared."""
-        while ahead.fill():
-            pass
+        ahead.fill_all()
         self._watch.start()
         self.lag.start()
         try:
@@ -144,8 +147,7 @@ class Driver:
             self.samples.append(sample)
             goes_on = number + 1 < len(ready.session.turns)
             text = await self._target.send(prepared, sample, keep_text=goes_on and turn.answer is None)
-            self.num_ended += 1
-            self._on_end(sample)
+            self.ended.append(sample)
             if not sample.ok:
                 return
             history.append({"role": "assistant", "content": text if turn.answer is None else turn.answer})

@@ -92,6 +92,10 @@ class Answer:
         self._sample.first_s = self._sample.visible_s = None
         del self._sample.chunk_s[:]
 
+    def piece(self, content: str, now_s: float) -> None:
+        """A piece of the answer that holds a token, whose text may be empty."""
+        self._sample.arrived(now_s, self._visible(content))
+
     def _read(self, told: dict[str, Any], now_s: float, part: str) -> None:
         if "error" in told and told["error"]:
             self._sample.error = error_text(told)
@@ -99,7 +103,7 @@ class Answer:
             piece = choice.get(part) or {}
             content = choice.get("text") if "text" in choice else piece.get("content")
             if content:
-                self._sample.arrived(now_s, self._visible(content))
+                self.piece(content, now_s)
             elif any(piece.get(name) for name in REASONING):
                 self._sample.arrived(now_s, visible=False)
             elif piece.get("tool_calls"):

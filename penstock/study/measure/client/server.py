@@ -78,6 +78,13 @@ class Server:
             await self._connections.exchange(request, reply, lambda _, found, __: rest.extend(found), lambda: None)
         return reply.status, bytes(rest)
 
+    async def metrics(self) -> str | None:
+        try:
+            status, body = await self.fetch("GET", "/metrics")
+        except (OSError, BadAnswer, TimeoutError):
+            return None
+        return body.decode("utf-8", "replace") if status == 200 else None
+
     async def close(self) -> None:
         self._connections.close()
 
@@ -94,9 +101,9 @@ class Server:
             answer.whole(rest, sample.end_s or 0.0)
         elif not answer.ended and sample.finish_reason is None:
             sample.error = sample.error or "the stream ended without a finish reason"
-        if sample.num_output is None and sample.error is None:
-            sample.num_output = len(sample.chunk_s)
-        if sample.error is None and not sample.num_output:
+        if sample.num_output is None:
+            sample.num_output = len(sample.chunk_s) or None
+        if sample.error is None and sample.num_output is None and sample.last_s is None:
             sample.error = "the answer has no tokens"
 
 

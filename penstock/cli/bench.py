@@ -1,0 +1,189 @@
+"""`penstock bench [MODEL|URL]`: puts load on a server, or on an engine in this process, and tells what came of it."""
+import json as jsonlib
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.live import Live
+from penstock.cli.options import option, takes
+from penstock.cli.progress import LoadingBar
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError, UsageError
+
+REQUESTS = 100  # where neither --requests nor --duration is given
+SEARCH_S = 30.0  # of each rate that is tried, likewise
+SECRET = ("api_key", "header", "json", "report", "save", "samples")
+APIS = ("completions", "chat")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    arrivals: str = option("closed:users=8", "When requests come, as name:key=value,...")
+    dataset: str = option("synthetic", "What is asked, as name:key=value,...")
+    requests: int | None = option(None, f"Requests to send, or conversations to replay; default: {REQUESTS}, or what --duration takes")
+    duration: float | None = option(None, "Seconds in which requests begin")
+    warmup: str = option("10%", "What is not counted at the beginning: a time like 5s, or a share of the requests like 10%")
+    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
+    find_goodput: bool = option(False, "Search for the highest rate at which enough requests keep --slo")
+    attain: float = option(0.9, "The share of requests that is enough")
+    start_rate: float = option(1.0, "The rate that the search begins with")
+    price: float | None = option(None, "Dollars an hour for all that serves, to tell the cost of tokens")
+    tdp: float | None = option(None, "Rated power in watts, for the energy where nothing measures it")
+    api: str | None = option(None, f"What a server is asked for: {' or '.join(APIS)}; conversations are always chat; default: {APIS[0]}")
+    prompts: str | None = option(None, "Random prompts as ids or text; default: ids, in a chat text")
+    tokenizer: str | None = option(None, "Model whose tokenizer counts text; default: in process, the model's own")
+    vocab_size: int | None = option(None, "Size of the vocabulary that random ids are drawn from, where a server is asked")
+    served_model_name: str | None = option(None, "Name of the model to ask a server for; default: the first that it lists")
+    api_key: tuple[str, ...] = option((), "Key for a server; several take turns; default: OPENAI_API_KEY of the environment")
+    header: tuple[str, ...] = option((), "Further header for a server, as 'Name: value'; may be given several times")
+    body: str | None = option(None, 'Further fields of each request, as a JSON object like {"temperature": 0}')
+    ignore_eos: bool = option(True, "Whether answers have exactly the tokens asked for; servers that do not know the field refuse it")
+    stream: bool = option(True, "Whether answers are streamed; without, nothing is known of first tokens")
+    request_timeout: float = option(600.0, "Seconds after which an answer that is not complete counts as failed")
+    load_seed: int | None = option(None, "Seeds arrivals and random prompts; default: new each time, so that no prefix cache knows them")
+    report: str | None = option(None, "File to write a page with plots to (.html)")
+    save: str | None = option(None, "File to write the result to (.json), as --json prints it")
+    samples: str | None = option(None, "File to write each request's times to (.jsonl)")
+    json: bool = option(False, "Print one JSON object as the last line")
+
+
+@takes(BenchOptions, EngineConfig)
+def bench(options: BenchOptions, engine: EngineConfig) -> None:
+    """Measure a server, or a model in this process, under load."""
+    from penstock.study.measure.job import Watchers, run
+
+    job = make_job(options, engine)
+    with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
+        report = run(job, Watchers(progress.say, live if sys.stderr.isatty() else None, progress))
+    keep(options, report)
+    from penstock.study.measure.report.text import lines
+
+    for line in lines(report):
+        print(line, file=sys.stderr if options.json else sys.stdout)
+    if options.json:
+        print(jsonlib.dumps(report.as_json()))
+
+
+def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
+    """Everything that was asked for, checked. Raises UsageError for what cannot be."""
+    from penstock.study.measure import arrivals, datasets
+    from penstock.study.measure.client.drive import Extent
+    from penstock.study.measure.job import Asking, Job, Search
+    from penstock.study.measure.slo import parse_slo
+
+    check(options)
+    process, process_options = arrivals.TABLE.parse(options.arrivals)
+    dataset, dataset_options = datasets.TABLE.parse(options.dataset)
+    seed = secrets.randbits(32) if options.load_seed is None else options.load_seed
+    seconds, count = options.duration, options.requests
+    if seconds is None and count is None:
+        seconds, count = (SEARCH_S, None) if options.find_goodput else (None, REQUESTS)
+    asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options))
+    return Job(
+        engine, access_of(options, engine), asking, process(process_options), lambda writer, seed: dataset(dataset_options, writer, seed),
+        Extent(count, seconds), warmup_of(options.warmup), str(seed), None if options.slo is None else parse_slo(options.slo),
+        options.price, options.tdp, Search(options.start_rate, options.attain) if options.find_goodput else None,
+        told(options) | {"load_seed": seed, "requests": count, "duration": seconds})
+
+
+def check(options: BenchOptions) -> None:
+    """Raises UsageError for numbers that mean nothing, and for options that need another."""
+    numbers = {"requests": options.requests, "duration": options.duration, "price": options.price, "tdp": options.tdp,
+               "request-timeout": options.request_timeout, "vocab-size": options.vocab_size}
+    for name, value in numbers.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name} must be more than 0, not {value:g}")
+    if options.api not in (None, *APIS):
+        raise UsageError(f"--api is {' or '.join(APIS)}, not {options.api!r}")
+    if options.find_goodput and options.slo is None:
+        raise UsageError("--find-goodput needs to know what is good: --slo ttft=200ms,tpot=50ms")
+
+
+def warmup_of(text: str) -> Any:
+    """5s, or 10%. Raises UsageError for anything else."""
+    from penstock.study.measure.metrics import Warmup
+    from penstock.study.measure.slo import seconds
+
+    if text in ("0", "0s", "0%"):
+        return Warmup()
+    if not text.endswith("%"):
+        return Warmup(seconds=seconds(text, "--warmup"))
+    try:
+        share = float(text[:-1]) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise UsageError(f"--warmup must be a time like 5s or a share like 10%, not {text!r}")
+    return Warmup(share=share)
+
+
+def wish_of(options: BenchOptions) -> Any:
+    from penstock.study.measure.client.openai import Wish
+
+    more: Any = {}
+    if options.body is not None:
+        try:
+            more = jsonlib.loads(options.body)
+        except ValueError as error:
+            raise UsageError(f"--body is not JSON: {error}") from None
+        if not isinstance(more, dict):
+            raise UsageError(f"--body must be a JSON object, not {options.body!r:.60}")
+    return Wish(options.served_model_name, options.stream, options.ignore_eos, more)
+
+
+def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
+    """How the server is reached; None where MODEL is no URL. Raises UsageError for options that do not go with it."""
+    from penstock.study.measure.client.connections import address_of
+    from penstock.study.measure.client.server import Access
+
+    if not engine.model.startswith(("http://", "https://")):
+        for name in ("served_model_name", "api_key", "header"):
+            if getattr(options, name):
+                raise UsageError(f"--{name.replace('_', '-')} is for servers, and {engine.model!r} is no URL")
+        return None
+    for each in fields(EngineConfig):
+        if each.name != "model" and getattr(engine, each.name) != each.default:
+            raise UsageError(f"--{each.name.replace('_', '-')} is for engines in this process; the server at {engine.model} has its own")
+    headers = {}
+    for line in options.header:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip() or "\n" in line or "\r" in line:
+            raise UsageError(f"--header must be like 'Name: value', not {line!r}")
+        headers[name.strip()] = value.strip()
+    keys = options.api_key or tuple(filter(None, [os.environ.get("OPENAI_API_KEY")]))
+    return Access(address_of(engine.model), keys, headers, options.request_timeout)
+
+
+def told(options: BenchOptions) -> dict[str, Any]:
+    """The options as a report repeats them: what was not given and what is secret is left out."""
+    return {name: value for name, value in asdict(options).items() if name not in SECRET and value not in (None, ())}
+
+
+def keep(options: BenchOptions, report: Any) -> None:
+    """Writes the files that were asked for."""
+    if options.save is not None:
+        write(options.save, jsonlib.dumps(report.as_json(), indent=1) + "\n")
+    if options.samples is not None:
+        write(options.samples, "".join(jsonlib.dumps(row(sample)) + "\n" for sample in report.result.samples))
+    if options.report is not None:
+        from penstock.study.measure.report.html import page
+
+        write(options.report, page(report))
+
+
+def row(sample: Any) -> Mapping[str, Any]:
+    """A sample as JSON."""
+    found = asdict(sample)
+    return found | {"chunk_s": list(found["chunk_s"])}
+
+
+def write(path: str, text: str) -> None:
+    """Raises PenstockError where it cannot be written."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PenstockError(f"cannot write {path}: {error.strerror}") from None

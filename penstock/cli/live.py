@@ -1,0 +1,48 @@
+"""A line that tells how a run goes: how far it is, how much is in flight, the latest latencies. Drawn over itself, on terminals alone."""
+import shutil
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+RECENT = 500  # requests that the percentiles are of
+BAR = 16
+
+
+class Live:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._drawn = False
+
+    def draw(self, driver: Any, extent: Any, now_s: float) -> None:
+        """A `View` of study/measure/bench.py."""
+        ended, sent = driver.ended, len(driver.samples)
+        shares = [len(ended) / extent.num_sessions] if extent.num_sessions else []
+        shares += [now_s / extent.seconds] if extent.seconds else []
+        full = round(BAR * min(1.0, max(shares, default=0.0)))
+        recent = ended[-RECENT:]
+        tokens = sum(sample.num_output or 0 for sample in ended)
+        parts = [
+            f"{'█' * full}{'·' * (BAR - full)} {len(ended)} answered, {sent - len(ended)} in flight, {now_s:.0f} s",
+            latest("TTFT", [sample.ttft_s for sample in recent]), latest("TPOT", [sample.tpot_s for sample in recent]),
+            f"{tokens / now_s:,.0f} tokens/s" if now_s > 0 else "", f"{failed} failed" if (failed := sum(not s.ok for s in recent)) else "",
+        ]
+        width = shutil.get_terminal_size().columns - 1
+        self._out.write(f"\r\x1b[K{'  '.join(filter(None, parts))[:width]}")
+        self._out.flush()
+        self._drawn = True
+
+    def __enter__(self) -> "Live":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+
+def latest(name: str, values: Sequence[float | None]) -> str:
+    """p50 and p99 in milliseconds; nothing where there are none."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return ""
+    p50, p99 = (known[min(len(known) - 1, int(share * len(known)))] * 1000 for share in (0.5, 0.99))
+    return f"{name} p50 {p50:,.0f} p99 {p99:,.0f} ms"

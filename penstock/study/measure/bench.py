@@ -1,0 +1,132 @@
+"""One run: load is put on a target while its counters and meters are read, and becomes a result."""
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.study.measure.client.drive import Ahead, Driver, Extent
+from penstock.study.measure.client.precise import no_collection
+from penstock.study.measure.client.target import Stopwatch, Target
+from penstock.study.measure.cost import cost
+from penstock.study.measure.counters import Scrape, told
+from penstock.study.measure.energy import Meter, Reading, energy
+from penstock.study.measure.load import Arrivals, Dataset
+from penstock.study.measure.metrics import Figures, Warmup, figures
+from penstock.study.measure.result import Overhead, Result
+from penstock.study.measure.series import series
+from penstock.study.measure.slo import Slo
+from penstock.study.measure.statistics import distribution
+
+OBSERVE_S = 1.0
+DRAW_S = 0.5
+MUCH_OVERHEAD = 0.02  # of the median time to first token
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked, and when. `dataset` makes one whose random prompts come from a seed."""
+
+    arrivals: Arrivals
+    dataset: Callable[[str], Dataset]
+    extent: Extent
+    warmup: Warmup = Warmup()
+    seed: str = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """By what a run is judged. `meters` are of the machine that the target runs on, or empty."""
+
+    slo: Slo | None = None
+    usd_per_hour: float | None = None
+    tdp_w: float | None = None
+    meters: Sequence[Meter] = ()
+
+
+class View(Protocol):
+    """Who watches a run."""
+
+    def draw(self, driver: Driver, extent: Extent, now_s: float) -> None:
+        """Called twice a second; it takes its time from the measurement, so it should take little."""
+        ...
+
+
+@dataclass(slots=True)
+class Observer:
+    """Reads counters and meters every second, and once more at the end."""
+
+    target: Target
+    meters: Sequence[Meter]
+    watch: Stopwatch
+    scrapes: list[Scrape] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+
+    async def look(self, at_s: float | None = None) -> bool:
+        """`at_s`: instead of now. False when there is nothing to be seen."""
+        text = await self.target.metrics()
+        now = self.watch() if at_s is None else at_s
+        if text is not None:
+            self.scrapes.append(Scrape(now, text))
+        if self.meters:
+            self.readings.append(Reading(now, sum(meter.joules() for meter in self.meters)))
+        return text is not None or bool(self.meters)
+
+    async def run(self) -> None:
+        while await self.look():
+            await asyncio.sleep(OBSERVE_S)
+
+
+async def measure(target: Target, load: Load, terms: Terms, watch: Stopwatch, view: View | None = None) -> Result:
+    """Raises PenstockError for a load that cannot be asked for, UsageError for a dataset that cannot be read."""
+    dataset = load.dataset(load.seed)
+    schedule = load.arrivals.schedule(dataset.sessions(), f"{load.seed}/arrivals")
+    driver = Driver(target, watch)
+    ahead = Ahead(schedule, target, load.extent)
+    ahead.fill_all()
+    observer = Observer(target, terms.meters, watch)
+    await observer.look(at_s=0.0)
+    cpu_s, began_s = time.process_time(), time.perf_counter()
+    with no_collection():
+        await beside(driver.run(ahead, load.arrivals.users, load.extent), observer.run(), _show(view, driver, load.extent, watch))
+    cpu_share = (time.process_time() - cpu_s) / max(time.perf_counter() - began_s, 1e-9)
+    await observer.look()
+    found = figures(driver.samples, load.warmup, terms.slo)
+    overhead = Overhead(
+        distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
+        distribution(driver.lag.seconds), cpu_share)
+    server = told(observer.scrapes, found.window)
+    return Result(
+        found, series(driver.samples), server,
+        None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
+        energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
+        (*dataset.notes(), *doubts(found, overhead)), tuple(driver.samples))
+
+
+async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:
+    while view is not None:
+        await asyncio.sleep(DRAW_S)
+        view.draw(driver, extent, watch())
+
+
+async def beside(work: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:
+    """Does the work while the others run, and stops them with it."""
+    tasks = [asyncio.ensure_future(other) for other in others]
+    try:
+        await work
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def doubts(found: Figures, overhead: Overhead) -> list[str]:
+    """What makes a run's figures doubtful, in sentences."""
+    said = []
+    counts, latencies = found.counts, found.latencies
+    if counts.failed:
+        said.append(f"{counts.failed} of {counts.measured} measured requests failed; latencies are those of the others")
+    own, median = overhead.p99_s, latencies.ttft.at(50)
+    if own and median and own > MUCH_OVERHEAD * median:
+        said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median TTFT")
+    return said

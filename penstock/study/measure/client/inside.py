@@ -1,0 +1,103 @@
+"""An engine in this process as a target: no HTTP, and every token's time; the engine runs on a thread of its own."""
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.decoding.params import check_params
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError, UsageError
+from penstock.core.types import SamplingParams
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.engine.build import Built, build
+from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.run import utilization
+from penstock.study.measure.client.openai import Answer, Ask
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.samples import Sample
+
+NO_LIMIT = 1 << 30  # requests that may wait: who drives the load sees them wait
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """An engine on its thread, and its metrics."""
+
+    built: Built
+    loop: Loop
+    metrics: Metrics
+
+
+def start(config: EngineConfig, progress: Any = None, say: Any = None) -> Inner:
+    """Raises PenstockError when the model cannot be loaded."""
+    metrics = Metrics()
+    built = build(config, metrics, progress, say)
+    loop = Loop(built.engine, NO_LIMIT)
+    metrics.watch(loop.gauges, utilization(built))
+    loop.start()
+    return Inner(built, loop, metrics)
+
+
+class Inside:
+    def __init__(self, inner: Inner, watch: Stopwatch, ignore_eos: bool, more: Mapping[str, Any]) -> None:
+        """`more` are fields of SamplingParams. Raises UsageError for another one."""
+        known = {each.name for each in dataclasses.fields(SamplingParams)}
+        for name in more:
+            if name not in known:
+                raise UsageError(f"in process a request has no field {name!r}; it has: {', '.join(sorted(known))}")
+        self._inner, self._watch, self._ignore_eos = inner, watch, ignore_eos
+        self._more = {**inner.built.sampling_defaults, **more}
+        self._numbers = itertools.count()
+
+    def prepare(self, ask: Ask) -> Request:
+        built = self._inner.built
+        given = {"max_tokens": ask.num_output, "ignore_eos": self._ignore_eos and ask.num_output is not None, **self._more}
+        params = check_params(SamplingParams(**given), built.spec.vocab_size)
+        request = Request(f"bench-{next(self._numbers)}", self._ids(ask), params)
+        built.engine.check(request)
+        return request
+
+    async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
+        answer = Answer(sample, keep_text)
+        sample.num_prompt, sample.sent_s = len(prepared.token_ids), self._watch()
+        try:
+            async for delta in self._inner.loop.submit(prepared):
+                self._take(delta, answer, sample, self._watch())
+        except PenstockError as error:
+            sample.fail(str(error), self._watch())
+            return ""
+        sample.end_s = self._watch()
+        if not sample.num_output:
+            sample.error = "the answer has no tokens"
+        return answer.text
+
+    def _take(self, delta: Delta, answer: Answer, sample: Sample, now_s: float) -> None:
+        """A step's tokens; the metrics are told what the API would tell them."""
+        metrics = self._inner.metrics
+        if delta.token_ids:
+            if sample.last_s is None:
+                metrics.on_first_token(now_s - (sample.sent_s or 0.0))
+            else:
+                metrics.on_tokens(now_s - sample.last_s, len(delta.token_ids))
+            answer.piece(delta.text, now_s)
+        sample.finish_reason = delta.finish_reason or sample.finish_reason
+        if delta.usage is not None:
+            sample.num_output, sample.num_cached = delta.usage.completion_tokens, delta.usage.cached_tokens
+            metrics.on_request(sample.finish_reason or "stop", delta.usage, now_s - (sample.sent_s or 0.0))
+
+    async def metrics(self) -> str | None:
+        return await asyncio.to_thread(lambda: self._inner.metrics.render().decode())
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._inner.loop.stop)
+
+    def _ids(self, ask: Ask) -> tuple[int, ...]:
+        built = self._inner.built
+        if isinstance(ask.prompt, tuple):
+            return ask.prompt
+        if ask.prompt is not None:
+            return tuple(built.tokenizer.encode(ask.prompt))
+        return tuple(built.tokenizer.encode(built.chat_template.render(ask.messages), add_special_tokens=False))

@@ -1,0 +1,130 @@
+"""What a server says of itself in Prometheus' format: growth of its counters over the run, its gauges meanwhile, what follows from them.
+
+Penstock's own names and, for the time in the queue, vLLM's.
+"""
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.study.measure.metrics import Window
+
+OURS = "penstock_"
+QUEUES = ("penstock_request_queue_time_seconds", "vllm:request_queue_time_seconds")
+GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
+Values = Mapping[str, float]  # name{label="value"} -> value
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    at_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Seconds from a request's arrival at the server to its first step; percentiles are straight lines between a histogram's bounds."""
+
+    count: int
+    mean: float
+    percentiles: tuple[tuple[int, float | None], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"count": self.count, "mean": self.mean, **{f"p{percent}": value for percent, value in self.percentiles}}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """`grown`: what each counter gained; `gauges`: (mean, most). mfu, mbu: shares of the machine's measured limits, where it knows them."""
+
+    queue: Queue | None = None
+    mfu: float | None = None
+    mbu: float | None = None
+    operations_per_s: float | None = None  # while steps run
+    operations_per_byte: float | None = None  # of weights, keys and values
+    prefill_share: float | None = None  # of the time in steps
+    grown: Values = field(default_factory=dict)
+    gauges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "queue_s": None if self.queue is None else self.queue.as_json(), "mfu": self.mfu, "mbu": self.mbu,
+            "operations_per_s": self.operations_per_s, "operations_per_byte": self.operations_per_byte,
+            "prefill_share": self.prefill_share,
+            "counters": dict(self.grown), "gauges": {name: {"mean": mean, "max": most} for name, (mean, most) in self.gauges.items()},
+        }
+
+
+def told(scrapes: Sequence[Scrape], window: Window) -> Told | None:
+    """What a run's scrapes say of the window; None without two of them."""
+    if len(scrapes) < 2:
+        return None
+    before = [scrape for scrape in scrapes if scrape.at_s <= window.begin_s] or scrapes[:1]
+    first, last = values_of(before[-1].text), values_of(scrapes[-1].text)
+    grown = {name: value - first.get(name, 0.0) for name, value in last.items() if is_counter(name)}
+    between = [values_of(scrape.text) for scrape in scrapes if window.holds(scrape.at_s)]
+    limited, least = (f"{OURS}{name}_step_seconds_total" for name in ("limited", "least"))
+    steps_s = grown.get(f"{OURS}step_seconds_total")
+    moved = sum(grown.get(f'{OURS}step_bytes_total{{kind="{kind}"}}', 0.0) for kind in ("weights", "kv"))
+    operations = grown.get(f"{OURS}step_operations_total")
+    prefill, decode = (grown.get(f'{limited}{{kind="{kind}"}}', 0.0) for kind in ("prefill", "decode"))
+    return Told(
+        queue_of(grown), ratio(grown.get(f'{least}{{kind="prefill"}}'), prefill), ratio(grown.get(f'{least}{{kind="decode"}}'), decode),
+        ratio(operations, steps_s), ratio(operations, moved), ratio(prefill, prefill + decode),
+        {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith("_bucket")},
+        {name: spread for name in GAUGES if (spread := spread_of([each[OURS + name] for each in between if OURS + name in each]))})
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def spread_of(values: Sequence[float]) -> tuple[float, float] | None:
+    return (sum(values) / len(values), max(values)) if values else None
+
+
+def is_counter(name: str) -> bool:
+    return name.partition("{")[0].endswith(("_total", "_count", "_sum", "_bucket"))
+
+
+def values_of(text: str) -> dict[str, float]:
+    """The samples of Prometheus' text format, by name and labels as they are written. What is no sample is passed over."""
+    found = {}
+    for line in text.splitlines():
+        if not line or line[0] == "#":
+            continue
+        name, brace, rest = line.partition("} ") if "{" in line else line.partition(" ")
+        try:
+            value = float(rest.split()[0])
+        except (ValueError, IndexError):
+            continue
+        if math.isfinite(value):
+            found[name + brace.strip()] = value
+    return found
+
+
+def queue_of(grown: Values) -> Queue | None:
+    """Of the first histogram of QUEUES that has grown."""
+    for name in QUEUES:
+        count = sum(value for key, value in grown.items() if key.partition("{")[0] == f"{name}_count")
+        total = sum(value for key, value in grown.items() if key.partition("{")[0] == f"{name}_sum")
+        if count:
+            bounds: dict[float, float] = {}
+            for key, value in grown.items():
+                if key.startswith(f"{name}_bucket"):
+                    bound = float(key.partition('le="')[2].partition('"')[0])
+                    bounds[bound] = bounds.get(bound, 0.0) + value
+            return Queue(int(count), total / count, tuple((percent, quantile(bounds, percent / 100)) for percent in (50, 90, 95, 99)))
+    return None
+
+
+def quantile(bounds: Mapping[float, float], share: float) -> float | None:
+    """Of a histogram's cumulative counts, as Prometheus' histogram_quantile; None where it lies beyond the last bound."""
+    wanted, low, below = share * max(bounds.values()), 0.0, 0.0
+    for bound, count in sorted(bounds.items()):
+        if count >= wanted:
+            if math.isinf(bound):
+                return None
+            return low + (bound - low) * ((wanted - below) / (count - below) if count > below else 1.0)
+        low, below = bound, count
+    return None

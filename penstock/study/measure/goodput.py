@@ -1,0 +1,46 @@
+"""The highest rate at which enough requests keep the SLO: doubled until it breaks, then halved in between."""
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.result import Probe, Result
+
+TOLERANCE = 0.05  # between the highest rate that kept it and the lowest that did not
+MAX_PROBES = 24
+LEAST = 1 / 64  # of the start rate: below this no more is tried
+
+Try = Callable[[float, int], Awaitable[Result]]  # (rate, how many were tried before) -> what it came to
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`best` is None where not even the lowest rate tried keeps the SLO."""
+
+    best: Probe | None
+    probes: tuple[Probe, ...]
+
+
+async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
+    """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is found is a rate that kept it, with one
+    within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""
+    if not 0 < share <= 1 or not start_rate > 0:
+        raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
+    probes: list[Probe] = []
+
+    async def kept(rate: float) -> bool:
+        probe = Probe(rate, await attempt(rate, len(probes)))
+        probes.append(probe)
+        on_probe(probe)
+        return probe.kept >= share
+
+    low, high, rate = 0.0, float("inf"), start_rate
+    while len(probes) < MAX_PROBES and (not low or high > low * (1 + TOLERANCE)):
+        if await kept(rate):
+            low = rate
+        else:
+            high = rate
+        if high < start_rate * LEAST:
+            break
+        rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
+    best = max((probe for probe in probes if probe.rate == low), key=lambda probe: probe.kept, default=None)
+    return Found(best, tuple(probes))

@@ -1,0 +1,241 @@
+"""From what a user asks for to a report: opens the target, writes the prompts, runs once or searches for goodput."""
+import asyncio
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.compute.models.load import hub
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError, UsageError
+from penstock.core.hardware import Hardware
+from penstock.serve.engine.machine import measured_limits
+from penstock.serve.text.tokenizer import Tokenizer
+from penstock.study.measure.bench import Load, Terms, View, measure
+from penstock.study.measure.client.connections import tcp
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.client.inside import Inner, Inside, start
+from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.client.precise import new_loop
+from penstock.study.measure.client.server import Access, Server, first_model
+from penstock.study.measure.client.target import Stopwatch, Target
+from penstock.study.measure.energy import meters_here
+from penstock.study.measure.goodput import find
+from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
+from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.result import Probe, Report, Result
+from penstock.study.measure.slo import Slo
+from penstock.study.measure.writers import IdWriter, TextWriter
+
+Say = Callable[[str], None]
+FORMS = ("ids", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How requests are put. `form` of random prompts: ids, text, or None for ids where they can be."""
+
+    chat: bool = False  # prompts are put as a user's message
+    form: str | None = None
+    tokenizer: str | None = None  # the model whose tokenizer counts text
+    vocab_size: int | None = None
+    wish: Wish = Wish()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """For the highest rate at which this share of the requests keeps the SLO."""
+
+    start_rate: float = 1.0
+    share: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`access` is None for an engine in this process. `said`: the options as the report repeats them, without secrets."""
+
+    engine: EngineConfig
+    access: Access | None
+    asking: Asking
+    arrivals: Arrivals
+    dataset: Callable[[Writer, str], Dataset]
+    extent: Extent
+    warmup: Warmup
+    seed: str
+    slo: Slo | None = None
+    usd_per_hour: float | None = None
+    tdp_w: float | None = None
+    search: Search | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """Who is told what goes on."""
+
+    say: Say
+    view: View | None = None
+    progress: Callable[[int, int], None] | None = None  # bytes loaded, bytes in all
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    target: Target
+    writer: Writer
+    told: Mapping[str, Any]
+    is_local: bool
+    hardware: Hardware | None = None
+    compute_type: str | None = None
+
+
+def run(job: Job, watchers: Watchers) -> Report:
+    """Raises PenstockError when the target cannot be used, or every request failed."""
+    inner = start(job.engine, watchers.progress, watchers.say) if job.access is None else None
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_run(job, watchers, inner))
+
+
+async def _run(job: Job, watchers: Watchers, inner: Inner | None) -> Report:
+    watch = Stopwatch(asyncio.get_running_loop().time)
+    opened = _open_inside(job, inner, watch) if inner is not None else await _open_server(job, watch)
+    try:
+        return await _report(job, watchers, opened, watch)
+    finally:
+        await opened.target.close()
+
+
+async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch) -> Report:
+    terms = Terms(job.slo, job.usd_per_hour, job.tdp_w, meters_here() if opened.is_local else ())
+
+    def make(seed: str) -> Dataset:
+        made = job.dataset(opened.writer, seed)
+        return AsChat(made) if job.asking.chat else made
+
+    load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
+    if job.search is None:
+        result = await measure(opened.target, load, terms, watch, watchers.view)
+        return _checked(Report(result, opened.told, job.said, opened.hardware, opened.compute_type))
+
+    async def attempt(rate: float, number: int) -> Result:
+        watchers.say(f"trying {rate:.3g} requests/s")
+        tried = replace(load, arrivals=job.arrivals.at_rate(rate), seed=f"{job.seed}/{number}")
+        return _answered(await measure(opened.target, tried, terms, watch, watchers.view))
+
+    def on_probe(probe: Probe) -> None:
+        watchers.say(f"  {probe.kept:.1%} kept the SLO")
+
+    found = await find(attempt, job.search.start_rate, job.search.share, on_probe)
+    best = found.best or min(found.probes, key=lambda probe: probe.rate)
+    result = best.result
+    if found.best is None:
+        result = replace(result, notes=(*result.notes, f"no rate down to {best.rate:.3g} requests/s keeps the SLO; shown is that one"))
+    return Report(result, opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
+                  None if found.best is None else found.best.rate)
+
+
+def _checked(report: Report) -> Report:
+    _answered(report.result)
+    return report
+
+
+def _answered(result: Result) -> Result:
+    """Raises PenstockError when not one measured request was answered."""
+    counts = result.figures.counts
+    if not counts.sent:
+        raise PenstockError("not one request was sent: the dataset is empty, or the time too short for an arrival")
+    if not counts.completed:
+        reason = next(iter(counts.errors), "no reason is known")
+        raise PenstockError(f"not one of {counts.measured} measured requests was answered; most often: {reason}")
+    return result
+
+
+def _open_inside(job: Job, inner: Inner, watch: Stopwatch) -> Opened:
+    built, asking = inner.built, job.asking
+    wish = asking.wish
+    if not wish.stream:
+        raise UsageError("an engine in this process has no other answers than streamed ones: --no-stream is for servers")
+    tokenizer = built.tokenizer if asking.tokenizer is None else tokenizer_of(asking.tokenizer)
+    writer = writer_for(replace(asking, vocab_size=asking.vocab_size or built.spec.vocab_size), tokenizer)
+    told = {"model": job.engine.model, "in_process": True, "fingerprint": built.fingerprint}
+    return Opened(Inside(inner, watch, wish.ignore_eos, wish.more), writer, told, True, built.hardware, built.engine.facts.compute_type)
+
+
+async def _open_server(job: Job, watch: Stopwatch) -> Opened:
+    access, asking = job.access, job.asking
+    assert access is not None
+    writer = writer_for(asking, None if asking.tokenizer is None else tokenizer_of(asking.tokenizer))
+    server = Server(access, asking.wish, tcp(access.address), watch)
+    name = asking.wish.model
+    if name is None:
+        name = str((await first_model(server)).get("id"))
+        await server.close()
+        server = Server(access, replace(asking.wish, model=name), tcp(access.address), watch)
+    is_local = is_loopback(access.address.host)
+    address = access.address
+    told = {"url": f"{address.scheme}://{address.host_header}{address.base}", "model": name, "in_process": False}
+    return Opened(server, writer, told, is_local, measured_limits("cpu") if is_local else None)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def tokenizer_of(model: str) -> Tokenizer:
+    """Raises UsageError for a name of the hub: nothing is downloaded to count."""
+    path = hub.local_path(model)
+    if path is None:
+        raise UsageError(f"--tokenizer takes a folder, a GGUF file or a bundled model, not {model!r}")
+    return Tokenizer.load(path)
+
+
+def writer_for(asking: Asking, tokenizer: Tokenizer | None) -> Writer:
+    """Raises UsageError where text has to be counted and nothing can count it, or ids are put into a chat."""
+    if asking.form not in (None, *FORMS):
+        raise UsageError(f"--prompts are {' or '.join(FORMS)}, not {asking.form!r}")
+    if asking.chat and asking.form == FORMS[0]:
+        raise UsageError("a chat takes text, not token ids: --prompts text")
+    if asking.chat or asking.form == FORMS[1]:
+        return LateTextWriter(tokenizer, special=not asking.chat)
+    return IdWriter(asking.vocab_size, tokenizer)
+
+
+class LateTextWriter:
+    """Looks for words in a tokenizer when the first prompt is written: datasets of text write none."""
+
+    def __init__(self, tokenizer: Tokenizer | None, special: bool) -> None:
+        self._tokenizer, self._special = tokenizer, special
+        self._writer: TextWriter | None = None
+
+    def write(self, parts: Any) -> Any:
+        if self._tokenizer is None:
+            raise UsageError("text of an exact number of tokens needs a tokenizer that counts: --tokenizer MODEL")
+        if self._writer is None:
+            self._writer = TextWriter(self._tokenizer, self._special)
+        return self._writer.write(parts)
+
+    def count(self, text: str) -> int | None:
+        return None if self._tokenizer is None else len(self._tokenizer.encode(text, add_special_tokens=self._special))
+
+
+class AsChat:
+    """A dataset whose prompts are put as a user's message."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def sessions(self) -> Iterator[Session]:
+        return (replace(session, turns=tuple(map(as_chat, session.turns))) for session in self._dataset.sessions())
+
+    def notes(self) -> list[str]:
+        return self._dataset.notes()
+
+
+def as_chat(turn: Turn) -> Turn:
+    if turn.prompt is None:
+        return turn
+    if not isinstance(turn.prompt, str):
+        raise UsageError("the dataset has prompts of token ids, which cannot be put into a chat")
+    return replace(turn, prompt=None, messages=({"role": "user", "content": turn.prompt},))

@@ -1,0 +1,86 @@
+"""A report as one page: no script, nothing fetched, light and dark by the reader's own setting."""
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from penstock.study.measure.report.plots import charts
+from penstock.study.measure.report.svg import draw
+from penstock.study.measure.report.text import LATENCIES, client, counts, estimate, money_and_energy, ms, server, throughput
+from penstock.study.measure.result import Report
+from penstock.study.measure.statistics import Distribution
+
+STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #1a1d21; --dim: #5b6470; --edge: #d9dde3; --panel: #f7f8fa;
+  --c1: #0b63c5; --c2: #b8480a; --c3: #157a3c; --c4: #7a35b8; --rule: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --back: #14171b; --text: #e7eaee; --dim: #9aa4b1; --edge: #313842; --panel: #1b1f25;
+  --c1: #6cb2ff; --c2: #ffa264; --c3: #5fd38a; --c4: #cf9dff; --rule: #ff8a80; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1360px; padding: 24px; background: var(--back); color: var(--text);
+  font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; } p { margin: 4px 0; } .dim { color: var(--dim); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 5px 12px; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } thead th { color: var(--dim); font-weight: 600; border-bottom: 1px solid var(--edge); }
+tbody tr + tr td, tbody tr + tr th { border-top: 1px solid var(--edge); } td small { color: var(--dim); }
+pre { margin: 0; padding: 12px; background: var(--panel); border: 1px solid var(--edge); border-radius: 6px; overflow-x: auto;
+  font: 13px/1.5 ui-monospace, monospace; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 16px; }
+figure { margin: 0; padding: 12px; border: 1px solid var(--edge); border-radius: 6px; background: var(--panel); }
+figcaption { font-weight: 600; margin-bottom: 4px; }
+svg { width: 100%; height: auto; display: block; } svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+svg .grid { stroke: var(--edge); stroke-width: 1; } svg .axis { stroke: var(--dim); fill: none; } svg .name { font-weight: 600; }
+svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; } svg .rule { stroke: var(--rule); stroke-dasharray: 2 3; }
+svg .dot { fill-opacity: .55; } svg .label { font-weight: 600; } svg .rule-label { fill: var(--rule); }
+""" + "\n".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .d{n}, svg .t{n} {{ fill: var(--c{n}); }}" for n in range(1, 5))
+
+
+def page(report: Report) -> str:
+    """HTML. Everything that came from outside is escaped."""
+    result, name = report.result, str(report.target.get("url") or report.target.get("model"))
+    parts = [
+        "<!doctype html>", '<html lang="en">', '<head><meta charset="utf-8">', '<meta name="viewport" content="width=device-width">',
+        f"<title>penstock bench: {escape(name)}</title>", f"<style>{STYLE}</style></head>", "<body>", f"<h1>{escape(name)}</h1>",
+        f'<p class="dim">penstock bench, {escape(report.began)}</p>', *(f"<p>{escape(line)}</p>" for line in counts(result.figures)),
+        "<h2>Latency</h2>", '<div class="wide">', *latency_table(report), "</div>",
+        '<p class="dim">In brackets: the interval that holds the true value with 95 % confidence; ? where too few requests were seen.</p>',
+        "<h2>Throughput</h2>", *block([*throughput(result.figures), *([] if result.server is None else server(result.server)),
+                                       *money_and_energy(result), *client(result)]),
+    ]
+    if result.notes:
+        parts += ["<h2>Notes</h2>", *(f"<p>{escape(note)}</p>" for note in result.notes)]
+    parts += ["<h2>Plots</h2>", '<div class="plots">']
+    parts += [f"<figure><figcaption>{escape(chart.title)}</figcaption>{draw(chart)}</figure>" for chart in charts(report)]
+    parts += ["</div>", "<h2>TTFT by prompt length</h2>", '<div class="wide">', *bins_table(report), "</div>",
+              "<h2>What was asked</h2>", '<div class="wide">', *settings(report.load), "</div>", "</body>", "</html>"]
+    return "\n".join(parts) + "\n"
+
+
+def block(lines: list[str]) -> Iterator[str]:
+    yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+
+
+def latency_table(report: Report) -> Iterator[str]:
+    yield "<table><thead><tr><th>ms</th><th>p50</th><th>p90</th><th>p95</th><th>p99</th><th>mean</th><th>n</th></tr></thead><tbody>"
+    for label, name in LATENCIES:
+        spread: Distribution = getattr(report.result.figures.latencies, name)
+        if spread.count:
+            cells = "".join(f"<td>{ms(each.value)} <small>{escape(estimate(each).partition(' ')[2])}</small></td>"
+                            for _, each in spread.percentiles)
+            yield f"<tr><td>{escape(label)}</td>{cells}<td>{ms(spread.mean)}</td><td>{spread.count:,}</td></tr>"
+    yield "</tbody></table>"
+
+
+def bins_table(report: Report) -> Iterator[str]:
+    yield "<table><thead><tr><th>prompt tokens</th><th>requests</th><th>p50, ms</th><th>p99, ms</th></tr></thead><tbody>"
+    for each in report.result.figures.ttft_by_prompt:
+        yield (f"<tr><td>{each.low:,} to {each.high - 1:,}</td><td>{each.ttft.count:,}</td><td>{ms(each.ttft.at(50))}</td>"
+               f"<td>{ms(each.ttft.at(99))}</td></tr>")
+    yield "</tbody></table>"
+
+
+def settings(load: Mapping[str, Any]) -> Iterator[str]:
+    yield "<table><tbody>"
+    for name, value in load.items():
+        yield f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>"
+    yield "</tbody></table>"

@@ -1,0 +1,96 @@
+"""What a run comes to: everything that --json prints, the report shows and `explain` reads."""
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.hardware import Hardware
+from penstock.study.measure.cost import Cost
+from penstock.study.measure.counters import Told
+from penstock.study.measure.energy import Energy
+from penstock.study.measure.metrics import Figures
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.series import Series
+from penstock.study.measure.statistics import Distribution
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """The client's own: how late first turns were sent, how late its loop came to what was due, the share of a processor it took."""
+
+    send_delay: Distribution
+    lag: Distribution
+    cpu_share: float
+
+    @property
+    def p99_s(self) -> float | None:
+        """What of a time to first token is the client's at most, at the 99th percentile: sending late and looking late."""
+        send, lag = self.send_delay.at(99), self.lag.at(99)
+        return None if send is None and lag is None else (send or 0.0) + (lag or 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"send_delay_s": self.send_delay.as_json(), "loop_lag_s": self.lag.as_json(), "cpu_share": self.cpu_share,
+                "overhead_p99_s": self.p99_s}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of one run. `server`, `cost` and `energy` are None where nothing is known."""
+
+    figures: Figures
+    series: Series
+    server: Told | None
+    cost: Cost | None
+    energy: Energy | None
+    overhead: Overhead
+    notes: tuple[str, ...]
+    samples: tuple[Sample, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.figures.as_json(),
+            "server": None if self.server is None else self.server.as_json(), "cost": None if self.cost is None else self.cost.as_json(),
+            "energy": None if self.energy is None else self.energy.as_json(), "client": self.overhead.as_json(),
+            "notes": list(self.notes), "series": self.series.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One rate that was tried."""
+
+    rate: float
+    result: Result
+
+    @property
+    def kept(self) -> float:
+        goodput = self.result.figures.goodput
+        return 0.0 if goodput is None else goodput.kept.value
+
+    def as_json(self) -> dict[str, Any]:
+        goodput = self.result.figures.goodput
+        return {"rate": self.rate, "kept_share": self.kept, "goodput_requests_per_s": 0.0 if goodput is None else goodput.requests_per_s,
+                "p50_ttft_s": self.result.figures.latencies.ttft.at(50), "p99_ttft_s": self.result.figures.latencies.ttft.at(99),
+                "p50_tpot_s": self.result.figures.latencies.tpot.at(50), "p99_tpot_s": self.result.figures.latencies.tpot.at(99)}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result, what it is of, and the search that led to it."""
+
+    result: Result
+    target: Mapping[str, Any]  # url or model, and what is known of it
+    load: Mapping[str, Any]  # the options that made it
+    hardware: Hardware | None = None  # measured limits of the machine that the target runs on
+    compute_type: str | None = None
+    search: tuple[Probe, ...] = ()
+    goodput_rate: float | None = None
+    began: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def as_json(self) -> dict[str, Any]:
+        told = {"format": FORMAT, "began": self.began, "target": dict(self.target), "load": dict(self.load), **self.result.as_json()}
+        if self.search:
+            told["search"] = {"rate": self.goodput_rate, "probes": [probe.as_json() for probe in self.search]}
+        return told

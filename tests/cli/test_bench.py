@@ -1,0 +1,158 @@
+"""`penstock bench` against a server that is really there, and what it refuses."""
+import http.server
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.bench import BenchOptions, told
+from penstock.cli.live import Live
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.samples import Sample
+
+Command = Callable[[list[str]], tuple[int, str, str]]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self.answer(200, "application/json", json.dumps({"data": [{"id": "little"}]}).encode())
+        else:
+            self.answer(404, "text/plain", b"none")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append((self.headers.get("Authorization"), body))  # type: ignore[attr-defined]
+        if body.get("temperature") == 9:
+            self.answer(400, "application/json", json.dumps({"error": {"message": "too hot"}}).encode())
+            return
+        events = [{"choices": [{"index": 0, "text": "a ", "finish_reason": None}]} for _ in range(body["max_tokens"])]
+        events[-1]["choices"][0]["finish_reason"] = "length"  # type: ignore[index]
+        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": body["max_tokens"]}
+        stream = "".join(f"data: {json.dumps(event)}\n\n" for event in [*events, {"choices": [], "usage": usage}]) + "data: [DONE]\n\n"
+        self.answer(200, "text/event-stream", stream.encode())
+
+    def answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served() -> Iterator[Any]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.bodies = []  # type: ignore[attr-defined]
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_is_measured(penstock: Command, served: Any, tmp_path: Path) -> None:
+    page, kept, samples = tmp_path / "r.html", tmp_path / "r.json", tmp_path / "s.jsonl"
+    url = f"http://127.0.0.1:{served.server_port}"
+    status, out, err = penstock([
+        "bench", url, "--arrivals", "constant:rate=200", "--dataset", "synthetic:input=12,output=3", "--requests", "20",
+        "--api-key", "s3cret", "--slo", "e2e=1min", "--price", "2", "--tdp", "50", "--report", str(page), "--save", str(kept),
+        "--samples", str(samples), "--json"])
+    assert status == 0, err
+    result = json.loads(out.splitlines()[-1])
+    assert result["requests"] == {"sent": 20, "measured": 18, "completed": 18, "failed": 0, "errors": {}}
+    assert result["goodput"]["kept_share"]["value"] == 1.0 and result["target"]["model"] == "little" and result["energy"]["source"]
+    assert result["ttft_by_prompt_tokens"][0]["from"] == 8 and result["cost"]["usd_per_hour"] == 2.0
+    assert json.loads(kept.read_text()) == result and len(samples.read_text().splitlines()) == 20
+    assert json.loads(samples.read_text().splitlines()[0])["num_output"] == 3
+    assert len(served.bodies) == 20 and {key for key, _ in served.bodies} == {"Bearer s3cret"}
+    assert all(len(body["prompt"]) == 12 and body["model"] == "little" for _, body in served.bodies)
+    for text in (out, err, page.read_text(), kept.read_text()):
+        assert "s3cret" not in text
+    assert "<svg" in page.read_text() and "goodput" in err
+
+
+def test_prompts_are_new_each_time_unless_seeded(penstock: Command, served: Any) -> None:
+    args = ["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "1", "--dataset", "synthetic:input=8,output=1"]
+    for more in ([], [], ["--load-seed", "5"], ["--load-seed", "5"]):
+        assert penstock([*args, *more])[0] == 0
+    one, two, three, four = (body["prompt"] for _, body in served.bodies)
+    assert one != two and three == four
+
+
+def test_a_server_that_refuses_everything(penstock: Command, served: Any) -> None:
+    status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "4", "--body", '{"temperature": 9}'])
+    assert status == 1 and "too hot" in err
+
+
+def test_a_server_that_is_not_there(penstock: Command) -> None:
+    status, _, err = penstock(["bench", "http://127.0.0.1:9", "--requests", "1"])
+    assert status == 1 and "cannot be reached" in err
+
+
+@pytest.mark.parametrize(("args", "word"), [
+    (["--requests", "0"], "--requests must be more than 0"), (["--arrivals", "weibull"], "unknown arrival process 'weibull'"),
+    (["--arrivals", "poisson:users=3"], "rate"), (["--dataset", "jsonl"], "path=FILE"), (["--slo", "ttft=200"], "200ms"),
+    (["--find-goodput"], "--slo"), (["--warmup", "half"], "--warmup"), (["--warmup", "100%"], "--warmup"), (["--body", "["], "--body"),
+    (["--body", "[]"], "JSON object"), (["--api", "embeddings"], "--api"),
+    (["--header", "x"], "Name: value"),
+    (["--quant", "int8"], "--quant"), (["--prompts", "runes"], "ids or text"), (["--api", "chat"], "--tokenizer"),
+    (["--price", "-1"], "--price"),
+])
+def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[str], word: str) -> None:
+    status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", *args])
+    assert status == 2 and word in err, err
+
+
+def test_options_of_servers_need_one(penstock: Command) -> None:
+    for option in (["--api-key", "k"], ["--header", "A: b"], ["--served-model-name", "m"]):
+        status, _, err = penstock(["bench", "brook", *option])
+        assert status == 2 and "no URL" in err
+
+
+def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:
+    url = f"http://127.0.0.1:{served.server_port}"
+    status, _, err = penstock(["bench", url, "--find-goodput", "--slo", "ttft=1s", "--requests", "5"])
+    assert status == 2 and "closed loop" in err
+
+
+def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{served.server_port}"
+    status, _, err = penstock(["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(tmp_path)])
+    assert status == 1 and "cannot write" in err
+
+
+def test_reports_repeat_no_secrets() -> None:
+    said = told(BenchOptions(api_key=("k",), header=("Cookie: c",), slo="ttft=1s"))
+    assert said["slo"] == "ttft=1s" and not {"api_key", "header"} & set(said)
+
+
+def test_the_live_line() -> None:
+    class Driver:
+        ended = [Sample(0, 0.0, first_s=0.1, end_s=0.5, last_s=0.5, num_output=5), Sample(1, 0.0, error="x")]
+        samples = [*ended, Sample(2, 0.0)]
+
+    out = io.StringIO()
+    with Live(out) as live:
+        live.draw(Driver(), Extent(4), 2.0)
+    line = out.getvalue()
+    assert "2 answered, 1 in flight, 2 s" in line and "TTFT p50 100 p99 100 ms" in line and line.startswith("\r\x1b[K████████········")
+    assert line.endswith("\r\x1b[K")
+
+
+def test_nothing_drawn_is_nothing_to_wipe() -> None:
+    out = io.StringIO()
+    with Live(out):
+        pass
+    assert out.getvalue() == ""

@@ -1,0 +1,152 @@
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.core.errors import PenstockError
+from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
+from penstock.study.measure.arrivals.renewal import Constant, Poisson, RateOptions
+from penstock.study.measure.client.drive import Ahead, Driver, Extent
+from penstock.study.measure.load import Arrivals, Session, Turn
+from penstock.study.measure.metrics import Figures, Warmup, figures
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.slo import parse_slo
+from tests.study.measure.client.virtual import Asked, Mock, Reply, answer, plain, run, server
+
+TTFT, ITL, TOKENS = 0.08, 0.012, 9
+
+
+def endless(num_output: int = TOKENS) -> Iterator[Session]:
+    while True:
+        yield Session((Turn(tuple(range(40)), num_prompt=40, num_output=num_output),))
+
+
+def drive(
+    mock: Mock, arrivals: Arrivals, extent: Extent, sessions: Callable[[], Iterator[Session]] = endless,
+) -> list[Sample]:
+    async def main() -> list[Sample]:
+        target, watch = server(mock)
+        driver = Driver(target, watch)
+        await driver.run(Ahead(arrivals.schedule(sessions(), "s"), target, extent), arrivals.users, extent)
+        assert len(driver.ended) == len(driver.samples) and max(driver.lag.seconds, default=0.0) < 1e-6
+        await target.close()
+        return driver.samples
+
+    return run(main())
+
+
+def check(found: Figures) -> None:
+    for name, wanted in (("ttft", TTFT), ("tpot", ITL), ("itl", ITL), ("e2e", TTFT + (TOKENS - 1) * ITL), ("publish", TTFT)):
+        spread = getattr(found.latencies, name)
+        assert [spread.at(percent) for percent in (50, 90, 95, 99)] == pytest.approx([wanted] * 4, rel=0.02), name
+        assert spread.mean == pytest.approx(wanted, rel=1e-6), name
+
+
+@pytest.mark.parametrize("arrivals", [Poisson(RateOptions(40)), Constant(RateOptions(3)), Closed(ClosedOptions(5))])
+def test_known_latencies_are_found(arrivals: Arrivals) -> None:
+    samples = drive(Mock(lambda asked: answer(asked, TTFT, ITL)), arrivals, Extent(60))
+    assert len(samples) == 60 and all(sample.ok and (sample.num_prompt, sample.num_output, sample.num_cached) == (40, TOKENS, 3)
+                                      for sample in samples)
+    check(figures(samples, Warmup(), None))
+
+
+def test_an_open_loop_does_not_wait_for_answers() -> None:
+    mock = Mock(lambda asked: answer(asked, 5.0, ITL))
+    samples = drive(mock, Constant(RateOptions(10)), Extent(seconds=3.0))
+    assert len(samples) == 30 and mock.most_open == 30
+    assert [sample.sent_s for sample in samples] == pytest.approx([number / 10 for number in range(30)], abs=1e-6)
+
+
+def test_a_stall_is_seen_by_all_whom_it_would_have_hit() -> None:
+    """A server that stands still from 1 s to 11 s: a client that waited for answers would send one request into the stall and miss the
+    other 100 (coordinated omission)."""
+    def reply(asked: Asked) -> Reply:
+        at_s = asked.at_s - 1000.0
+        return answer(asked, TTFT + (11.0 - at_s if 1.0 <= at_s < 11.0 else 0.0), ITL)
+
+    samples = drive(Mock(reply), Constant(RateOptions(10)), Extent(200))
+    waits = [sample.ttft_s or 0.0 for sample in samples]
+    assert sum(wait > TTFT + 0.001 for wait in waits) == pytest.approx(100, abs=1)
+    assert figures(samples, Warmup(), None).latencies.ttft.at(50) == pytest.approx(TTFT + 0.05, abs=0.06)
+    assert max(waits) == pytest.approx(10 + TTFT, abs=0.11)
+
+
+def test_latency_counts_from_when_a_request_was_due_though_the_client_was_late() -> None:
+    class Late(Mock):
+        async def connect(self, connection: object) -> None:
+            await asyncio.sleep(0.5)  # each connection takes half a second
+            await super().connect(connection)  # type: ignore[arg-type]
+
+    samples = drive(Late(lambda asked: answer(asked, TTFT, ITL)), Constant(RateOptions(4)), Extent(3))
+    assert [sample.send_delay_s for sample in samples] == pytest.approx([0.5] * 3, abs=1e-6)
+    assert [sample.ttft_s for sample in samples] == pytest.approx([0.5 + TTFT] * 3, abs=1e-6)
+
+
+def test_a_closed_loop_keeps_its_users_busy() -> None:
+    mock = Mock(lambda asked: answer(asked, TTFT, ITL))
+    samples = drive(mock, Closed(ClosedOptions(4)), Extent(seconds=10.0))
+    each = TTFT + (TOKENS - 1) * ITL
+    found = figures(samples, Warmup(seconds=1.0), None)
+    assert mock.most_open == 4 and mock.num_connections == 4
+    assert found.rates.mean_concurrency == pytest.approx(4, rel=0.02) and found.rates.peak_concurrency == 4
+    assert found.rates.requests_per_s == pytest.approx(4 / each, rel=0.03)
+    assert found.rates.output_tokens_per_s == pytest.approx(4 * TOKENS / each, rel=0.03)
+    assert found.rates.input_tokens_per_s == pytest.approx(4 * 40 / each, rel=0.03)
+
+
+def test_a_queue_is_measured_as_queueing_theory_has_it() -> None:
+    """M/D/1 at load 0.7: the mean wait is rho / (2 mu (1 - rho))."""
+    mock = Mock(lambda asked: answer(asked, 0.0, 0.0), service_s=0.01)
+    samples = drive(mock, Poisson(RateOptions(70)), Extent(6000), lambda: endless(1))
+    found = figures(samples, Warmup(), None)
+    assert (found.latencies.ttft.mean or 0) - 0.01 == pytest.approx(0.7 / (2 * 100 * 0.3), rel=0.15)
+
+
+def test_goodput_counts_who_kept_the_slo() -> None:
+    def reply(asked: Asked) -> Reply:
+        return answer(asked, 0.5 if len(mock.asked) % 4 == 0 else 0.1, ITL)
+
+    mock = Mock(reply)
+    samples = drive(mock, Constant(RateOptions(20)), Extent(400))
+    good = figures(samples, Warmup(), parse_slo("ttft=200ms,tpot=50ms")).goodput
+    assert good is not None and good.kept.value == 0.75 and (good.kept.low or 0) < 0.75 < (good.kept.high or 0)
+    assert good.kept_by == {"ttft": 0.75, "tpot": 1.0} and good.requests_per_s == pytest.approx(15, rel=0.03)
+    assert good.output_tokens_per_s == pytest.approx(15 * TOKENS, rel=0.03)
+
+
+TALK = Session((
+    Turn(messages=({"role": "system", "content": "be kind"}, {"role": "user", "content": "one"}), num_output=2, answer="recorded"),
+    Turn(messages=({"role": "user", "content": "two"},), num_output=3, wait_s=1.5),
+    Turn(messages=({"role": "user", "content": "three"},), num_output=4, wait_s=0.5)))
+
+
+def test_turns_follow_answers_and_carry_the_conversation() -> None:
+    mock = Mock(lambda asked: answer(asked, TTFT, ITL, thoughts=1))
+    samples = drive(mock, Constant(RateOptions(1)), Extent(), lambda: iter([TALK]))
+    said = [[message["content"] for message in asked.body["messages"]] for asked in mock.asked]
+    assert said == [["be kind", "one"], ["be kind", "one", "recorded", "two"], ["be kind", "one", "recorded", "two", "w1 w2 ", "three"]]
+    assert [sample.turn for sample in samples] == [0, 1, 2]
+    assert [later.due_s - (sooner.end_s or 0) for sooner, later in zip(samples, samples[1:], strict=False)] == pytest.approx([1.5, 0.5])
+    assert [sample.ttft_s for sample in samples] == pytest.approx([TTFT] * 3)
+
+
+def test_a_conversation_ends_with_a_failure() -> None:
+    mock = Mock(lambda asked: Reply([(0.1, plain(500, {"error": {"message": "out of luck"}}))]))
+    samples = drive(mock, Constant(RateOptions(1)), Extent(), lambda: iter([TALK]))
+    assert [sample.error for sample in samples] == ["status 500: out of luck"]
+
+
+def test_time_to_publish_is_after_the_hidden_reasoning() -> None:
+    mock = Mock(lambda asked: answer(asked, TTFT, ITL, thoughts=5))
+    talk = Session((Turn(messages=({"role": "user", "content": "think"},), num_output=TOKENS),))
+    (sample,) = drive(mock, Constant(RateOptions(1)), Extent(1), lambda: iter([talk]))
+    assert sample.ttft_s == pytest.approx(TTFT) and sample.publish_s == pytest.approx(TTFT + 5 * ITL)
+
+
+def test_what_cannot_be_prepared_ends_the_run() -> None:
+    def sessions() -> Iterator[Session]:
+        yield from (session for session, _ in zip(endless(), range(600), strict=False))
+        raise PenstockError("line 601 is broken")
+
+    with pytest.raises(PenstockError, match="601"):
+        drive(Mock(lambda asked: answer(asked, TTFT, ITL)), Closed(ClosedOptions(2)), Extent(), sessions)

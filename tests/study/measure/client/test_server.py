@@ -1,0 +1,166 @@
+import json
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import PenstockError, UsageError
+from penstock.study.measure.client.connections import address_of
+from penstock.study.measure.client.openai import Ask, Wish
+from penstock.study.measure.client.server import first_model
+from penstock.study.measure.samples import Sample
+from tests.study.measure.client.virtual import END, STREAM, Mock, Reply, answer, chunk, event, plain, run, server
+
+ASK = Ask((1, 2, 3), num_output=4)
+WISH = Wish("m")
+
+
+def send(mock: Mock, ask: Ask = ASK, wish: Wish = WISH, times: int = 1, timeout_s: float = 600.0) -> list[Sample]:
+    async def main() -> list[Sample]:
+        target, watch = server(mock, wish, ("k1", "k2"), timeout_s)
+        watch.start()
+        samples = [Sample(number, watch()) for number in range(times)]
+        for sample in samples:
+            sample.due_s = watch()
+            await target.send(target.prepare(ask), sample)
+        return samples
+
+    return run(main())
+
+
+def one(*pieces: tuple[float, bytes], closes: bool = False, **options: Any) -> Sample:
+    return send(Mock(lambda asked: Reply(pieces, closes)), **options)[0]
+
+
+def test_keys_take_turns() -> None:
+    mock = Mock(lambda asked: answer(asked, 0.1, 0.1))
+    send(mock, times=3)
+    assert [asked.headers["Authorization"] for asked in mock.asked] == ["Bearer k1", "Bearer k2", "Bearer k1"]
+    assert mock.asked[0].headers["Host"] == "mock" and mock.num_connections == 1
+
+
+def test_what_is_asked_for() -> None:
+    mock = Mock(lambda asked: answer(asked, 0.1, 0.1))
+    send(mock, wish=Wish("m", more={"temperature": 0}))
+    assert mock.asked[0].body == {
+        "model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
+        "temperature": 0}
+    send(mock, Ask(None, ({"role": "user", "content": "hi"},), num_output=4), Wish("m", ignore_eos=False))
+    assert mock.asked[1].path == "/v1/chat/completions" and "ignore_eos" not in mock.asked[1].body
+
+
+def test_an_answer_that_is_not_streamed_has_no_first_token() -> None:
+    whole = {"choices": [{"text": "abc", "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    sample = one((0.7, plain(200, whole)), wish=Wish("m", stream=False))
+    assert sample.ok and sample.first_s is None and sample.e2e_s == pytest.approx(0.7) and sample.num_output == 4
+
+
+TOKEN = event({"choices": [{"index": 0, "text": "a", "finish_reason": None}]})
+LAST = event({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
+
+
+def test_without_usage_pieces_are_counted() -> None:
+    sample = one((0.1, STREAM + TOKEN), (0.1, TOKEN), (0.1, LAST + END))
+    assert sample.ok and sample.num_output == 2 and sample.finish_reason == "stop"
+    assert sample.e2e_s == pytest.approx(0.2), "the piece that only ends the answer is no token"
+
+
+def test_events_may_come_in_crumbs() -> None:
+    crumbs = STREAM + TOKEN + TOKEN + LAST + END
+    sample = one(*((0.001, crumbs[at : at + 1]) for at in range(len(crumbs))))
+    assert sample.ok and sample.num_output == 2
+
+
+def test_errors_are_told() -> None:
+    cases = {
+        "status 429: busy": [(0.1, plain(429, {"error": {"message": "busy"}}))],
+        "status 400: bad field": [(0.1, plain(400, {"detail": "bad field"}))],
+        "status 502: Bad Gateway": [(0.1, plain(502, "Bad Gateway"))],
+        "went wrong": [(0.1, STREAM + TOKEN), (0.1, event({"error": {"message": "went wrong"}}) + b"0\r\n\r\n")],
+        "the stream ended without a finish reason": [(0.1, STREAM + TOKEN), (0.1, b"0\r\n\r\n")],
+        "the answer has no tokens": [(0.1, STREAM + END)],
+        "the answer begins with 'SSH-2.0-x', not with HTTP/1.1 and a status": [(0.1, b"SSH-2.0-x\r\n\r\n")],
+        "an event is not JSON: b'{'": [(0.1, STREAM + event(b"{") + END)],
+    }
+    for error, pieces in cases.items():
+        sample = one(*pieces)
+        assert sample.error == error and not sample.ok and sample.end_s is not None
+
+
+def test_a_closed_connection_in_the_middle_of_an_answer_is_an_error() -> None:
+    assert "middle" in (one((0.1, STREAM + TOKEN), (0.1, TOKEN), closes=True).error or "")
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
+    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
+    samples = send(mock, times=3)
+    assert all(sample.ok for sample in samples) and len(mock.asked) == 4 and mock.num_connections == 2
+
+
+def test_a_fresh_connection_that_is_closed_is_an_error() -> None:
+    assert one(closes=True).error == "the server closed the connection without an answer"
+
+
+def test_a_server_that_closes_after_each_answer() -> None:
+    body = json.dumps({"choices": [{"text": "a", "finish_reason": "stop"}]}).encode()
+    said = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + body
+    mock = Mock(lambda asked: Reply([(0.1, said)], closes=True))
+    assert all(sample.ok for sample in send(mock, times=2)) and mock.num_connections == 2
+
+
+def test_an_answer_that_takes_too_long_fails_and_its_connection_is_left() -> None:
+    mock = Mock(lambda asked: answer(asked, 9.0 if len(mock.asked) == 1 else 0.1, 0.1))
+    late, fine = send(mock, times=2, timeout_s=2.0)
+    assert late.error == "no complete answer within 2 s" and late.end_s == pytest.approx(2.0) and fine.ok and mock.num_connections == 2
+
+
+def test_thoughts_in_the_text_are_hidden() -> None:
+    texts = ["<th", "ink>so", "mething</thi", "nk>", "\n", "Yes"]
+    pieces = [(0.1, event({"choices": [{"index": 0, "text": text}]})) for text in texts]
+    sample = one((0.0, STREAM), *pieces, (0.0, LAST + END))
+    assert sample.ttft_s == pytest.approx(0.1) and sample.publish_s == pytest.approx(0.6)
+
+
+def test_text_that_only_begins_like_a_thought_is_shown() -> None:
+    pieces = [(0.1, event({"choices": [{"index": 0, "text": text}]})) for text in ("<t", "able>", "x")]
+    sample = one((0.0, STREAM), *pieces, (0.0, LAST + END))
+    assert sample.publish_s == pytest.approx(0.2) and len(sample.chunk_s) == 3
+
+
+def test_comments_and_other_events_are_passed_over() -> None:
+    sample = one((0.1, STREAM + chunk(b": ping\r\n\r\n") + chunk(b"event: x\nid: 7\n\n")), (0.1, TOKEN), (0.0, LAST + END))
+    assert sample.ok and sample.ttft_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("url", "base", "root", "host"), [
+    ("http://127.0.0.1:8000", "/v1", "", "127.0.0.1:8000"),
+    ("https://api.example.org/openai/v1/", "/openai/v1", "/openai", "api.example.org"),
+    ("http://[::1]:81/v1/chat/completions", "/v1", "", "[::1]:81"), ("http://box/v1/completions", "/v1", "", "box"),
+])
+def test_addresses(url: str, base: str, root: str, host: str) -> None:
+    found = address_of(url)
+    assert (found.base, found.root, found.host_header) == (base, root, host)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:port", "x"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(UsageError):
+        address_of(url)
+
+
+def models(body: Any, status: int = 200) -> Any:
+    class Listing(Mock):
+        def take(self, pipe: Any, request: bytes) -> None:
+            pipe.reply(Reply([(0.0, plain(status, body))]), 0.0)
+
+    async def main() -> Any:
+        return await first_model(server(Listing(lambda asked: Reply([])))[0])
+
+    return run(main())
+
+
+def test_the_first_model_is_asked_for() -> None:
+    assert models({"data": [{"id": "a"}, {"id": "b"}]})["id"] == "a"
+    for body, status, word in (({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "another key"),
+                               ({}, 404, "status 404")):
+        with pytest.raises(PenstockError, match=word):
+            models(body, status)

@@ -1,0 +1,134 @@
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from penstock.core.hardware import Hardware
+from penstock.study.measure.cost import cost
+from penstock.study.measure.counters import Queue, Told
+from penstock.study.measure.energy import Energy
+from penstock.study.measure.metrics import Warmup, figures
+from penstock.study.measure.report.html import page
+from penstock.study.measure.report.plots import charts, nines
+from penstock.study.measure.report.svg import Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
+from penstock.study.measure.report.text import lines, ms
+from penstock.study.measure.result import Overhead, Probe, Report, Result
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.series import series
+from penstock.study.measure.slo import parse_slo
+from penstock.study.measure.statistics import distribution
+
+MACHINE = Hardware("test", {1 << 30: 2e10}, {"fp32": 2e11, "bf16": 8e11})
+NASTY = "<script>alert('x')</script>"
+
+
+def samples(count: int = 60) -> list[Sample]:
+    made = []
+    for number in range(count):
+        sample = Sample(number, number * 0.2, sent_s=number * 0.2, num_prompt=16 + 8 * number, num_output=5)
+        for token in range(5):
+            sample.arrived(sample.due_s + 0.05 + 0.001 * number + token * 0.02)
+        sample.end_s = sample.last_s
+        made.append(sample)
+    if count > 7:
+        made[7].error = NASTY
+    return made
+
+
+def result(made: list[Sample] | None = None) -> Result:
+    given = samples() if made is None else made
+    found = figures(given, Warmup(share=0.1), parse_slo("ttft=90ms,tpot=50ms"))
+    server = Told(Queue(50, 0.01, ((50, 0.008), (99, None))), 0.4, 0.7, 4e10, 3.0, 0.3)
+    return Result(found, series(given), server, cost(2.0, found.rates, 0.3), Energy("tdp", 900.0, 80.0, 0.5, 0.1, 9.0),
+                  Overhead(distribution([0.0001]), distribution([0.0002]), 0.05), ("a note",), tuple(given))
+
+
+def report(made: Result | None = None) -> Report:
+    found = result() if made is None else made
+    probes = tuple(Probe(rate, found) for rate in (1.0, 2.0, 1.5))
+    return Report(found, {"model": f"brook {NASTY}"}, {"arrivals": "poisson:rate=5", "dataset": "synthetic"}, MACHINE, "bf16", probes, 1.5)
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+
+def test_a_page_stands_alone() -> None:
+    text = page(report())
+    tags = Tags(text)
+    assert not {"script", "link", "img", "iframe", "object", "image", "use"} & set(tags.names)
+    assert not {"src", "href", "onload", "onclick", "style"} & {name for name, _ in tags.attributes}
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert "prefers-color-scheme: dark" in text and tags.names.count("svg") == 6
+
+
+def test_a_page_shows_what_was_measured() -> None:
+    text = page(report())
+    for said in ("TTFT", "time to publish", "p99", "goodput", "MFU of prefill 40.0%", "MBU of decode 70.0%", "not measured", "a note",
+                 "poisson:rate=5", "this run", "ttft SLO", "tokens/s", "&lt;script&gt;"):
+        assert said in text, said
+
+
+def test_every_plot_is_xml_and_within_its_frame() -> None:
+    for chart in charts(report()):
+        tree = ElementTree.fromstring(draw(chart))
+        for circle in tree.iter("circle"):
+            assert 0 <= float(circle.attrib["cx"]) <= 640 and 0 <= float(circle.attrib["cy"]) <= 320
+        for path in tree.iter("path"):
+            assert "nan" not in path.attrib["d"] and "inf" not in path.attrib["d"]
+
+
+def test_a_page_of_next_to_nothing() -> None:
+    one = samples(1)
+    text = page(Report(result(one), {"url": "http://h/v1"}, {}))
+    assert "http://h/v1" in text and Tags(text).names.count("svg") >= 3
+    failed = samples(1)
+    failed[0].fail("gone", 1.0)
+    assert "1 failed" in page(Report(result(failed), {"model": "m"}, {}))
+
+
+def test_the_terminal_is_told_the_same() -> None:
+    said = "\n".join(lines(report()))
+    for word in ("54 measured", "goodput", "queue (server)", "MBU of decode 70.0%", "a million output tokens", "not measured",
+                 "note: a note", "highest rate that keeps the SLO", "looks late by"):
+        assert word in said, word
+
+
+def test_a_result_is_json() -> None:
+    told = json.loads(json.dumps(report().as_json(), allow_nan=False))
+    assert told["format"] == 1 and told["search"]["rate"] == 1.5 and len(told["search"]["probes"]) == 3
+    assert told["server"]["mfu"] == 0.4 and told["cost"]["usd_per_hour"] == 2.0 and told["energy"]["source"] == "tdp"
+    assert told["client"]["overhead_p99_s"] == pytest.approx(0.0003)
+
+
+def test_axes() -> None:
+    assert steps(0, 10) == [0, 2, 4, 6, 8, 10] and steps(0, 0.3) == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert decades(0.9, 1100) == [1, 10, 100, 1000] and decades(8, 60) == [10, 20, 50]
+    assert [short(value) for value in (0, 0.1234, 999.9, 12345, 2.5e9)] == ["0", "0.123", "1k", "12.3k", "2.5G"]
+    log = Axis("x", 1, 100, log=True)
+    assert (log.share(10), log.share(0.1), log.share(1e9)) == (pytest.approx(0.5), 0, 1)
+    assert nines(90) == pytest.approx(1) and nines(99.9) == pytest.approx(3)
+
+
+def test_marks_are_drawn_where_they_belong() -> None:
+    chart = Chart("a < b", Axis("x", 0, 10), Axis("y", 0, 10), [Line([(0, 0), (10, 10)], "l"), Dots([(5, 5)], "d"), Rule(10, "r")])
+    tree = ElementTree.fromstring(draw(chart))
+    circle, line = next(tree.iter("circle")), next(path for path in tree.iter("path") if "line" in path.attrib["class"])
+    start, end = line.attrib["d"].removeprefix("M").split("L")
+    xs, ys = zip(*(map(float, point.split()) for point in (start, end)), strict=True)
+    assert float(circle.attrib["cx"]) == pytest.approx(sum(xs) / 2) and float(circle.attrib["cy"]) == pytest.approx(sum(ys) / 2)
+    assert tree.attrib["aria-label"] == "a < b" and ys[1] < ys[0]
+
+
+def test_milliseconds_have_three_digits() -> None:
+    assert [ms(value) for value in (0.0012345, 0.012345, 12.345, None)] == ["1.23", "12.3", "12,345", "?"]

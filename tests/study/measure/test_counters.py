@@ -1,0 +1,60 @@
+import pytest
+
+from penstock.core.clock import VirtualClock
+from penstock.core.events import StepRecord
+from penstock.core.hardware import Hardware
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.engine.requests import Gauges
+from penstock.serve.engine.utilization import Utilization
+from penstock.study.measure.counters import Scrape, quantile, told, values_of
+from penstock.study.measure.metrics import Window
+
+MACHINE = Hardware("test", {1 << 20: 1000.0, 1 << 30: 1000.0}, {"fp32": 100.0})
+
+
+def test_what_our_own_server_says_of_a_window() -> None:
+    metrics, scrapes = Metrics(), []
+    known = Utilization(MACHINE, "fp32", VirtualClock())
+    metrics.watch(lambda: Gauges(num_running=len(scrapes), kv_blocks_used=1, kv_blocks_total=4), known)
+    for at_s in (0.0, 1.0, 2.0, 3.0):
+        scrapes.append(Scrape(at_s, metrics.render().decode()))
+        metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 1, 10, 0, operations=25, weight_bytes=30, kv_bytes=20))
+        metrics.on_step(StepRecord(2, 0.0, 0.25, 0.2, 1, 0, 2, operations=5, weight_bytes=60, kv_bytes=40))
+        metrics.on_queue(0.004)
+    scrapes.append(Scrape(4.5, metrics.render().decode()))
+    found = told(scrapes, Window(1.0, 4.0))
+    assert found is not None and found.queue is not None
+    assert found.queue.count == 3 and found.queue.mean == pytest.approx(0.004)
+    assert dict(found.queue.percentiles)[50] == pytest.approx(0.00375)  # in the middle of the bucket from 2.5 to 5 ms
+    assert (found.mfu, found.mbu) == (pytest.approx(0.5), pytest.approx(0.4))
+    assert found.operations_per_s == pytest.approx(30 / 0.75) and found.operations_per_byte == pytest.approx(30 / 150)
+    assert found.prefill_share == pytest.approx(2 / 3) and found.grown["penstock_step_operations_total"] == 90
+    assert found.gauges == {"num_requests_running": (2.0, 3.0), "num_requests_waiting": (0.0, 0.0), "kv_cache_usage_ratio": (0.25, 0.25)}
+
+
+def test_another_server_says_less() -> None:
+    texts = [f"""# HELP x
+vllm:request_queue_time_seconds_bucket{{le="0.5",model_name="m"}} {count}
+vllm:request_queue_time_seconds_bucket{{le="+Inf",model_name="m"}} {2 * count}
+vllm:request_queue_time_seconds_count{{model_name="m"}} {2 * count}
+vllm:request_queue_time_seconds_sum{{model_name="m"}} {count * 3.0} 1700000000
+""" for count in (10, 14)]
+    found = told([Scrape(0.0, texts[0]), Scrape(5.0, texts[1])], Window(0.0, 5.0))
+    assert found is not None and found.queue is not None and found.mfu is None
+    assert (found.queue.count, found.queue.mean) == (8, pytest.approx(1.5))
+    assert dict(found.queue.percentiles) == {50: 0.5, 90: None, 95: None, 99: None}
+
+
+def test_one_look_is_none() -> None:
+    assert told([Scrape(0.0, "a_total 1")], Window(0.0, 1.0)) is None
+    assert told([Scrape(0.0, ""), Scrape(1.0, "")], Window(0.0, 1.0)) is not None
+
+
+def test_samples_are_read_and_the_rest_passed_over() -> None:
+    text = '# TYPE a counter\na_total 1e3\nb{x="y z"} 2.5 170000\nc NaN\n\nbroken\nd{ 1\n'
+    assert values_of(text) == {"a_total": 1000.0, 'b{x="y z"}': 2.5}
+
+
+def test_quantiles_of_a_histogram() -> None:
+    bounds = {0.1: 10.0, 0.2: 10.0, 0.4: 30.0, float("inf"): 40.0}
+    assert [quantile(bounds, share) for share in (0.125, 0.5, 0.75)] == pytest.approx([0.05, 0.3, 0.4]) and quantile(bounds, 0.9) is None

@@ -1,0 +1,71 @@
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
+from penstock.study.measure.bench import Load, Terms, measure
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.goodput import TOLERANCE, Found, find
+from penstock.study.measure.load import Session, Turn
+from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.result import Result
+from penstock.study.measure.slo import parse_slo
+from tests.study.measure.client.virtual import Mock, answer, run, server
+
+SERVICE_S = 0.02
+
+
+class Ones:
+    """Requests for one token."""
+
+    def sessions(self) -> Iterator[Session]:
+        while True:
+            yield Session((Turn((1, 2), num_prompt=2, num_output=1),))
+
+    def notes(self) -> list[str]:
+        return ["of ones"]
+
+
+async def attempt(rate: float, number: int) -> Result:
+    target, watch = server(Mock(lambda asked: answer(asked, 0.0, 0.0), service_s=SERVICE_S))
+    load = Load(Poisson(RateOptions(rate)), lambda seed: Ones(), Extent(1200), Warmup(share=0.1), f"7/{number}")
+    return await measure(target, load, Terms(parse_slo("ttft=100ms")), watch)
+
+
+def search(start: float) -> Found:
+    return run(find(attempt, start, 0.9))
+
+
+@pytest.mark.parametrize("start", [25.0, 100.0])
+def test_the_highest_rate_is_that_of_queueing_theory(start: float) -> None:
+    """M/D/1 with 50 a second: 90 % wait at most 80 ms for their turn up to a load of 0.76, which Lindley's recursion tells."""
+    found = search(start)
+    assert found.best is not None and found.best.kept >= 0.9
+    assert found.best.rate * SERVICE_S == pytest.approx(0.76, abs=0.1)
+    broken = min(probe.rate for probe in found.probes if probe.kept < 0.9)
+    assert broken <= found.best.rate * (1 + TOLERANCE) * 1.001
+
+
+def test_an_slo_that_cannot_be_kept() -> None:
+    async def hopeless(rate: float, number: int) -> Result:
+        target, watch = server(Mock(lambda asked: answer(asked, 0.5, 0.0)))
+        load = Load(Poisson(RateOptions(rate)), lambda seed: Ones(), Extent(20), seed=str(number))
+        return await measure(target, load, Terms(parse_slo("ttft=100ms")), watch)
+
+    found = run(find(hopeless, 800.0, 0.9))
+    assert found.best is None and min(probe.rate for probe in found.probes) < 100 and len(found.probes) < 12
+
+
+def test_what_cannot_be_searched_for() -> None:
+    with pytest.raises(UsageError, match="at most 1"):
+        asyncio.run(find(attempt, 1.0, 1.5))
+
+
+def test_a_result_says_what_it_is_of() -> None:
+    result = run(attempt(40.0, 0))
+    told = result.as_json()
+    assert told["notes"] == ["of ones"] and told["requests"]["sent"] == 1200 and told["client"]["loop_lag_s"]["p99"]["value"] < 1e-6
+    assert told["goodput"]["slo"] == {"ttft_s": 0.1} and told["server"] is None and told["energy"] is None
+    assert told["ttft_s"]["p50"]["low"] <= told["ttft_s"]["p50"]["value"] <= told["ttft_s"]["p50"]["high"]

@@ -1,0 +1,108 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError, UsageError
+from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
+from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
+from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, is_loopback, run, writer_for
+from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
+from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.slo import parse_slo
+from tests.tiny import write_model
+
+PLAIN, CHAT = Asking(), Asking(chat=True)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_model(tmp_path_factory.mktemp("model"), vocab_size=300))
+
+
+def job(model: str, arrivals: Arrivals, asking: Asking = PLAIN, dataset: Any = None, num: int = 12, **more: Any) -> Job:
+    def synthetic(writer: Writer, seed: str) -> Dataset:
+        return Synthetic(SyntheticOptions(input=24, output=5, prefix=16), writer, seed)
+
+    engine = EngineConfig(model=model, backend="reference", kv_tokens=2048, threads=1)
+    return Job(engine, None, asking, arrivals, dataset or synthetic, Extent(num), Warmup(), "1", **more)
+
+
+def test_an_engine_in_this_process(model: str) -> None:
+    report = run(job(model, Closed(ClosedOptions(3)), slo=parse_slo("e2e=1min"), usd_per_hour=1.0), Watchers(lambda line: None))
+    told = report.as_json()
+    assert told["requests"]["completed"] == 12 and told["goodput"]["kept_share"]["value"] == 1.0 and told["target"]["in_process"]
+    assert {(sample.num_prompt, sample.num_output, len(sample.chunk_s)) for sample in report.result.samples} == {(24, 5, 5)}
+    assert told["server"]["queue_s"]["count"] == 12 and told["cached_share"] > 0.3
+    assert told["server"]["counters"]["penstock_generation_tokens_total"] == 60
+
+
+def test_chats_have_text_of_exact_lengths(model: str) -> None:
+    report = run(job(model, Closed(ClosedOptions(2)), CHAT), Watchers(lambda line: None))
+    lengths = {sample.num_prompt for sample in report.result.samples}
+    assert len(lengths) == 1 and lengths.pop() or 0 > 24  # the template's own tokens come on top
+
+
+def test_conversations_in_process(model: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"turns": ["a", "b", "c"], "max_tokens": 3}))
+    given = job(model, Closed(ClosedOptions(1)), dataset=lambda writer, seed: Jsonl(JsonlOptions(str(tmp_path / "t.jsonl")), writer, seed))
+    prompts = [sample.num_prompt or 0 for sample in run(given, Watchers(lambda line: None)).result.samples]
+    assert len(prompts) == 3 and prompts == sorted(prompts) and prompts[2] > prompts[0] + 6
+
+
+def test_a_search_in_process(model: str) -> None:
+    said: list[str] = []
+    given = job(model, Poisson(RateOptions(1)), num=4, slo=parse_slo("e2e=1us"), search=Search(start_rate=500.0))
+    report = run(given, Watchers(said.append))
+    assert report.goodput_rate is None and "keeps the SLO" in report.result.notes[-1] and "trying 500 requests/s" in said
+
+
+def test_a_prompt_that_does_not_fit_is_told_before_anything_is_sent(model: str) -> None:
+    given = job(model, Closed(ClosedOptions(1)), dataset=lambda writer, seed: Synthetic(SyntheticOptions(input=999), writer, seed))
+    with pytest.raises(PenstockError, match="256"):
+        run(given, Watchers(lambda line: None))
+
+
+def test_what_does_not_go_together(model: str) -> None:
+    with pytest.raises(UsageError, match="no field 'top_z'"):
+        run(job(model, Closed(ClosedOptions(1)), Asking(wish=Wish(more={"top_z": 1}))), Watchers(lambda line: None))
+    with pytest.raises(UsageError, match="--no-stream"):
+        run(job(model, Closed(ClosedOptions(1)), Asking(wish=Wish(stream=False))), Watchers(lambda line: None))
+    for asking, word in ((Asking(form="runes"), "ids or text"), (Asking(chat=True, form="ids"), "takes text")):
+        with pytest.raises(UsageError, match=word):
+            writer_for(asking, None)
+    with pytest.raises(UsageError, match="--tokenizer"):
+        writer_for(CHAT, None).write([])
+
+
+class Ids:
+    def sessions(self) -> Any:
+        return iter([Session((Turn((1, 2)),))])
+
+    def notes(self) -> list[str]:
+        return []
+
+
+def test_ids_do_not_go_into_a_chat() -> None:
+    with pytest.raises(UsageError, match="token ids"):
+        list(AsChat(Ids()).sessions())
+
+
+def test_an_empty_dataset_is_told(model: str) -> None:
+    class Nothing(Ids):
+        def sessions(self) -> Any:
+            return iter([])
+
+    with pytest.raises(PenstockError, match="not one request was sent"):
+        run(job(model, Closed(ClosedOptions(1)), dataset=lambda writer, seed: Nothing()), Watchers(lambda line: None))
+
+
+def test_who_is_here() -> None:
+    assert is_loopback("127.0.0.1") and is_loopback("localhost") and is_loopback("::1") and not is_loopback("10.0.0.1")
+    assert not is_loopback("example.org")

@@ -1,0 +1,98 @@
+import pytest
+
+from penstock.study.measure.metrics import Warmup, Window, concurrency, count, figures, tokens_within
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.series import MAX_BINS, series
+
+
+def sample(number: int, due_s: float, num_output: int = 4, ttft_s: float = 0.5, gap_s: float = 0.25, num_prompt: int = 10) -> Sample:
+    found = Sample(number, due_s, sent_s=due_s, num_prompt=num_prompt, num_output=num_output)
+    for token in range(num_output):
+        found.arrived(due_s + ttft_s + token * gap_s)
+    found.end_s = found.last_s
+    return found
+
+
+def failed(number: int, due_s: float, reason: str) -> Sample:
+    found = Sample(number, due_s)
+    found.fail(reason, due_s + 0.1)
+    return found
+
+
+def test_a_warm_up_is_a_time_or_a_share_of_the_requests() -> None:
+    samples = [sample(number, float(number)) for number in range(10)]
+    assert Warmup().ends_s(samples) == 0 and Warmup(seconds=2.5).ends_s(samples) == 2.5 and Warmup(share=0.3).ends_s(samples) == 3.0
+    found = figures(samples, Warmup(share=0.3), None)
+    assert found.counts.measured == 7 and found.counts.sent == 10 and found.window == Window(3.0, 10.25)
+
+
+def test_rates_are_of_all_that_came_within_the_window() -> None:
+    """The request before the window leaves its last two tokens in it."""
+    found = figures([sample(0, 0.0), sample(1, 1.0)], Warmup(seconds=1.0), None)
+    assert found.window.seconds == pytest.approx(1.25)
+    assert found.rates.output_tokens_per_s == pytest.approx((2 + 4) / 1.25)
+    assert found.rates.input_tokens_per_s == pytest.approx(10 / 1.25) and found.rates.requests_per_s == pytest.approx(2 / 1.25)
+
+
+def test_without_a_warm_up_throughput_is_all_over_all() -> None:
+    """As vLLM's benchmark has it."""
+    samples = [sample(number, number * 0.1) for number in range(20)]
+    rates = figures(samples, Warmup(), None).rates
+    duration = 1.9 + 1.25
+    assert (rates.requests_per_s, rates.output_tokens_per_s, rates.input_tokens_per_s) == pytest.approx(
+        (20 / duration, 80 / duration, 200 / duration))
+    assert rates.as_json()["requests_per_min"] == pytest.approx(1200 / duration)
+
+
+def test_pieces_that_hold_several_tokens_count_as_such() -> None:
+    drafted = sample(0, 0.0, num_output=4)
+    drafted.num_output = 12
+    assert tokens_within(drafted, Window(0.0, 0.8)) == 6.0
+    assert figures([drafted], Warmup(), None).rates.tokens_per_chunk == 3.0
+
+
+def test_latencies_leave_failures_out_and_counts_name_them() -> None:
+    found = figures([sample(0, 0.0), *(failed(number, 0.0, "busy") for number in (1, 2)), failed(3, 0.0, "gone")], Warmup(), None)
+    assert found.latencies.ttft.count == 1 and found.counts.errors == {"busy": 2, "gone": 1}
+    assert (found.counts.completed, found.counts.failed) == (1, 3)
+    unanswered = count([Sample(0, 0.0)], [Sample(0, 0.0)])
+    assert unanswered.errors == {"not answered": 1}
+
+
+def test_answers_of_one_token_have_no_time_per_output_token() -> None:
+    found = figures([sample(0, 0.0, num_output=1), sample(1, 0.0)], Warmup(), None).latencies
+    assert (found.ttft.count, found.tpot.count, found.itl.count) == (2, 1, 3)
+    assert found.tokens_per_s_per_user.at(50) == pytest.approx(4)
+
+
+def test_requests_in_flight() -> None:
+    samples = [sample(0, 0.0), sample(1, 1.0), sample(2, 1.25)]  # the first ends as the third begins
+    assert concurrency(samples, Window(0.0, 2.5)) == (pytest.approx(3 * 1.25 / 2.5), 2)
+    assert concurrency(samples, Window(1.1, 1.2)) == (pytest.approx(2.0), 2)
+
+
+def test_ttft_by_prompt_length() -> None:
+    samples = [sample(number, 0.0, num_prompt=tokens, ttft_s=tokens / 100) for number, tokens in enumerate((16, 31, 32, 100))]
+    bins = figures(samples, Warmup(), None).ttft_by_prompt
+    assert [(each.low, each.high, each.ttft.count) for each in bins] == [(16, 32, 2), (32, 64, 1), (64, 128, 1)]
+    assert bins[0].ttft.at(50) == pytest.approx(0.235)
+
+
+def test_nothing_sent() -> None:
+    told = figures([], Warmup(share=0.1), None).as_json()
+    assert told["requests"]["sent"] == 0 and told["ttft_s"]["count"] == 0 and told["output_tokens_per_s"] == 0
+
+
+def test_series_add_up() -> None:
+    samples = [sample(number, number * 0.3) for number in range(50)]
+    found = series([*samples, failed(50, 1.0, "x"), Sample(51, 2.0)])
+    assert sum(found.output_tokens_per_s) * found.width_s == pytest.approx(200)
+    assert sum(found.input_tokens_per_s) * found.width_s == pytest.approx(500)
+    assert sum(found.requests_per_s) * found.width_s == pytest.approx(50)
+    assert sum(found.running) * found.width_s == pytest.approx(50 * 1.25 + 0.1)
+    assert found.width_s == 0.1 and len(found.running) == len(found.requests_per_s)
+
+
+def test_series_of_long_runs_have_wider_bins() -> None:
+    assert len(series([sample(0, 0.0), sample(1, 90_000.0)]).running) <= MAX_BINS + 1
+    assert series([]).running == (0.0,)
