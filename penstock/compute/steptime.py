@@ -176,24 +176,27 @@ class Roofline:
 
     def _sends_seconds(self, work: Counts) -> float:
         stages = self._split.pipeline_parallel
-        return (stages - 1) * self._part.joins(self._split.devices).send_seconds(work.num_tokens * self._row_bytes / self._split.tensor_parallel)
+        sent = work.num_tokens * self._row_bytes / self._split.tensor_parallel
+        return (stages - 1) * self._part.joins(self._split.devices).send_seconds(sent)
 
     def _grouped(self) -> Iterator[_Group]:
-        found: dict[tuple[object, ...], _Group] = {}
+        """A group for ops of one kind over buffers of the same shapes and weights of the same bytes."""
+        buffers, held, coded = self._program.buffers, self._numbers.storage.weights, self._numbers.coded
+        counts: dict[tuple[object, ...], tuple[Op, int]] = {}
         for op in self._program.ops:
+            key = (op.kind, op.attrs.get("window"), *(buffers[name] for name in (*op.inputs, *op.outputs)),
+                   *((held[name], coded.get(name)) for name in op.weights))
+            counts[key] = (op, counts[key][1] + 1 if key in counts else 1)
+        for op, count in counts.values():
             group = self._group(op)
-            key = (group.of_logits, group.layered, group.window, group.weight_s, group.others, group.act_row_s, group.compute_row_s,
-                   group.kv_token_s, group.pair_s, group.kernels)
-            if key in found:
-                found[key].count += 1
-            else:
-                found[key] = group
-        yield from (group for group in found.values() if group.kernels or group.weight_s or group.act_row_s)
+            group.count = count
+            if group.kernels or group.weight_s or group.act_row_s:
+                yield group
 
     def _group(self, op: Op) -> _Group:
         program, part, ranks = self._program, self._part, self._split.tensor_parallel
         share = 1.0 if op.kind in WHOLE else 1.0 / ranks
-        of_logits = bool(op.inputs) and program.buffers.get(op.inputs[0], ("T",))[0] == "L"
+        of_logits = bool(op.inputs) and program.buffers[op.inputs[0]][0] == "L"
         one = StepWork((), num_logits=1) if of_logits else StepWork(((1, 1),))
         bandwidth = part.memory_bandwidth * part.efficiency.memory
         group = _Group(of_logits, layered=not of_logits and op.kind not in ("embed", "gather"), kernels=KERNELS[op.kind])
@@ -208,7 +211,7 @@ class Roofline:
 
     def _moved(self, op: Op, one: StepWork) -> float:
         """Bytes of activations for a row. What a norm reads and writes includes the residual that is summed on the way."""
-        values = sum(numel(self._program.buffers[name], one) for name in (*op.inputs, *op.outputs) if name in self._program.buffers)
+        values = sum(numel(self._program.buffers[name], one) for name in (*op.inputs, *op.outputs))
         if op.kind == "rms_norm":
             values *= 2
         return values * self._numbers.storage.activation

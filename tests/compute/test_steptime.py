@@ -5,9 +5,10 @@ import pytest
 
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
+from penstock.compute.ops import OPS
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
-from penstock.compute.steptime import Numbers, Roofline, Split, StepTime
+from penstock.compute.steptime import KERNELS, Numbers, Roofline, Split, StepTime
 from penstock.core.catalogue.part import Efficiency, Link, Part
 from penstock.core.modelspec import ExpertsSpec, LayerSpec, ModelSpec, RopeSpec
 from penstock.core.work import StepWork
@@ -35,7 +36,7 @@ def numbers(program: Program, bits: int | None = None, coded_dtype: str = "bf16"
         for size in weight.shape:
             count *= size
         held[name] = count * bits // 8 if bits and name in matrices else 2 * count
-    return Numbers(Storage(2, 2, held), "bf16", {name: bits or 0 for name in matrices}, coded_dtype)
+    return Numbers(Storage(2, 2, held), "bf16", dict.fromkeys(matrices, bits or 0), coded_dtype)
 
 
 DECODE, PROMPT = StepWork(((1, 300),) * 3, 3), StepWork(((2000, 2000),), 1)
@@ -115,3 +116,7 @@ def test_stages_share_layers_and_send_on() -> None:
 def test_times_add_up_and_scale() -> None:
     time = StepTime(1, 2, 3, 4, 5, 6, 7)
     assert time.seconds == 28 and time.scaled(2).seconds == 56 and time.plus(time) == time.scaled(2)
+
+
+def test_every_op_has_its_kernels() -> None:
+    assert set(KERNELS) == set(OPS)

@@ -45,7 +45,8 @@ def test_figures_and_links_can_be_replaced() -> None:
 
 @pytest.mark.parametrize(("changes", "said"), [
     ({"bandwidth": "1"}, "memory_bandwidth"), ({"ops": "1"}, "ops.bf16"), ({"memory": "much"}, "number"), ({"memory": "-1"}, "above 0"),
-    ({"memory": "nan"}, "above 0"), ({"link": "string"}, "known: .*nvlink-4"), ({"link.width": "1"}, "hop_latency"), ({"title": "x"}, "memory")])
+    ({"memory": "nan"}, "above 0"), ({"link": "string"}, "known: .*nvlink-4"), ({"link.width": "1"}, "hop_latency"),
+    ({"title": "x"}, "memory")])
 def test_what_cannot_be_replaced_is_refused_by_name(changes: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         CATALOGUE.part("h100-sxm", changes)
@@ -60,7 +61,8 @@ def test_a_folder_of_ones_own_goes_first(tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     (tmp_path / "mine.toml").write_text('like = "h100-sxm"\nprice = 1.5\nlink = "string"\n[ops]\nbf16 = 1e15\n')
     (tmp_path / "l4.toml").write_text('like = "l4"\npower = 60\n')
-    (tmp_path / "links" / "string.toml").write_text('title = "a string"\nbandwidth = 1\nbase_latency = 0\nhop_latency = 1\nefficiency = 1\n')
+    link = 'title = "a string"\nbandwidth = 1\nbase_latency = 0\nhop_latency = 1\nefficiency = 1\n'
+    (tmp_path / "links" / "string.toml").write_text(link)
     catalogue = Catalogue(tmp_path)
     mine = catalogue.part("mine")
     assert (mine.price, mine.ops["bf16"], mine.ops["fp8"], mine.link.title) == (1.5, 1e15, 1978.9e12, "a string")
@@ -69,8 +71,8 @@ def test_a_folder_of_ones_own_goes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("title = 1", "lacks"), ("not toml", "not TOML"), ('like = "h100-sxm"\nspeed = 1', "speed"), ('like = "h100-sxm"\n[ops]\nfp3 = 1', "fp3"),
-    ('like = "h100-sxm"\nmemory = "much"', "memory"), ('like = "abacus"', "abacus")])
+    ("title = 1", "lacks"), ("not toml", "not TOML"), ('like = "h100-sxm"\nspeed = 1', "speed"),
+    ('like = "h100-sxm"\n[ops]\nfp3 = 1', "fp3"), ('like = "h100-sxm"\nmemory = "much"', "memory"), ('like = "abacus"', "abacus")])
 def test_a_file_that_is_no_part_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(UsageError, match=said):

@@ -1,0 +1,111 @@
+"""`penstock plan MODEL --hardware NAME[,NAME]`: does a model fit hardware that need not be here, how fast would it be, at what cost."""
+import dataclasses
+import json as jsonlib
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.options import option, takes
+from penstock.core.errors import UsageError
+
+WIDTH = 170  # of the table: a line that a terminal wraps can be read, one that is cut cannot
+HEADINGS = ("", "hardware", "layout", "weights", "KV", "batch", "chunk", "TTFT", "TPOT", "tok/s", "$/M out", "W", "kWh/year", "bound")
+WORDS = ("hardware", "layout", "weights", "KV", "bound")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """The fields of study/plan/request.Request, with help."""
+
+    model: str = option("brook", "A folder (config.json is enough), a GGUF file, a hub, bundled or well-known name such as llama-3-70b")
+    hardware: str | None = option(None, "Parts to choose from, separated by commas; all: every one that is known")
+    batch: int | None = option(None, "Requests that run at once, one after the other: one steady load")
+    input: int | None = option(None, "Tokens of a prompt; default: 512")
+    output: int | None = option(None, "Tokens of an answer; default: 128")
+    rate: float | None = option(None, "Requests a second, which come at random")
+    traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake: its mean lengths, and its rate unless --rate is given")
+    slo: str | None = option(None, "Latency that is asked for, as ttft=200ms,tpot=50ms,e2e=10s")
+    quant: tuple[str, ...] = option((), "Weight format, as name:key=value,...; may be given several times; all: none, fp8, int8, int4")
+    kv_dtype: tuple[str, ...] = option((), "KV format: auto, float16, bfloat16, fp8, int8, int4; may be given several times; or all")
+    tensor_parallel: str | None = option(None, "Devices that a layer is divided among, or several such numbers; default: all that fit")
+    pipeline_parallel: str | None = option(None, "Stages that layers are divided among, or several such numbers; default: all that fit")
+    max_devices: int | None = option(None, "Devices at most; default: eight for a replica, replicas as needed")
+    chunk: str | None = option(None, "Tokens of prompts in a step, or several such numbers; default: 512,2048,8192")
+    prefill_split: bool = option(True, "Whether replicas that only compute prompts are considered, at a rate")
+    price: str | None = option(None, "Dollars a device-hour, or NAME=DOLLARS,...")
+    what_if: str | None = option(None, "Figures to replace, in SI units: memory_bandwidth=8e12,ops.bf16=2e15,link=nvlink-5,...")
+    catalogue: str | None = option(None, "A folder with parts of your own: NAME.toml, links/NAME.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    fleet: str | None = option(None, "A TOML file of several models and the devices there are: tell who runs where")
+    top: int = option(20, "Rows of the table")
+    json: bool = option(False, "Print one JSON object as the last line")
+
+
+@takes(PlanOptions, ShowOptions)
+def plan(options: PlanOptions, show: ShowOptions) -> None:
+    """Tell what hardware a model needs, how fast and at what cost."""
+    from pathlib import Path
+
+    from penstock.study.plan import request, shared
+
+    if show.top < 1:
+        raise UsageError(f"--top must be at least 1, not {show.top}")
+    asked = request.Request(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
+    if show.fleet is not None:
+        placed = shared.shared(Path(show.fleet), asked)
+        print(jsonlib.dumps(placed.as_json())) if show.json else tell_fleet(placed)
+        return
+    found = request.plan(asked)
+    if show.json:
+        print(jsonlib.dumps(found.as_json()))
+    else:
+        tell(found, show.top)
+
+
+def tell(found: Any, top: int) -> None:
+    """A table, the best first; the frontier of goodput per dollar against latency is marked."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, width=max(WIDTH, Console().width))
+    load = found.load
+    much = f"{load.batch} at once" if load.batch else f"{load.rate:.3g} a second" if load.rate else "as many as pay"
+    console.print(f"{found.model}: {found.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
+                  + (f" ({load.told})" if load.told else ""))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=True)
+    for number, row in enumerate(found.configurations[:top], 1):
+        table.add_row(("* " if row.pareto else "") + str(number), *cells(row))
+    console.print(table)
+    for number, row in enumerate(found.configurations[:top], 1):
+        console.print(f"{number:3} {row.reason}", soft_wrap=True)
+    if len(found.configurations) > top:
+        console.print(f"... and {len(found.configurations) - top} more: --top or --json")
+    console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them")
+
+
+def cells(row: Any) -> list[str]:
+    layout = f"{row.devices} = " if row.replicas > 1 else ""
+    apart = f"({row.prefill_replicas}P+{row.replicas - row.prefill_replicas}D)" if row.prefill_replicas else str(row.replicas)
+    layout += f"{apart} x " if row.replicas > 1 else ""
+    layout += f"TP{row.tensor_parallel}" + (f" PP{row.pipeline_parallel}" if row.pipeline_parallel > 1 else "")
+    head = [row.hardware, layout, row.quant, row.kv_dtype]
+    if row.tpot_s is None:
+        return [*head, *["-"] * 8, "does not fit" if not row.fits else "too slow"]
+    return [*head, str(row.batch), f"{row.chunk:,}", f"{row.ttft_s * 1e3:,.0f} ms", f"{row.tpot_s * 1e3:,.1f} ms",
+            f"{row.output_tokens_per_s:,.0f}", f"{row.usd_per_million_output_tokens:.3g}", f"{row.watts:,.0f}", f"{row.kwh_per_year:,.0f}",
+            row.bound]
+
+
+def tell_fleet(placed: Any) -> None:
+    for each in placed.placements:
+        if each.configuration is None:
+            print(f"{each.model}: not placed: {each.reason}")
+        else:
+            where = ", ".join(f"{placed.devices[number]} {number}" for number in each.devices)
+            print(f"{each.model}: {each.configuration.called} on {where}; adds {each.added_usd_per_hour:.2f} dollars an hour")
+    print(f"in all {placed.usd_per_hour:.2f} dollars an hour")

@@ -1,0 +1,67 @@
+"""One way to run a model on some hardware: what it is, what it gives, and why it was not chosen."""
+from dataclasses import dataclass, field
+
+from penstock.compute.steptime import Split
+from penstock.core.catalogue.part import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Before it is known whether it fits. `quant` and `kv_dtype` are names of formats."""
+
+    part: Part
+    split: Split
+    quant: str
+    kv_dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A row of the plan. What does not fit has no figures: None."""
+
+    hardware: str
+    devices: int  # all of them
+    tensor_parallel: int
+    pipeline_parallel: int
+    quant: str
+    kv_dtype: str
+    fits: bool
+    replicas: int = 1
+    prefill_replicas: int = 0  # of them, where prompts are computed apart from the rest
+    batch: int | None = None  # requests that run at once in a replica, at most
+    chunk: int | None = None  # tokens of prompts in a step, at most
+    ttft_s: float | None = None
+    ttft_p99_s: float | None = None  # of requests that come at random; None in a closed loop
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+    requests_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    goodput_per_s: float | None = None  # requests a second that keep the SLO
+    goodput_per_usd: float | None = None  # such requests for a dollar
+    meets_slo: bool | None = None
+    bound: str | None = None
+    shares: dict[str, float] = field(default_factory=dict)  # of the time, by what binds
+    mbu: float | None = None  # of decoding
+    mfu: float | None = None  # of prompts
+    utilization: float | None = None  # share of the time in which prompts are computed, at a rate
+    running: float | None = None  # requests in a replica, on average
+    device_bytes: float | None = None  # that a device holds with them: weights, activations, keys and values
+    weight_bytes: int = 0
+    kv_bytes_per_token: float = 0.0
+    kv_tokens: int = 0  # of a replica's cache
+    longest_context: int = 0
+    largest_batch: int = 0  # requests of this load
+    watts: float | None = None
+    usd_per_hour: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    kwh_per_year: float | None = None
+    pareto: bool = False
+    reason: str = ""
+
+    @property
+    def called(self) -> str:
+        """What tells it from others, short."""
+        layout = f"TP{self.tensor_parallel}" + (f" PP{self.pipeline_parallel}" if self.pipeline_parallel > 1 else "")
+        copies = f" x {self.replicas}" if self.replicas > 1 else ""
+        apart = f" ({self.prefill_replicas} for prompts)" if self.prefill_replicas else ""
+        return f"{self.hardware} {layout}{copies}{apart} {self.quant}/{self.kv_dtype}"

@@ -1,0 +1,260 @@
+"""From a candidate to a configuration: does it fit, how fast is it, at what cost."""
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.compute.steptime import Roofline, StepTime
+from penstock.core.work import StepWork
+from penstock.study.plan.configuration import Candidate, Configuration
+from penstock.study.plan.cost import kwh_per_year, usd_per_million
+from penstock.study.plan.load import Load
+from penstock.study.plan.memory import Room, room
+from penstock.study.plan.model import Model, Stored, WeightFormat
+from penstock.study.plan.steady import Point, Queue, Steady
+
+CHUNKS = (512, 2048, 8192)  # tokens
+ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "DistServe", OSDI 2024)
+MOST_BATCH = 4096
+MOST_REPLICAS = 1024
+GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is asked of each candidate. `most_s`: of ttft, tpot and e2e, in seconds."""
+
+    load: Load
+    most_s: Mapping[str, float]
+    chunks: Sequence[int] = CHUNKS
+    max_devices: int | None = None
+    apart: bool = True  # whether prompts may be computed on replicas of their own
+
+
+class Evaluator:
+    """Judges candidates for one model and one goal."""
+
+    def __init__(self, model: Model, formats: Mapping[str, WeightFormat], goal: Goal) -> None:
+        self._model = model
+        self._formats = formats
+        self._goal = goal
+
+    def configurations(self, candidate: Candidate) -> Iterator[Configuration]:
+        """The best of its batches, chunks and numbers of replicas for each way of serving; one with the reason where nothing goes."""
+        stored = self._model.stored(self._formats[candidate.quant], candidate.kv_dtype)
+        timer = Roofline(stored.program, stored.numbers, candidate.part, candidate.split)
+        found: list[Configuration] = []
+        refused: Configuration | None = None
+        for chunk in self._goal.chunks:
+            space = room(stored, candidate.part, candidate.split, max(chunk, self._goal.load.batch or 1))
+            trial = _Trial(candidate, stored, timer, space, chunk, self._model.spec.max_position)
+            if reason := self._refusal(trial):
+                refused = refused or trial.row(reason)
+                continue
+            found += self._tried(trial)
+        best: dict[bool, Configuration] = {}
+        for each in found:
+            apart = each.prefill_replicas > 0
+            if apart not in best or rank(each) < rank(best[apart]):
+                best[apart] = each
+        if not best and refused is not None:
+            yield refused
+        yield from best.values()
+
+    def _refusal(self, trial: "_Trial") -> str:
+        """Why it does not fit; empty where it does."""
+        load = self._goal.load
+        tokens = (load.batch or 1) * load.most_tokens
+        if load.most_tokens > trial.max_position:
+            return f"a request takes {load.most_tokens:,} tokens, the model's context is {trial.max_position:,}"
+        if trial.space.missing(tokens):
+            return trial.space.told(tokens, trial.candidate.part)
+        return ""
+
+    def _tried(self, trial: "_Trial") -> list[Configuration]:
+        load = self._goal.load
+        steady = trial.steady((load.input, load.output))
+        if load.rate is not None:
+            return [row for row in (self._at_rate(trial, steady), self._apart(trial, steady)) if row is not None]
+        most = trial.largest_batch(load)
+        if load.batch is not None:
+            return [self._row(trial, steady.closed(load.batch), load.batch)]
+        rows = [self._row(trial, steady.closed(batch), batch) for batch in batches(most)]
+        best = min(rows, key=rank)
+        if best.batch == most < MOST_BATCH and self._good(steady.closed(2 * most)) > GROWING * (best.goodput_per_s or 0.0):
+            best = replace(best, bound="KV capacity")
+        return [best]
+
+    def _good(self, point: Point) -> float:
+        return point.requests_per_s if not self._misses(point.ttft_s, point.tpot_s) else 0.0
+
+    def _at_rate(self, trial: "_Trial", steady: Steady) -> Configuration | None:
+        """The fewest replicas that keep up and keep the SLO; where none do, as many as keep up."""
+        rate, best = self._goal.load.rate or 0.0, None
+        most = trial.largest_batch(self._goal.load)
+        for count in counts(self._most_replicas(trial)):
+            point = steady.open(rate / count, most)
+            if point is None:
+                continue
+            best = self._row(trial, point, most, count)
+            if best.meets_slo:
+                return self._fewest(trial, steady, count, best)
+        return best or trial.row(f"cannot keep up with {rate:g} requests a second on {self._devices_told(trial)}", fits=True)
+
+    def _fewest(self, trial: "_Trial", steady: Steady, count: int, best: Configuration) -> Configuration:
+        """Between the number that meets the SLO and the one tried before it."""
+        rate, most = self._goal.load.rate or 0.0, trial.largest_batch(self._goal.load)
+        low, high = count // 2, count
+        while high - low > 1:
+            middle = (low + high) // 2
+            point = steady.open(rate / middle, most)
+            row = None if point is None else self._row(trial, point, most, middle)
+            if row is not None and row.meets_slo:
+                best, high = row, middle
+            else:
+                low = middle
+        return best
+
+    def _apart(self, trial: "_Trial", steady: Steady) -> Configuration | None:
+        """Prompts on replicas of their own, which hand the keys and values over the network (DistServe; Splitwise, ISCA 2024)."""
+        load, rate = self._goal.load, self._goal.load.rate or 0.0
+        if not self._goal.apart or load.output < 2:
+            return None
+        most, limit = trial.largest_batch(load), self._most_replicas(trial)
+        moved = trial.candidate.part.network.send_seconds(load.input * trial.stored.kv_bytes_per_token / trial.candidate.split.devices)
+        prompts = self._first(limit, lambda n: self._prompts(steady, rate / n, moved))
+        tokens = self._first(limit, lambda n: self._tokens(steady, rate / n, most))
+        if prompts is None or tokens is None or prompts[0] + tokens[0] > limit:
+            return None
+        queue, (tpot, time) = prompts[1], tokens[1]
+        point = Point(queue, queue.mean_s, tpot, rate, rate / tokens[0] * (load.output - 1) * tpot, StepTime(), time)
+        return self._row(trial, point, most, prompts[0] + tokens[0], prompts[0])
+
+    def _prompts(self, steady: Steady, rate: float, moved: float) -> Queue | None:
+        queue = steady.prefill(rate)
+        if queue is None:
+            return None
+        whole = replace(queue, after_s=moved)
+        return whole if whole.share_within(self._goal.most_s.get("ttft", math.inf)) >= ATTAINED else None
+
+    def _tokens(self, steady: Steady, rate: float, most: int) -> tuple[float, StepTime] | None:
+        found = steady.decode(rate, most)
+        return found if found is not None and found[0] <= self._goal.most_s.get("tpot", math.inf) else None
+
+    def _first(self, limit: int, judged: Any) -> tuple[int, Any] | None:
+        """The fewest replicas that `judged` finds something for."""
+        for count in counts(limit):
+            if judged(count) is not None:
+                least = next(n for n in range(count // 2 + 1, count + 1) if judged(n) is not None)
+                return least, judged(least)
+        return None
+
+    def _most_replicas(self, trial: "_Trial") -> int:
+        most = self._goal.max_devices
+        return MOST_REPLICAS if most is None else most // trial.candidate.split.devices
+
+    def _devices_told(self, trial: "_Trial") -> str:
+        most = self._goal.max_devices
+        return f"{most} devices" if most is not None else f"{MOST_REPLICAS} replicas"
+
+    def _misses(self, ttft: float, tpot: float, queue: Queue | None = None) -> list[str]:
+        """The objectives that are not kept, each in words. `queue`: of requests that come at random, of which most must be in time."""
+        steps = self._goal.load.output - 1
+        missed = []
+        for name, value in (("ttft", ttft), ("tpot", tpot), ("e2e", ttft + steps * tpot)):
+            most = self._goal.most_s.get(name)
+            if most is None:
+                continue
+            within = most - (steps * tpot if name == "e2e" else 0.0)
+            if queue is not None and name != "tpot":
+                share = queue.share_within(within)
+                if share < ATTAINED:
+                    missed.append(f"{name} within {ms(most)} is kept for {share:.0%} of requests")
+            elif value > most:
+                missed.append(f"{name} is {ms(value)}, not {ms(most)}")
+        return missed
+
+    def _row(self, trial: "_Trial", point: Point, batch: int, replicas: int = 1, prompts: int = 0) -> Configuration:
+        load = self._goal.load
+        at_random = load.rate is not None
+        missed = self._misses(point.ttft_s, point.tpot_s, point.queue if at_random else None)
+        rate = load.rate if load.rate is not None else point.requests_per_s * replicas
+        devices = replicas * trial.candidate.split.devices
+        part = trial.candidate.part
+        dollars, watts = devices * part.price, devices * part.power
+        good = 0.0 if missed else rate
+        return replace(
+            trial.row("; ".join(missed), fits=True), devices=devices, replicas=replicas, prefill_replicas=prompts, batch=batch,
+            ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
+            e2e_s=point.ttft_s + (load.output - 1) * point.tpot_s, requests_per_s=rate, output_tokens_per_s=rate * load.output,
+            goodput_per_s=good, goodput_per_usd=good * 3600 / dollars if dollars else None, meets_slo=not missed,
+            bound=point.bound, shares={name: round(share, 4) for name, share in point.shares().items()},
+            mbu=trial.mbu(load, point), mfu=trial.mfu(load, point), utilization=point.queue.busy if at_random else None,
+            running=point.running, device_bytes=trial.device_bytes(load, point),
+            watts=watts, usd_per_hour=dollars, usd_per_million_output_tokens=usd_per_million(dollars, rate * load.output),
+            kwh_per_year=kwh_per_year(watts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A candidate in memory, with one size of chunks."""
+
+    candidate: Candidate
+    stored: Stored
+    timer: Roofline
+    space: Room
+    chunk: int
+    max_position: int
+
+    def steady(self, lengths: tuple[int, int]) -> Steady:
+        return Steady(self.timer, self.candidate.split.pipeline_parallel, lengths, self.chunk)
+
+    def largest_batch(self, load: Load) -> int:
+        return min(MOST_BATCH, self.space.kv_tokens // (load.input + load.output))
+
+    def row(self, reason: str, fits: bool = False) -> Configuration:
+        split, space = self.candidate.split, self.space
+        return Configuration(
+            self.candidate.part.name, split.devices, split.tensor_parallel, split.pipeline_parallel, self.candidate.quant,
+            self.candidate.kv_dtype, fits, chunk=self.chunk, weight_bytes=self.stored.weight_bytes,
+            kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
+            longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason)
+
+    def device_bytes(self, load: Load, point: Point) -> float:
+        tokens = point.running * (load.input + load.output)
+        return self.space.weights + self.space.activations + tokens * self.space.kv_bytes_per_token
+
+    def mbu(self, load: Load, point: Point) -> float:
+        """Bytes that decoding must read, over those that the memory could deliver meanwhile."""
+        decoding = max(1, round(point.running / self.candidate.split.pipeline_parallel))
+        cost = self.stored.price.count(StepWork(((1, load.input + load.output // 2),) * decoding, decoding))
+        could = point.tpot_s * self.candidate.part.memory_bandwidth * self.candidate.split.tensor_parallel
+        return (cost.weight_bytes + cost.kv_bytes) / could
+
+    def mfu(self, load: Load, point: Point) -> float:
+        """Operations of a prompt, over those that the devices could do until its first token, had it not waited."""
+        part, numbers = self.candidate.part, self.stored.numbers
+        cost = self.stored.price.count(StepWork(((load.input, load.input),), 1))
+        dtype = part.computes(numbers.coded_dtype if numbers.coded else numbers.dtype)
+        return cost.operations / (point.queue.service_s * part.ops[dtype] * self.candidate.split.devices)
+
+
+def rank(row: Configuration) -> tuple[bool, bool, float, float]:
+    """The best first: what fits, then what meets the SLO, then cheap, then fast."""
+    infinite = math.inf
+    cost = row.usd_per_million_output_tokens
+    return (not row.fits, not row.meets_slo, infinite if cost is None else cost, infinite if row.e2e_s is None else row.e2e_s)
+
+
+def batches(most: int) -> list[int]:
+    """1, 2, 4 ... and the most."""
+    return sorted({*(1 << power for power in range(max(1, most).bit_length())), max(1, most)})
+
+
+def counts(most: int) -> list[int]:
+    """1, 2, 4 ... up to the most."""
+    return batches(most) if most >= 1 else []
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -1,0 +1,82 @@
+"""What is asked of a deployment: the lengths of requests, and either how many run at once or how many come a second."""
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.datasets import azure, burstgpt, mooncake
+from penstock.study.measure.datasets.traces import Row
+
+INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
+READERS: Sequence[tuple[str, Callable[[str], list[Row]]]] = (
+    ("Azure", azure.read), ("BurstGPT", burstgpt.read), ("Mooncake", mooncake.read))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Tokens are means over requests; `longest` is the most that one of them takes. Without batch and rate, as many run as pay."""
+
+    input: int = INPUT
+    output: int = OUTPUT
+    batch: int | None = None  # requests that run at once, one after the other for ever
+    rate: float | None = None  # requests a second, on their own
+    longest: int = 0  # prompt and answer, in tokens; 0: as the means
+    told: str = ""  # where the numbers come from
+
+    @property
+    def most_tokens(self) -> int:
+        return max(self.longest, self.input + self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """As given on the command line; None: not."""
+
+    batch: int | None = None
+    input: int | None = None
+    output: int | None = None
+    rate: float | None = None
+    traffic: str | None = None
+
+
+def load_of(asked: Asked) -> Load:
+    """Raises UsageError for numbers below 1, for --batch beside --rate or --traffic, and for a file that is no trace."""
+    for name in ("batch", "input", "output"):
+        value = getattr(asked, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be at least 1, not {value}")
+    if asked.rate is not None and not 0 < asked.rate < float("inf"):
+        raise UsageError(f"--rate must be requests a second, above 0, not {asked.rate}")
+    if asked.batch is not None and (asked.rate is not None or asked.traffic is not None):
+        raise UsageError("--batch is a steady load of its own: give it, or --rate or --traffic, not both")
+    if asked.traffic is None:
+        return Load(asked.input or INPUT, asked.output or OUTPUT, asked.batch, asked.rate)
+    if asked.input is not None or asked.output is not None:
+        raise UsageError("--traffic tells the lengths of requests: leave out --input and --output")
+    return of_trace(read_trace(asked.traffic), asked.rate, asked.traffic)
+
+
+def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
+    """`rate`: instead of the trace's own."""
+    whole = [row for row in rows if row.num_prompt > 0 and row.num_output > 0]
+    seconds = whole[-1].at_s - whole[0].at_s if whole else 0.0
+    if not seconds:
+        raise UsageError(f"{name} has {len(whole)} requests with a prompt and an answer; a rate needs two, at different times")
+    own = (len(whole) - 1) / seconds
+    told = f"{name}: {len(whole):,} requests, {own:.3g} a second on average" + (f", taken at {rate:g}" if rate is not None else "")
+    return Load(
+        max(1, round(statistics.fmean(row.num_prompt for row in whole))), max(1, round(statistics.fmean(row.num_output for row in whole))),
+        None, own if rate is None else rate, max(row.num_prompt + row.num_output for row in whole), told)
+
+
+def read_trace(path: str) -> list[Row]:
+    """A trace of whichever kind it is. Raises UsageError when it is of none."""
+    if not Path(path).is_file():
+        raise UsageError(f"there is no trace {path!r}")
+    for _, read in READERS:
+        try:
+            return read(path)
+        except UsageError:
+            continue
+    raise UsageError(f"{path} is no trace of {', '.join(name for name, _ in READERS)}")

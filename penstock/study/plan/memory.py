@@ -1,0 +1,60 @@
+"""Whether a model fits a device: weights, activations, and what they leave for keys and values."""
+import math
+from dataclasses import dataclass
+
+from penstock.compute.steptime import Split
+from penstock.core.catalogue.part import Part
+from penstock.study.plan.model import Stored
+
+MOST_LOGITS = 256  # rows that are sampled from at once
+LOGIT_BYTES = 4  # logits are sampled from in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of the fullest device of a replica, and tokens of the replica."""
+
+    usable: float
+    weights: float
+    activations: float
+    kv_bytes_per_token: float  # on this device
+
+    @property
+    def left(self) -> float:
+        """For keys and values; negative where not even the weights and activations fit."""
+        return self.usable - self.weights - self.activations
+
+    @property
+    def kv_tokens(self) -> int:
+        return max(0, int(self.left / self.kv_bytes_per_token))
+
+    def missing(self, tokens: int) -> float:
+        """Bytes that are too many with so many tokens in the cache; 0 where they fit."""
+        return max(0.0, tokens * self.kv_bytes_per_token - self.left)
+
+    def told(self, tokens: int, part: Part) -> str:
+        """Why so many tokens do not fit."""
+        cached = tokens * self.kv_bytes_per_token
+        needs = self.weights + self.activations + cached
+        return (f"needs {needs / 1e9:.1f} GB a device ({self.weights / 1e9:.1f} of weights, {cached / 1e9:.1f} for {tokens:,} tokens, "
+                f"{self.activations / 1e9:.1f} of activations), {self.missing(tokens) / 1e9:.1f} GB more than the "
+                f"{self.usable / 1e9:.1f} GB usable of {part.name}'s {part.memory / 1e9:.1f} GB")
+
+
+def room(stored: Stored, part: Part, split: Split, rows: int) -> Room:
+    """`rows` of a step at most. Layers are divided among stages, the last of them rounded up; heads down to one on a device."""
+    kv, ranks, stages = stored.program.kv, split.tensor_parallel, split.pipeline_parallel
+    layers = math.ceil(kv.num_layers / stages) / kv.num_layers
+    ends = sum(stored.tables) if stages == 1 else max(stored.tables)
+    weights = (stored.matrices * layers + ends) / ranks + stored.vectors * layers
+    cached = stored.kv_bytes_per_token * layers * math.ceil(kv.num_kv_heads / ranks) / kv.num_kv_heads
+    return Room(part.usable_bytes, weights, activations(stored, ranks, rows), cached)
+
+
+def activations(stored: Stored, ranks: int, rows: int) -> float:
+    """Bytes of the most that an op has at once: what it reads and writes, and the residual; and logits, a row for each sequence at most."""
+    program, size = stored.program, stored.numbers.storage.activation
+    whole, divided = stored.row_values
+    most = max(whole, divided / ranks)
+    hidden = int(program.buffers[program.outputs["hidden"]][1])
+    return rows * (most + hidden) * size + min(rows, MOST_LOGITS) * program.vocab_size * LOGIT_BYTES / ranks

@@ -1,0 +1,130 @@
+"""A model as the planner sees it, from its config alone: a program, and how its weights, keys and values can be stored."""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.weights import Forming, stored_codings, tables_of
+from penstock.compute.ops import numel
+from penstock.compute.price import Price, Storage
+from penstock.compute.program import Program
+from penstock.compute.quant.codes import Coding
+from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.steptime import WHOLE, Numbers
+from penstock.compute.weight import form_bytes
+from penstock.core.errors import UsageError
+from penstock.core.hardware import COMPUTE_TYPES
+from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.work import StepWork
+from penstock.serve.engine.build import Found
+
+# Bytes of a value, and of the scales beside the keys and beside the values of a head.
+KV_FORMATS: Mapping[str, tuple[float, float]] = {
+    "float32": (4, 0), "float16": (2, 0), "bfloat16": (2, 0), "fp8": (1, 0), "int8": (1, 2), "int4": (0.5, 2),
+}
+AUTO = "auto"  # the KV format that the model is computed in
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """A weight format by the name it was asked for. `product`: the type that its codes are multiplied in, where it is not the model's."""
+
+    name: str
+    scheme: QuantScheme
+    product: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A model in one weight format and one KV format. Weights are in bytes, by how they are divided among devices."""
+
+    program: Program
+    numbers: Numbers
+    price: Price
+    kv_bytes_per_token: float
+    tables: tuple[int, ...]  # the embeddings, and what the logits are made with, where that is another
+    matrices: int  # of the layers
+    vectors: int
+    row_values: tuple[int, int]  # that an op has at once for a row, at most: of ops that every device does whole, and of divided ones
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(self.tables) + self.matrices + self.vectors
+
+
+class Model:
+    """`name`: as it was asked for."""
+
+    def __init__(self, name: str, found: Found) -> None:
+        self.name = name
+        self.spec: ModelSpec = found.spec
+        self.program = build_program(found.spec, found.family.names)
+        self._row_values = _row_values(self.program)
+        self._coding = _codings(found, self.program)
+        self._made: dict[tuple[str, str], Stored] = {}
+
+    def stored(self, format: WeightFormat, kv_dtype: str) -> Stored:
+        """Raises UsageError for a KV format that is not known."""
+        if (format.name, kv_dtype) not in self._made:
+            self._made[format.name, kv_dtype] = self._store(format, kv_dtype)
+        return self._made[format.name, kv_dtype]
+
+    def _store(self, format: WeightFormat, kv_dtype: str) -> Stored:
+        dtype = self.spec.dtype
+        kv_name = dtype if kv_dtype == AUTO else kv_dtype
+        if kv_name not in KV_FORMATS:
+            raise UsageError(f"unknown KV format {kv_dtype!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
+        value, scales = KV_FORMATS[kv_name]
+        kv = value + scales / self.spec.head_dim
+        forms = Forming(dtype, format.scheme).forms(self.program, self._coding)
+        held = {name: form_bytes(form, self.program.weights[name].shape) for name, form in forms.items()}
+        coded = {name: form.bits for name, form in forms.items() if isinstance(form, Coding)}
+        storage = Storage(activation=DTYPE_BYTES[dtype], kv=kv, weights=held)
+        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, format.product or COMPUTE_TYPES[dtype])
+        tables = tables_of(self.program)
+        vectors = sum(count for name, count in held.items() if not self.program.weights[name].matrix)
+        return Stored(
+            self.program, numbers, Price(self.program, storage), self.spec.kv_bytes_per_token(kv), tuple(held[name] for name in tables),
+            sum(held.values()) - vectors - sum(held[name] for name in tables), vectors, self._row_values)
+
+
+class Fp8:
+    """Matrices in 8-bit floating point, rows rounded too, the tables as they are: what vLLM calls fp8. Planned with, not yet served."""
+
+    activations = "fp8"
+
+    def coding(self, shape: tuple[int, ...], table: bool) -> Coding | None:
+        return None if table else Coding(8, shape[-1], "float32")
+
+    def quantize(self, matrix: object, coding: Coding) -> object:
+        raise NotImplementedError("it is planned with alone")
+
+    def bits_per_weight(self) -> float | None:
+        return 8.0
+
+
+PLANNED: Mapping[str, Callable[[], Any]] = {"fp8": Fp8}  # formats beside those that the engine has
+
+
+def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightFormat:
+    """`parse` knows the engine's formats. Raises UsageError as it does."""
+    scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(text)
+    return WeightFormat(text, scheme, scheme.activations or None)
+
+
+def _row_values(program: Program) -> tuple[int, int]:
+    one = StepWork(((1, 1),))
+    most = [0, 0]
+    for op in program.ops:
+        if program.buffers[op.inputs[0]][0] == "T":
+            values = sum(numel(program.buffers[name], one) for name in (*op.inputs, *op.outputs))
+            most[op.kind not in WHOLE] = max(most[op.kind not in WHOLE], values)
+    return most[0], most[1]
+
+
+def _codings(found: Found, program: Program) -> Callable[[str], Coding | None]:
+    """What a GGUF file stores as codes."""
+    if found.source.stored is None:
+        return lambda name: None
+    return stored_codings(program, open_checkpoint(found.source.path))

@@ -1,0 +1,158 @@
+"""A question to the planner, as a user puts it, and its answer. Every option is obeyed or refused by name."""
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.compute.models.load import hub
+from penstock.core.catalogue.part import Part
+from penstock.core.catalogue.read import Catalogue
+from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
+from penstock.core.registry import parse_pairs
+from penstock.serve.engine import build
+from penstock.study.measure.slo import parse_slo
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.evaluate import CHUNKS, Goal
+from penstock.study.plan.known import known_config
+from penstock.study.plan.load import Asked, Load, load_of
+from penstock.study.plan.model import KV_FORMATS, Model, weight_format
+from penstock.study.plan.search import Choices, search
+
+ALL, NONE, AUTO = "all", "none", "auto"
+QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
+KV_DTYPES = (AUTO, "fp8")
+MEASURES = ("ttft", "tpot", "e2e")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Fields are the options of `penstock plan`. Formats that are not named are searched where traffic is planned for; a steady load is
+    taken as the checkpoint is."""
+
+    model: str = "brook"
+    hardware: str | None = None
+    batch: int | None = None
+    input: int | None = None
+    output: int | None = None
+    rate: float | None = None
+    traffic: str | None = None
+    slo: str | None = None
+    quant: tuple[str, ...] = ()
+    kv_dtype: tuple[str, ...] = ()
+    tensor_parallel: str | None = None
+    pipeline_parallel: str | None = None
+    max_devices: int | None = None
+    chunk: str | None = None
+    prefill_split: bool = True
+    price: str | None = None
+    what_if: str | None = None
+    catalogue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    model: str
+    parameters: int
+    load: Load
+    most_s: Mapping[str, float]
+    configurations: Sequence[Configuration]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
+            "configurations": [asdict(row) for row in self.configurations]}
+
+
+def plan(request: Request) -> Plan:
+    """Raises UsageError for options that do not go together or do not exist, ModelError for a model that is not found or understood."""
+    parts = parts_of(request)
+    load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic))
+    most_s = objectives(request.slo)
+    model = model_of(request.model)
+    steady = load.rate is None
+    quants = _listed(request.quant, QUANTS, (NONE,) if steady else QUANTS)
+    kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady else KV_DTYPES)
+    for name in kv_dtypes:
+        if name != AUTO and name not in KV_FORMATS:
+            raise UsageError(f"unknown KV format {name!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
+    if request.max_devices is not None and request.max_devices < 1:
+        raise UsageError(f"--max-devices must be at least 1, not {request.max_devices}")
+    ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
+    check_split(model, ranks, stages, request.max_devices)
+    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split)
+    formats = {name: weight_format(name, build.parse_quant) for name in quants}
+    rows = search(model, goal, Choices(parts, formats, kv_dtypes, ranks, stages))
+    if not rows:
+        raise UsageError(f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
+    return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
+
+
+def model_of(name: str) -> Model:
+    """A local or bundled model, one whose config is known by name, else one of the hub."""
+    known = known_config(name)
+    if known is not None and hub.local_path(name) is None:
+        return Model(name, build.understand(hub.Source(name, Path(name), known)))
+    return Model(name, build.find(EngineConfig(model=name)))
+
+
+def parts_of(request: Request) -> list[Part]:
+    """Raises UsageError for unknown parts and figures."""
+    catalogue = Catalogue(None if request.catalogue is None else Path(request.catalogue))
+    if not request.hardware:
+        raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}")
+    names = catalogue.names() if request.hardware == ALL else [name.strip() for name in request.hardware.split(",") if name.strip()]
+    changes = parse_pairs(request.what_if or "", "--what-if")
+    prices = _prices(request.price, names)
+    return [catalogue.part(name, changes | ({"price": prices[name]} if name in prices else {})) for name in dict.fromkeys(names)]
+
+
+def objectives(slo: str | None) -> dict[str, float]:
+    """Raises UsageError for what the planner does not predict."""
+    if slo is None:
+        return {}
+    most_s = dict(parse_slo(slo).most_s)
+    if strange := [name for name in most_s if name not in MEASURES]:
+        raise UsageError(f"--slo {', '.join(strange)} is not predicted; plan knows {', '.join(MEASURES)}")
+    return most_s
+
+
+def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, most: int | None) -> None:
+    """Raises UsageError for a degree that this model cannot be divided by."""
+    heads, layers = model.spec.num_heads, model.spec.num_layers
+    for count in ranks or ():
+        if heads % count:
+            raise UsageError(f"--tensor-parallel {count} does not divide the model's {heads} heads")
+    for count in stages or ():
+        if count > layers:
+            raise UsageError(f"--pipeline-parallel {count} is more than the model's {layers} layers")
+    if most is not None and min(ranks or [1]) * min(stages or [1]) > most:
+        raise UsageError(f"--max-devices {most} is fewer than the {min(ranks or [1]) * min(stages or [1])} that are asked for")
+
+
+def _listed(given: Sequence[str], every: Sequence[str], otherwise: Sequence[str]) -> tuple[str, ...]:
+    if not given:
+        return tuple(otherwise)
+    return tuple(dict.fromkeys(name for each in given for name in (every if each == ALL else (each,))))
+
+
+def _counts(text: str | None, option: str) -> list[int] | None:
+    """`2,4,8` -> numbers. Raises UsageError for what is none."""
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--{option} must be numbers from 1 on, separated by commas, not {text!r}")
+    return sorted({int(word) for word in words})
+
+
+def _prices(text: str | None, names: Sequence[str]) -> dict[str, str]:
+    """Dollars an hour by part; one number is for all of them."""
+    if text is None:
+        return {}
+    if "=" not in text:
+        return dict.fromkeys(names, text)
+    prices = parse_pairs(text, "--price")
+    if strange := [name for name in prices if name not in names]:
+        raise UsageError(f"--price names {', '.join(strange)}, which --hardware does not")
+    return prices

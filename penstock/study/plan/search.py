@@ -1,0 +1,96 @@
+"""Which configurations there are, which of them nothing beats, and why each of the others lost."""
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.compute.steptime import Split
+from penstock.core.catalogue.part import Part
+from penstock.core.modelspec import ModelSpec
+from penstock.study.plan.configuration import Candidate, Configuration
+from penstock.study.plan.evaluate import Evaluator, Goal, ms, rank
+from penstock.study.plan.model import Model, WeightFormat
+
+MOST_RANKS = 8  # of tensor parallelism, where nothing is told: what a node has
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What may be chosen from. None: whatever the hardware and the model allow."""
+
+    parts: Sequence[Part]
+    formats: Mapping[str, WeightFormat]
+    kv_dtypes: Sequence[str]
+    tensor_parallel: Sequence[int] | None = None
+    pipeline_parallel: Sequence[int] | None = None
+
+
+def search(model: Model, goal: Goal, choices: Choices) -> list[Configuration]:
+    """All of them, the best first, with reasons. What does not fit comes last, the nearest to fitting first."""
+    evaluator = Evaluator(model, choices.formats, goal)
+    rows = [row for candidate in candidates(model.spec, goal, choices) for row in evaluator.configurations(candidate)]
+    return explained(sorted(rows, key=rank), goal)
+
+
+def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candidate]:
+    """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most."""
+    for part in choices.parts:
+        limit = goal.max_devices or max(MOST_RANKS, max(choices.tensor_parallel or [1]) * max(choices.pipeline_parallel or [1]))
+        for ranks in choices.tensor_parallel or powers(min(limit, part.node, MOST_RANKS)):
+            for stages in choices.pipeline_parallel or powers(limit // ranks):
+                split = Split(ranks, stages)
+                if split.devices > limit or spec.num_heads % ranks or stages > spec.num_layers:
+                    continue
+                for quant in choices.formats:
+                    for kv_dtype in choices.kv_dtypes:
+                        yield Candidate(part, split, quant, kv_dtype)
+
+
+def powers(most: int) -> list[int]:
+    """1, 2, 4 ... up to the most."""
+    return [1 << power for power in range(max(1, most).bit_length())]
+
+
+def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:
+    """Rows, sorted, with the frontier of goodput per dollar against latency marked, and a reason in each."""
+    good = [row for row in rows if row.fits and row.meets_slo]
+    best = good[0] if good else None
+    told = []
+    for row in rows:
+        if not row.fits or not row.meets_slo:
+            told.append(replace(row, reason=row.reason or "it does not meet the SLO"))
+            continue
+        winner = next((other for other in good if other is not row and beats(other, row)), None)
+        reason = beaten(row, winner) if winner else frontier(row, best, goal)
+        told.append(replace(row, pareto=winner is None, reason=reason))
+    return told
+
+
+def latency(row: Configuration) -> float:
+    return row.e2e_s if row.e2e_s is not None else math.inf
+
+
+def beats(one: Configuration, other: Configuration) -> bool:
+    """As cheap and as fast, and one of them more so."""
+    a, b = (value(one), -latency(one)), (value(other), -latency(other))
+    return a != b and a[0] >= b[0] and a[1] >= b[1]
+
+
+def beaten(row: Configuration, winner: Configuration) -> str:
+    """How a row falls short of another."""
+    more, faster = value(winner) / value(row), latency(row) / latency(winner)
+    return f"beaten by {winner.called}: {more:.2f} times the goodput per dollar, {faster:.2f} times as fast"
+
+
+def value(row: Configuration) -> float:
+    """Goodput per dollar; of devices that cost nothing, goodput per device."""
+    if row.goodput_per_usd is not None:
+        return row.goodput_per_usd
+    return (row.goodput_per_s or 0.0) / row.devices
+
+
+def frontier(row: Configuration, best: Configuration | None, goal: Goal) -> str:
+    if best is None or row is best:
+        asked = "meets the SLO" if goal.most_s else "fits"
+        return f"the cheapest that {asked}; {row.bound} binds"
+    return (f"faster than {best.called} ({ms(latency(row))} a request instead of {ms(latency(best))}), at "
+            f"{value(best) / value(row):.2f} times its cost")

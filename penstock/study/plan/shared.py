@@ -1,0 +1,84 @@
+"""Several models over the devices there are: a TOML file with a table `devices` (part = count; left out: as many as needed) and a list
+`models`, each with the fields of a Request and a rate.
+"""
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.catalogue.part import Part
+from penstock.core.errors import UsageError
+from penstock.study.plan.fleet import Fleet, Placement, Wish
+from penstock.study.plan.request import Request, parts_of, plan
+
+TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price"}  # numbers are taken as well
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    placements: Sequence[Placement]
+    devices: Sequence[str]  # parts, by number
+    usd_per_hour: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {"placements": [asdict(each) for each in self.placements], "devices": list(self.devices), "usd_per_hour": self.usd_per_hour}
+
+
+def shared(file: Path, given: Request) -> Shared:
+    """`given`: what each model's entry adds to. Raises UsageError for a file that cannot be obeyed."""
+    told = _read(file)
+    counts = _devices(told, file)
+    entries = told.get("models")
+    if not isinstance(entries, list) or not entries or not all(isinstance(each, Mapping) for each in entries):
+        raise UsageError(f"{file} must have a list of models, as [[models]] with model = ..., rate = ...")
+    hardware = given.hardware or (",".join(counts) if counts else None)
+    requests = [_request(entry, dataclasses.replace(given, hardware=hardware, prefill_split=False), file) for entry in entries]
+    parts: dict[str, Part] = {part.name: part for request in requests for part in parts_of(request)}
+    if counts and (strange := [name for name in counts if name not in parts]):
+        raise UsageError(f"{file} has devices {', '.join(strange)}, which no model may use")
+    wishes = []
+    for request in requests:
+        found = plan(request)
+        wishes.append(Wish(request.model, found.configurations, found.most_s))
+    fleet = Fleet(parts, counts)
+    placements = fleet.place(wishes)
+    return Shared(placements, [device.part.name for device in fleet.devices], fleet.usd_per_hour())
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not TOML: {error}") from None
+    if strange := sorted(told.keys() - {"devices", "models"}):
+        raise UsageError(f"{file}: {', '.join(strange)} is neither devices nor models")
+    return told
+
+
+def _devices(told: Mapping[str, Any], file: Path) -> dict[str, int] | None:
+    counts = told.get("devices")
+    if counts is None:
+        return None
+    if not isinstance(counts, Mapping) or not all(type(count) is int and count > 0 for count in counts.values()):
+        raise UsageError(f"{file}: devices are numbers from 1 on by part, as h100-sxm = 8")
+    return dict(counts)
+
+
+def _request(entry: Mapping[str, Any], given: Request, file: Path) -> Request:
+    fields = {field.name: field for field in dataclasses.fields(Request)}
+    values: dict[str, Any] = {}
+    for key, value in entry.items():
+        name = key.replace("-", "_")
+        if name not in fields:
+            raise UsageError(f"{file}: a model has no {key!r}; it has: {', '.join(fields)}")
+        if name in ("quant", "kv_dtype"):
+            value = (value,) if isinstance(value, str) else tuple(value)
+        values[name] = str(value) if name in TEXT and isinstance(value, int | float) else value
+    request = dataclasses.replace(given, **values)
+    if "model" not in values or (request.rate is None and request.traffic is None):
+        raise UsageError(f"{file}: each of the models has a model and a rate, or a traffic")
+    return request

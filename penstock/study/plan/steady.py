@@ -1,0 +1,194 @@
+"""How one replica does in the long run, by arithmetic: means of steps that a StepTimer times, no events.
+
+Prompts are computed in chunks that ride along with the tokens that are decoded (Agrawal et al., "Sarathi-Serve", OSDI 2024), so a step is
+mixed or decodes only. In a closed loop a fixed number of requests is always there; in an open one they come at random and wait for a
+prompt's turn as in an M/D/1 queue. With stages (pipeline parallelism) a pass is one micro-batch going through them, and a token takes as
+many passes as there are stages.
+"""
+import math
+from dataclasses import dataclass
+
+from penstock.compute.steptime import Roofline, StepTime
+from penstock.core.work import StepWork
+
+PASSES = 100  # of the iteration to a fixed point
+PREFILL, DECODE = "prefill compute", "decode compute"
+BOUNDS = (("weights", "weight bandwidth"), ("kv", "KV bandwidth"), ("activations", "activation bandwidth"),
+          ("kernels", "kernel overhead"), ("host", "host overhead"), ("network", "interconnect"))
+
+
+@dataclass(frozen=True, slots=True)
+class MeanStep:
+    """A step of many, on average: sequences that decode, and prompts of which some rows are computed."""
+
+    decodes: float
+    context: float  # tokens that each of them sees
+    prompts: float = 0.0
+    rows: float = 0.0  # of each prompt
+    total: float = 0.0  # tokens of each prompt in the cache after it
+
+    @property
+    def num_tokens(self) -> float:
+        return self.decodes + self.prompts * self.rows
+
+    @property
+    def num_logits(self) -> float:
+        return self.decodes + self.prompts
+
+    def windowed(self, window: int | None) -> tuple[float, float]:
+        seen = self.context if window is None else min(self.context, window)
+        read = pairs = self.decodes * seen
+        if self.prompts:
+            own = StepWork(((max(1, round(self.rows)), max(1, round(self.total))),)).windowed(window)
+            read, pairs = read + self.prompts * own[0], pairs + self.prompts * own[1]
+        return read, pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Waiting for a prompt's turn: M/D/1, its tail as in heavy traffic (Kingman, 1961)."""
+
+    service_s: float
+    busy: float  # below 1
+    after_s: float = 0.0  # what follows without waiting
+
+    @property
+    def mean_s(self) -> float:
+        return self.after_s + self.service_s * (1 + self.busy / (2 * (1 - self.busy)))
+
+    def share_within(self, seconds: float) -> float:
+        """Of requests whose first token comes within so many seconds."""
+        left = seconds - self.service_s - self.after_s
+        return 0.0 if left < 0 else 1 - self.busy * math.exp(-2 * (1 - self.busy) * left / self.service_s)
+
+    def percentile(self, share: float) -> float:
+        """Seconds within which this share of the requests has its first token."""
+        waits = math.log(self.busy / (1 - share)) / (2 * (1 - self.busy)) if self.busy > 1 - share else 0.0
+        return self.after_s + self.service_s * (1 + waits)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a replica does."""
+
+    queue: Queue
+    ttft_s: float
+    tpot_s: float
+    requests_per_s: float
+    running: float  # requests that are in the KV cache
+    mixed: StepTime  # engine's seconds of a mean pass, those of mixed passes
+    decoding: StepTime  # and those that only decode
+
+    def shares(self) -> dict[str, float]:
+        """Of the engine's time, by what binds."""
+        whole = self.mixed.seconds + self.decoding.seconds
+        shares = {PREFILL: self.mixed.compute / whole, DECODE: self.decoding.compute / whole}
+        shares |= {name: (getattr(self.mixed, field) + getattr(self.decoding, field)) / whole for field, name in BOUNDS}
+        return shares
+
+    @property
+    def bound(self) -> str:
+        shares = self.shares()
+        return max(shares, key=lambda name: shares[name])
+
+
+class Steady:
+    """A replica under requests of one length. `chunk`: tokens of prompts in a step, at most."""
+
+    def __init__(self, timer: Roofline, stages: int, lengths: tuple[int, int], chunk: int) -> None:
+        self._timer = timer
+        self._stages = stages
+        self._input, output = lengths
+        self._steps = output - 1  # the first token comes with the prompt
+        self._chunk = chunk
+        self._chunks = math.ceil(self._input / chunk)
+        self._context = self._input + output / 2
+
+    def closed(self, batch: int) -> Point:
+        """`batch` requests at once; one that ends is followed by another."""
+        steps, chunks, stages = self._steps, self._chunks, self._stages
+        rows = min(self._chunk, batch * self._input) if chunks == 1 else self._input / chunks  # of prompts, in a full pass
+        if (batch - 1) * self._input > steps * stages * rows:
+            return self._saturated(batch, rows)
+        life = chunks + steps * stages
+        others = (batch - 1) * self._input / life  # rows of other prompts, in a pass
+        mixed_share = min(1.0, (batch - 1) * chunks / life)
+        rows = max(self._input / chunks, others)
+        mixed = self._mixed((batch - 1) * steps / life, rows)
+        decode = self._decode(max(1.0, batch * steps / life if steps else batch / stages))
+        mixed_s, decode_s = self._timer.interval(mixed), self._timer.interval(decode)
+        tpot = stages * (mixed_share * mixed_s + (1 - mixed_share) * decode_s) if steps else stages * decode_s
+        busy = mixed_share if mixed_share < 1 else min(1.0, others / self._chunk)
+        queue = Queue(self._own_seconds(mixed), min(busy, 1 - 1 / (batch + 1)))
+        share = min(1.0, batch * chunks / life)
+        return Point(queue, queue.mean_s, tpot, batch / (queue.mean_s + steps * tpot), batch,
+                     self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share))
+
+    def open(self, rate: float, most: float) -> Point | None:
+        """Requests that come at `rate`, of which `most` fit in the KV cache. None where it cannot keep up."""
+        steps, chunks, stages = self._steps, self._chunks, self._stages
+        passed = self._timer.interval(self._decode(1.0))
+        for _ in range(PASSES):
+            decodes = rate * steps * passed  # in a pass
+            rows = max(self._input / chunks, rate * passed * self._input)
+            share = min(1.0, rate * chunks * passed)
+            if rows > self._chunk * (1 + 1e-9) or (decodes * stages > most and decodes * stages > 1):
+                return None
+            mixed, decode = self._mixed(decodes, rows), self._decode(max(1.0, decodes))
+            now = share * self._timer.interval(mixed) + (1 - share) * self._timer.interval(decode)
+            settled, passed = abs(now - passed) < 1e-5 * passed, now
+            if settled:
+                break
+        own = self._own_seconds(mixed)
+        busy = rate * chunks * self._timer.interval(mixed) if share < 1 else rate * passed * self._input / self._chunk
+        if busy >= 1:
+            return None
+        queue = Queue(own, busy)
+        running = rate * (queue.mean_s + steps * stages * passed)
+        if running > most:
+            return None
+        told = self._timer.told
+        return Point(queue, queue.mean_s, stages * passed, rate, running, told(mixed).scaled(share), told(decode).scaled(1 - share))
+
+    def prefill(self, rate: float) -> Queue | None:
+        """Of a replica that only computes prompts. None where it cannot keep up."""
+        step = self._mixed(0.0, self._input / self._chunks)
+        busy = rate * self._chunks * self._timer.interval(step)
+        return Queue(self._own_seconds(step), busy) if busy < 1 else None
+
+    def decode(self, rate: float, most: float) -> tuple[float, StepTime] | None:
+        """(seconds between tokens, where they go) of a replica that is handed prompts computed elsewhere."""
+        passed = self._timer.interval(self._decode(1.0))
+        for _ in range(PASSES):
+            decodes = rate * self._steps * passed
+            if decodes * self._stages > most or decodes > 1e7:
+                return None
+            now = self._timer.interval(self._decode(max(1.0, decodes)))
+            settled, passed = abs(now - passed) < 1e-5 * passed, now
+            if settled:
+                return self._stages * passed, self._timer.told(self._decode(max(1.0, decodes)))
+        return None
+
+    def _saturated(self, batch: int, rows: float) -> Point:
+        """Every pass has so many rows of prompts: they set the rate, and all else waits."""
+        mixed = self._mixed(self._steps * rows / self._input, rows)
+        passed = self._timer.interval(mixed)
+        rate = rows / self._input / passed
+        tpot = self._stages * (passed if self._steps else self._timer.interval(self._decode(1.0)))
+        own = self._own_seconds(mixed)
+        ttft = max(own, batch / rate - self._steps * tpot)
+        queue = Queue(own, 1 - 1 / (batch + 1))
+        return Point(queue, ttft, tpot, batch / (ttft + self._steps * tpot), batch, self._timer.told(mixed), StepTime())
+
+    def _own_seconds(self, mixed: MeanStep) -> float:
+        """From a prompt's first chunk to its first token: chunks follow one another through the stages."""
+        return (self._chunks - 1) * self._timer.interval(mixed) + self._timer.seconds(mixed)
+
+    def _mixed(self, decodes: float, rows: float) -> MeanStep:
+        """With a chunk of a mean prompt: it stands in the middle. More rows than a prompt has are several prompts."""
+        prompts = max(1.0, rows * self._chunks / self._input) if self._chunks == 1 else 1.0
+        each = rows / prompts
+        return MeanStep(decodes, self._context, prompts, each, (self._input + each) / 2)
+
+    def _decode(self, decodes: float) -> MeanStep:
+        return MeanStep(decodes, self._context)

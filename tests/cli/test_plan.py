@@ -1,0 +1,48 @@
+"""`penstock plan`: options become a Request, and its answer a table or one JSON object."""
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.plan import PlanOptions
+from penstock.study.plan.request import Request
+
+
+def test_the_options_are_the_fields_of_a_request() -> None:
+    assert PlanOptions() == PlanOptions(**dataclasses.asdict(Request()))
+
+
+def test_json_is_one_object_on_the_last_line(penstock: Any) -> None:
+    status, out, err = penstock("plan llama-2-7b --hardware l4,h100-sxm --max-devices 1 --batch 2 --input 64 --output 32 --json".split())
+    told = json.loads(out.strip().splitlines()[-1])
+    assert (status, err) == (0, "") and told["parameters"] == 6_738_415_616 and told["load"]["batch"] == 2
+    wanted = ("hardware devices tensor_parallel pipeline_parallel quant kv_dtype fits ttft_s tpot_s output_tokens_per_s bound"
+              " usd_per_million_output_tokens kwh_per_year reason").split()
+    assert all(name in row for row in told["configurations"] for name in wanted)
+
+
+def test_the_table_tells_what_fits_and_why_not(penstock: Any) -> None:
+    status, out, _ = penstock("plan llama-3-70b --hardware h100-sxm --batch 1 --quant none --quant int4 --max-devices 2".split())
+    assert status == 0 and "does not fit" in out and "GB more than" in out and "int4" in out and "70,553,706,496" in out
+
+
+def test_figures_can_be_asked_what_if(penstock: Any) -> None:
+    usual, wide = (json.loads(penstock(["plan", "llama-2-7b", "--hardware", "h100-sxm", "--batch", "1", "--json", *more])[1])
+                   for more in ([], ["--what-if", "memory_bandwidth=8e12"]))
+    assert wide["configurations"][0]["tpot_s"] < 0.6 * usual["configurations"][0]["tpot_s"]
+
+
+def test_wrong_usage_is_one_sentence(penstock: Any) -> None:
+    for words, said in (("plan llama-2-7b --hardware abacus", "h100-sxm"), ("plan llama-2-7b", "--hardware"),
+                        ("plan llama-2-7b --hardware l4 --top 0", "--top"), ("plan llama-2-7b --hardware l4 --quant int3", "int4")):
+        status, out, err = penstock(words.split())
+        assert (status, out) == (2, "") and said in err and len(err.splitlines()) == 1
+
+
+def test_a_fleet_is_told_model_by_model(penstock: Any, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 0.1\nquant = 'int8'\n"
+                    "[[models]]\nmodel = 'llama-3-70b'\nrate = 1\nquant = 'none'\n")
+    status, out, _ = penstock(["plan", "--fleet", str(file)])
+    assert status == 0 and "llama-3-8b: l4 TP1 int8/" in out and "llama-3-70b: not placed" in out and "dollars an hour" in out
+    assert json.loads(penstock(["plan", "--fleet", str(file), "--json"])[1])["devices"] == ["l4"]

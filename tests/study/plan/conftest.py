@@ -1,0 +1,18 @@
+"""Asking the planner, as tests do."""
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.request import Request, plan
+
+
+def rows_of(model: str, hardware: str, **options: Any) -> list[Configuration]:
+    return list(plan(Request(model=model, hardware=hardware, **options)).configurations)
+
+
+@pytest.fixture
+def ask() -> Callable[..., list[Configuration]]:
+    """(model, hardware, options of the command) -> configurations."""
+    return rows_of

@@ -1,0 +1,106 @@
+"""Several models over mixed devices."""
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.core.catalogue.read import Catalogue
+from penstock.core.errors import UsageError
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.fleet import Fleet, Placement, Wish
+from penstock.study.plan.request import Request
+from penstock.study.plan.shared import shared
+
+PARTS = {name: Catalogue().part(name) for name in ("h100-sxm", "l4")}
+SMALL = Configuration("l4", 1, 1, 1, "none", "auto", True, tpot_s=0.02, meets_slo=True, running=0.3, device_bytes=8e9)
+BIG = Configuration("h100-sxm", 4, 4, 1, "none", "auto", True, tpot_s=0.02, meets_slo=True, running=30.0, device_bytes=60e9)
+
+
+def placed(wishes: list[Wish], counts: dict[str, int] | None) -> tuple[Fleet, list[Placement]]:
+    fleet = Fleet(PARTS, counts)
+    return fleet, fleet.place(wishes)
+
+
+def wish(row: Configuration, slo: float = 0.05) -> Wish:
+    return Wish("m", [row], {"tpot": slo})
+
+
+def test_small_models_share_a_device_while_all_keep_their_objective() -> None:
+    fleet, [one, two] = placed([wish(SMALL), wish(SMALL)], None)
+    assert one.devices == two.devices == (0,) and fleet.usd_per_hour() == PARTS["l4"].price and two.added_usd_per_hour == 0
+
+
+def test_what_would_miss_its_objective_or_not_fit_gets_a_device_of_its_own() -> None:
+    _, [one, two] = placed([wish(SMALL, 0.025), wish(SMALL, 0.025)], None)  # waiting for the other would take 0.02 / 0.7
+    assert one.devices != two.devices
+    _, [one, two] = placed([wish(replace(SMALL, device_bytes=15e9))] * 2, None)
+    assert one.devices != two.devices
+
+
+def test_devices_of_a_replica_stand_in_one_node() -> None:
+    fleet, placements = placed([wish(BIG), wish(BIG), wish(BIG)], {"h100-sxm": 16})
+    for each in placements:
+        assert len(each.devices) == 4 and len({fleet.devices[number].node for number in each.devices}) == 1
+    assert len({number for each in placements for number in each.devices}) == 12
+
+
+def test_what_there_is_no_device_for_is_told() -> None:
+    _, placements = placed([wish(BIG), wish(BIG), wish(BIG)], {"h100-sxm": 8})
+    assert [each.configuration is None for each in placements].count(True) == 1
+    lost = next(each for each in placements if each.configuration is None)
+    assert "4 of h100-sxm" in lost.reason and not lost.devices
+
+
+def test_the_larger_ones_are_placed_first_and_the_cheaper_way_is_taken() -> None:
+    either = Wish("m", [replace(SMALL, hardware="h100-sxm"), SMALL], {})
+    fleet, [small, big] = placed([either, wish(BIG)], {"h100-sxm": 4, "l4": 1})
+    assert big.configuration == BIG and small.configuration == SMALL
+    _, [shared_one, _] = placed([either, wish(SMALL)], {"h100-sxm": 1, "l4": 1})
+    assert shared_one.configuration == SMALL
+
+
+def test_what_was_not_feasible_alone_keeps_its_reason() -> None:
+    row = replace(SMALL, fits=False, meets_slo=None, reason="needs more")
+    assert placed([Wish("m", [row], {})], None)[1][0].reason == "needs more"
+
+
+def test_a_file_of_models_is_planned_and_placed(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text("""
+[devices]
+h100-sxm = 8
+l4 = 2
+[[models]]
+model = "llama-3-8b"
+rate = 0.05
+input = 500
+output = 100
+slo = "tpot=100ms"
+quant = "int8"
+[[models]]
+model = "qwen2.5-1.5b"
+rate = 0.05
+slo = "tpot=100ms"
+quant = ["none"]
+tensor-parallel = 1
+[[models]]
+model = "llama-3-70b"
+rate = 1
+hardware = "h100-sxm"
+quant = "fp8"
+""")
+    found = shared(file, Request())
+    hardware = [each.configuration.hardware if each.configuration else None for each in found.placements]
+    assert hardware == ["l4", "l4", "h100-sxm"] and found.as_json()["devices"].count("l4") == 2
+    assert found.placements[0].devices == found.placements[1].devices  # they share
+    assert found.usd_per_hour > 0
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "models"), ("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'", "rate"), ("speed = 1", "speed"),
+    ("[devices]\nl4 = 0\n", "devices"),
+    ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML")])
+def test_a_file_that_cannot_be_obeyed_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "fleet.toml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        shared(tmp_path / "fleet.toml", Request())

@@ -1,0 +1,37 @@
+"""Well-known models are read by the families' own code, and have the parameters that their makers tell."""
+import pytest
+
+from penstock.core.errors import ModelError
+from penstock.study.plan.known import known_config, known_models
+from penstock.study.plan.request import model_of
+
+PARAMETERS = {  # billions, from the models' cards
+    "llama-2-7b": 6.74, "llama-2-13b": 13.02, "llama-2-70b": 68.98, "llama-3-8b": 8.03, "llama-3-70b": 70.55, "llama-3.1-8b": 8.03,
+    "llama-3.1-70b": 70.55, "llama-3.1-405b": 405.85, "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "llama-3.3-70b": 70.55,
+    "mistral-7b": 7.25,
+    "mixtral-8x7b": 46.7, "mixtral-8x22b": 140.6, "qwen2.5-0.5b": 0.494, "qwen2.5-1.5b": 1.54, "qwen2.5-3b": 3.09, "qwen2.5-7b": 7.62,
+    "qwen2.5-14b": 14.77, "qwen2.5-32b": 32.76, "qwen2.5-72b": 72.7, "qwen3-0.6b": 0.596, "qwen3-1.7b": 1.72, "qwen3-4b": 4.02,
+    "qwen3-8b": 8.19, "qwen3-14b": 14.77, "qwen3-32b": 32.76, "qwen3-30b-a3b": 30.5, "qwen3-235b-a22b": 235.1, "gemma-2-2b": 2.61,
+    "gemma-2-9b": 9.24, "gemma-2-27b": 27.2, "phi-3-mini": 3.82, "phi-4": 14.66,
+}
+
+
+def test_every_known_model_is_tested() -> None:
+    assert set(known_models()) == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_known_model_has_the_parameters_of_its_card(name: str) -> None:
+    assert model_of(name).spec.num_parameters() / 1e9 == pytest.approx(PARAMETERS[name], rel=0.005)
+
+
+def test_names_of_the_hub_are_known_too_in_any_case() -> None:
+    assert known_config("META-LLAMA/Llama-2-7B-hf") == known_config("llama-2-7b") is not None
+    assert known_config("llama-2-8b") is None
+
+
+def test_a_folder_goes_before_a_name(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    (tmp_path / "llama-2-7b").mkdir()  # type: ignore[operator]
+    with pytest.raises(ModelError, match="config.json"):
+        model_of("llama-2-7b")

@@ -1,0 +1,54 @@
+"""What is asked of a deployment, from options and from traces."""
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.study.plan.load import Asked, Load, load_of
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:00:00.0000000,100,10
+2023-11-16 18:00:01.0000000,300,30
+2023-11-16 18:00:04.0000000,200,20
+"""
+MOONCAKE = """{"timestamp": 0, "input_length": 600, "output_length": 4, "hash_ids": [1, 2]}
+{"timestamp": 500, "input_length": 200, "output_length": 8, "hash_ids": [1]}
+"""
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,GPT-4,10,20,30,API log\n15,GPT-4,30,40,70,API log\n"
+
+
+@pytest.mark.parametrize(("text", "lengths", "rate", "longest"), [
+    (AZURE, (200, 20), 0.5, 330), (MOONCAKE, (400, 6), 2.0, 604), (BURST, (20, 30), 0.1, 70)])
+def test_a_trace_is_its_means_and_its_rate(tmp_path: Path, text: str, lengths: tuple[int, int], rate: float, longest: int) -> None:
+    file = tmp_path / "trace"
+    file.write_text(text)
+    load = load_of(Asked(traffic=str(file)))
+    assert (load.input, load.output) == lengths and load.rate == pytest.approx(rate) and load.most_tokens == longest
+    faster = load_of(Asked(traffic=str(file), rate=7.0))
+    assert faster.rate == 7 and "taken at 7" in faster.told
+
+
+def test_without_a_trace_lengths_are_given_or_usual() -> None:
+    assert load_of(Asked()) == Load(512, 128) and load_of(Asked()).most_tokens == 640
+    assert load_of(Asked(batch=4, input=10, output=1)) == Load(10, 1, 4)
+
+
+@pytest.mark.parametrize(("asked", "said"), [
+    (Asked(batch=0), "--batch"), (Asked(input=0), "--input"), (Asked(output=-1), "--output"), (Asked(rate=0.0), "--rate"),
+    (Asked(rate=float("nan")), "--rate"), (Asked(batch=1, rate=1.0), "--batch"), (Asked(traffic="nowhere"), "nowhere")])
+def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        load_of(asked)
+
+
+@pytest.mark.parametrize("text", ["hello", AZURE.splitlines()[0] + "\n2023-11-16 18:00:00.0000000,100,10\n"])
+def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trace").write_text(text)
+    with pytest.raises(UsageError, match="trace"):
+        load_of(Asked(traffic=str(tmp_path / "trace")))
+
+
+def test_a_trace_brings_its_lengths(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(AZURE)
+    with pytest.raises(UsageError, match="--input"):
+        load_of(Asked(traffic=str(tmp_path / "trace"), input=5))

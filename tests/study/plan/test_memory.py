@@ -1,0 +1,88 @@
+"""What fits: weights by format, keys and values, and what is left of a device."""
+import pytest
+
+from penstock.compute.steptime import Split
+from penstock.core.catalogue.read import Catalogue
+from penstock.core.errors import UsageError
+from penstock.serve.engine import build
+from penstock.study.plan.memory import room
+from penstock.study.plan.model import Stored, WeightFormat, weight_format
+from penstock.study.plan.request import model_of
+
+CATALOGUE = Catalogue()
+
+
+def form(name: str) -> WeightFormat:
+    return weight_format(name, build.parse_quant)
+
+
+def stored(model: str, quant: str = "none", kv: str = "auto") -> Stored:
+    return model_of(model).stored(form(quant), kv)
+
+
+@pytest.mark.parametrize(("model", "num_bytes"), [("llama-3-70b", 327_680), ("llama-2-13b", 819_200), ("llama-2-7b", 524_288)])
+def test_published_bytes_of_a_token(model: str, num_bytes: int) -> None:
+    assert stored(model).kv_bytes_per_token == num_bytes
+
+
+def test_llama_2_13b_at_32_times_2048_takes_54_gb() -> None:
+    assert stored("llama-2-13b").kv_bytes_per_token * 32 * 2048 == 53_687_091_200
+
+
+@pytest.mark.parametrize(("kv", "share"), [("float16", 1), ("fp8", 0.5), ("int8", 0.5 * (1 + 2 / 128)), ("int4", 0.25 * (1 + 4 / 128))])
+def test_kv_formats_count_their_scales(kv: str, share: float) -> None:
+    assert stored("llama-3-70b", kv=kv).kv_bytes_per_token == pytest.approx(327_680 * share, abs=1)
+
+
+def test_weight_formats_count_their_scales() -> None:
+    plain, int8, int4, fp8 = (stored("llama-3-8b", quant).weight_bytes for quant in ("none", "int8", "int4:group=32,head=4", "fp8"))
+    assert plain == 2 * 8_030_261_248
+    assert int8 == pytest.approx(8_030_261_248, rel=0.01) and int4 == pytest.approx(4.5 / 8 * 8_030_261_248, rel=0.01)
+    tables = 2 * 128_256 * 4096
+    assert fp8 == pytest.approx(8_030_261_248 - tables + 2 * tables, rel=0.01)  # tables keep 16 bits
+
+
+def test_fp8_is_multiplied_as_it_is() -> None:
+    assert stored("llama-3-8b", "fp8").numbers.coded_dtype == "fp8" and stored("llama-3-8b", "int8").numbers.coded_dtype == "bf16"
+    assert stored("llama-3-8b", "int8:activations=int8").numbers.coded_dtype == "int8"
+
+
+def test_unknown_formats_are_refused() -> None:
+    with pytest.raises(UsageError, match="int3.*int4"):
+        form("int3")
+    with pytest.raises(UsageError, match="int3.*fp8"):
+        stored("llama-3-8b", kv="int3")
+
+
+def test_what_is_left_is_for_keys_and_values() -> None:
+    part = CATALOGUE.part("h100-sxm")
+    whole = room(stored("llama-3-8b"), part, Split(), 512)
+    assert whole.weights == 2 * 8_030_261_248 and whole.left == whole.usable - whole.weights - whole.activations
+    assert whole.usable == pytest.approx(0.9 * 85.5e9) and 0 < whole.activations < 2e9
+    assert whole.missing(whole.kv_tokens) == 0 < whole.missing(whole.kv_tokens + 10)
+
+
+def test_a_70b_model_in_fp16_does_not_fit_one_h100_and_how_much_is_told() -> None:
+    part = CATALOGUE.part("h100-sxm")
+    space = room(stored("llama-3-70b"), part, Split(), 512)
+    assert space.kv_tokens == 0 and space.missing(640) == pytest.approx(141.1e9 + 640 * 327_680 - 0.9 * 85.5e9, rel=0.02)
+    assert "141." in space.told(640, part) and "h100-sxm" in space.told(640, part)
+    assert room(stored("llama-3-70b", "int4"), part, Split(), 512).kv_tokens > 50_000
+
+
+@pytest.mark.parametrize(("split", "share"), [(Split(2), 1 / 2), (Split(8), 1 / 8), (Split(1, 2), 1 / 2), (Split(2, 4), 1 / 8)])
+def test_devices_divide_weights_keys_and_values(split: Split, share: float) -> None:
+    part, model = CATALOGUE.part("h100-sxm"), stored("llama-2-70b")
+    whole, divided = room(model, part, Split(), 512), room(model, part, split, 512)
+    assert divided.weights == pytest.approx(whole.weights * share, rel=0.02)
+    assert divided.kv_bytes_per_token == pytest.approx(whole.kv_bytes_per_token * share)
+
+
+def test_a_head_of_keys_is_copied_where_there_are_more_devices() -> None:
+    part, model = CATALOGUE.part("h100-sxm"), stored("llama-2-70b")
+    assert room(model, part, Split(16), 512).kv_bytes_per_token == room(model, part, Split(8), 512).kv_bytes_per_token
+
+
+def test_stages_that_layers_do_not_divide_into_are_rounded_up() -> None:
+    part, model = CATALOGUE.part("h100-sxm"), stored("llama-2-70b")
+    assert room(model, part, Split(1, 3), 512).kv_bytes_per_token == pytest.approx(model.kv_bytes_per_token * 27 / 80)

@@ -1,0 +1,96 @@
+"""Other people's measurements, with tolerances. The shares in the catalogue come from other tables, or from other rows: its files tell."""
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.core.catalogue.read import Catalogue
+from penstock.study.plan.cost import usd_per_million
+
+Ask = Callable[..., Any]
+A100, H100, L40S, M3 = "a100-80gb-sxm", "h100-sxm", "l40s", "m3-max"
+
+
+def steady(ask: Ask, model: str, part: str, quant: str, ranks: int, **options: Any) -> Any:
+    one = {"quant": (quant,), "tensor_parallel": str(ranks), "pipeline_parallel": "1", "max_devices": ranks, **options}
+    return ask(model, part, **one)[0]
+
+
+@pytest.mark.parametrize(("model", "quant", "ranks", "tokens_per_s"), [
+    ("llama-2-7b", "none", 1, 104.9), ("llama-2-7b", "int8", 1, 155.58), ("llama-2-7b", "int4:group=32", 1, 196.8),
+    ("llama-3.1-8b", "none", 1, 93.89), ("llama-3.1-8b", "int8", 1, 137.64), ("llama-3.1-70b", "int8", 1, 18.04),
+    ("llama-2-7b", "none", 2, 168.84), ("llama-2-7b", "none", 4, 254.02), ("llama-2-7b", "none", 8, 328.43),
+    ("llama-2-70b", "none", 2, 21.32), ("llama-2-70b", "none", 4, 38.01), ("llama-2-70b", "none", 8, 62.5),
+    ("llama-3.1-70b", "none", 4, 37.45), ("llama-3.1-70b", "none", 8, 58.78), ("llama-2-70b", "int8", 8, 80.44)])
+def test_gpt_fast_on_a100(ask: Ask, model: str, quant: str, ranks: int, tokens_per_s: float) -> None:
+    """github.com/pytorch-labs/gpt-fast, README: batch 1, five tokens of prompt. Within 20 %."""
+    row = steady(ask, model, A100, quant, ranks, batch=1, input=5, output=200)
+    assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.2) and row.bound == "weight bandwidth"
+
+
+@pytest.mark.parametrize(("quant", "decoded", "prefilled"), [
+    ("none", 25.09, 779.17), ("int8", 42.75, 757.64), ("int4:group=32,head=4", 66.31, 759.7)])
+def test_llama_cpp_on_an_m3_max(ask: Ask, quant: str, decoded: float, prefilled: float) -> None:
+    """github.com/ggml-org/llama.cpp/discussions/4167: LLaMA 7B in F16, Q8_0 and Q4_0; pp512 and tg128. Within 15 %."""
+    row = steady(ask, "llama-2-7b", M3, quant, 1, batch=1, input=512, output=128)
+    assert 1 / row.tpot_s == pytest.approx(decoded, rel=0.15) and 512 / row.ttft_s == pytest.approx(prefilled, rel=0.15)
+
+
+def test_engines_reach_half_of_an_h100_with_a_small_model(ask: Ask) -> None:
+    """Spector et al., "Look Ma, No Bubbles", 2025: vLLM and SGLang use at most 50 % of the bandwidth for Llama-3.2-1B. Within 10 %."""
+    assert steady(ask, "llama-3.2-1b", H100, "none", 1, batch=1, input=32, output=128).mbu == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("part", "quant", "batch", "ranks", "lengths", "tokens_per_s"), [
+    (H100, "fp8", 64, 1, (128, 2048), 5367), (H100, "fp8", 64, 1, (2048, 128), 2058), (H100, "fp8", 32, 1, (2048, 2048), 2230),
+    (H100, "fp8", 768, 1, (128, 128), 19694), (H100, "fp8", 112, 1, (128, 2048), 6818), (H100, "fp8", 80, 1, (2048, 128), 2244),
+    (H100, "fp8", 48, 1, (2048, 2048), 2740), (L40S, "fp8", 64, 1, (128, 128), 3240), (L40S, "fp8", 32, 1, (2048, 128), 581),
+    (L40S, "fp8", 16, 1, (2048, 2048), 531), (A100, "none", 384, 1, (128, 128), 5586), (A100, "none", 52, 1, (2048, 128), 591),
+    (A100, "none", 64, 2, (2048, 2048), 1564)])
+def test_tensorrt_llm_tables(
+        ask: Ask, part: str, quant: str, batch: int, ranks: int, lengths: tuple[int, int], tokens_per_s: float) -> None:
+    """TensorRT-LLM 0.5 and 0.6.1, docs/source/performance.md: LLaMA 7B, whole batches one after the other. Within 25 %."""
+    kv = "fp8" if quant == "fp8" else "auto"
+    row = steady(ask, "llama-2-7b", part, quant, ranks, batch=batch, input=lengths[0], output=lengths[1], kv_dtype=(kv,))
+    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.25)
+
+
+@pytest.mark.parametrize(("model", "part", "quant", "ranks", "ttft_s"), [
+    ("llama-2-7b", L40S, "fp8", 1, 0.073), ("llama-2-7b", A100, "none", 1, 0.133), ("llama-2-70b", A100, "none", 4, 0.377),
+    ("llama-2-70b", H100, "fp8", 4, 0.109)])
+def test_tensorrt_llm_first_tokens(ask: Ask, model: str, part: str, quant: str, ranks: int, ttft_s: float) -> None:
+    """The same: the first token after 2,048. Within 25 %."""
+    row = steady(ask, model, part, quant, ranks, batch=1, input=2048, output=1)
+    assert row.ttft_s == pytest.approx(ttft_s, rel=0.25) and row.bound == "prefill compute"
+
+
+def test_a_70b_model_through_3_tb_per_s_cannot_decode_faster_than_47_ms(ask: Ask) -> None:
+    ideal = "memory_bandwidth=3e12,memory=200e9,efficiency.memory=1,op_latency=0,step_latency=0"
+    row = steady(ask, "llama-3-70b", H100, "none", 1, batch=1, input=1, output=2, what_if=ideal)
+    assert row.tpot_s == pytest.approx(0.0467, rel=0.01) and row.mbu == pytest.approx(1, rel=0.01)
+    told = steady(ask, "llama-3-70b", H100, "none", 1, batch=1, input=16, output=64, what_if="memory_bandwidth=3e12,memory=200e9")
+    assert 0.0465 < told.tpot_s < 0.07 and told.bound == "weight bandwidth"
+
+
+def test_7b_in_fp16_at_100_tokens_a_second_on_2_tb_per_s_is_70_percent() -> None:
+    part = Catalogue().part(A100, {"memory_bandwidth": "2e12"})
+    assert part.hardware.mbu(7e9 * 2, 1 / 100) == pytest.approx(0.7)
+
+
+def test_an_h200_decodes_as_much_faster_as_its_memory_is_wider(ask: Ask) -> None:
+    slow, fast = (steady(ask, "llama-2-13b", part, "none", 1, batch=1, input=16, output=64).tpot_s for part in (H100, "h200-sxm"))
+    assert slow / fast == pytest.approx(4.8 / 3.35, rel=0.05)
+
+
+def test_eight_h100_at_two_dollars_and_4000_tokens_a_second_cost_111_cents_a_million() -> None:
+    assert usd_per_million(8 * 2.0, 4000) == pytest.approx(1.11, abs=0.005)
+
+
+def test_dollars_and_tokens_agree(ask: Ask) -> None:
+    row = steady(ask, "llama-3-70b", H100, "none", 8, batch=64, input=512, output=512, price="2")
+    assert row.usd_per_hour == 16 and row.usd_per_million_output_tokens == pytest.approx(16 / 3600 / row.output_tokens_per_s * 1e6)
+
+
+def test_an_h100_flat_out_for_a_year_takes_6136_kwh(ask: Ask) -> None:
+    row = steady(ask, "llama-2-7b", H100, "none", 1, batch=8, input=512, output=512)
+    assert row.watts == 700 and row.kwh_per_year == pytest.approx(6136, rel=0.001)

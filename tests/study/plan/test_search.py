@@ -1,0 +1,143 @@
+"""The plan as a whole: what is tried, what wins, and why the others lost."""
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ModelError, UsageError
+from penstock.study.plan.evaluate import rank
+from penstock.study.plan.request import Request, plan
+from penstock.study.plan.search import beats, value
+
+Ask = Callable[..., Any]
+STEADY = {"batch": 1, "input": 512, "output": 128}
+
+
+def test_the_best_comes_first_and_every_row_has_a_reason(ask: Ask) -> None:
+    rows = ask("llama-3-8b", "h100-sxm,l4,l40s", rate=10.0, input=1000, output=200, slo="ttft=1s,tpot=30ms")
+    assert rows == sorted(rows, key=rank) and all(row.reason for row in rows)
+    assert {row.hardware for row in rows} == {"h100-sxm", "l4", "l40s"} and rows[0].meets_slo and rows[0].pareto
+    assert any(not row.meets_slo for row in rows if row.fits) or any(not row.fits for row in rows)
+
+
+def test_nothing_beats_the_frontier(ask: Ask) -> None:
+    rows = [row for row in ask("llama-3-8b", "h100-sxm,l40s", slo="tpot=50ms") if row.meets_slo]
+    front = [row for row in rows if row.pareto]
+    assert front and not any(beats(other, row) for row in front for other in rows)
+    assert all(any(beats(other, row) for other in front) for row in rows if not row.pareto)
+    assert all("beaten by" in row.reason for row in rows if not row.pareto)
+
+
+def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:
+    rows = ask("llama-3-70b", "h100-sxm", max_devices=1, **STEADY)
+    assert not any(row.fits for row in rows) and "64." in rows[0].reason and rows[0].tpot_s is None
+    assert ask("llama-3-70b", "h100-sxm", max_devices=1, quant=("int4",), **STEADY)[0].fits
+
+
+def test_a_steady_load_is_taken_as_the_checkpoint_is_and_traffic_searches_formats(ask: Ask) -> None:
+    assert {(row.quant, row.kv_dtype) for row in ask("llama-3-8b", "h100-sxm", **STEADY)} == {("none", "auto")}
+    assert {row.quant for row in ask("llama-3-8b", "h100-sxm", rate=1.0)} == {"none", "fp8", "int8", "int4"}
+    assert {row.quant for row in ask("llama-3-8b", "h100-sxm", quant=("all",), **STEADY)} == {"none", "fp8", "int8", "int4"}
+    assert {row.kv_dtype for row in ask("llama-3-8b", "h100-sxm", rate=1.0, kv_dtype=("int8", "int4"))} == {"int8", "int4"}
+
+
+def test_layouts_are_those_that_heads_layers_and_devices_allow(ask: Ask) -> None:
+    rows = ask("qwen2.5-7b", "h100-sxm", max_devices=8, **STEADY)  # 28 heads
+    assert {row.tensor_parallel for row in rows} == {1, 2, 4} and max(row.devices for row in rows) == 8
+    only = ask("llama-3-70b", "h100-sxm", tensor_parallel="4,8", pipeline_parallel="1", **STEADY)
+    assert {(row.tensor_parallel, row.pipeline_parallel) for row in only} == {(4, 1), (8, 1)}
+    assert {row.devices for row in ask("llama-3-70b", "h100-sxm", tensor_parallel="8", pipeline_parallel="2", **STEADY)} == {16}
+
+
+def test_tensor_parallelism_is_faster_and_less_than_ideally(ask: Ask) -> None:
+    times = [ask("llama-3-70b", "h100-sxm", tensor_parallel=str(n), pipeline_parallel="1", **STEADY)[0].tpot_s for n in (2, 4, 8)]
+    assert times[0] > times[1] > times[2] > times[0] / 4 * 1.02
+
+
+def test_slow_links_cost_more(ask: Ask) -> None:
+    fast, slow = (ask("llama-3-70b", "h100-sxm", tensor_parallel="8", pipeline_parallel="1", what_if=link, **STEADY)[0].ttft_s
+                  for link in ("link=nvlink-5", "link=ethernet-25"))
+    assert slow > 2 * fast
+
+
+def test_wider_memory_moves_what_memory_binds_and_nothing_else(ask: Ask) -> None:
+    usual, wide = (ask("llama-2-7b", "a100-80gb-sxm", max_devices=1, what_if=what, **STEADY)[0]
+                   for what in (None, "memory_bandwidth=8e12"))
+    assert usual.bound == "weight bandwidth" and wide.tpot_s < 0.4 * usual.tpot_s and wide.ttft_s > 0.7 * usual.ttft_s
+
+
+def test_more_traffic_takes_more_replicas_and_the_objective_is_kept(ask: Ask) -> None:
+    asked = {"input": 500, "output": 200, "slo": "ttft=2s,tpot=100ms", "quant": ("int8",)}
+    few, many = (ask("llama-3-8b", "l4", rate=rate, prefill_split=False, **asked)[0] for rate in (1.0, 20.0))
+    assert few.meets_slo and many.meets_slo and few.tpot_s <= 0.1 and many.devices > 4 * few.devices
+    assert few.output_tokens_per_s == 200 and few.goodput_per_s == 1 and few.ttft_p99_s > few.ttft_s
+    fewer = ask("llama-3-8b", "l4", rate=20.0, max_devices=2, **asked)
+    assert not any(row.meets_slo for row in fewer)
+
+
+def test_an_objective_that_is_missed_is_named_with_its_value(ask: Ask) -> None:
+    row = ask("llama-3-70b", "h100-sxm", tensor_parallel="2", slo="tpot=5ms", **STEADY)[0]
+    assert row.fits and not row.meets_slo and row.goodput_per_s == 0 and "tpot is" in row.reason and "5 ms" in row.reason
+
+
+def test_prompts_apart_are_considered_where_traffic_is(ask: Ask) -> None:
+    asked = {"rate": 30.0, "input": 4000, "output": 200, "slo": "ttft=1s,tpot=25ms", "quant": ("fp8",)}
+    rows = ask("llama-3-8b", "h100-sxm", **asked)
+    apart = [row for row in rows if row.prefill_replicas]
+    assert apart and all(0 < row.prefill_replicas < row.replicas for row in apart)
+    assert not any(row.prefill_replicas for row in ask("llama-3-8b", "h100-sxm", prefill_split=False, **asked))
+
+
+def test_capacity_binds_where_twice_the_batch_would_give_more(ask: Ask) -> None:
+    row = ask("llama-2-13b", "a100-40gb-sxm", max_devices=1, input=1000, output=1000)[0]
+    assert row.bound == "KV capacity" and row.batch == row.kv_tokens // 2000
+    assert "weight bandwidth" in row.shares and sum(row.shares.values()) == pytest.approx(1, abs=0.01)
+
+
+def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
+    rows = ask("llama-3-8b", "h100-sxm,l4", max_devices=1, price="h100-sxm=2", **STEADY)
+    prices = {row.hardware: row.usd_per_hour for row in rows}
+    assert prices["h100-sxm"] == 2 and prices["l4"] == 0.805
+    free = ask("llama-3-8b", "h100-sxm,l4", max_devices=1, price="0", **STEADY)
+    assert free[0].usd_per_million_output_tokens == 0 and value(free[0]) > 0
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"hardware": "abacus"}, "h100-sxm"), ({"hardware": None}, "--hardware"), ({"quant": ("int3",)}, "int3"),
+    ({"kv_dtype": ("int3",)}, "int3"),
+    ({"tensor_parallel": "3"}, "64 heads"), ({"tensor_parallel": "x"}, "--tensor-parallel"), ({"pipeline_parallel": "81"}, "80 layers"),
+    ({"max_devices": 0}, "--max-devices"), ({"max_devices": 2, "tensor_parallel": "4"}, "fewer"), ({"chunk": "0"}, "--chunk"),
+    ({"slo": "ttft=fast"}, "ttft"), ({"slo": "itl=5ms"}, "itl"), ({"what_if": "speed=2"}, "speed"), ({"what_if": "speed"}, "key=value"),
+    ({"price": "cheap"}, "price"), ({"price": "l4=2"}, "l4"), ({"catalogue": "nowhere"}, "nowhere"),
+    ({"batch": 1, "rate": 2.0}, "--batch")])
+def test_what_cannot_be_obeyed_is_refused(options: dict[str, Any], said: str) -> None:
+    given = {"model": "llama-3-70b", "hardware": "h100-sxm", **options}
+    with pytest.raises(UsageError, match=said):
+        plan(Request(**given))
+
+
+def test_a_context_that_the_model_does_not_have_is_refused(ask: Ask) -> None:
+    row = ask("llama-3-70b", "h200-sxm", batch=1, input=9000, output=10)[0]
+    assert not row.fits and "8,192" in row.reason and "9,010" in row.reason
+
+
+def test_a_folder_with_only_a_config_is_enough(tmp_path: Path) -> None:
+    from penstock.study.plan.known import known_config
+
+    (tmp_path / "config.json").write_text(json.dumps(known_config("llama-2-7b")))
+    found = plan(Request(model=str(tmp_path), hardware="h100-sxm", **STEADY))
+    assert found.parameters == 6_738_415_616 and json.loads(json.dumps(found.as_json()))["configurations"][0]["fits"]
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError):
+        plan(Request(model=str(tmp_path), hardware="h100-sxm", **STEADY))
+
+
+@pytest.mark.parametrize("part", ["groq-lpu", "xeon-8480", "tpu-v5e", "m3-max", "gaudi3"])
+def test_machines_of_other_kinds_are_planned_for_too(ask: Ask, part: str) -> None:
+    most = 1024 if part == "groq-lpu" else 8
+    rows = ask("llama-2-7b", part, max_devices=most, quant=("int8",), batch=1, input=100, output=50)
+    assert rows[0].fits and rows[0].tpot_s > 0
+    assert all(one.tpot_s != other.tpot_s for one, other in itertools.pairwise([row for row in rows if row.fits][:3]))

@@ -1,0 +1,111 @@
+"""A replica in the long run: what must hold of it whatever the hardware."""
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compute.steptime import Roofline, Split
+from penstock.core.catalogue.read import Catalogue
+from penstock.core.work import StepWork
+from penstock.serve.engine import build
+from penstock.study.plan.model import Stored, weight_format
+from penstock.study.plan.request import model_of
+from penstock.study.plan.steady import MeanStep, Queue, Steady
+
+PART = Catalogue().part("h100-sxm")
+STORED: Stored = model_of("llama-3-8b").stored(weight_format("none", build.parse_quant), "auto")
+
+
+def timer(split: Split | None = None) -> Roofline:
+    return Roofline(STORED.program, STORED.numbers, PART, split)
+
+
+def steady(lengths: tuple[int, int], chunk: int = 2048, stages: int = 1) -> Steady:
+    return Steady(timer(Split(1, stages)), stages, lengths, chunk)
+
+
+def test_a_mean_step_counts_as_the_step_that_it_stands_for() -> None:
+    work = StepWork(((1, 300),) * 5 + ((100, 400),), 6)
+    mean = MeanStep(5, 300, 1, 100, 400)
+    assert (mean.num_tokens, mean.num_logits) == (work.num_tokens, work.num_logits)
+    assert all(mean.windowed(window) == work.windowed(window) for window in (None, 50, 350))
+    assert timer().seconds(mean) == pytest.approx(timer().seconds(work))
+
+
+def test_one_request_alone_takes_its_prompt_and_its_tokens() -> None:
+    point = steady((1000, 101)).closed(1)
+    prompt, token = timer().seconds(StepWork(((1000, 1000),), 1)), timer().seconds(StepWork(((1, 1050),), 1))
+    assert point.ttft_s == pytest.approx(prompt) and point.tpot_s == pytest.approx(token, rel=0.001)
+    assert point.requests_per_s == pytest.approx(1 / (prompt + 100 * token), rel=0.001)
+
+
+def test_an_answer_of_one_token_is_all_prompt() -> None:
+    one, many = steady((3000, 1)).closed(1), steady((3000, 1)).closed(8)
+    assert one.bound == "prefill compute" and one.requests_per_s == pytest.approx(1 / one.ttft_s)
+    assert many.requests_per_s == pytest.approx(one.requests_per_s, rel=0.05) and many.ttft_s == pytest.approx(8 * one.ttft_s, rel=0.05)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 8000), st.integers(1, 2000), st.integers(0, 9), st.sampled_from([256, 2048, 8192]))
+def test_littles_law_and_plausible_shares(prompt: int, answer: int, power: int, chunk: int) -> None:
+    batch = 1 << power
+    point = steady((prompt, answer), chunk).closed(batch)
+    assert point.requests_per_s * (point.ttft_s + (answer - 1) * point.tpot_s) == pytest.approx(batch)
+    assert sum(point.shares().values()) == pytest.approx(1) and all(share >= 0 for share in point.shares().values())
+    assert point.ttft_s >= point.queue.service_s * 0.999 and point.tpot_s > 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(16, 4000), st.integers(1, 1000), st.integers(0, 8))
+def test_more_at_once_is_never_less_in_all(prompt: int, answer: int, power: int) -> None:
+    one, two = (steady((prompt, answer)).closed(batch) for batch in (1 << power, 2 << power))
+    assert two.requests_per_s > 0.97 * one.requests_per_s and two.ttft_s > 0.97 * one.ttft_s
+
+
+def test_doubling_a_small_batch_is_nearly_free() -> None:
+    one, two = (steady((64, 256)).closed(batch).requests_per_s for batch in (1, 2))
+    assert two / one == pytest.approx(2, rel=0.1)
+
+
+def test_closed_and_open_loops_agree_where_neither_waits() -> None:
+    closed = steady((500, 400)).closed(16)
+    point = steady((500, 400)).open(closed.requests_per_s, 1000)
+    assert point is not None and point.running == pytest.approx(16, rel=0.1) and point.tpot_s == pytest.approx(closed.tpot_s, rel=0.1)
+
+
+def test_a_rate_above_what_it_can_do_is_refused() -> None:
+    most = steady((1000, 100)).closed(1024).requests_per_s
+    assert steady((1000, 100)).open(0.5 * most, 4096) is not None
+    assert steady((1000, 100)).open(1.3 * most, 4096) is None
+    assert steady((1000, 100)).open(0.5 * most, 2) is None  # the cache is too small
+
+
+def test_waiting_grows_with_the_rate() -> None:
+    most = steady((1000, 100)).closed(1024).requests_per_s
+    points = [steady((1000, 100)).open(share * most, 4096) for share in (0.01, 0.3, 0.6, 0.8)]
+    waits = [point.ttft_s for point in points if point is not None]
+    assert len(waits) == 4 and waits == sorted(waits)
+
+
+@pytest.mark.parametrize("busy", [0.1, 0.5, 0.9])
+def test_the_queue_is_m_d_1(busy: float) -> None:
+    queue = Queue(2.0, busy, 1.0)
+    assert queue.mean_s == pytest.approx(1 + 2 + busy * 2 / (2 * (1 - busy)))
+    assert queue.share_within(2.9) == 0 and queue.share_within(3.0) == pytest.approx(1 - busy) and queue.share_within(math.inf) == 1
+    for share in (0.95, 0.99):
+        assert queue.share_within(queue.percentile(share)) == pytest.approx(max(share, 1 - busy))
+
+
+def test_stages_pass_prompts_on() -> None:
+    one, two = (steady((4096, 1), 512, stages).closed(1).ttft_s for stages in (1, 2))
+    assert 0.5 * one < two < 0.75 * one  # eight chunks, nine passes of half a model
+
+
+def test_apart_prompts_and_tokens_keep_their_pace() -> None:
+    made = steady((1000, 100))
+    queue = made.prefill(1.0)
+    assert queue is not None and queue.service_s == pytest.approx(made.closed(1).ttft_s)
+    assert made.prefill(1.01 / queue.service_s) is None
+    few, many = made.decode(1.0, 4096), made.decode(20.0, 4096)
+    assert few is not None and many is not None and few[0] < many[0] and made.decode(20.0, 4) is None
