@@ -19,6 +19,7 @@ from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.gguf import generation_config
+from penstock.compute.models.load.hub import Source
 from penstock.compute.models.load.weights import Forming, load_weights
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
@@ -90,10 +91,21 @@ class Built:
 
 def find(config: EngineConfig) -> Found:
     """Reads a model's config, downloading nothing else. Raises ModelError when there is none or it is not understood."""
-    source = hub.fetch_config(config.model, config.revision)
+    return understand(hub.fetch_config(config.model, config.revision))
+
+
+def understand(source: Source) -> Found:
+    """A model of a config that was read, whose weights may be nowhere. Raises ModelError when it is not understood."""
     name = hf.architecture(source.config, families.TABLE)
     family: Family = families.TABLE.load(name)
     return Found(source, source.config, name, family, family.spec(source.config))
+
+
+def parse_quant(text: str) -> QuantScheme:
+    """A weight format, to be planned with. Raises UsageError for one that there is none of."""
+    scheme_class, options = quant.TABLE.parse(text)
+    scheme: QuantScheme = scheme_class(options)
+    return scheme
 
 
 def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
