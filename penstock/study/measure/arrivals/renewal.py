@@ -55,7 +55,7 @@ class Gamma:
         return Gamma(replace(self._options, rate=rate))
 
 
-class Constant:
+class Even:
     """Even gaps."""
 
     Options = RateOptions
@@ -68,8 +68,8 @@ class Constant:
     def schedule(self, sessions: Iterator[Session], seed: str) -> Iterator[tuple[float, Session]]:
         return ((number / self._rate, session) for number, session in enumerate(sessions))
 
-    def at_rate(self, rate: float) -> "Constant":
-        return Constant(RateOptions(rate))
+    def at_rate(self, rate: float) -> "Even":
+        return Even(RateOptions(rate))
 
 
 def spaced(sessions: Iterator[Session], gap: Callable[[], float]) -> Iterator[tuple[float, Session]]:

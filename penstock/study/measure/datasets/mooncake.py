@@ -25,7 +25,7 @@ def read(path: str) -> list[Row]:
 
 
 def row(told: Any, at: str) -> Row:
-    given = [told.get(name) if isinstance(told, dict) else None for name in LENGTHS]
+    given: list[Any] = [told.get(name) if isinstance(told, dict) else None for name in LENGTHS]
     if not all(isinstance(each, int | float) and not isinstance(each, bool) and each >= 0 for each in given):
         raise UsageError(f"{at}: a line of a mooncake trace has numbers called {', '.join(LENGTHS)}, not {told!r:.60}")
     blocks = told.get("hash_ids", [])

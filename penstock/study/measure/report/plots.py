@@ -28,7 +28,7 @@ def charts(report: Report) -> Iterator[Chart]:
 def latency_chart(result: Result) -> Chart:
     """Each latency by the share of requests that wait no longer; the scale stretches towards the slowest."""
     done = [sample for sample in result.samples if sample.ok and result.figures.window.holds(sample.due_s)]
-    values = {
+    values: dict[str, list[float | None]] = {
         "TTFT": [sample.ttft_s for sample in done], "TPOT": [sample.tpot_s for sample in done],
         "ITL": [gap for sample in done for gap in sample.gaps_s()], "end to end": [sample.e2e_s for sample in done],
     }

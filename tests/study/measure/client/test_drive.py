@@ -5,7 +5,7 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
-from penstock.study.measure.arrivals.renewal import Constant, Poisson, RateOptions
+from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
 from penstock.study.measure.client.drive import Ahead, Driver, Extent
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Figures, Warmup, figures
@@ -42,7 +42,7 @@ def check(found: Figures) -> None:
         assert spread.mean == pytest.approx(wanted, rel=1e-6), name
 
 
-@pytest.mark.parametrize("arrivals", [Poisson(RateOptions(40)), Constant(RateOptions(3)), Closed(ClosedOptions(5))])
+@pytest.mark.parametrize("arrivals", [Poisson(RateOptions(40)), Even(RateOptions(3)), Closed(ClosedOptions(5))])
 def test_known_latencies_are_found(arrivals: Arrivals) -> None:
     samples = drive(Mock(lambda asked: answer(asked, TTFT, ITL)), arrivals, Extent(60))
     assert len(samples) == 60 and all(sample.ok and (sample.num_prompt, sample.num_output, sample.num_cached) == (40, TOKENS, 3)
@@ -52,7 +52,7 @@ def test_known_latencies_are_found(arrivals: Arrivals) -> None:
 
 def test_an_open_loop_does_not_wait_for_answers() -> None:
     mock = Mock(lambda asked: answer(asked, 5.0, ITL))
-    samples = drive(mock, Constant(RateOptions(10)), Extent(seconds=3.0))
+    samples = drive(mock, Even(RateOptions(10)), Extent(seconds=3.0))
     assert len(samples) == 30 and mock.most_open == 30
     assert [sample.sent_s for sample in samples] == pytest.approx([number / 10 for number in range(30)], abs=1e-6)
 
@@ -64,7 +64,7 @@ def test_a_stall_is_seen_by_all_whom_it_would_have_hit() -> None:
         at_s = asked.at_s - 1000.0
         return answer(asked, TTFT + (11.0 - at_s if 1.0 <= at_s < 11.0 else 0.0), ITL)
 
-    samples = drive(Mock(reply), Constant(RateOptions(10)), Extent(200))
+    samples = drive(Mock(reply), Even(RateOptions(10)), Extent(200))
     waits = [sample.ttft_s or 0.0 for sample in samples]
     assert sum(wait > TTFT + 0.001 for wait in waits) == pytest.approx(100, abs=1)
     assert figures(samples, Warmup(), None).latencies.ttft.at(50) == pytest.approx(TTFT + 0.05, abs=0.06)
@@ -77,7 +77,7 @@ def test_latency_counts_from_when_a_request_was_due_though_the_client_was_late()
             await asyncio.sleep(0.5)  # each connection takes half a second
             await super().connect(connection)  # type: ignore[arg-type]
 
-    samples = drive(Late(lambda asked: answer(asked, TTFT, ITL)), Constant(RateOptions(4)), Extent(3))
+    samples = drive(Late(lambda asked: answer(asked, TTFT, ITL)), Even(RateOptions(4)), Extent(3))
     assert [sample.send_delay_s for sample in samples] == pytest.approx([0.5] * 3, abs=1e-6)
     assert [sample.ttft_s for sample in samples] == pytest.approx([0.5 + TTFT] * 3, abs=1e-6)
 
@@ -107,7 +107,7 @@ def test_goodput_counts_who_kept_the_slo() -> None:
         return answer(asked, 0.5 if len(mock.asked) % 4 == 0 else 0.1, ITL)
 
     mock = Mock(reply)
-    samples = drive(mock, Constant(RateOptions(20)), Extent(400))
+    samples = drive(mock, Even(RateOptions(20)), Extent(400))
     good = figures(samples, Warmup(), parse_slo("ttft=200ms,tpot=50ms")).goodput
     assert good is not None and good.kept.value == 0.75 and (good.kept.low or 0) < 0.75 < (good.kept.high or 0)
     assert good.kept_by == {"ttft": 0.75, "tpot": 1.0} and good.requests_per_s == pytest.approx(15, rel=0.03)
@@ -122,7 +122,7 @@ TALK = Session((
 
 def test_turns_follow_answers_and_carry_the_conversation() -> None:
     mock = Mock(lambda asked: answer(asked, TTFT, ITL, thoughts=1))
-    samples = drive(mock, Constant(RateOptions(1)), Extent(), lambda: iter([TALK]))
+    samples = drive(mock, Even(RateOptions(1)), Extent(), lambda: iter([TALK]))
     said = [[message["content"] for message in asked.body["messages"]] for asked in mock.asked]
     assert said == [["be kind", "one"], ["be kind", "one", "recorded", "two"], ["be kind", "one", "recorded", "two", "w1 w2 ", "three"]]
     assert [sample.turn for sample in samples] == [0, 1, 2]
@@ -132,14 +132,14 @@ def test_turns_follow_answers_and_carry_the_conversation() -> None:
 
 def test_a_conversation_ends_with_a_failure() -> None:
     mock = Mock(lambda asked: Reply([(0.1, plain(500, {"error": {"message": "out of luck"}}))]))
-    samples = drive(mock, Constant(RateOptions(1)), Extent(), lambda: iter([TALK]))
+    samples = drive(mock, Even(RateOptions(1)), Extent(), lambda: iter([TALK]))
     assert [sample.error for sample in samples] == ["status 500: out of luck"]
 
 
 def test_time_to_publish_is_after_the_hidden_reasoning() -> None:
     mock = Mock(lambda asked: answer(asked, TTFT, ITL, thoughts=5))
     talk = Session((Turn(messages=({"role": "user", "content": "think"},), num_output=TOKENS),))
-    (sample,) = drive(mock, Constant(RateOptions(1)), Extent(1), lambda: iter([talk]))
+    (sample,) = drive(mock, Even(RateOptions(1)), Extent(1), lambda: iter([talk]))
     assert sample.ttft_s == pytest.approx(TTFT) and sample.publish_s == pytest.approx(TTFT + 5 * ITL)
 
 
