@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
+from penstock.compute.decoding.propose.sureness import softened
 from penstock.compute.decoding.propose.tables import Rows, Tables, batch
 from penstock.compute.models.heads import eagle
 from penstock.core.errors import UsageError
@@ -138,7 +139,7 @@ class Eagle:
         for row in rows:
             stretch, states = self._stretches[row.seq_id], fresh[row.seq_id]
             while len(states) > MOST_ROWS:
-                self._step([self._share(row, MOST_ROWS)], states[:MOST_ROWS], [])
+                self._step([self._share(row, MOST_ROWS)], states[:MOST_ROWS], [], [])
                 stretch.end, states = stretch.end + MOST_ROWS, states[MOST_ROWS:]
             shares.append(self._share(row, len(states)))
             given.append(states)
@@ -146,7 +147,7 @@ class Eagle:
             ends.append((ends[-1] if ends else -1) + len(states))
         if not rows:
             return {}
-        hidden, found = self._step(shares, np.concatenate(given), ends)
+        hidden, found = self._step(shares, np.concatenate(given), ends, rows)
         trees = {row.seq_id: Tree(row.room, hidden[end]) for row, end in zip(rows, ends, strict=True)}
         for row, children in zip(rows, found, strict=True):
             trees[row.seq_id].add(-1, children)
@@ -161,6 +162,7 @@ class Eagle:
         shares: list[Rows] = []
         given: list[Array] = []
         wanted: list[int] = []
+        owners: list[Draftable] = []
         first = 0
         for row in rows:
             tree, stretch = trees[row.seq_id], self._stretches[row.seq_id]
@@ -170,8 +172,9 @@ class Eagle:
             given += tree.states
             count = len(tree.expanded)
             wanted += range(first + count - grown[row.seq_id], first + count)
+            owners += [row] * grown[row.seq_id]
             first += count
-        hidden, found = self._step(shares, np.stack(given), wanted)
+        hidden, found = self._step(shares, np.stack(given), wanted, owners)
         places = iter(zip(wanted, found, strict=True))
         for row in rows:
             tree = trees[row.seq_id]
@@ -180,13 +183,16 @@ class Eagle:
                 tree.made[i] = hidden[place]
                 tree.add(i, children)
 
-    def _step(self, shares: Sequence[Rows], states: Array, logit_rows: Sequence[int]) -> tuple[Array, list[list[tuple[int, float]]]]:
-        """(hidden states of all rows, of each row of `logit_rows` the likeliest tokens and their log-probabilities)."""
+    def _step(self, shares: Sequence[Rows], states: Array, logit_rows: Sequence[int], owners: Sequence[Draftable],
+              ) -> tuple[Array, list[list[tuple[int, float]]]]:
+        """(hidden states of all rows, of each row of `logit_rows` the likeliest tokens and their log-probabilities). `owners`: whose
+        rows these are."""
         side = self._side
         outputs = side.backend.step(
             side.loaded, batch(shares, side.layout.block_size, logit_rows, {"states": states}, ("hidden",)))
         count = len(logit_rows)
-        scored = self._sampler.score(outputs.logits, [0] * count, [self._options.width] * count) if count else []
+        logits = softened(outputs.logits, owners)
+        scored = self._sampler.score(logits, [0] * count, [self._options.width] * count) if count else []
         return outputs.buffers["hidden"], [list(each.top) for each in scored]
 
     def _table(self, row: Draftable) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.compute.backends.contract import Batch
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
+from penstock.compute.decoding.propose.sureness import softened
 from penstock.compute.models.heads import medusa
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
@@ -57,7 +58,7 @@ class Medusa:
         states = np.stack([row.states[-1] for row in rows if row.states is not None])
         outputs = self._side.backend.step(self._side.loaded, alone([row.tokens[-1] for row in rows], states, self._outputs))
         logits = [outputs.logits, *(outputs.buffers[name] for name in self._outputs)]
-        scored = [self._sampler.score(each, [0] * count, [width] * count) for each in logits]
+        scored = [self._sampler.score(softened(each, rows), [0] * count, [width] * count) for each in logits]
         return [[head[i].top for head in scored] for i in range(count)]
 
 

@@ -10,7 +10,10 @@ import pytest
 from penstock.compute.decoding.propose import eagle
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.eagle import Eagle, Options
+from penstock.compute.decoding.propose.sureness import SOFTER
+from penstock.compute.decoding.state import RowState
 from penstock.core.errors import UsageError
+from penstock.core.types import SamplingParams, SeqInfo
 from tests.compute.decoding.propose.oracle import VOCAB, Host, Pair, fold, logprobs_of
 
 
@@ -33,14 +36,14 @@ class Story:
         return list(zip(self.tokens[begin + 1 : size], self.states[begin : size - 1], strict=True))
 
 
-def best(prefix: list[Pair], room: int) -> dict[tuple[int, ...], float]:
+def best(prefix: list[Pair], room: int, told: Any = logprobs_of) -> dict[tuple[int, ...], float]:
     """The likeliest paths behind a prefix, found one after another."""
     open_ones: list[tuple[float, tuple[int, ...], list[Pair]]] = [(0.0, (), prefix)]
     found: dict[tuple[int, ...], float] = {}
     while len(found) <= room:
         cost, path, before = heapq.heappop(open_ones)
         found[path] = -cost
-        for token, logprob in enumerate(logprobs_of(before)):
+        for token, logprob in enumerate(told(before)):
             heapq.heappush(open_ones, (cost - logprob, (*path, token), [*before, (token, fold(before))]))
     del found[()]
     return found
@@ -129,6 +132,19 @@ def test_a_full_cache_leaves_a_sequence_without_drafts_until_it_has_room() -> No
     assert set(paths(drafts)) == set(best(second.pairs(29, 33), 6))
     eager.forget(9)
     assert eager._tables.num_free == host.side.layout.num_blocks
+
+
+def test_a_sequence_that_draws_gets_a_broader_tree() -> None:
+    def softer(prefix: list[Pair]) -> Any:
+        wide = logprobs_of(prefix) * SOFTER
+        return wide - np.log(np.exp(wide).sum())
+
+    stories = [Story(20), Story(21)]
+    states = [RowState(SeqInfo(SamplingParams(temperature=heat), (1,), 1)) for heat in (0.7, 0.0)]
+    eager = Eagle(thorough(), Host())
+    drawn, greedy = eager.propose([replace(story.row(0, 20), state=state) for story, state in zip(stories, states, strict=True)])
+    assert set(paths(drawn)) == set(best(stories[0].pairs(0, 20), 6, softer)) != set(best(stories[0].pairs(0, 20), 6))
+    assert set(paths(greedy)) == set(best(stories[1].pairs(0, 20), 6))
 
 
 def test_long_prompts_are_read_in_pieces() -> None:
