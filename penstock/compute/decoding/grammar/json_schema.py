@@ -32,6 +32,13 @@ class JsonSchema:
 
 def as_value(schema: Any, wanted: StructuredOutputsParams) -> str:
     """A value that is valid by the schema, in llguidance's language. Raises RequestError for what cannot be obeyed."""
-    if schema is False:
-        raise RequestError("no value is valid by the schema false", "json")
-    return json_value({} if schema is True else schema, json_options(wanted))
+    from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+    from penstock.compute.decoding.grammar.schema.lower import lowered
+
+    try:
+        found = lowered(schema, wanted.disable_additional_properties)
+    except UnsupportedError as error:
+        raise RequestError(str(error), "json") from None
+    except RecursionError:
+        raise RequestError("it is nested too deeply", "json") from None
+    return json_value({} if isinstance(found, bool) else found, json_options(wanted))

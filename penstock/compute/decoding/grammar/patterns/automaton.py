@@ -1,0 +1,123 @@
+"""A set of texts as a finite automaton: whether there is any text in it, and a regex without complements and intersections."""
+from collections.abc import Iterable
+
+from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.patterns.chars import Ranges
+from penstock.compute.decoding.grammar.patterns.derive import left, nullable
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+from penstock.compute.decoding.grammar.patterns.tree import EMPTY, NOTHING, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
+
+MAX_STATES = 600
+MAX_SIZE = 60_000  # nodes of a regex that is written for an automaton
+
+
+class Automaton:
+    """States are numbered from 0, where it begins. `steps[state]`: the characters that lead to each other state. Without dead ends.
+
+    Raises PatternError for a set that needs more than MAX_STATES.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        letters = alphabet(tree)
+        states = {tree: 0}
+        queue = [tree]
+        steps: list[dict[int, Ranges]] = []
+        while len(steps) < len(queue):
+            now = queue[len(steps)]
+            found: dict[int, list[tuple[int, int]]] = {}
+            for letter in letters:
+                then = left(now, letter[0][0])
+                if then == NOTHING:
+                    continue
+                if then not in states:
+                    states[then] = len(states)
+                    queue.append(then)
+                    if len(states) > MAX_STATES:
+                        raise PatternError(f"a pattern, or what it excludes, needs more than {MAX_STATES} states")
+                found.setdefault(states[then], []).extend(letter)
+            steps.append({state: chars.union(ranges) for state, ranges in found.items()})
+        self.accepting = {state for tree, state in states.items() if nullable(tree)}
+        live = self._live(steps)
+        self.steps = [{state: by for state, by in each.items() if state in live} for each in steps]
+
+    def is_empty(self) -> bool:
+        return not self.accepting
+
+    def _live(self, steps: list[dict[int, Ranges]]) -> set[int]:
+        """States from which an end can be reached."""
+        before: dict[int, set[int]] = {}
+        for state, each in enumerate(steps):
+            for then in each:
+                before.setdefault(then, set()).add(state)
+        live, queue = set(self.accepting), list(self.accepting)
+        while queue:
+            for state in before.get(queue.pop(), ()):
+                if state not in live:
+                    live.add(state)
+                    queue.append(state)
+        return live
+
+    def tree(self) -> Tree:
+        """The same texts by sequence, choice and repetition alone: states are taken out one by one, those with few neighbours first.
+
+        Raises PatternError when that grows beyond MAX_SIZE.
+        """
+        if self.is_empty():
+            return NOTHING
+        first, last = -1, -2
+        out: dict[int, dict[int, Tree]] = {first: {0: EMPTY}, last: {}}
+        out |= {state: {then: Chars(by) for then, by in each.items()} for state, each in enumerate(self.steps)}
+        for state in self.accepting:
+            out[state][last] = EMPTY
+        into: dict[int, set[int]] = {state: set() for state in out}
+        for state, each in out.items():
+            for then in each:
+                into[then].add(state)
+        left_over = set(range(len(self.steps)))
+        while left_over:
+            state = min(left_over, key=lambda each: (len(into[each] - {each}) * len(out[each].keys() - {each}), each))
+            left_over.remove(state)
+            loop = rep(out[state].pop(state, NOTHING), 0, None)
+            for before in into[state] - {state}:
+                there = out[before].pop(state)
+                for then, onward in out[state].items():
+                    found = alt([out[before].get(then, NOTHING), seq([there, loop, onward])])
+                    if size(found) > MAX_SIZE:
+                        raise PatternError("a pattern, or what it excludes, is too large")
+                    out[before][then] = found
+                    into[then].add(before)
+            for then in out[state]:
+                into[then].discard(state)
+        return out[first].get(last, NOTHING)
+
+
+def alphabet(tree: Tree) -> list[Ranges]:
+    """The characters, together where nothing in the tree tells them apart."""
+    sets = sorted(set(sets_in(tree)))
+    edges = sorted({edge for ranges in sets for low, high in ranges for edge in (low, high + 1)})
+    bounds = [0, *(edge for edge in edges if 0 < edge <= chars.LAST), chars.LAST + 1]
+    groups: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
+    for low, end in zip(bounds, bounds[1:], strict=False):
+        inside = tuple(any(first <= low <= last for first, last in ranges) for ranges in sets)
+        groups.setdefault(inside, []).append((low, end - 1))
+    found = [chars.intersection(chars.union(ranges), chars.EVERY) for ranges in groups.values()]
+    return [ranges for ranges in found if ranges]
+
+
+def sets_in(tree: Tree) -> Iterable[Ranges]:
+    if isinstance(tree, Chars):
+        yield tree.ranges
+    elif isinstance(tree, Seq | Alt | Both):
+        for item in tree.items:
+            yield from sets_in(item)
+    elif isinstance(tree, Rep | Other):
+        yield from sets_in(tree.item)
+
+
+def size(tree: Tree) -> int:
+    """Nodes."""
+    if isinstance(tree, Chars):
+        return 1
+    if isinstance(tree, Rep | Other):
+        return 1 + size(tree.item)
+    return 1 + sum([size(item) for item in tree.items])

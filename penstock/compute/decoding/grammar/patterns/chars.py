@@ -1,0 +1,107 @@
+"""Sets of characters, as sorted ranges of code points that do not touch."""
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable
+from functools import cache
+
+Ranges = tuple[tuple[int, int], ...]  # first and last of each
+
+LAST = sys.maxunicode
+SURROGATES = (0xD800, 0xDFFF)
+EVERY: Ranges = ((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
+# What can be written in a JSON string without \u: control characters have short escapes, or none.
+WRITABLE: Ranges = ((8, 10), (12, 13), (0x20, 0x7E), (0x80, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
+
+
+def of(text: str) -> Ranges:
+    return union((ord(char), ord(char)) for char in text)
+
+
+def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def complement(ranges: Ranges) -> Ranges:
+    """Among characters, which surrogates are not."""
+    found, next_low = [], 0
+    for low, high in union((*ranges, SURROGATES)):
+        if next_low < low:
+            found.append((next_low, low - 1))
+        next_low = high + 1
+    if next_low <= LAST:
+        found.append((next_low, LAST))
+    return tuple(found)
+
+
+def intersection(a: Ranges, b: Ranges) -> Ranges:
+    found, i, j = [], 0, 0
+    while i < len(a) and j < len(b):
+        low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if low <= high:
+            found.append((low, high))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def without(ranges: Ranges, code: int) -> Ranges:
+    parts = [part for low, high in ranges for part in ((low, min(high, code - 1)), (max(low, code + 1), high))]
+    return union(part for part in parts if part[0] <= part[1])
+
+
+@cache
+def where(holds: Callable[[str], bool]) -> Ranges:
+    """All characters for which a function of the standard library holds."""
+    found, start = [], None
+    for code in range(LAST + 2):
+        inside = code <= LAST and not SURROGATES[0] <= code <= SURROGATES[1] and holds(chr(code))
+        if inside and start is None:
+            start = code
+        elif not inside and start is not None:
+            found.append((start, code - 1))
+            start = None
+    return tuple(found)
+
+
+@cache
+def category(name: str) -> Ranges:
+    """Unicode's general category, such as L or Lu; () when there is none of this name."""
+    if name[0] not in "LMNPSZC" or len(name) > 2:
+        return ()
+    return where(cache(lambda char: unicodedata.category(char).startswith(name)))
+
+
+DIGIT: Ranges = ((0x30, 0x39),)
+WORD: Ranges = union((*DIGIT, (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)))
+BLANK: Ranges = (
+    (9, 13), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F),
+    (0x3000, 0x3000))
+NO_WORD: Ranges = union((*intersection(complement(WORD), ((0, 0x7F),)), (0x2010, 0x2027)))  # enough of those that no dialect counts as such
+BREAK: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+
+
+def digits(widely: bool) -> Ranges:
+    """Of ECMAScript, or of all dialects together: Python counts every script's."""
+    return where(str.isdecimal) if widely else DIGIT
+
+
+def words(widely: bool) -> Ranges:
+    return union((*where(str.isalnum), *WORD)) if widely else WORD
+
+
+def blanks(widely: bool) -> Ranges:
+    """The widest set has what Python calls a space beside U+FEFF, which ECMAScript does."""
+    return union((*where(str.isspace), *BLANK, (0xFEFF, 0xFEFF))) if widely else BLANK
+
+
+def any_but_breaks(widely: bool) -> Ranges:
+    """A dot: ECMAScript stops at four line breaks, Python at one."""
+    return complement(((0x0A, 0x0A),)) if widely else complement(BREAK)

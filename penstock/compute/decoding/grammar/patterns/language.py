@@ -1,0 +1,176 @@
+"""From a pattern to the set of texts that it matches: anchors and what looks ahead become operations on sets.
+
+The edges of a text are characters of their own while that is done: `^` consumes the one before it, `$` the one behind it. Taking them
+away again is a derivative, from the left and from the right (Brzozowski, 1964).
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.patterns.derive import left, nullable, right
+from penstock.compute.decoding.grammar.patterns.syntax import (
+    Choice,
+    Edge,
+    Look,
+    Node,
+    PatternError,
+    Reader,
+    Repeat,
+    Row,
+    Set,
+    WordEdge,
+)
+from penstock.compute.decoding.grammar.patterns.tree import (
+    ANYTHING,
+    EMPTY,
+    Alt,
+    Both,
+    Chars,
+    Other,
+    Rep,
+    Seq,
+    Tree,
+    alt,
+    both,
+    other,
+    rep,
+    seq,
+)
+
+BEGIN, END = -2, -1  # the edges, as code points that no character has
+BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
+BREAK = Chars(((10, 10),))
+ALL = rep(Chars(chars.union((*chars.EVERY, (BEGIN, END)))), 0, None)
+REST = alt([EMPTY, seq([ANYTHING, ENDS])])  # behind a match, which may have consumed the end
+
+
+@lru_cache(maxsize=512)
+def matching(pattern: str, widely: bool = False) -> Tree:
+    """The texts in which the pattern is found. Those that all dialects agree on, or `widely` those that some dialect finds it in.
+
+    Raises PatternError.
+    """
+    before = alt([EMPTY, seq([BEGINS, ANYTHING])])
+    node = Reader(pattern, widely).read()
+    return without_edges(Following(widely).row(before, node.items if isinstance(node, Row) else (node,), REST))
+
+
+@lru_cache(maxsize=512)
+def whole(pattern: str) -> Tree:
+    """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
+    node, following = Reader(pattern, False).read(), Following(False)
+    inner = alt([following.of(node, ENDS), following.of(node, EMPTY)])
+    return without_edges(alt([seq([BEGINS, inner]), inner]))
+
+
+def without_edges(tree: Tree) -> Tree:
+    return within(right(within(left(tree, BEGIN), BEGIN), END), END)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A pattern's nodes, and what is behind them."""
+
+    widely: bool
+
+    @property
+    def ends(self) -> Tree:
+        """What the anchor at the end consumes: in Python also a line break before it."""
+        return alt([ENDS, seq([BREAK, ENDS])]) if self.widely else ENDS
+
+    def of(self, node: Node, then: Tree) -> Tree:
+        """The node, and behind it `then`, which lasts until the end of the text."""
+        if isinstance(node, Set):
+            return seq([Chars(node.ranges), then])
+        if isinstance(node, Edge):
+            return seq([BEGINS if node.begins else self.ends, then])
+        if isinstance(node, Look) and not node.behind:
+            ahead = self.of(node.item, REST)
+            return both([other(ahead) if node.negative else ahead, then])
+        if isinstance(node, Look | WordEdge):
+            raise PatternError("a pattern that looks behind at the beginning of a group cannot be obeyed")
+        if isinstance(node, Choice):
+            return alt([self.of(item, then) for item in node.items])
+        if isinstance(node, Repeat):
+            return self._repeated(node, then)
+        return self.row(None, node.items, then)
+
+    def row(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
+        """Nodes one after another, and `then`; `before` stands before them, None: nobody knows what does."""
+        at = next((at for at, item in enumerate(items) if looks_behind(item)), None)
+        if at is None:
+            for item in reversed(items):
+                then = self.of(item, then)
+            return then if before is None else seq([before, then])
+        sides, then = self._sides(items[at]), self.row(None, items[at + 1 :], then)
+        last = self.of(items[at - 1], EMPTY) if at and isinstance(items[at], WordEdge) else EMPTY
+        if not nullable(last):  # what stands before is its last character
+            start = self.row(before, items[: at - 1], EMPTY)
+            return alt([seq([start, both([last, left]), both([right, then])]) for left, right in sides])
+        if before is None:
+            raise PatternError("a pattern that looks behind at the beginning of a group cannot be obeyed")
+        start = self.row(before, items[:at], EMPTY)
+        return alt([seq([both([start, left]), both([right, then])]) for left, right in sides])
+
+    def _sides(self, node: Node) -> list[tuple[Tree, Tree]]:
+        """What may stand before, and with it behind."""
+        if isinstance(node, Look):
+            found = seq([ALL, self.of(node.item, EMPTY)])
+            return [(other(found) if node.negative else found, ALL)]
+        assert isinstance(node, WordEdge)
+        word = Chars(chars.words(self.widely))
+        rest = Chars(chars.union((*(chars.complement(chars.WORD) if self.widely else chars.NO_WORD), (BEGIN, END))))
+        sides = [(seq([ALL, one]), seq([two, ALL])) for one, two in ((word, rest), (rest, word), (word, word), (rest, rest))]
+        return sides[2:] if node.negative else sides[:2]
+
+    def _repeated(self, node: Repeat, then: Tree) -> Tree:
+        if (node.low, node.high) == (0, 1):
+            return alt([self.of(node.item, then), then])
+        return seq([rep(plain(node.item), node.low, node.high), then])
+
+
+def looks_behind(node: Node) -> bool:
+    return isinstance(node, WordEdge) or (isinstance(node, Look) and node.behind)
+
+
+def plain(node: Node) -> Tree:
+    """A node that is repeated: it sees nothing of what is around it."""
+    if isinstance(node, Set):
+        return Chars(node.ranges)
+    if isinstance(node, Row):
+        return seq([plain(item) for item in node.items])
+    if isinstance(node, Choice):
+        return alt([plain(item) for item in node.items])
+    if isinstance(node, Repeat):
+        return rep(plain(node.item), node.low, node.high)
+    raise PatternError("a pattern that repeats an anchor or what looks ahead cannot be obeyed")
+
+
+def within(tree: Tree, edge: int) -> Tree:
+    """Without texts that hold this edge."""
+    if isinstance(tree, Chars):
+        return Chars(chars.without(tree.ranges, edge))
+    if isinstance(tree, Seq):
+        return seq([within(item, edge) for item in tree.items])
+    if isinstance(tree, Alt):
+        return alt([within(item, edge) for item in tree.items])
+    if isinstance(tree, Both):
+        return both([within(item, edge) for item in tree.items])
+    if isinstance(tree, Rep):
+        return rep(within(tree.item, edge), tree.low, tree.high)
+    assert isinstance(tree, Other)
+    return other(within(tree.item, edge))
+
+
+def writable(tree: Tree) -> Tree:
+    """The same without characters that a JSON string cannot show, where it is not a complement."""
+    if isinstance(tree, Chars):
+        return Chars(chars.intersection(tree.ranges, chars.WRITABLE))
+    if isinstance(tree, Seq):
+        return seq([writable(item) for item in tree.items])
+    if isinstance(tree, Alt):
+        return alt([writable(item) for item in tree.items])
+    if isinstance(tree, Both):
+        return both([writable(item) for item in tree.items])
+    return rep(writable(tree.item), tree.low, tree.high) if isinstance(tree, Rep) else tree

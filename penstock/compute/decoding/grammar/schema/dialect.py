@@ -1,0 +1,119 @@
+"""The drafts of JSON Schema, brought to the keywords of 2020-12."""
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+
+LATEST = 2020
+DRAFTS = {
+    "http://json-schema.org/draft-03/schema": 3, "http://json-schema.org/draft-04/schema": 4, "http://json-schema.org/draft-06/schema": 6,
+    "http://json-schema.org/draft-07/schema": 7, "https://json-schema.org/draft/2019-09/schema": 2019,
+    "https://json-schema.org/draft/2020-12/schema": 2020,
+}
+SINCE = {  # the draft that brought a keyword; before it the word means nothing
+    "const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7, "dependentRequired": 2019, "dependentSchemas": 2019,
+    "minContains": 2019, "maxContains": 2019, "unevaluatedProperties": 2019, "unevaluatedItems": 2019, "prefixItems": 2020,
+    "allOf": 4, "anyOf": 4, "oneOf": 4, "not": 4, "multipleOf": 4, "minProperties": 4, "maxProperties": 4,
+}
+
+
+def draft_of(schema: Any, otherwise: int) -> int:
+    """As `$schema` says; `otherwise` where it says nothing, or names a dialect of somebody's own."""
+    named = schema.get("$schema") if isinstance(schema, dict) else None
+    if not isinstance(named, str):
+        return otherwise
+    return DRAFTS.get(named.rstrip("#").replace("https://json-schema.org/draft-", "http://json-schema.org/draft-"), otherwise)
+
+
+def keywords(schema: Mapping[str, Any], draft: int, strictly: bool) -> dict[str, Any]:
+    """In their order, in the words of 2020-12. `strictly`: without those that the draft does not know, which are obeyed otherwise, because
+    whoever wrote them means them."""
+    if "$ref" in schema and draft <= 7:
+        return {"$ref": schema["$ref"]}
+    found: dict[str, Any] = {}
+    for name, value in schema.items():
+        if not strictly or SINCE.get(name, 0) <= draft:
+            found.update(_translated(name, value, schema, draft))
+    return found
+
+
+def _translated(name: str, value: Any, schema: Mapping[str, Any], draft: int) -> Iterator[tuple[str, Any]]:
+    if name in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
+        bound = "m" + name.removeprefix("exclusiveM")
+        if value and bound in schema:
+            yield name, schema[bound]
+    elif name == "items" and (isinstance(value, list) or draft < LATEST):
+        yield from _items(value, schema)
+    elif name == "additionalItems" and draft < LATEST:
+        return
+    elif name == "dependencies":
+        yield from _dependencies(value)
+    elif draft == 3 and name in _DRAFT_3:
+        yield from _DRAFT_3[name](value, schema)
+    else:
+        yield name, value
+
+
+def _items(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list):
+        yield "prefixItems", value
+        if "additionalItems" in schema:
+            yield "items", schema["additionalItems"]
+    else:
+        yield "items", value
+
+
+def _dependencies(value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise UnsupportedError("dependencies is not an object")
+    required = {name: [each] if isinstance(each, str) else each for name, each in value.items() if isinstance(each, list | str)}
+    schemas = {name: each for name, each in value.items() if not isinstance(each, list | str)}
+    if required:
+        yield "dependentRequired", required
+    if schemas:
+        yield "dependentSchemas", schemas
+
+
+def _types_3(value: Any) -> dict[str, Any]:
+    """A type of draft 3: a name, or a list of names and schemas."""
+    options = [each if isinstance(each, dict) else {"type": each} for each in (value if isinstance(value, list) else [value])]
+    named = [option["type"] for option in options if set(option) == {"type"} and isinstance(option["type"], str)]
+    if "any" in named:
+        return {}
+    return {"type": named} if len(named) == len(options) else {"anyOf": options}
+
+
+def _type_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from _types_3(value).items()
+
+
+def _disallow_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "not", _types_3(value)
+
+
+def _extends_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "allOf", value if isinstance(value, list) else [value]
+
+
+def _divisible_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "multipleOf", value
+
+
+def _properties_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "properties", value
+    if isinstance(value, dict):
+        required = [name for name, each in value.items() if isinstance(each, dict) and each.get("required") is True]
+        if required:
+            yield "required", required
+
+
+def _required_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Says something of the object around it: see _properties_3."""
+    return
+    yield
+
+
+_DRAFT_3 = {
+    "type": _type_3, "disallow": _disallow_3, "extends": _extends_3, "divisibleBy": _divisible_3, "properties": _properties_3,
+    "required": _required_3,
+}

@@ -1,0 +1,174 @@
+"""A schema as a document: where its references lead."""
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin
+
+from penstock.compute.decoding.grammar.schema.dialect import LATEST, draft_of
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+
+VALUES = ("const", "enum", "default", "examples")  # keywords whose content is no schema
+BESIDE_REFERENCES = {"$ref", "title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
+MAX_REFERENCES = 32  # one after another
+OWN = "http://schema.invalid/"  # the document's own address, where it has none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One schema at its place: equal to itself alone. `base`: the address that its references are relative to."""
+
+    schema: Any
+    base: str
+    draft: int
+
+
+class Literal(NamedTuple):
+    """A value is valid by the schema, or it is not."""
+
+    node: Node
+    positive: bool
+
+
+Goal = tuple[Literal, ...]  # all of them hold; none twice
+
+
+def is_impossible(goal: Goal) -> bool:
+    """As far as that is seen at once."""
+    return any(literal.node.schema is not literal.positive for literal in goal if isinstance(literal.node.schema, bool))
+
+
+def join(a: Goal, b: Goal) -> Goal:
+    return a if not b or a == b else tuple(dict.fromkeys((*a, *b)))
+
+
+class Document:
+    def __init__(self, schema: Any) -> None:
+        self._nodes: dict[tuple[int, str], Node] = {}
+        self._made: dict[str, Node] = {}
+        self._resources: dict[str, Node] = {}  # by address
+        self._anchors: dict[tuple[str, str], Node] = {}  # by address and name
+        self._dynamic: dict[str, list[Node]] = {}  # by name
+        self.root = self._node(schema, *self._place(schema, OWN, draft_of(schema, LATEST)))
+        self._resources[OWN] = self.root
+        for node in self._walk(self.root):
+            self._register(node)
+        self.anything = self.made(True)
+        self.nothing: Goal = (Literal(self.made(False), True),)
+
+    def child(self, parent: Node, schema: Any) -> Node:
+        """A schema inside of another; where that is nothing but a reference, what it leads to."""
+        if not isinstance(schema, dict | bool):
+            raise UnsupportedError(f"{json.dumps(schema)[:60]} stands where a schema is needed")
+        node = self._node(schema, *self._place(schema, parent.base, parent.draft))
+        for _ in range(MAX_REFERENCES):
+            if not isinstance(node.schema, dict) or "$ref" not in node.schema or not node.schema.keys() <= BESIDE_REFERENCES:
+                break
+            node = self.resolve(node, node.schema["$ref"])
+        return node
+
+    def made(self, schema: Any, draft: int = LATEST) -> Node:
+        """A schema that is not in the document; one for equal ones."""
+        text = f"{draft}{json.dumps(schema)}"
+        if text not in self._made:
+            self._made[text] = Node(schema, OWN, draft)
+        return self._made[text]
+
+    def beside(self, node: Node, schema: dict[str, Any]) -> Node:
+        """Another schema at the place of a node; one for equal ones."""
+        text = f"{node.base} {node.draft}{json.dumps(schema)}"
+        if text not in self._made:
+            self._made[text] = Node(schema, node.base, node.draft)
+        return self._made[text]
+
+    def resolve(self, node: Node, reference: Any) -> Node:
+        """Where a `$ref` in `node` leads. Raises UnsupportedError when that is nowhere in the document."""
+        if not isinstance(reference, str):
+            raise UnsupportedError("$ref is not a string")
+        address, fragment = urldefrag(joined(node.base, reference))
+        resource = self._resources.get(address)
+        if resource is None:
+            raise UnsupportedError(f"$ref {reference[:80]!r} leads out of the schema, and other documents are not fetched")
+        if not fragment:
+            return resource
+        if not fragment.startswith("/"):
+            found = self._anchors.get((address, fragment))
+            if found is None:
+                raise UnsupportedError(f"$ref {reference[:80]!r} leads to no anchor of the schema")
+            return found
+        return self._pointed(resource, unquote(fragment), reference)
+
+    def resolve_dynamically(self, node: Node, reference: Any) -> Node:
+        """A `$dynamicRef` or `$recursiveRef`, where there is only one place that it can lead to. Raises UnsupportedError otherwise."""
+        found = self.resolve(node, reference)
+        name = reference.rpartition("#")[2]
+        places = self._dynamic.get(name, [])
+        if found in places and len(places) > 1:
+            raise UnsupportedError(f"$dynamicRef {reference[:80]!r} may lead to {len(places)} places of the schema")
+        return found
+
+    def _pointed(self, node: Node, pointer: str, reference: str) -> Node:
+        found = node.schema
+        for part in pointer.split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+                found = found[int(part)]
+            elif isinstance(found, dict) and part in found:
+                found = found[part]
+            else:
+                raise UnsupportedError(f"$ref {reference[:80]!r} leads nowhere in the schema")
+            if isinstance(found, dict):
+                node = self._node(found, *self._place(found, node.base, node.draft))
+        return node if found is node.schema else self.child(node, found)
+
+    def _node(self, schema: Any, base: str, draft: int) -> Node:
+        if isinstance(schema, bool):
+            return self.made(schema)
+        key = (id(schema), base)
+        if key not in self._nodes:
+            self._nodes[key] = Node(schema, base, draft)
+        return self._nodes[key]
+
+    def _place(self, schema: Any, base: str, draft: int) -> tuple[str, int]:
+        """(base address, draft) of a schema inside of one with these."""
+        if not isinstance(schema, dict):
+            return base, draft
+        draft = draft_of(schema, draft)
+        alone = draft <= 7 and "$ref" in schema  # then nothing else counts
+        named = None if alone else schema.get("$id" if draft > 4 else "id")
+        return (urldefrag(joined(base, named))[0] if isinstance(named, str) else base), draft
+
+    def _walk(self, root: Node) -> Iterator[Node]:
+        """All objects that may be schemas, with the addresses that they have."""
+        stack: list[tuple[Any, str, int]] = [(root.schema, root.base, root.draft)]
+        while stack:
+            value, base, draft = stack.pop()
+            if isinstance(value, dict):
+                base, draft = self._place(value, base, draft)
+                yield self._node(value, base, draft)
+                stack += [(each, base, draft) for name, each in value.items() if name not in VALUES]
+            elif isinstance(value, list):
+                stack += [(each, base, draft) for each in value]
+
+    def _register(self, node: Node) -> None:
+        if node.draft <= 7 and "$ref" in node.schema:
+            return
+        for named in (node.schema.get("$id"), node.schema.get("id")):
+            if isinstance(named, str):
+                address, anchor = urldefrag(joined(node.base, named))
+                self._resources.setdefault(address, node)
+                if anchor:
+                    self._anchors.setdefault((address, anchor), node)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            name = node.schema.get(keyword)
+            if isinstance(name, str):
+                self._anchors.setdefault((node.base, name), node)
+        if isinstance(node.schema.get("$dynamicAnchor"), str):
+            self._dynamic.setdefault(node.schema["$dynamicAnchor"], []).append(node)
+        if node.schema.get("$recursiveAnchor") is True:
+            self._dynamic.setdefault("", []).append(node)
+
+
+def joined(base: str, reference: str) -> str:
+    """A reference as an address: also where the base is none that could be relative to, such as a URN."""
+    return urldefrag(base)[0] + reference if reference.startswith("#") else urljoin(base, reference)

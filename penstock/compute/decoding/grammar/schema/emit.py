@@ -1,0 +1,220 @@
+"""Goals written as the schemas that llguidance knows: types, bounds, patterns, properties, anyOf, references to definitions."""
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.decoding.grammar.patterns.automaton import Automaton
+from penstock.compute.decoding.grammar.patterns.derive import holds
+from penstock.compute.decoding.grammar.patterns.language import writable
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+from penstock.compute.decoding.grammar.patterns.tree import Tree, alt, both, other, text
+from penstock.compute.decoding.grammar.patterns.write import is_plain, regex
+from penstock.compute.decoding.grammar.schema.document import Goal
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.expand import Expander
+from penstock.compute.decoding.grammar.schema.meet import goal_of
+from penstock.compute.decoding.grammar.schema.merge import merged
+from penstock.compute.decoding.grammar.schema.numbers import written as number_written
+from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings
+from penstock.compute.decoding.grammar.schema.settle import Settling
+
+MAX_GOALS = 20_000
+
+Schema = dict[str, Any] | bool
+
+
+@dataclass(slots=True)
+class Worked:
+    """A goal worked out: the records that a value may be one of; `anything` where it may be any."""
+
+    name: str
+    records: list[Record]
+    anything: bool = False
+    possible: bool = False  # whether there is any value, as far as that is found out
+
+
+class Writer:
+    def __init__(self, expander: Expander) -> None:
+        self._expander = expander
+        self._settling = Settling(expander.document, expander.goal)
+        self._worked: dict[Goal, Worked] = {}
+        self.left_out: list[str] = []  # why some choices were
+
+    def write(self, goal: Goal) -> Schema:
+        """Raises UnsupportedError for what cannot be obeyed; gives False where no value is valid."""
+        self._work_out(goal)
+        self._find_possible()
+        if not self._worked[goal].possible:
+            return False
+        definitions = {each.name: self._definition(each) for each in self._worked.values() if each.possible and not each.anything}
+        whole = self._reference(goal)
+        return whole if isinstance(whole, bool) else merged({**whole, "$defs": definitions})
+
+    def _work_out(self, root: Goal) -> None:
+        queue = [root]
+        while queue:
+            goal = queue.pop()
+            if goal in self._worked:
+                continue
+            if len(self._worked) >= MAX_GOALS:
+                raise UnsupportedError(f"it has more than {MAX_GOALS} different parts")
+            shapes = self._expander.goal(goal)
+            anything = any(shape == EVERY for shape in shapes)
+            records = [] if anything else [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
+            self._worked[goal] = Worked(f"g{len(self._worked)}", records, anything, anything)
+            for record in records:
+                queue += parts_of(record)
+
+    def _settled(self, record: Record) -> Iterator[Record]:
+        if isinstance(record, Arrays):
+            yield from self._settling.arrays(record)
+        elif isinstance(record, Objects):
+            yield from self._settling.objects(record)
+        elif isinstance(record, Strings):
+            yield from self._strings(record)
+        else:
+            yield record
+
+    def _strings(self, record: Strings) -> Iterator[Strings]:
+        """Texts that keep away from others are left out where that cannot be written; others must be written."""
+        try:
+            if has_text(record):
+                string_written(record)
+                yield record
+        except PatternError as error:
+            if not record.excluded:
+                raise UnsupportedError(str(error)) from None
+            self.left_out.append(str(error))
+
+    def _find_possible(self) -> None:
+        """What has a finite value; what only has others, such as an object that must hold itself, has none."""
+        found = True
+        while found:
+            found = False
+            for worked in self._worked.values():
+                if not worked.possible and any(self._is_possible(record) for record in worked.records):
+                    worked.possible = found = True
+
+    def _is_possible(self, record: Record) -> bool:
+        if isinstance(record, Arrays):
+            return all(self._can(record.item(at)) for at in range(min(record.low, len(record.prefix) + 1)))
+        if isinstance(record, Objects):
+            free = record.low <= len(record.required) or self._can(record.rest) or any(self._can(each.goal) for each in record.regions)
+            return free and all(self._can(goal_of(record, name)) for name in record.required)
+        return True
+
+    def _can(self, goal: Goal) -> bool:
+        return not goal or self._worked[goal].possible
+
+    def _reference(self, goal: Goal) -> Schema:
+        if not goal:
+            return True
+        worked = self._worked[goal]
+        if worked.anything or not worked.possible:
+            return worked.possible
+        return {"$ref": f"#/$defs/{worked.name}"}
+
+    def _definition(self, worked: Worked) -> Schema:
+        written = [self._record(record) for record in worked.records if self._is_possible(record)]
+        distinct = [each for at, each in enumerate(written) if len(written) > 64 or each not in written[:at]]
+        return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+
+    def _record(self, record: Record) -> dict[str, Any]:
+        if isinstance(record, Strings):
+            return string_written(record)
+        if isinstance(record, Numbers):
+            return {"enum": list(record.values)} if record.values is not None else number_written(record)
+        if isinstance(record, Booleans):
+            return {"enum": sorted(record.values)} if len(record.values) == 1 else {"type": "boolean"}
+        if isinstance(record, Nulls):
+            return {"type": "null"}
+        return self._array(record) if isinstance(record, Arrays) else self._object(record)
+
+    def _array(self, record: Arrays) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": "array"}
+        if record.prefix:
+            found["prefixItems"] = [self._reference(goal) for goal in record.prefix]
+        if record.rest:
+            found["items"] = self._reference(record.rest)
+        if record.low:
+            found["minItems"] = record.low
+        if record.high is not None:
+            found["maxItems"] = record.high
+        return found
+
+    def _object(self, record: Objects) -> dict[str, Any]:
+        """Names that are required have a property of their own; regions leave out the names that have."""
+        found: dict[str, Any] = {"type": "object"}
+        goals = dict(record.named) | {name: goal_of(record, name) for name in record.required}
+        if goals:
+            found["properties"] = {name: self._reference(goal) for name, goal in goals.items()}
+        patterns = {}
+        for region in record.regions:
+            inside = [text(name) for name in goals if holds(region.names, name)]
+            names = both([region.names, other(alt(inside))]) if inside else region.names
+            try:
+                patterns[pattern_written(names)] = self._reference(region.goal)
+            except PatternError as error:
+                raise UnsupportedError(str(error)) from None
+        if patterns:
+            found["patternProperties"] = patterns
+        if record.rest:
+            found["additionalProperties"] = self._reference(record.rest)
+        if record.required:
+            found["required"] = list(record.required)
+        if record.low:
+            found["minProperties"] = record.low
+        if record.high is not None:
+            found["maxProperties"] = record.high
+        return found
+
+
+def parts_of(record: Record) -> Iterator[Goal]:
+    """The goals of what is in it, that are anything but anything."""
+    if isinstance(record, Arrays):
+        yield from filter(None, (*record.prefix, record.rest))
+    elif isinstance(record, Objects):
+        goals = [*record.named.values(), *(goal_of(record, name) for name in record.required)]
+        yield from filter(None, (*goals, *(region.goal for region in record.regions), record.rest))
+
+
+def string_written(record: Strings) -> dict[str, Any]:
+    """Raises PatternError for patterns that are too large to be combined."""
+    if record.values is not None:
+        return {"enum": list(record.values)}
+    found: dict[str, Any] = {"type": "string"}
+    if record.low:
+        found["minLength"] = record.low
+    if record.high is not None:
+        found["maxLength"] = record.high
+    patterns = patterns_written(record)
+    if len(patterns) + len(record.formats) > 1:
+        return {"allOf": [{**found, "pattern": each} for each in patterns] + [{**found, "format": each} for each in record.formats]}
+    if patterns:
+        found["pattern"] = patterns[0]
+    if record.formats:
+        found["format"] = record.formats[0]
+    return found
+
+
+def patterns_written(record: Strings) -> list[str]:
+    """Those that can be written as they are, each for itself; the others together, and with what is excluded."""
+    plain = [tree for tree in record.patterns if is_plain(tree)]
+    mixed = [tree for tree in record.patterns if not is_plain(tree)]
+    if record.excluded:
+        plain, mixed = [], [*plain, *mixed, *map(other, record.excluded)]
+    return [pattern_written(tree) for tree in (*plain, *([both(mixed)] if mixed else []))]
+
+
+def pattern_written(tree: Tree) -> str:
+    return f"^(?:{regex(writable(tree))})$"
+
+
+def has_text(record: Strings) -> bool:
+    """Whether there is such a text, as far as that is known: with formats and lengths it is left to llguidance."""
+    if record.values is not None or not (record.excluded or len(record.patterns) > 1 or not all(map(is_plain, record.patterns))):
+        return True
+    try:
+        return not Automaton(writable(both([*record.patterns, *map(other, record.excluded)]))).is_empty()
+    except PatternError:
+        return True

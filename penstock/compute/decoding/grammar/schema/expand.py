@@ -1,0 +1,191 @@
+"""Works goals out into shapes: keyword by keyword, choice by choice."""
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.compute.decoding.grammar.schema import values
+from penstock.compute.decoding.grammar.schema.dialect import keywords
+from penstock.compute.decoding.grammar.schema.disjoint import Disjoint
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for
+from penstock.compute.decoding.grammar.schema.meet import meet
+from penstock.compute.decoding.grammar.schema.negate import NEGATIVE
+from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape
+
+MAX_SHAPES = 1024  # of one goal
+SOME_SHAPES = 16  # of what is kept away from: any part of it will do
+MAX_STEPS = 300_000  # of the whole schema
+# What the algebra makes narrower than it is.
+LOSSY = frozenset((
+    "not", "if", "pattern", "format", "multipleOf", "propertyNames", "contains", "uniqueItems", "unevaluatedProperties",
+    "unevaluatedItems"))
+
+UNEVALUATED = {"unevaluatedProperties", "unevaluatedItems"}
+ONE_OF = "oneOf"
+
+Shapes = Sequence[Shape]
+
+
+class Expander:
+    """`loosely`: shapes allow all that may be valid, and more; otherwise what they allow is valid. `closed`: objects whose schema names
+    properties, and says nothing of others, have no others."""
+
+    def __init__(self, document: Document, loosely: bool = False, closed: bool = False) -> None:
+        self.document = document
+        self.closed = closed
+        self._loosely = loosely
+        self._steps = 0
+        self._goals: dict[Goal, Shapes] = {(): [EVERY]}
+        self._open: set[Goal] = set()  # being worked out
+        self._disjoint = None if loosely else Disjoint(self.goal, Expander(document, loosely=True).goal)
+
+    def goal(self, goal: Goal) -> Shapes:
+        """Raises UnsupportedError for what cannot be obeyed, and when there are too many shapes."""
+        if goal not in self._goals:
+            if goal in self._open:
+                raise UnsupportedError("a schema refers to itself at the same place, so that it says nothing")
+            self._open.add(goal)
+            try:
+                self._goals[goal] = self._work_out(goal)
+            finally:
+                self._open.discard(goal)
+        return self._goals[goal]
+
+    def literal(self, literal: Literal) -> Shapes:
+        return self.goal((literal,))
+
+    def cross(self, a: Shapes, b: Shapes) -> Shapes:
+        """All that is in one of each."""
+        if len(a) == 1 and a[0] is EVERY:
+            return b
+        if len(b) == 1 and b[0] is EVERY:
+            return a
+        self._steps += len(a) * len(b)
+        if self._steps > MAX_STEPS:
+            raise UnsupportedError(f"its choices have more than {MAX_STEPS} combinations")
+        found: list[Shape] = []
+        for mine in a:
+            for its in b:
+                shape = meet(mine, its)
+                if shape and (len(found) > 64 or shape not in found):
+                    found.append(shape)
+        if len(found) > MAX_SHAPES:
+            raise UnsupportedError(f"its choices have more than {MAX_SHAPES} combinations at one place")
+        return found
+
+    def _work_out(self, goal: Goal) -> Shapes:
+        """Choices of one branch come last: what all else says tells their branches apart."""
+        found: Shapes = [EVERY]
+        choices: list[tuple[Node, list[Any]]] = []
+        for shapes in self._parts(list(goal), set(), choices):
+            found = self.cross(found, shapes)
+        for node, listed in choices:
+            found = self._one_of(node, listed, found)
+        return found
+
+    def _parts(self, literals: list[Literal], seen: set[Literal], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+        """All that must hold, `allOf` and references followed; but `oneOf`, which goes to `choices`."""
+        for literal in literals:
+            if literal in seen:
+                continue
+            seen.add(literal)
+            node = literal.node
+            if isinstance(node.schema, bool):
+                yield [EVERY] if node.schema is literal.positive else []
+            elif not literal.positive:
+                yield self._denied(node)
+            else:
+                words = keywords(node.schema, node.draft, strictly=False)
+                if UNEVALUATED & words.keys():
+                    yield self._evaluated(node, words)
+                else:
+                    yield from self._allowed(node, words, seen, choices)
+
+    def _denied(self, node: Node) -> Shapes:
+        words = keywords(node.schema, node.draft, strictly=True)
+        found = [shape for name, deny in NEGATIVE.items() if (value := of_group(name, words)) is not None
+                 for shape in deny(self, node, value[0], words)]
+        return [unspoken(shape) for shape in found[:SOME_SHAPES]]
+
+    def _allowed(self, node: Node, words: Words, seen: set[Literal], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+        done: set[str] = set()
+        if self._loosely and "patternProperties" in words:
+            words = {name: value for name, value in words.items() if name not in ("patternProperties", "additionalProperties")}
+        for name, value in words.items():
+            group = TOGETHER.get(name, name)
+            if group in done or (self._loosely and name in LOSSY):
+                continue
+            done.add(group)
+            if group in FOLLOWED:
+                yield from self._parts(FOLLOWED[group](self, node, value), seen, choices)
+            elif group in POSITIVE:
+                yield POSITIVE[group](self, node, value, words)
+            elif group == ONE_OF:
+                choices.append((node, values.schemas(group, value)))
+
+    def _one_of(self, node: Node, listed: list[Any], base: Shapes) -> Shapes:
+        """In each branch what is valid by none of the others."""
+        branches = children(self, node, listed)
+        if self._disjoint is None:
+            return self.cross(base, [shape for branch in branches for shape in self.literal(branch)])
+        found: list[Shape] = []
+        for at, branch in enumerate(branches):
+            mine = list(self.cross(base, self.literal(branch)))
+            for its in (*branches[:at], *branches[at + 1 :]):
+                mine = self._without(mine, its)
+            found += mine
+        if len(found) > MAX_SHAPES:
+            raise UnsupportedError(f"its choices have more than {MAX_SHAPES} combinations at one place")
+        return found
+
+    def _without(self, shapes: list[Shape], literal: Literal) -> list[Shape]:
+        """What of the shapes is not valid by a schema; as much of it as is easily told."""
+        assert self._disjoint is not None
+        kept: list[Shape] = []
+        for shape in shapes:
+            if all(self._disjoint(shape, its) for its in self._disjoint.its((literal,))):
+                kept.append(shape)
+            else:
+                kept += self.cross([shape], self.literal(Literal(literal.node, False)))[:SOME_SHAPES]
+        return kept[:MAX_SHAPES]
+
+    def _evaluated(self, node: Node, words: Words) -> Shapes:
+        """Says something of properties and items that none of the schema's other parts has spoken of."""
+        plain = {name: value for name, value in node.schema.items() if name not in UNEVALUATED}
+        shapes = self.literal(Literal(self.document.beside(node, plain), True))
+        if self._loosely:
+            return shapes
+        names = goal_for(self, node, words.get("unevaluatedProperties", True))
+        items = goal_for(self, node, words.get("unevaluatedItems", True))
+        found = []
+        for shape in shapes:
+            objects, arrays = shape.get(OBJECT), shape.get(ARRAY)
+            changed = dict(shape)
+            if isinstance(objects, Objects) and "unevaluatedProperties" in words:
+                if not objects.all_evaluated:
+                    named = {name: goal if name in objects.evaluated else join(goal, names) for name, goal in objects.named.items()}
+                    objects = replace(objects, named=named, rest=join(objects.rest, names))
+                changed[OBJECT] = replace(objects, all_evaluated=True)
+            if isinstance(arrays, Arrays) and "unevaluatedItems" in words:
+                prefix = [goal if at < arrays.evaluated else join(goal, items) for at, goal in enumerate(arrays.prefix)]
+                rest = arrays.rest if arrays.evaluated == float("inf") else join(arrays.rest, items)
+                changed[ARRAY] = replace(arrays, prefix=tuple(prefix), rest=rest, evaluated=float("inf"))
+            found.append(changed)
+        return found
+
+
+def of_group(name: str, words: Words) -> tuple[Any] | None:
+    """The value of the first keyword that is read together with this one."""
+    return next(((value,) for word, value in words.items() if TOGETHER.get(word, word) == name), None)
+
+
+def unspoken(shape: Shape) -> Shape:
+    """What a schema excludes says nothing of properties and items to those around it."""
+    objects, arrays = shape.get(OBJECT), shape.get(ARRAY)
+    found = dict(shape)
+    if isinstance(objects, Objects):
+        found[OBJECT] = replace(objects, evaluated=frozenset(), all_evaluated=False)
+    if isinstance(arrays, Arrays):
+        found[ARRAY] = replace(arrays, evaluated=0)
+    return found

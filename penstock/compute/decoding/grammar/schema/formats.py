@@ -1,0 +1,42 @@
+"""Formats: those that llguidance knows, those that a pattern says, and those that say nothing, because no draft defines them."""
+from penstock.compute.decoding.grammar.patterns.language import whole
+from penstock.compute.decoding.grammar.patterns.tree import Tree
+
+KNOWN = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
+
+# RFC 3986, 3987, 6570, 6901, 6531; of idn-hostname those names that are plain, of regex those without groups in groups.
+_HEX = "[0-9A-Fa-f]"
+_UNRESERVED = r"[A-Za-z0-9._~!$&'()*+,;=:@\-]"
+_PCT = f"%{_HEX}{_HEX}"
+_CHAR = rf"(?:{_UNRESERVED}|{_PCT})"
+_FIRST = rf"(?:[A-Za-z0-9._~!$&'()*+,;=@\-]|{_PCT})"
+_WIDE = rf"(?:{_UNRESERVED}|[\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF]|{_PCT})"
+_POINTER = r"(?:/(?:[^~/]|~[01])*)*"
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00A1-\uD7FF\-]+"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9\-]{0,61}[A-Za-z0-9])?"
+_EXPRESSION = r"\{[+#./;?&]?[A-Za-z0-9_]+(?::[1-9][0-9]{0,3}|\*)?(?:,[A-Za-z0-9_]+(?::[1-9][0-9]{0,3}|\*)?)*\}"
+_REGEX_ATOM = r"(?:[A-Za-z0-9 _,:;=!@#%&<>\-]|\\[dDwWsS.*+?()|/\\^$]|\.|\[[A-Za-z0-9_ ]+\])(?:[*+?]|\{[1-9]\})?"
+
+
+def _reference(char: str, first: str) -> str:
+    """`first`: what the first segment of a path without a scheme is made of, a colon not among it."""
+    tail = rf"(?:\?(?:{char}|[/?])*)?(?:#(?:{char}|[/?])*)?"
+    relative = rf"(?://{char}*(?:/{char}*)*|/(?:{char}+(?:/{char}*)*)?|{first}+(?:/{char}*)*|)"
+    return rf"(?:[A-Za-z][A-Za-z0-9+.\-]*:)?{relative}{tail}"
+
+
+PATTERNS = {
+    "uri-reference": _reference(_CHAR, _FIRST), "iri-reference": _reference(_WIDE, _FIRST),
+    "iri": rf"[A-Za-z][A-Za-z0-9+.\-]*:(?://)?{_WIDE}*(?:/{_WIDE}*)*(?:\?(?:{_WIDE}|[/?])*)?(?:#(?:{_WIDE}|[/?])*)?",
+    "uri-template": rf"(?:{_CHAR}|[/?#]|{_EXPRESSION})*",
+    "json-pointer": _POINTER, "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
+    "idn-email": rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*", "idn-hostname": rf"{_LABEL}(?:\.{_LABEL})*",
+    "regex": rf"\^?(?:{_REGEX_ATOM}|\((?:{_REGEX_ATOM})+(?:\|(?:{_REGEX_ATOM})+)*\)[*+?]?)*\$?",
+}
+ALIASES = {"host-name": "hostname", "ip-address": "ipv4"}  # draft 3
+INTEGERS = {"int32": 31, "int64": 63, "uint32": 32, "uint64": 64}  # OpenAPI's: bits
+
+
+def pattern_of(name: str) -> Tree | None:
+    """The texts of a format that llguidance does not know; None where it is not defined."""
+    return whole(PATTERNS[name]) if name in PATTERNS else None

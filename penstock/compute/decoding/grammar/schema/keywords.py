@@ -1,0 +1,270 @@
+"""Keywords, each as the shapes of what it allows. Those that are read together are read with the first of them."""
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
+from penstock.compute.decoding.grammar.patterns.derive import holds
+from penstock.compute.decoding.grammar.patterns.tree import Chars, both, other, rep, texts
+from penstock.compute.decoding.grammar.schema import formats, values
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
+from penstock.compute.decoding.grammar.schema.meet import overlap, separated
+from penstock.compute.decoding.grammar.schema.records import (
+    ARRAY,
+    EVERY,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Arrays,
+    Bound,
+    Contained,
+    Numbers,
+    Objects,
+    Region,
+    Shape,
+    Strings,
+    narrowed,
+    only,
+)
+
+ONE_LINE = rep(Chars(complement(BREAK)), 0, None)  # a name with a line break is nobody's
+Shapes = Sequence[Shape]
+Words = Mapping[str, Any]  # a schema's keywords
+
+
+class Work(Protocol):
+    """Who is at work on the document."""
+
+    document: Document
+    closed: bool
+
+    def literal(self, literal: Literal) -> Shapes: ...
+
+    def goal(self, goal: Goal) -> Shapes: ...
+
+    def cross(self, a: Shapes, b: Shapes) -> Shapes: ...
+
+
+def children(work: Work, node: Node, listed: Sequence[Any], positive: bool = True) -> list[Literal]:
+    return [Literal(work.document.child(node, schema), positive) for schema in listed]
+
+
+def goal_for(work: Work, node: Node, schema: Any, positive: bool = True) -> Goal:
+    """() where the schema says nothing."""
+    if (schema is True or schema == {}) and positive:
+        return ()
+    return (Literal(work.document.child(node, schema), positive),)
+
+
+def read_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    found: dict[str, Any] = {}
+    for name in [value] if isinstance(value, str) else values.names("type", value):
+        if name == "integer":
+            found.setdefault(NUMBER, Numbers(integer=True))
+        elif name in EVERY:
+            found[name] = EVERY[name]
+        else:
+            raise values.refuse("type", name, f"one of integer, {', '.join(EVERY)}")
+    return [found]
+
+
+def read_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    if not isinstance(value, list) or not value:
+        raise values.refuse("enum", value, "a list of values")
+    plain = [each for each in value if not isinstance(each, list | dict)]
+    shapes = [values.scalars(plain)] if plain else []
+    for each in value:
+        if isinstance(each, list | dict):
+            shapes += work.literal(Literal(work.document.made(values.as_schema(each)), True))
+    return shapes
+
+
+def read_const(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return read_enum(work, node, [value], words)
+
+
+def bounded(name: str, make: Callable[[Any], Numbers]) -> Callable[..., Shapes]:
+    return lambda work, node, value, words: [narrowed(NUMBER, make(values.number(name, value)))]
+
+
+def read_multiple(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    if values.number("multipleOf", value) <= 0:
+        raise values.refuse("multipleOf", value, "above 0")
+    return [narrowed(NUMBER, Numbers(multiples=(value,)))]
+
+
+def read_min_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(STRING, Strings(low=values.count("minLength", value)))]
+
+
+def read_max_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(STRING, Strings(high=values.count("maxLength", value)))]
+
+
+def read_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(STRING, Strings(patterns=(values.language("pattern", value),)))]
+
+
+def read_format(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """A format that no draft defines is an annotation, of which the drafts want nothing made."""
+    if not isinstance(value, str):
+        raise values.refuse("format", value, "a string")
+    name = formats.ALIASES.get(value, value)
+    if name in formats.KNOWN:
+        return [narrowed(STRING, Strings(formats=(name,)))]
+    if name in formats.INTEGERS and words.get("type") == "integer":
+        bits, signed = formats.INTEGERS[name], not name.startswith("u")
+        return [narrowed(NUMBER, Numbers(low=Bound(-(1 << bits) if signed else 0), high=Bound((1 << bits) - 1)))]
+    tree = formats.pattern_of(name)
+    return [EVERY] if tree is None else [narrowed(STRING, Strings(patterns=(tree,)))]
+
+
+def read_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """items and prefixItems."""
+    prefix = words.get("prefixItems", [])
+    if not isinstance(prefix, list):
+        raise values.refuse("prefixItems", prefix, "a list of schemas")
+    rest = goal_for(work, node, words["items"]) if "items" in words else ()
+    evaluated = math.inf if "items" in words else len(prefix)
+    return [narrowed(ARRAY, Arrays(tuple([goal_for(work, node, each) for each in prefix]), rest, evaluated=evaluated))]
+
+
+def read_min_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(ARRAY, Arrays(low=values.count("minItems", value)))]
+
+
+def read_max_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(ARRAY, Arrays(high=values.count("maxItems", value)))]
+
+
+def read_unique(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(ARRAY, Arrays(unique=True))] if value is True else [EVERY]
+
+
+def read_contains(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    low = values.count("minContains", words.get("minContains", 1))
+    high = None if "maxContains" not in words else values.count("maxContains", words["maxContains"])
+    if low == 0 and high is None:
+        return [EVERY]
+    return [narrowed(ARRAY, Arrays(low=low, contains=(Contained((Literal(work.document.child(node, value), True),), low, high),)))]
+
+
+def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """properties, patternProperties and additionalProperties."""
+    schemas = values.mapping("properties", words.get("properties", {}))
+    patterns = values.mapping("patternProperties", words.get("patternProperties", {}))
+    rest = goal_for(work, node, words.get("additionalProperties", not (work.closed and schemas)))
+    regions: list[Region] = []
+    named: dict[str, Goal] = {}
+    for pattern, schema in patterns.items():
+        goal = goal_for(work, node, schema)
+        sure, perhaps = (values.language("patternProperties", pattern, widely) for widely in (False, True))
+        few, more = texts(sure), texts(perhaps)
+        if few is not None and more is not None:
+            named |= {name: join(named.get(name, ()), goal) for name in few}
+            named |= dict.fromkeys(set(more) - set(few), work.document.nothing)
+            continue
+        regions.append(Region(perhaps if not rest else sure, goal))
+        if rest and rest != work.document.nothing and overlap(both([perhaps, other(sure)]), ONE_LINE):
+            regions.append(Region(both([perhaps, other(sure)]), join(goal, rest)))
+    for name in schemas:
+        named[values.writable(name)] = join(goal_for(work, node, schemas[name]), named.get(name, ()))
+    for name in named:
+        for region in regions:
+            if holds(region.names, name):
+                named[name] = join(named[name], region.goal)
+    named = {name: named[name] for name in (*schemas, *(name for name in named if name not in schemas))}
+    return [narrowed(OBJECT, Objects(
+        named, separated(regions), rest, evaluated=frozenset(named), all_evaluated="additionalProperties" in words))]
+
+
+def read_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    if isinstance(value, bool):  # draft 3's, left over
+        return [EVERY]
+    found = tuple(dict.fromkeys(map(values.writable, values.names("required", value))))
+    return [narrowed(OBJECT, Objects(required=found))]
+
+
+def read_min_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(OBJECT, Objects(low=values.count("minProperties", value)))]
+
+
+def read_max_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(OBJECT, Objects(high=values.count("maxProperties", value)))]
+
+
+def read_names(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [narrowed(OBJECT, Objects(names=goal_for(work, node, value)))]
+
+
+def read_dependent_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    found: Shapes = [EVERY]
+    for name, needed in values.mapping("dependentRequired", value).items():
+        with_it = narrowed(OBJECT, Objects(required=tuple(dict.fromkeys((name, *values.names("dependentRequired", needed))))))
+        found = work.cross(found, [without(work, name), {OBJECT: with_it[OBJECT]}])
+    return found
+
+
+def read_dependent_schemas(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    found: Shapes = [EVERY]
+    for name, schema in values.mapping("dependentSchemas", value).items():
+        with_it = work.cross([only(OBJECT, Objects(required=(name,)))], work.goal(goal_for(work, node, schema)))
+        found = work.cross(found, [without(work, name), *with_it])
+    return found
+
+
+def without(work: Work, name: str) -> Shape:
+    """Whatever has no property of this name."""
+    return narrowed(OBJECT, Objects(named={name: work.document.nothing}))
+
+
+def read_any(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [shape for each in children(work, node, values.schemas("anyOf", value)) for shape in work.literal(each)]
+
+
+def read_not(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return work.literal(Literal(work.document.child(node, value), False))
+
+
+def read_if(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    condition = work.document.child(node, value)
+    then, otherwise = (goal_for(work, node, words.get(name, True)) for name in ("then", "else"))
+    if not then and not otherwise:
+        return [EVERY]
+    yes = work.cross(work.literal(Literal(condition, True)), work.goal(then))
+    return [*yes, *work.cross(work.literal(Literal(condition, False)), work.goal(otherwise))]
+
+
+def all_of(work: Work, node: Node, value: Any) -> list[Literal]:
+    return children(work, node, values.schemas("allOf", value))
+
+
+def referred(work: Work, node: Node, value: Any) -> list[Literal]:
+    return [Literal(work.document.resolve(node, value), True)]
+
+
+def referred_dynamically(work: Work, node: Node, value: Any) -> list[Literal]:
+    return [Literal(work.document.resolve_dynamically(node, value), True)]
+
+
+Reader = Callable[[Work, Node, Any, Words], Shapes]
+TOGETHER = {
+    "items": "items", "prefixItems": "items", "properties": "properties", "patternProperties": "properties",
+    "additionalProperties": "properties",
+}
+POSITIVE: Mapping[str, Reader] = {
+    "type": read_type, "enum": read_enum, "const": read_const,
+    "minimum": bounded("minimum", lambda value: Numbers(low=Bound(value))),
+    "maximum": bounded("maximum", lambda value: Numbers(high=Bound(value))),
+    "exclusiveMinimum": bounded("exclusiveMinimum", lambda value: Numbers(low=Bound(value, True))),
+    "exclusiveMaximum": bounded("exclusiveMaximum", lambda value: Numbers(high=Bound(value, True))),
+    "multipleOf": read_multiple, "minLength": read_min_length, "maxLength": read_max_length, "pattern": read_pattern, "format": read_format,
+    "items": read_items, "minItems": read_min_items, "maxItems": read_max_items, "uniqueItems": read_unique, "contains": read_contains,
+    "properties": read_properties, "required": read_required, "minProperties": read_min_properties, "maxProperties": read_max_properties,
+    "propertyNames": read_names, "dependentRequired": read_dependent_required, "dependentSchemas": read_dependent_schemas,
+    "anyOf": read_any, "not": read_not, "if": read_if,
+}
+# Keywords that stand for other schemas, all of which hold.
+FOLLOWED: Mapping[str, Callable[[Work, Node, Any], list[Literal]]] = {
+    "allOf": all_of, "$ref": referred, "$dynamicRef": referred_dynamically, "$recursiveRef": referred_dynamically,
+}

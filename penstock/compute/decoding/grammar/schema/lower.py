@@ -1,0 +1,21 @@
+"""From a JSON schema of any draft to one that llguidance obeys to the letter."""
+from typing import Any
+
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal
+from penstock.compute.decoding.grammar.schema.emit import Writer
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.expand import Expander
+
+
+def lowered(schema: Any, closed: bool = False) -> dict[str, Any] | bool:
+    """Whatever is valid by the result is valid by `schema`. `closed`: objects have no properties that their schema does not mention.
+
+    Raises UnsupportedError, with the reason, for a schema that cannot be obeyed, and for one that nothing is valid by.
+    """
+    document = Document(schema)
+    goal: Goal = (Literal(document.root, True),)
+    writer = Writer(Expander(document, closed=closed))
+    written = writer.write(goal)
+    if written is False:
+        raise UnsupportedError(f"no value is valid by it{''.join([f', as far as that can be told: {why}' for why in writer.left_out[:1]])}")
+    return written

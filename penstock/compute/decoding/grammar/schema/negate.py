@@ -1,0 +1,202 @@
+"""Keywords, each as the shapes of what it forbids: some of them, where all cannot be told, and never one that it allows.
+
+That lets what a schema excludes be kept away from, which `not`, `oneOf`, `if` and `else` ask for. A keyword without an entry forbids
+nothing that is known; so do formats, which most validators do not look at.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from penstock.compute.decoding.grammar.patterns.tree import alt, text
+from penstock.compute.decoding.grammar.schema import values
+from penstock.compute.decoding.grammar.schema.document import Literal, Node, join
+from penstock.compute.decoding.grammar.schema.keywords import Shapes, Words, Work, children, goal_for, without
+from penstock.compute.decoding.grammar.schema.meet import outside
+from penstock.compute.decoding.grammar.schema.records import (
+    ARRAY,
+    BOOLEAN,
+    EVERY,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Arrays,
+    Booleans,
+    Bound,
+    Numbers,
+    Objects,
+    Region,
+    Strings,
+    only,
+)
+
+MAX_PAIRS = 64
+
+
+def no_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """Numbers that are not integers are left out: JSON writes both alike."""
+    given = {value} if isinstance(value, str) else set(values.names("type", value))
+    return [{kind: record for kind, record in EVERY.items() if kind not in given and not (kind == NUMBER and "integer" in given)}]
+
+
+def no_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    listed = value if isinstance(value, list) else []
+    found: Shapes = [EVERY]
+    texts = [each for each in listed if isinstance(each, str)]
+    if texts:
+        found = work.cross(found, [{**EVERY, STRING: Strings(excluded=(alt([text(each) for each in texts]),))}])
+    for each in listed:
+        if not isinstance(each, str):
+            found = work.cross(found, no_value(work, each))
+    return found
+
+
+def no_value(work: Work, value: Any) -> Shapes:
+    if isinstance(value, list | dict):
+        return work.literal(Literal(work.document.made(values.as_schema(value)), False))
+    if isinstance(value, bool):
+        return [{**EVERY, BOOLEAN: Booleans(frozenset((not value,)))}]
+    if value is None:
+        return [{kind: record for kind, record in EVERY.items() if kind != "null"}]
+    others = {kind: record for kind, record in EVERY.items() if kind != NUMBER}
+    return [others, only(NUMBER, Numbers(low=Bound(value, True))), only(NUMBER, Numbers(high=Bound(value, True)))]
+
+
+def no_const(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return no_enum(work, node, [value], words)
+
+
+def beyond(name: str, make: Callable[[Any], Numbers]) -> Callable[..., Shapes]:
+    return lambda work, node, value, words: [only(NUMBER, make(values.number(name, value)))]
+
+
+def no_min_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    count = values.count("minLength", value)
+    return [only(STRING, Strings(high=count - 1))] if count else []
+
+
+def no_max_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [only(STRING, Strings(low=values.count("maxLength", value) + 1))]
+
+
+def no_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [only(STRING, Strings(excluded=(values.language("pattern", value, widely=True),)))]
+
+
+def no_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """One of the items is not as it must be: one of the prefix, or the first behind it."""
+    prefix = words.get("prefixItems", [])
+    listed = [*prefix, words["items"]] if "items" in words else prefix
+    found = []
+    for at, schema in enumerate(listed):
+        before = tuple([() for _ in range(at)])
+        found.append(only(ARRAY, Arrays((*before, goal_for(work, node, schema, False)), low=at + 1)))
+    return found
+
+
+def no_min_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    count = values.count("minItems", value)
+    return [only(ARRAY, Arrays(high=count - 1))] if count else []
+
+
+def no_max_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [only(ARRAY, Arrays(low=values.count("maxItems", value) + 1))]
+
+
+def no_contains(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    if "minContains" in words or "maxContains" in words:
+        return []
+    return [only(ARRAY, Arrays(rest=goal_for(work, node, value, False)))]
+
+
+def no_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """A property that is not as it must be: a named one, one of a pattern, or one more."""
+    found = []
+    schemas, patterns = words.get("properties", {}), words.get("patternProperties", {})
+    for name, schema in schemas.items():
+        goal = goal_for(work, node, schema, False)
+        found.append(only(OBJECT, Objects({values.writable(name): goal}, required=(name,))))
+    regions = []
+    for pattern, schema in patterns.items():
+        regions.append(Region(values.language("patternProperties", pattern), goal_for(work, node, schema, False)))
+        found.append(only(OBJECT, Objects(some=(regions[-1],))))
+    if words.get("additionalProperties", True) is not True:
+        taken = [Region(values.language("patternProperties", pattern, widely=True), ()) for pattern in patterns]
+        taken.append(Region(alt([text(name) for name in schemas]), ()))
+        goal = goal_for(work, node, words["additionalProperties"], False)
+        found.append(only(OBJECT, Objects(some=(Region(outside(taken), goal),))))
+    return found
+
+
+def no_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [only(OBJECT, without(work, name)[OBJECT]) for name in ([] if isinstance(value, bool) else values.names("required", value))]
+
+
+def no_min_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    count = values.count("minProperties", value)
+    return [only(OBJECT, Objects(high=count - 1))] if count else []
+
+
+def no_max_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [only(OBJECT, Objects(low=values.count("maxProperties", value) + 1))]
+
+
+def no_dependent_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [
+        only(OBJECT, Objects({missing: work.document.nothing}, required=(name,)))
+        for name, needed in values.mapping("dependentRequired", value).items() for missing in values.names("dependentRequired", needed)
+    ]
+
+
+def no_dependent_schemas(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    found: list[Any] = []
+    for name, schema in values.mapping("dependentSchemas", value).items():
+        found += work.cross([only(OBJECT, Objects(required=(name,)))], work.goal(goal_for(work, node, schema, False)))
+    return found
+
+
+def not_all(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return [shape for each in children(work, node, values.schemas("allOf", value), False) for shape in work.literal(each)]
+
+
+def not_any(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return work.goal(tuple(dict.fromkeys(children(work, node, values.schemas("anyOf", value), False))))
+
+
+def not_one(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """None of them, or two."""
+    listed = values.schemas("oneOf", value)
+    found = list(work.goal(tuple(dict.fromkeys(children(work, node, listed, False)))))
+    for a, b in list(combinations(children(work, node, listed), 2))[:MAX_PAIRS]:
+        found += work.goal(join((a,), (b,)))
+    return found
+
+
+def not_not(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return work.literal(Literal(work.document.child(node, value), True))
+
+
+def no_if(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    condition, found = work.document.child(node, value), []
+    for holds, name in ((True, "then"), (False, "else")):
+        if name in words:
+            found += work.cross(work.literal(Literal(condition, holds)), work.goal(goal_for(work, node, words[name], False)))
+    return found
+
+
+def no_reference(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return work.literal(Literal(work.document.resolve(node, value), False))
+
+
+Denier = Callable[[Work, Node, Any, Words], Sequence[Any]]
+# The simplest first: of many, some may be left out.
+NEGATIVE: Mapping[str, Denier] = {
+    "$ref": no_reference, "required": no_required, "type": no_type, "const": no_const, "enum": no_enum,
+    "minimum": beyond("minimum", lambda value: Numbers(high=Bound(value, True))),
+    "maximum": beyond("maximum", lambda value: Numbers(low=Bound(value, True))),
+    "exclusiveMinimum": beyond("exclusiveMinimum", lambda value: Numbers(high=Bound(value))),
+    "exclusiveMaximum": beyond("exclusiveMaximum", lambda value: Numbers(low=Bound(value))),
+    "minLength": no_min_length, "maxLength": no_max_length, "pattern": no_pattern, "minItems": no_min_items, "maxItems": no_max_items,
+    "minProperties": no_min_properties, "maxProperties": no_max_properties, "dependentRequired": no_dependent_required,
+    "properties": no_properties, "items": no_items, "contains": no_contains, "dependentSchemas": no_dependent_schemas,
+    "not": not_not, "allOf": not_all, "anyOf": not_any, "oneOf": not_one, "if": no_if,
+}

@@ -1,0 +1,195 @@
+"""Records brought to what can be written: items that arrays must contain, names, numbers of properties become choices.
+
+Each record gives several, any of which will do; none where there is no such value.
+"""
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, islice
+from typing import Any
+
+from penstock.compute.decoding.grammar.patterns.chars import EVERY as EVERY_CHAR
+from penstock.compute.decoding.grammar.patterns.derive import holds
+from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tree, alt, both, other, rep, text
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_impossible, join
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.meet import fits, goal_of, inhabited, outside
+from penstock.compute.decoding.grammar.schema.records import (
+    NULL,
+    STRING,
+    Arrays,
+    Booleans,
+    Contained,
+    Numbers,
+    Objects,
+    Region,
+    Shape,
+    Strings,
+)
+
+MOST = 64  # choices that one record is made into
+MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
+ONE_CHAR = Chars(EVERY_CHAR)
+
+
+class Settling:
+    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]]) -> None:
+        self._document = document
+        self._shapes = shapes
+
+    def arrays(self, record: Arrays) -> Iterator[Arrays]:
+        """Without `contains` and `unique`. Raises UnsupportedError for items that cannot be kept apart."""
+        if record.low > MOST_ITEMS:
+            raise UnsupportedError(f"minItems is {record.low}; at most {MOST_ITEMS} items are written")
+        if record.high is not None and record.high > MOST_ITEMS:
+            record = replace(record, high=MOST_ITEMS)
+        for placed in self._containing(record):
+            if placed.unique and (placed.high is None or placed.high > 1):
+                yield from self._unique(placed)
+            else:
+                yield replace(placed, unique=False)
+
+    def objects(self, record: Objects) -> Iterator[Objects]:
+        """Without `some`, `names` and numbers of properties beyond what is counted of those without a name."""
+        for named in self._with_some(self._with_names(record)):
+            yield from islice(self._counted(named), MOST)
+
+    def _containing(self, record: Arrays) -> Iterator[Arrays]:
+        """The first items are those that must be in it, or the first behind the prefix."""
+        if not record.contains:
+            yield record
+            return
+        first, rest = record.contains[0], record.contains[1:]
+        if first.high is not None and first.high < first.low:
+            return
+        for start in dict.fromkeys((0, len(record.prefix))):
+            yield from self._containing(replace(self._placed(record, first, start), contains=rest))
+
+    def _placed(self, record: Arrays, wanted: Contained, start: int) -> Arrays:
+        length = max(len(record.prefix), start + wanted.low)
+        inside = range(start, start + wanted.low)
+        denied: Goal = ()
+        if wanted.high is not None:
+            (literal,) = wanted.goal
+            denied = (Literal(literal.node, not literal.positive),)
+        prefix = [join(record.item(at), wanted.goal if at in inside else denied) for at in range(length)]
+        return replace(record, prefix=tuple(prefix), rest=join(record.rest, denied), low=max(record.low, start + wanted.low))
+
+    def _unique(self, record: Arrays) -> Iterator[Arrays]:
+        """Of few possible items, every selection in their order."""
+        values = None if record.prefix else self._finite(record.rest)
+        if values is None:
+            if record.low > 1:
+                raise UnsupportedError("uniqueItems asks for items that differ, which a grammar cannot compare")
+            raise UnsupportedError("uniqueItems asks for items that differ, which a grammar cannot compare; with maxItems 1 it could")
+        most = min(len(values), len(values) if record.high is None else record.high)
+        goals = [(Literal(self._document.made({"const": value}), True),) for value in values]
+        selections = (chosen for size in range(record.low, most + 1) for chosen in combinations(goals, size))
+        for chosen in islice(selections, 4 * MOST):
+            yield Arrays(chosen, self._document.nothing, len(chosen), len(chosen))
+
+    def _finite(self, goal: Goal) -> list[Any] | None:
+        """All values that are valid, where those are few and no arrays or objects."""
+        found: list[Any] = []
+        for shape in self._shapes(goal):
+            for kind, record in shape.items():
+                if kind == NULL:
+                    found.append(None)
+                elif isinstance(record, Booleans):
+                    found += sorted(record.values)
+                elif isinstance(record, Numbers | Strings) and record.values is not None:
+                    found += record.values
+                else:
+                    return None
+        return [value for at, value in enumerate(found) if (type(value), value) not in [(type(each), each) for each in found[:at]]]
+
+    def _with_names(self, record: Objects) -> Objects:
+        """Names that are not as they must be are impossible."""
+        if not record.names:
+            return record
+        allowed = self._names(record.names)
+        named = {name: goal if holds(allowed, name) else self._document.nothing for name, goal in record.named.items()}
+        for name in record.required:
+            if name not in named and not holds(allowed, name):
+                named[name] = self._document.nothing
+        for value in self._listed(record.names):
+            named.setdefault(value, goal_of(record, value))
+        regions = [Region(both([region.names, allowed]), region.goal) for region in record.regions]
+        if not is_impossible(record.rest) and not self._listed(record.names):
+            regions.append(Region(both([outside(record.regions), allowed]), record.rest))
+        return replace(record, named=named, regions=tuple(inhabited(regions)), rest=self._document.nothing, names=())
+
+    def _names(self, goal: Goal) -> Tree:
+        """The texts that are valid. Raises UnsupportedError for formats, of which not all texts are known."""
+        found = []
+        for shape in self._shapes(goal):
+            record = shape.get(STRING)
+            if isinstance(record, Strings):
+                if record.formats:
+                    raise UnsupportedError(f"propertyNames has the format {record.formats[0]!r}, which is not known of names")
+                if record.values is not None:
+                    found.append(alt([text(value) for value in record.values]))
+                else:
+                    long = ANYTHING if (record.low, record.high) == (0, None) else rep(ONE_CHAR, record.low, record.high)
+                    found.append(both([*record.patterns, *map(other, record.excluded), long]))
+        return alt(found)
+
+    def _listed(self, goal: Goal) -> tuple[str, ...]:
+        """Names, where all that are valid are listed."""
+        found: list[str] = []
+        for shape in self._shapes(goal):
+            record = shape.get(STRING)
+            if isinstance(record, Strings):
+                if record.values is None:
+                    return ()
+                found += [value for value in record.values if fits(value, record)]
+        return tuple(found)
+
+    def _with_some(self, record: Objects) -> Iterator[Objects]:
+        """A property that must be there is one of those with a name."""
+        if not record.some:
+            yield record
+            return
+        first, rest = record.some[0], record.some[1:]
+        for name, goal in record.named.items():
+            if holds(first.names, name) and not is_impossible(goal):
+                named = {**record.named, name: join(goal, first.goal)}
+                required = tuple(dict.fromkeys((*record.required, name)))
+                yield from self._with_some(replace(record, named=named, required=required, some=rest))
+
+    def _counted(self, record: Objects) -> Iterator[Objects]:
+        optional = [name for name, goal in record.named.items() if name not in record.required and not is_impossible(goal)]
+        is_open = not is_impossible(record.rest) or any(not is_impossible(region.goal) for region in record.regions)
+        need = record.low - len(record.required)
+        room = None if record.high is None else record.high - len(record.required)
+        if need <= 0 and (room is None or (len(optional) <= room and not is_open)):
+            yield replace(record, low=0, high=None)
+        elif need > 0:
+            yield from self._with_more(record, optional, need, is_open)
+        elif room is not None and (room < len(optional) or not is_open):
+            for kept in islice(combinations(optional, min(room, len(optional))), MOST):
+                yield replace(self._without(record, [name for name in optional if name not in kept]), low=0, high=None)
+            if is_open and room:
+                yield self._without(record, optional, closed=False)
+        elif not optional:
+            yield record
+        else:
+            yield replace(self._without(record, []), low=0, high=None)
+            yield self._without(record, optional, closed=False)
+
+    def _with_more(self, record: Objects, optional: list[str], need: int, is_open: bool) -> Iterator[Objects]:
+        """At least `need` of those that are optional, or one without a name: of several such, nothing says that their names differ."""
+        for chosen in islice(combinations(optional, need), MOST):
+            yield from self._counted(replace(record, required=(*record.required, *chosen)))
+        if is_open and need == 1:
+            yield self._without(record, optional, closed=False)
+        elif is_open and len(optional) < need:
+            if optional:
+                yield from self._with_more(replace(record, required=(*record.required, *optional)), [], need - len(optional), True)
+            else:
+                raise UnsupportedError(f"minProperties asks for {record.low} names that differ, which a grammar cannot compare")
+
+    def _without(self, record: Objects, names: Sequence[str], closed: bool = True) -> Objects:
+        """Without these properties; `closed`: and without any that has no name."""
+        nothing = self._document.nothing
+        named = {**record.named, **dict.fromkeys(names, nothing)}
+        return replace(record, named=named, regions=(), rest=nothing) if closed else replace(record, named=named)

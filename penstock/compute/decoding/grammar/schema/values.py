@@ -1,0 +1,91 @@
+"""Keywords' values, checked, and JSON values as schemas."""
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.patterns.language import matching
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+from penstock.compute.decoding.grammar.patterns.tree import Tree
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.numbers import EXACT
+from penstock.compute.decoding.grammar.schema.records import BOOLEAN, NULL, NUMBER, STRING, Booleans, Nulls, Number, Numbers, Shape, Strings
+
+
+def refuse(keyword: str, value: Any, wanted: str) -> UnsupportedError:
+    return UnsupportedError(f"{keyword} is {json.dumps(value)[:80]}, but must be {wanted}")
+
+
+def count(keyword: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+        raise refuse(keyword, value, "a whole number of at least 0")
+    return int(value)
+
+
+def number(keyword: str, value: Any) -> Number:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refuse(keyword, value, "a number")
+    return value
+
+
+def names(keyword: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise refuse(keyword, value, "a list of strings")
+    return value
+
+
+def schemas(keyword: str, value: Any) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise refuse(keyword, value, "a list of schemas")
+    return value
+
+
+def mapping(keyword: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise refuse(keyword, value, "an object")
+    return value
+
+
+def language(keyword: str, value: Any, widely: bool = False) -> Tree:
+    if not isinstance(value, str):
+        raise refuse(keyword, value, "a string")
+    try:
+        return matching(value, widely)
+    except PatternError as error:
+        raise UnsupportedError(str(error)) from None
+
+
+def writable(text: str) -> str:
+    """A text that a JSON string can show without \\u."""
+    if any(not any(low <= ord(char) <= high for low, high in chars.WRITABLE) for char in text):
+        raise UnsupportedError(f"{json.dumps(text)[:80]} has a control character, which is not written")
+    return text
+
+
+def exact(value: Number) -> Number:
+    if abs(value) > EXACT and float(value) != value:
+        raise UnsupportedError(f"the number {value} is not a double, and would be another one")
+    return value
+
+
+def scalars(values: Sequence[Any]) -> Shape:
+    """One of these values, none of which is an array or an object."""
+    found: dict[str, Any] = {}
+    if any(value is None for value in values):
+        found[NULL] = Nulls()
+    if booleans := frozenset(value for value in values if isinstance(value, bool)):
+        found[BOOLEAN] = Booleans(booleans)
+    numbers = [exact(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if numbers:
+        found[NUMBER] = Numbers(values=tuple(dict.fromkeys(numbers)))
+    if texts := [writable(value) for value in values if isinstance(value, str)]:
+        found[STRING] = Strings(values=tuple(dict.fromkeys(texts)))
+    return found
+
+
+def as_schema(value: Any) -> dict[str, Any]:
+    """A schema that is valid for this array or object alone, in parts."""
+    if isinstance(value, list):
+        return {"type": "array", "prefixItems": [{"const": item} for item in value], "items": False, "minItems": len(value)}
+    return {"type": "object", "properties": {name: {"const": item} for name, item in value.items()}, "required": list(value),
+            "additionalProperties": False}
