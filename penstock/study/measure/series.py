@@ -5,8 +5,8 @@ from typing import Any
 
 from penstock.study.measure.samples import Sample
 
-MAX_BINS = 240
-WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+MAX_BINS = 100
+WIDTHS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)

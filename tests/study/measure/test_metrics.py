@@ -90,7 +90,7 @@ def test_series_add_up() -> None:
     assert sum(found.input_tokens_per_s) * found.width_s == pytest.approx(500)
     assert sum(found.requests_per_s) * found.width_s == pytest.approx(50)
     assert sum(found.running) * found.width_s == pytest.approx(50 * 1.25 + 0.1)
-    assert found.width_s == 0.1 and len(found.running) == len(found.requests_per_s)
+    assert found.width_s == 0.25 and len(found.running) == len(found.requests_per_s)
 
 
 def test_series_of_long_runs_have_wider_bins() -> None:

@@ -9,7 +9,8 @@ from penstock.core.hardware import Hardware
 from penstock.study.measure.report.svg import Axis, Chart, Dots, Line, Rule, spread
 from penstock.study.measure.result import Report, Result
 
-SHARES = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+SHARES = (0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+CLIPPED = 10  # percent of the shortest latencies may leave the plot: pieces that came at once are no latency to speak of
 SHOWN = 1500  # dots of a cloud; more are thinned out at random
 
 
@@ -17,7 +18,7 @@ def charts(report: Report) -> Iterator[Chart]:
     result = report.result
     yield latency_chart(result)
     yield from ttft_chart(result)
-    yield throughput_chart(result)
+    yield from throughput_charts(result)
     yield running_chart(result)
     if report.hardware is not None and result.server is not None and result.server.operations_per_byte:
         yield roofline_chart(report.hardware, report.compute_type, result.server.operations_per_byte, result.server.operations_per_s or 0.0)
@@ -39,7 +40,7 @@ def latency_chart(result: Result) -> Chart:
         if known:
             heights = np.percentile(known, grid)
             lines.append(Line([(nines(share), float(height)) for share, height in zip(grid, heights, strict=True)], name, colour))
-            seen += [float(heights[0]), float(heights[-1])]
+            seen += [float(np.percentile(known, CLIPPED)), float(heights[-1])]
     slo = () if result.figures.goodput is None else result.figures.goodput.slo.most_s.items()
     rules = [Rule(1000 * seconds, f"{name} SLO") for name, seconds in slo]
     low, high = spread([*seen, *(rule.y for rule in rules)], log=True)
@@ -67,12 +68,11 @@ def ttft_chart(result: Result) -> Iterator[Chart]:
     yield Chart("Time to first token by prompt length", Axis("prompt tokens", *x, log=True), Axis("TTFT, ms", *y, log=True), marks)
 
 
-def throughput_chart(result: Result) -> Chart:
+def throughput_charts(result: Result) -> Iterator[Chart]:
     series = result.series
-    rows = (("output", series.output_tokens_per_s, 1), ("input", series.input_tokens_per_s, 2))
-    lines = [Line(_steps(values, series.width_s), label, colour) for label, values, colour in rows]
-    most = spread([value for _, values, _ in rows for value in values])
-    return Chart("Tokens a second over time", Axis("s", *_time(result)), Axis("tokens/s", *most), lines)
+    for name, values, colour in (("Output", series.output_tokens_per_s, 1), ("Input", series.input_tokens_per_s, 2)):
+        line = Line(_steps(values, series.width_s), name.lower(), colour)
+        yield Chart(f"{name} tokens a second over time", Axis("s", *_time(result)), Axis("tokens/s", *spread(values)), [line])
 
 
 def running_chart(result: Result) -> Chart:

@@ -69,7 +69,7 @@ def test_a_page_stands_alone() -> None:
     assert not {"script", "link", "img", "iframe", "object", "image", "use"} & set(tags.names)
     assert not {"src", "href", "onload", "onclick", "style"} & {name for name, _ in tags.attributes}
     assert not re.search(r"https?:|url\(|@import", text)
-    assert "prefers-color-scheme: dark" in text and tags.names.count("svg") == 6
+    assert "prefers-color-scheme: dark" in text and tags.names.count("svg") == 7
 
 
 def test_a_page_shows_what_was_measured() -> None:
