@@ -53,7 +53,7 @@ class BenchOptions:
 
 @takes(BenchOptions, EngineConfig)
 def bench(options: BenchOptions, engine: EngineConfig) -> None:
-    """Measure a server, given its URL, or a model in this process, under load."""
+    """Measure a server (a URL) or a model under load."""
     from penstock.study.measure.job import Watchers, run
 
     job = make_job(options, engine)
