@@ -1,9 +1,10 @@
 """Trains the heads that draft for brook: on the books that brook was trained on, measured on those that are held out.
 
-    python recipes/heads.py --corpus FOLDER --kind eagle --minutes 40 --threads 1 --out penstock/bundled/brook
-    python recipes/heads.py --corpus FOLDER --kind medusa --minutes 25 --threads 1 --out penstock/bundled/brook
+    python recipes/heads.py --corpus FOLDER --kind eagle --steps 800 --threads 1 --out penstock/bundled/brook
+    python recipes/heads.py --corpus FOLDER --kind medusa --steps 330 --threads 1 --out penstock/bundled/brook
 
 What follows --corpus are options of `penstock train-heads`, which this calls with the two parts of the books as its --text and --held-out.
+How the committed ones were made, in runs that were interrupted, is in docs/LOG.md. About 2 seconds a step on one core.
 """
 import argparse
 import json

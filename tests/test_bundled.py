@@ -6,6 +6,7 @@ import pytest
 
 import penstock
 from penstock import LLM, SamplingParams
+from penstock.core.drafting import together
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
 
@@ -26,9 +27,13 @@ def brook() -> LLM:
 
 
 def test_they_are_small_and_speak_the_same_tokens() -> None:
-    assert sum(file.stat().st_size for file in HOME.rglob("*") if file.is_file()) < 20_000_000
+    assert sum(file.stat().st_size for file in HOME.rglob("*") if file.is_file()) < 22_000_000
     assert (HOME / "brook/tokenizer.json").read_bytes() == (HOME / "rill/tokenizer.json").read_bytes()
     assert Tokenizer.load(HOME / "brook").vocab_size == 4096
+
+
+def test_heads_fit_in_four_megabytes() -> None:
+    assert 0 < sum((HOME / f"brook/{kind}.safetensors").stat().st_size for kind in ("eagle", "medusa")) <= 4_000_000
 
 
 def test_brook_writes_english(brook: LLM) -> None:
@@ -64,3 +69,13 @@ def test_the_chat_template_opens_a_story() -> None:
     going_on = [{"role": "user", "content": "Once upon a time"}, {"role": "assistant", "content": " there was a goat."},
                 {"role": "user", "content": "And then?"}]
     assert template.render(going_on) == '<|begin|>Once upon a time\n\nthere was a goat.\n\n"And then?" asked the little girl.'
+
+
+@pytest.mark.parametrize(("propose", "least"), [("eagle", 2.8), ("medusa", 2.3)])
+def test_heads_guess_what_brook_says(brook: LLM, propose: str, least: float) -> None:
+    """Openings that nobody trained on; the same answers in fewer passes."""
+    params = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
+    drafted = LLM("brook", propose=propose, draft_control="always").generate(list(PROMPTS), params)
+    assert [each.outputs[0].token_ids for each in drafted] == [each.outputs[0].token_ids for each in brook.generate(list(PROMPTS), params)]
+    total = together(each.drafting for each in drafted)
+    assert total.tokens_per_pass is not None and total.tokens_per_pass > least

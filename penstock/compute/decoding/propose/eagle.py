@@ -28,7 +28,7 @@ class Options:
     path: str | None = None  # eagle.safetensors or its folder; none: beside the model
     k: int = 8  # drafts
     depth: int = 6  # rounds, and so the longest chain
-    width: int = 3  # drafts that get successors in a round, and successors of each
+    width: int = 4  # drafts that get successors in a round, and successors of each
     kv_tokens: int = 0  # size of the head's KV cache; 0: as many as the model's holds
 
 
