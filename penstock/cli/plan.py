@@ -26,6 +26,7 @@ class PlanOptions:
     slo: str | None = option(None, "Latency that is asked for, as ttft=200ms,tpot=50ms,e2e=10s")
     quant: tuple[str, ...] = option((), "Weight format, as name:key=value,...; may be given several times; all: none, fp8, int8, int4")
     kv_dtype: tuple[str, ...] = option((), "KV format: auto, float16, bfloat16, fp8, int8, int4; may be given several times; or all")
+    dtype: str = option("auto", "Type of what is not quantized: auto (the checkpoint's), float32, bfloat16, float16")
     tensor_parallel: str | None = option(None, "Devices that a layer is divided among, or several such numbers; default: all that fit")
     pipeline_parallel: str | None = option(None, "Stages that layers are divided among, or several such numbers; default: all that fit")
     max_devices: int | None = option(None, "Devices at most; default: eight for a replica, replicas as needed")

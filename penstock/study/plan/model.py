@@ -54,11 +54,12 @@ class Stored:
 
 
 class Model:
-    """`name`: as it was asked for."""
+    """`name`: as it was asked for. `dtype`: of what is not quantized; None: as the checkpoint has it."""
 
-    def __init__(self, name: str, found: Found) -> None:
+    def __init__(self, name: str, found: Found, dtype: str | None = None) -> None:
         self.name = name
         self.spec: ModelSpec = found.spec
+        self.dtype = dtype or found.spec.dtype
         self.program = build_program(found.spec, found.family.names)
         self._row_values = _row_values(self.program)
         self._coding = _codings(found, self.program)
@@ -71,7 +72,7 @@ class Model:
         return self._made[format.name, kv_dtype]
 
     def _store(self, format: WeightFormat, kv_dtype: str) -> Stored:
-        dtype = self.spec.dtype
+        dtype = self.dtype
         kv_name = dtype if kv_dtype == AUTO else kv_dtype
         if kv_name not in KV_FORMATS:
             raise UsageError(f"unknown KV format {kv_dtype!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")

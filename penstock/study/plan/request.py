@@ -9,6 +9,7 @@ from penstock.core.catalogue.part import Part
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
+from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
 from penstock.serve.engine import build
 from penstock.study.measure.slo import parse_slo
@@ -40,6 +41,7 @@ class Request:
     slo: str | None = None
     quant: tuple[str, ...] = ()
     kv_dtype: tuple[str, ...] = ()
+    dtype: str = AUTO
     tensor_parallel: str | None = None
     pipeline_parallel: str | None = None
     max_devices: int | None = None
@@ -69,7 +71,9 @@ def plan(request: Request) -> Plan:
     parts = parts_of(request)
     load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic))
     most_s = objectives(request.slo)
-    model = model_of(request.model)
+    if request.dtype != AUTO and request.dtype not in DTYPE_BYTES:
+        raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
+    model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
     steady = load.rate is None
     quants = _listed(request.quant, QUANTS, (NONE,) if steady else QUANTS)
     kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady else KV_DTYPES)
@@ -88,12 +92,12 @@ def plan(request: Request) -> Plan:
     return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
 
 
-def model_of(name: str) -> Model:
+def model_of(name: str, dtype: str | None = None) -> Model:
     """A local or bundled model, one whose config is known by name, else one of the hub."""
     known = known_config(name)
     if known is not None and hub.local_path(name) is None:
-        return Model(name, build.understand(hub.Source(name, Path(name), known)))
-    return Model(name, build.find(EngineConfig(model=name)))
+        return Model(name, build.understand(hub.Source(name, Path(name), known)), dtype)
+    return Model(name, build.find(EngineConfig(model=name)), dtype)
 
 
 def parts_of(request: Request) -> list[Part]:

@@ -2,8 +2,8 @@
 
 Prompts are computed in chunks that ride along with the tokens that are decoded (Agrawal et al., "Sarathi-Serve", OSDI 2024), so a step is
 mixed or decodes only. In a closed loop a fixed number of requests is always there; in an open one they come at random and wait for a
-prompt's turn as in an M/D/1 queue. With stages (pipeline parallelism) a pass is one micro-batch going through them, and a token takes as
-many passes as there are stages.
+prompt's turn as in an M/D/1 queue. Prompts that fit into one step do not wait for each other. With stages (pipeline parallelism) a pass is
+one micro-batch going through them, and a token takes as many passes as there are stages.
 """
 import math
 from dataclasses import dataclass
@@ -62,9 +62,9 @@ class Queue:
         return 0.0 if left < 0 else 1 - self.busy * math.exp(-2 * (1 - self.busy) * left / self.service_s)
 
     def percentile(self, share: float) -> float:
-        """Seconds within which this share of the requests has its first token."""
+        """Seconds within which this share of the requests has its first token; no less than the mean."""
         waits = math.log(self.busy / (1 - share)) / (2 * (1 - self.busy)) if self.busy > 1 - share else 0.0
-        return self.after_s + self.service_s * (1 + waits)
+        return max(self.mean_s, self.after_s + self.service_s * (1 + waits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +107,17 @@ class Steady:
     def closed(self, batch: int) -> Point:
         """`batch` requests at once; one that ends is followed by another."""
         steps, chunks, stages = self._steps, self._chunks, self._stages
-        rows = min(self._chunk, batch * self._input) if chunks == 1 else self._input / chunks  # of prompts, in a full pass
-        if (batch - 1) * self._input > steps * stages * rows:
-            return self._saturated(batch, rows)
-        life = chunks + steps * stages
-        others = (batch - 1) * self._input / life  # rows of other prompts, in a pass
-        mixed_share = min(1.0, (batch - 1) * chunks / life)
-        rows = max(self._input / chunks, others)
+        life = chunks + steps * stages  # passes
+        wanted = batch * self._input / life  # rows of prompts, in a pass
+        if wanted > self._chunk:
+            return self._saturated(batch)
+        mixed_share = min(1.0, (batch - 1) * chunks / (steps * stages)) if steps else 0.0  # of the passes in which it decodes
+        rows = max(self._input / chunks, wanted)
         mixed = self._mixed((batch - 1) * steps / life, rows)
         decode = self._decode(max(1.0, batch * steps / life if steps else batch / stages))
         mixed_s, decode_s = self._timer.interval(mixed), self._timer.interval(decode)
         tpot = stages * (mixed_share * mixed_s + (1 - mixed_share) * decode_s) if steps else stages * decode_s
-        busy = mixed_share if mixed_share < 1 else min(1.0, others / self._chunk)
+        busy = 0.0 if chunks == 1 else mixed_share if mixed_share < 1 else wanted / self._chunk
         queue = Queue(self._own_seconds(mixed), min(busy, 1 - 1 / (batch + 1)))
         share = min(1.0, batch * chunks / life)
         return Point(queue, queue.mean_s, tpot, batch / (queue.mean_s + steps * tpot), batch,
@@ -140,10 +139,10 @@ class Steady:
             if settled:
                 break
         own = self._own_seconds(mixed)
-        busy = rate * chunks * self._timer.interval(mixed) if share < 1 else rate * passed * self._input / self._chunk
+        busy = rate * chunks * self._timer.interval(mixed) if chunks > 1 and share < 1 else rate * passed * self._input / self._chunk
         if busy >= 1:
             return None
-        queue = Queue(own, busy)
+        queue = Queue(own, busy, passed / 2 * min(1.0, decodes))  # the step that is under way has to end first
         running = rate * (queue.mean_s + steps * stages * passed)
         if running > most:
             return None
@@ -169,11 +168,12 @@ class Steady:
                 return self._stages * passed, self._timer.told(self._decode(max(1.0, decodes)))
         return None
 
-    def _saturated(self, batch: int, rows: float) -> Point:
-        """Every pass has so many rows of prompts: they set the rate, and all else waits."""
-        mixed = self._mixed(self._steps * rows / self._input, rows)
+    def _saturated(self, batch: int) -> Point:
+        """Every pass is full of prompts' rows: they set the rate, and all else waits."""
+        prompts = self._chunk / self._input  # in a pass
+        mixed = self._mixed(self._steps * prompts, self._chunk)
         passed = self._timer.interval(mixed)
-        rate = rows / self._input / passed
+        rate = prompts / passed
         tpot = self._stages * (passed if self._steps else self._timer.interval(self._decode(1.0)))
         own = self._own_seconds(mixed)
         ttft = max(own, batch / rate - self._steps * tpot)

@@ -44,6 +44,12 @@ def test_a_steady_load_is_taken_as_the_checkpoint_is_and_traffic_searches_format
     assert {row.kv_dtype for row in ask("llama-3-8b", "h100-sxm", rate=1.0, kv_dtype=("int8", "int4"))} == {"int8", "int4"}
 
 
+def test_a_checkpoint_can_be_taken_in_another_type(ask: Ask) -> None:
+    wide, narrow = (ask("gemma-2-9b", "h100-sxm", max_devices=1, dtype=dtype, **STEADY)[0] for dtype in ("auto", "bfloat16"))
+    assert wide.weight_bytes == 2 * narrow.weight_bytes and wide.kv_bytes_per_token == 2 * narrow.kv_bytes_per_token
+    assert wide.ttft_s > 4 * narrow.ttft_s  # in fp32
+
+
 def test_layouts_are_those_that_heads_layers_and_devices_allow(ask: Ask) -> None:
     rows = ask("qwen2.5-7b", "h100-sxm", max_devices=8, **STEADY)  # 28 heads
     assert {row.tensor_parallel for row in rows} == {1, 2, 4} and max(row.devices for row in rows) == 8
@@ -73,7 +79,7 @@ def test_more_traffic_takes_more_replicas_and_the_objective_is_kept(ask: Ask) ->
     asked = {"input": 500, "output": 200, "slo": "ttft=2s,tpot=100ms", "quant": ("int8",)}
     few, many = (ask("llama-3-8b", "l4", rate=rate, prefill_split=False, **asked)[0] for rate in (1.0, 20.0))
     assert few.meets_slo and many.meets_slo and few.tpot_s <= 0.1 and many.devices > 4 * few.devices
-    assert few.output_tokens_per_s == 200 and few.goodput_per_s == 1 and few.ttft_p99_s > few.ttft_s
+    assert few.output_tokens_per_s == 200 and few.goodput_per_s == 1 and many.ttft_p99_s >= many.ttft_s
     fewer = ask("llama-3-8b", "l4", rate=20.0, max_devices=2, **asked)
     assert not any(row.meets_slo for row in fewer)
 
@@ -107,7 +113,7 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"hardware": "abacus"}, "h100-sxm"), ({"hardware": None}, "--hardware"), ({"quant": ("int3",)}, "int3"),
-    ({"kv_dtype": ("int3",)}, "int3"),
+    ({"kv_dtype": ("int3",)}, "int3"), ({"dtype": "float8"}, "bfloat16"),
     ({"tensor_parallel": "3"}, "64 heads"), ({"tensor_parallel": "x"}, "--tensor-parallel"), ({"pipeline_parallel": "81"}, "80 layers"),
     ({"max_devices": 0}, "--max-devices"), ({"max_devices": 2, "tensor_parallel": "4"}, "fewer"), ({"chunk": "0"}, "--chunk"),
     ({"slo": "ttft=fast"}, "ttft"), ({"slo": "itl=5ms"}, "itl"), ({"what_if": "speed=2"}, "speed"), ({"what_if": "speed"}, "key=value"),
