@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.compute.decoding.grammar.contract import Structure
 from penstock.compute.decoding.grammar.lark import with_schemas
 from penstock.compute.decoding.grammar.matcher import Matcher
-from penstock.compute.decoding.grammar.syntax import HEADER, named
+from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, named
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 FIELD = "structured_outputs"
-MAX_SIZE = 1 << 20  # characters of a grammar in llguidance's language
 KEPT = 32 << 20  # characters of all grammars that are kept, though nobody uses them
 OVERHEAD = 64 << 10  # what a grammar counts beside its characters: at most 512 are kept
 MAX_REASON = 400  # characters

@@ -3,7 +3,7 @@ import json
 from typing import Any
 
 from penstock.compute.decoding.grammar.spacing import json_options
-from penstock.compute.decoding.grammar.syntax import HEADER, json_value
+from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, json_value
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -21,9 +21,12 @@ class JsonSchema:
         if not isinstance(value, dict | bool):
             raise RequestError(f"json is {value!r:.80}, but must be a JSON schema, which is an object", "json")
         try:
-            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"json is a schema that cannot be written as JSON: {error}", "json") from None
+        if len(text) > MAX_SIZE:
+            raise RequestError(f"json has {len(text)} characters; at most {MAX_SIZE} are read", "json")
+        return text
 
     def grammar(self, wanted: StructuredOutputsParams) -> str:
         assert isinstance(wanted.json, str)

@@ -7,10 +7,25 @@ from penstock.core.types import StructuredOutputsParams
 
 
 class Regex:
+    """In the syntax that Python and ECMAScript share; what looks ahead or behind is obeyed, what refers back is refused."""
+
     def checked(self, value: Any) -> str:
         if not isinstance(value, str) or not value:
             raise RequestError(f"regex is {value!r:.80}, but must be a string that is not empty", "regex")
         return value
 
     def grammar(self, wanted: StructuredOutputsParams) -> str:
-        return f"{HEADER}start: {expression(wanted.regex or '')}"
+        from penstock.compute.decoding.grammar.patterns.language import whole
+        from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+        from penstock.compute.decoding.grammar.patterns.tree import NOTHING
+        from penstock.compute.decoding.grammar.patterns.write import regex
+
+        try:
+            tree = whole(wanted.regex or "")
+            if tree == NOTHING:
+                raise PatternError("no text matches it")
+            return f"{HEADER}start: TEXT\nTEXT: {expression(regex(tree))}"
+        except PatternError as error:
+            raise RequestError(str(error), "regex") from None
+        except RecursionError:
+            raise RequestError("regex is nested too deeply", "regex") from None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 HEADER = "%llguidance {}\n"
+MAX_SIZE = 1 << 20  # characters of a grammar
 
 
 def literal(text: str) -> str:

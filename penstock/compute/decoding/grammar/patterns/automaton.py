@@ -1,5 +1,6 @@
 """A set of texts as a finite automaton: whether there is any text in it, and a regex without complements and intersections."""
 from collections.abc import Iterable
+from functools import lru_cache
 
 from penstock.compute.decoding.grammar.patterns import chars
 from penstock.compute.decoding.grammar.patterns.chars import Ranges
@@ -7,14 +8,15 @@ from penstock.compute.decoding.grammar.patterns.derive import left, nullable
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import EMPTY, NOTHING, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
 
-MAX_STATES = 600
+MAX_STATES = 400
+MAX_WORK = 400_000  # nodes that are looked at for the states of one automaton
 MAX_SIZE = 60_000  # nodes of a regex that is written for an automaton
 
 
 class Automaton:
     """States are numbered from 0, where it begins. `steps[state]`: the characters that lead to each other state. Without dead ends.
 
-    Raises PatternError for a set that needs more than MAX_STATES.
+    Raises PatternError for a set that needs more than MAX_STATES, or more work than MAX_WORK.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -22,8 +24,12 @@ class Automaton:
         states = {tree: 0}
         queue = [tree]
         steps: list[dict[int, Ranges]] = []
+        work = 0
         while len(steps) < len(queue):
             now = queue[len(steps)]
+            work += size(now) * len(letters)
+            if work > MAX_WORK:
+                raise PatternError("a pattern, or what it excludes, is too complex to be combined with another")
             found: dict[int, list[tuple[int, int]]] = {}
             for letter in letters:
                 then = left(now, letter[0][0])
@@ -89,6 +95,22 @@ class Automaton:
             for then in out[state]:
                 into[then].discard(state)
         return out[first].get(last, NOTHING)
+
+
+def automaton(tree: Tree) -> Automaton:
+    """Made once. Raises PatternError."""
+    found = _made(tree)
+    if isinstance(found, PatternError):
+        raise found
+    return found
+
+
+@lru_cache(maxsize=256)
+def _made(tree: Tree) -> Automaton | PatternError:
+    try:
+        return Automaton(tree)
+    except PatternError as error:
+        return error
 
 
 def alphabet(tree: Tree) -> list[Ranges]:

@@ -81,8 +81,8 @@ class Following:
 
     def of(self, node: Node, then: Tree) -> Tree:
         """The node, and behind it `then`, which lasts until the end of the text."""
-        if isinstance(node, Set):
-            return seq([Chars(node.ranges), then])
+        if is_alone(node):
+            return seq([plain(node), then])
         if isinstance(node, Edge):
             return seq([BEGINS if node.begins else self.ends, then])
         if isinstance(node, Look) and not node.behind:
@@ -93,7 +93,10 @@ class Following:
         if isinstance(node, Choice):
             return alt([self.of(item, then) for item in node.items])
         if isinstance(node, Repeat):
-            return self._repeated(node, then)
+            if (node.low, node.high) == (0, 1):
+                return alt([self.of(node.item, then), then])
+            raise PatternError("a pattern that repeats an anchor or what looks around cannot be obeyed")
+        assert isinstance(node, Row)
         return self.row(None, node.items, then)
 
     def row(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
@@ -124,27 +127,28 @@ class Following:
         sides = [(seq([ALL, one]), seq([two, ALL])) for one, two in ((word, rest), (rest, word), (word, word), (rest, rest))]
         return sides[2:] if node.negative else sides[:2]
 
-    def _repeated(self, node: Repeat, then: Tree) -> Tree:
-        if (node.low, node.high) == (0, 1):
-            return alt([self.of(node.item, then), then])
-        return seq([rep(plain(node.item), node.low, node.high), then])
-
 
 def looks_behind(node: Node) -> bool:
     return isinstance(node, WordEdge) or (isinstance(node, Look) and node.behind)
 
 
+def is_alone(node: Node) -> bool:
+    """Whether it sees nothing of what is around it."""
+    if isinstance(node, Row | Choice):
+        return all(is_alone(item) for item in node.items)
+    return is_alone(node.item) if isinstance(node, Repeat) else isinstance(node, Set)
+
+
 def plain(node: Node) -> Tree:
-    """A node that is repeated: it sees nothing of what is around it."""
+    """A node that is alone."""
     if isinstance(node, Set):
         return Chars(node.ranges)
     if isinstance(node, Row):
         return seq([plain(item) for item in node.items])
     if isinstance(node, Choice):
         return alt([plain(item) for item in node.items])
-    if isinstance(node, Repeat):
-        return rep(plain(node.item), node.low, node.high)
-    raise PatternError("a pattern that repeats an anchor or what looks ahead cannot be obeyed")
+    assert isinstance(node, Repeat)
+    return rep(plain(node.item), node.low, node.high)
 
 
 def within(tree: Tree, edge: int) -> Tree:
@@ -161,16 +165,3 @@ def within(tree: Tree, edge: int) -> Tree:
         return rep(within(tree.item, edge), tree.low, tree.high)
     assert isinstance(tree, Other)
     return other(within(tree.item, edge))
-
-
-def writable(tree: Tree) -> Tree:
-    """The same without characters that a JSON string cannot show, where it is not a complement."""
-    if isinstance(tree, Chars):
-        return Chars(chars.intersection(tree.ranges, chars.WRITABLE))
-    if isinstance(tree, Seq):
-        return seq([writable(item) for item in tree.items])
-    if isinstance(tree, Alt):
-        return alt([writable(item) for item in tree.items])
-    if isinstance(tree, Both):
-        return both([writable(item) for item in tree.items])
-    return rep(writable(tree.item), tree.low, tree.high) if isinstance(tree, Rep) else tree

@@ -1,19 +1,22 @@
 """A set of texts as a regex in the syntax of Rust's crate, to be matched as a whole."""
 from functools import lru_cache
 
-from penstock.compute.decoding.grammar.patterns.automaton import Automaton
+from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.patterns.automaton import automaton
 from penstock.compute.decoding.grammar.patterns.chars import EVERY, Ranges
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import EMPTY, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, seq
+from penstock.compute.decoding.grammar.patterns.tree import EMPTY, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
 
 MAX_LENGTH = 100_000  # characters
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ ,:;!@%'\"<>=")
 
 
 @lru_cache(maxsize=1024)
-def regex(tree: Tree) -> str:
-    """Raises PatternError for one whose complements and intersections take too many states."""
-    text = written(simplified(tree))
+def regex(tree: Tree, in_json: bool = False) -> str:
+    """`in_json`: without characters that a JSON string cannot show. Raises PatternError for one whose complements and intersections take
+    too many states."""
+    plain = simplified(tree)
+    text = written(writable(plain) if in_json else plain)
     if len(text) > MAX_LENGTH:
         raise PatternError(f"a pattern, or what it excludes, takes {len(text)} characters; at most {MAX_LENGTH} are written")
     return text
@@ -27,7 +30,7 @@ def simplified(tree: Tree) -> Tree:
         return seq([simplified(item) for item in tree.items])
     if isinstance(tree, Alt):
         return alt([simplified(item) for item in tree.items])
-    return Automaton(tree).tree()
+    return automaton(tree).tree()
 
 
 def is_plain(tree: Tree) -> bool:
@@ -71,3 +74,15 @@ def one_of(ranges: Ranges) -> str:
 def shown(code: int) -> str:
     char = chr(code)
     return char if char in PLAIN else f"\\x{{{code:X}}}"
+
+
+def writable(tree: Tree) -> Tree:
+    """The same without characters that a JSON string cannot show; the tree has no complements."""
+    if isinstance(tree, Chars):
+        return Chars(chars.intersection(tree.ranges, chars.WRITABLE))
+    if isinstance(tree, Seq):
+        return seq([writable(item) for item in tree.items])
+    if isinstance(tree, Alt):
+        return alt([writable(item) for item in tree.items])
+    assert isinstance(tree, Rep)
+    return rep(writable(tree.item), tree.low, tree.high)

@@ -3,11 +3,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compute.decoding.grammar.patterns.automaton import Automaton
+from penstock.compute.decoding.grammar.patterns.automaton import automaton
+from penstock.compute.decoding.grammar.patterns.chars import WRITABLE
 from penstock.compute.decoding.grammar.patterns.derive import holds
-from penstock.compute.decoding.grammar.patterns.language import writable
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import Tree, alt, both, other, text
+from penstock.compute.decoding.grammar.patterns.tree import Both, Chars, Tree, alt, both, other, rep, text
 from penstock.compute.decoding.grammar.patterns.write import is_plain, regex
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -19,6 +19,7 @@ from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Bool
 from penstock.compute.decoding.grammar.schema.settle import Settling
 
 MAX_GOALS = 20_000
+TYPED = rep(Chars(WRITABLE), 0, None)  # texts that a JSON string can show
 
 Schema = dict[str, Any] | bool
 
@@ -198,16 +199,14 @@ def string_written(record: Strings) -> dict[str, Any]:
 
 
 def patterns_written(record: Strings) -> list[str]:
-    """Those that can be written as they are, each for itself; the others together, and with what is excluded."""
-    plain = [tree for tree in record.patterns if is_plain(tree)]
-    mixed = [tree for tree in record.patterns if not is_plain(tree)]
-    if record.excluded:
-        plain, mixed = [], [*plain, *mixed, *map(other, record.excluded)]
-    return [pattern_written(tree) for tree in (*plain, *([both(mixed)] if mixed else []))]
+    """Each for itself: llguidance combines them."""
+    trees = (*record.patterns, *map(other, record.excluded))
+    parts = [part for tree in trees for part in (tree.items if isinstance(tree, Both) else (tree,))]
+    return [pattern_written(part) for part in dict.fromkeys(parts)]
 
 
 def pattern_written(tree: Tree) -> str:
-    return f"^(?:{regex(writable(tree))})$"
+    return f"^(?:{regex(tree, in_json=True)})$"
 
 
 def has_text(record: Strings) -> bool:
@@ -215,6 +214,6 @@ def has_text(record: Strings) -> bool:
     if record.values is not None or not (record.excluded or len(record.patterns) > 1 or not all(map(is_plain, record.patterns))):
         return True
     try:
-        return not Automaton(writable(both([*record.patterns, *map(other, record.excluded)]))).is_empty()
+        return not automaton(both([*record.patterns, *map(other, record.excluded), TYPED])).is_empty()
     except PatternError:
         return True

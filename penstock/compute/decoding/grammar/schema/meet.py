@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from penstock.compute.decoding.grammar.patterns.automaton import Automaton
+from penstock.compute.decoding.grammar.patterns.automaton import automaton
 from penstock.compute.decoding.grammar.patterns.derive import holds
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, alt, both, other
@@ -159,7 +159,7 @@ def are_short(regions: Sequence[Region]) -> bool:
 @lru_cache(maxsize=4096)
 def overlap(a: Tree, b: Tree) -> bool:
     """Whether a text is in both."""
-    return a == b or not Automaton(both([a, b])).is_empty()
+    return a == b or not automaton(both([a, b])).is_empty()
 
 
 def common(a: Tree, b: Tree) -> Tree:
@@ -181,7 +181,7 @@ def inhabited(regions: Sequence[Region]) -> list[Region]:
     """Those that have any name; what is one set of names is one region."""
     by_names: dict[Tree, Region] = {}
     for region in regions:
-        if region.names != NOTHING and (is_plain(region.names) or not Automaton(region.names).is_empty()):
+        if region.names != NOTHING and (is_plain(region.names) or not automaton(region.names).is_empty()):
             known = by_names.get(region.names)
             by_names[region.names] = region if known is None else replace(known, goal=join(known.goal, region.goal))
     return list(by_names.values())
