@@ -1,9 +1,9 @@
 """How one replica does in the long run, by arithmetic: means of steps that a StepTimer times, no events.
 
 Prompts are computed in chunks that ride along with the tokens that are decoded (Agrawal et al., "Sarathi-Serve", OSDI 2024), so a step is
-mixed or decodes only. In a closed loop a fixed number of requests is always there; in an open one they come at random and wait for a
-prompt's turn as in an M/D/1 queue. Prompts that fit into one step do not wait for each other. With stages (pipeline parallelism) a pass is
-one micro-batch going through them, and a token takes as many passes as there are stages.
+mixed or decodes only. In a closed loop a fixed number of requests is always there, and one waits only where all steps are full; in an open
+one they come at random and wait for a prompt's turn as in an M/D/1 queue. With stages (pipeline parallelism) a pass is one micro-batch
+going through them, and a token takes as many passes as there are stages.
 """
 import math
 from dataclasses import dataclass
@@ -117,8 +117,7 @@ class Steady:
         decode = self._decode(max(1.0, batch * steps / life if steps else batch / stages))
         mixed_s, decode_s = self._timer.interval(mixed), self._timer.interval(decode)
         tpot = stages * (mixed_share * mixed_s + (1 - mixed_share) * decode_s) if steps else stages * decode_s
-        busy = 0.0 if chunks == 1 else mixed_share if mixed_share < 1 else wanted / self._chunk
-        queue = Queue(self._own_seconds(mixed), min(busy, 1 - 1 / (batch + 1)))
+        queue = Queue(self._own_seconds(mixed), 0.0)  # a prompt's turn comes when a request ends: none waits while rows are left
         share = min(1.0, batch * chunks / life)
         return Point(queue, queue.mean_s, tpot, batch / (queue.mean_s + steps * tpot), batch,
                      self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share))
@@ -177,7 +176,7 @@ class Steady:
         tpot = self._stages * (passed if self._steps else self._timer.interval(self._decode(1.0)))
         own = self._own_seconds(mixed)
         ttft = max(own, batch / rate - self._steps * tpot)
-        queue = Queue(own, 1 - 1 / (batch + 1))
+        queue = Queue(own, 0.0)
         return Point(queue, ttft, tpot, batch / (ttft + self._steps * tpot), batch, self._timer.told(mixed), StepTime())
 
     def _own_seconds(self, mixed: MeanStep) -> float:

@@ -60,7 +60,7 @@ def test_littles_law_and_plausible_shares(prompt: int, answer: int, power: int, 
 @given(st.integers(16, 4000), st.integers(16, 1000), st.integers(0, 8))
 def test_more_at_once_is_never_less_in_all(prompt: int, answer: int, power: int) -> None:
     one, two = (steady((prompt, answer)).closed(batch) for batch in (1 << power, 2 << power))
-    assert two.requests_per_s > 0.9 * one.requests_per_s and two.ttft_s > 0.9 * one.ttft_s  # means are rough
+    assert two.requests_per_s > 0.95 * one.requests_per_s and two.ttft_s > 0.95 * one.ttft_s
 
 
 def test_doubling_a_small_batch_is_nearly_free() -> None:
