@@ -6,8 +6,9 @@
 
 Engines with a proposer and one without run the same requests in turn, in every round another one first; ratios are of a round's two
 rates, and the median and the least of them are told. Every answer is compared with plain decoding's: one token that differs is an error.
-Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; `echo` on a model of a large shape that is
-made in --folder and says what is known beforehand: a page with every tenth token changed is to be corrected. Greedy; no end of text.
+Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a model of a large shape that is made
+in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every tenth token changed is to be corrected).
+Greedy; no end of text.
 The last line is JSON; `--record` keeps it in bench/results.
 """
 import argparse
@@ -36,8 +37,9 @@ class Row:
     workload: str
     propose: str
     concurrency: int
-    ratio: float  # of plain tokens a second, the median of the rounds
+    ratio: float  # of plain tokens a second, prompts included, the median of the rounds
     least: float
+    decode_ratio: float  # the same of the time after each answer's first token
     tokens_per_pass: float | None
     drafted: int
     accepted: int
@@ -46,6 +48,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Ran:
     tokens_per_s: float
+    decode_tokens_per_s: float  # from each answer's first token to its last
     answers: list[list[int]]
     outputs: list[Any]
 
@@ -56,7 +59,8 @@ def run(llm: LLM, requests: list[list[int]], num_new: int) -> Ran:
     outputs = llm.generate([{"prompt_token_ids": request} for request in requests], params)
     seconds = time.perf_counter() - began
     answers = [output.outputs[0].token_ids for output in outputs]
-    return Ran(sum(map(len, answers)) / seconds, answers, outputs)
+    decoding = sum(output.finished_s - output.first_token_s for output in outputs)
+    return Ran(sum(map(len, answers)) / seconds, sum(len(answer) - 1 for answer in answers) / decoding, answers, outputs)
 
 
 def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurrency: int, args: argparse.Namespace) -> list[Row]:
@@ -69,6 +73,7 @@ def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurr
         requests = make(count)
         plain = run(engines[""], requests, args.new)
     ratios: dict[str, list[float]] = {name: [] for name in engines if name}
+    decoding: dict[str, list[float]] = {name: [] for name in ratios}
     told: dict[str, Any] = {}
     names = list(engines)
     for number in range(args.rounds):
@@ -80,14 +85,15 @@ def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurr
             if ran[name].answers != ran[""].answers:
                 raise SystemExit(f"{name} answers otherwise than plain decoding at {concurrency} requests of {workload}")
             ratios[name].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
+            decoding[name].append(ran[name].decode_tokens_per_s / ran[""].decode_tokens_per_s)
             told[name] = together(output.drafting for output in ran[name].outputs)
     rows = []
     for name, found in ratios.items():
         each = told[name]
-        rows.append(Row(workload, name, concurrency, statistics.median(found), min(found), each.tokens_per_pass, each.num_drafted,
-                        each.num_accepted))
+        rows.append(Row(workload, name, concurrency, statistics.median(found), min(found), statistics.median(decoding[name]),
+                        each.tokens_per_pass, each.num_drafted, each.num_accepted))
         rate = f"{each.tokens_per_pass:.2f}" if each.tokens_per_pass else "-"
-        print(f"{workload:6} {concurrency:3} at once  {name:34} {rows[-1].ratio:5.2f} x plain (least {rows[-1].least:4.2f})  "
+        print(f"{workload:6} {concurrency:3} at once  {name:34} {rows[-1].ratio:5.2f} x plain (least {rows[-1].least:4.2f}), decode {rows[-1].decode_ratio:4.2f}  "
               f"tokens a pass {rate}, drafted {each.num_drafted}, accepted {each.num_accepted}", flush=True)
     return rows
 
@@ -108,7 +114,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.echo:
         made = echo.make(args.folder / args.echo, args.echo, Path(find(EngineConfig()).source.path))
-        model, workloads = str(args.folder / args.echo), {"echo": prompts.echoing(made)}
+        model = str(args.folder / args.echo)
+        workloads = {"quote": prompts.echoing(made, changed=0.0), "edit": prompts.echoing(made, changed=0.1)}
     elif not args.text:
         parser.error("--text says what prompts are made of")
     else:
