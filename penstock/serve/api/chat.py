@@ -32,7 +32,7 @@ from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCa
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a chat request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `structured_by`:
-    the field that says what the answer must be, if any."""
+    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else."""
 
     params: SamplingParams
     streaming: Streaming
@@ -40,6 +40,7 @@ class Wish:
     num_prompt_top: int | None = None
     calls_tools: bool = False
     structured_by: str = ""
+    only_calls: bool = False
 
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
@@ -90,7 +91,7 @@ def read_wish(desk: Desk, body: Mapping[str, Any], calling: Calling) -> Wish:
     params = check_params(structured(read_params(desk, body, read_max_tokens(values), num_top), asked), desk.vocab_size)
     if any(parser.needs_special_tokens for parser in (desk.parts.reasoning_parser, tool_parser if calls_tools else None) if parser):
         params = replace(params, skip_special_tokens=False)
-    return Wish(params, streaming, num_top, num_prompt_top, calls_tools, "" if asked is None else asked.field)
+    return Wish(params, streaming, num_top, num_prompt_top, calls_tools, "" if asked is None else asked.field, calling.required)
 
 
 def read_max_tokens(values: Values) -> int | None:
@@ -119,7 +120,9 @@ class Choice:
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
         reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
-        self._parser = AnswerParser(None if reasoning is None else reasoning(prompt.text), None if tools is None else tools())
+        sure = {"sure": True} if wish.structured_by else {}
+        self._parser = AnswerParser(None if reasoning is None else reasoning(prompt.text), None if tools is None else tools(**sure))
+        self._only_calls = wish.only_calls
         self._called = False
 
     def added(self, delta: Delta) -> list[Event]:
@@ -128,6 +131,8 @@ class Choice:
         found = self._parser.push(delta.text)
         if delta.finish_reason is not None:
             found += self._parser.finish()
+        if self._only_calls:  # what is no call is one that was cut off before its arguments
+            found = [event for event in found if not isinstance(event, ContentDelta)]
         self._called = self._called or any(isinstance(event, ToolCallStart) for event in found)
         return found
 

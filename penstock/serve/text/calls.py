@@ -2,7 +2,7 @@
 
 A call is told of when it is complete and well formed, so that a malformed one can be given back as plain text. Only arguments
 longer than HOLD characters are passed on while they are being written: a program that a model writes into a tool call takes
-minutes, and nobody should wait for its end in silence.
+minutes, and nobody should wait for its end in silence. Where a grammar makes sure of calls, they are told of when their arguments begin.
 """
 import json
 import secrets
@@ -31,11 +31,12 @@ def is_name(value: str) -> bool:
 class JsonCall:
     """One call, fed with the characters of {"name": ..., "arguments": {...}}; with `name` given, of the arguments alone.
 
-    `keys`: the only top-level keys that a call may have, where JSON may also be an ordinary answer; such a call must have
+    `sure`: it is a call, whatever is still to come. `keys`: the only top-level keys that a call may have, where JSON may also be an ordinary answer; such a call must have
     arguments. Elsewhere it may have any keys, and no arguments mean none.
     """
 
-    def __init__(self, index: int, name: str | None = None, keys: frozenset[str] | None = None) -> None:
+    def __init__(self, index: int, name: str | None = None, keys: frozenset[str] | None = None, sure: bool = False) -> None:
+        self._hold = 1 if sure else HOLD
         self.told = False  # that there is a call; from here on it cannot be taken back
         self._index = index
         self._name = name
@@ -51,7 +52,7 @@ class JsonCall:
             return State.BROKEN
         start = self._place()[0]
         held = 0 if start is None else len(self._reader) - start
-        self.told |= state is State.DONE or (self._name is not None and held >= HOLD)
+        self.told |= state is State.DONE or (self._name is not None and held >= self._hold)
         return state
 
     def events(self, new_id: NewId) -> list[Event]:
@@ -116,8 +117,9 @@ class Reading:
 class CallReader:
     """Reads one call after the other for a parser, and gives back as content what turns out to be none."""
 
-    def __init__(self, new_id: NewId, content: ContentWriter, keys: frozenset[str] | None = None) -> None:
+    def __init__(self, new_id: NewId, content: ContentWriter, keys: frozenset[str] | None = None, sure: bool = False) -> None:
         self.num_calls = 0  # told of
+        self._sure = sure
         self._new_id = new_id
         self._content = content
         self._keys = keys
@@ -126,7 +128,7 @@ class CallReader:
 
     def begin(self, markup: str, name: str | None = None) -> None:
         """A call begins behind this markup."""
-        self._call = JsonCall(self.num_calls, name, self._keys)
+        self._call = JsonCall(self.num_calls, name, self._keys, self._sure)
         self._raw = [markup]
 
     def read(self, text: str) -> Reading:

@@ -6,14 +6,15 @@
         def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
         @classmethod
         def rules(cls, wanted: Wanted) -> str    # the format as a grammar: see rules.py
-        def __init__(self, new_id: Callable[[], str] = ...)      # makes the ids of calls
+        def __init__(self, new_id: Callable[[], str] = ..., sure: bool = False)      # makes the ids of calls
         def push(self, text: str) -> list[Event]                 # ContentDelta, ToolCallStart, ToolCallArguments
         def finish(self) -> list[Event]
 
 One parser reads one answer. Non-streaming is one push and finish: whatever the pushes, the events add up to the same. Text that
 is no markup is passed on at once, markup never is, and white space between the two belongs to the markup. What begins like a
 call and is none, or is cut off, is given back as content, character by character, unless its arguments are already on their
-way (see `calls.HOLD`): then they stay as they are, and what follows is content.
+way (see `calls.HOLD`): then they stay as they are, and what follows is content. `sure`: a grammar keeps the answer to the format, so
+that a call may be told of as soon as its arguments begin.
 """
 from penstock.core.registry import Table
 

@@ -17,9 +17,9 @@ class HermesParser:
 
     needs_special_tokens: ClassVar[bool] = False
 
-    def __init__(self, new_id: NewId = new_call_id) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()
-        self._calls = CallReader(new_id, self._content)
+        self._calls = CallReader(new_id, self._content, sure=sure)
         self._waiting = ""  # may be the beginning of a tag
         self._in_call = False
         self._closing = False  # whether a closing tag is due

@@ -18,9 +18,9 @@ class Llama3JsonParser:
 
     needs_special_tokens: ClassVar[bool] = False
 
-    def __init__(self, new_id: NewId = new_call_id) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()
-        self._calls = CallReader(new_id, self._content, KEYS)
+        self._calls = CallReader(new_id, self._content, KEYS, sure=sure)
         self._between = ""  # white space, the python tag, separators: markup only if a call follows
         self._in_call = False
         self._plain = False

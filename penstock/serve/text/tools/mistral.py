@@ -28,9 +28,9 @@ class MistralParser:
 
     needs_special_tokens: ClassVar[bool] = True
 
-    def __init__(self, new_id: NewId = new_call_id) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()
-        self._calls = CallReader(new_id, self._content)
+        self._calls = CallReader(new_id, self._content, sure=sure)
         self._read = self._read_content
         self._waiting = ""  # may be the beginning of the tag, or is what stands before a call
         self._in_list = False

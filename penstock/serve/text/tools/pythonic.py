@@ -29,7 +29,8 @@ class PythonicParser:
 
     needs_special_tokens: ClassVar[bool] = False
 
-    def __init__(self, new_id: NewId = new_call_id) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+        """`sure` changes nothing: half of a call cannot be told as JSON."""
         self._new_id = new_id
         self._num_calls = 0
         self._events: list[Event] = []
