@@ -40,6 +40,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def intersection(a: Ranges, b: Ranges) -> Ranges:
+    """Characters of both."""
     found, i, j = [], 0, 0
     while i < len(a) and j < len(b):
         low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])

@@ -10,8 +10,8 @@ from functools import lru_cache
 from penstock.compute.decoding.grammar.patterns import chars
 from penstock.compute.decoding.grammar.patterns.derive import left, nullable, right
 from penstock.compute.decoding.grammar.patterns.syntax import (
-    Choice,
     Edge,
+    Either,
     Look,
     Node,
     PatternError,
@@ -90,7 +90,7 @@ class Following:
             return both([other(ahead) if node.negative else ahead, then])
         if isinstance(node, Look | WordEdge):
             raise PatternError("a pattern that looks behind at the beginning of a group cannot be obeyed")
-        if isinstance(node, Choice):
+        if isinstance(node, Either):
             return alt([self.of(item, then) for item in node.items])
         if isinstance(node, Repeat):
             if (node.low, node.high) == (0, 1):
@@ -134,7 +134,7 @@ def looks_behind(node: Node) -> bool:
 
 def is_alone(node: Node) -> bool:
     """Whether it sees nothing of what is around it."""
-    if isinstance(node, Row | Choice):
+    if isinstance(node, Row | Either):
         return all(is_alone(item) for item in node.items)
     return is_alone(node.item) if isinstance(node, Repeat) else isinstance(node, Set)
 
@@ -145,7 +145,7 @@ def plain(node: Node) -> Tree:
         return Chars(node.ranges)
     if isinstance(node, Row):
         return seq([plain(item) for item in node.items])
-    if isinstance(node, Choice):
+    if isinstance(node, Either):
         return alt([plain(item) for item in node.items])
     assert isinstance(node, Repeat)
     return rep(plain(node.item), node.low, node.high)

@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Either:
     items: tuple["Node", ...]
 
 
@@ -60,7 +60,7 @@ class Repeat:
     high: int | None
 
 
-Node = Set | Edge | Look | WordEdge | Row | Choice | Repeat
+Node = Set | Edge | Look | WordEdge | Row | Either | Repeat
 
 
 class Reader:
@@ -110,7 +110,7 @@ class Reader:
         while self._take("|"):
             rows.append(self._row())
         self._depth -= 1
-        return rows[0] if len(rows) == 1 else Choice(tuple(rows))
+        return rows[0] if len(rows) == 1 else Either(tuple(rows))
 
     def _row(self) -> Node:
         items: list[Node] = []

@@ -51,6 +51,7 @@ def text(value: str) -> Tree:
 
 
 def seq(items: "list[Tree] | tuple[Tree, ...]") -> Tree:
+    """Texts of each, one after another."""
     found: list[Tree] = []
     for item in items:
         if item == NOTHING:
@@ -63,6 +64,7 @@ def seq(items: "list[Tree] | tuple[Tree, ...]") -> Tree:
 
 
 def alt(items: "list[Tree] | tuple[Tree, ...]") -> Tree:
+    """The union."""
     found: set[Tree] = set()
     ranges: list[tuple[int, int]] = []
     for item in items:
@@ -81,6 +83,7 @@ def alt(items: "list[Tree] | tuple[Tree, ...]") -> Tree:
 
 
 def both(items: "list[Tree] | tuple[Tree, ...]") -> Tree:
+    """The intersection."""
     found: set[Tree] = set()
     for item in items:
         found |= item.items if isinstance(item, Both) else {item}

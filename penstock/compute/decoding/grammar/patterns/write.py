@@ -43,6 +43,7 @@ def is_plain(tree: Tree) -> bool:
 
 
 def written(tree: Tree) -> str:
+    """Of a tree without complements and intersections."""
     if isinstance(tree, Chars):
         return one_of(tree.ranges)
     if isinstance(tree, Seq):

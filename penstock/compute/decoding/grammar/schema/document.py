@@ -43,6 +43,8 @@ def join(a: Goal, b: Goal) -> Goal:
 
 
 class Document:
+    """Every schema in it is one node, however often it is referred to."""
+
     def __init__(self, schema: Any) -> None:
         self._nodes: dict[tuple[int, str], Node] = {}
         self._made: dict[str, Node] = {}

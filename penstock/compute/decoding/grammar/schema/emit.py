@@ -35,6 +35,8 @@ class Worked:
 
 
 class Writer:
+    """Writes goals with all that they lead to; for one document."""
+
     def __init__(self, expander: Expander) -> None:
         self._expander = expander
         self._settling = Settling(expander.document, expander.goal)

@@ -57,6 +57,7 @@ def goal_for(work: Work, node: Node, schema: Any, positive: bool = True) -> Goal
 
 
 def read_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """One type, or several."""
     found: dict[str, Any] = {}
     for name in [value] if isinstance(value, str) else values.names("type", value):
         if name == "integer":
@@ -69,6 +70,7 @@ def read_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def read_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """Plain values in one shape, each array and each object in one of its own."""
     if not isinstance(value, list) or not value:
         raise values.refuse("enum", value, "a list of values")
     plain = [each for each in value if not isinstance(each, list | dict)]

@@ -87,6 +87,7 @@ def meet_arrays(a: Arrays, b: Arrays) -> Arrays | None:
 
 
 def meet_objects(a: Objects, b: Objects) -> Objects | None:
+    """Named properties must be what both sides want of that name."""
     high = least(a.high, b.high)
     required = tuple(dict.fromkeys((*a.required, *b.required)))
     if high is not None and max(a.low, b.low, len(required)) > high:

@@ -39,6 +39,7 @@ def no_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def no_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    """None of the values: texts all at once, others one by one."""
     listed = value if isinstance(value, list) else []
     found: Shapes = [EVERY]
     texts = [each for each in listed if isinstance(each, str)]
@@ -51,6 +52,7 @@ def no_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def no_value(work: Work, value: Any) -> Shapes:
+    """Not this value, which is no text."""
     if isinstance(value, list | dict):
         return work.literal(Literal(work.document.made(values.as_schema(value)), False))
     if isinstance(value, bool):

@@ -36,6 +36,7 @@ def lower(a: Bound | None, b: Bound | None) -> Bound | None:
 
 
 def fits(value: Number, wanted: Numbers) -> bool:
+    """Whether a number is as all but the listed values want it."""
     low, high = wanted.low, wanted.high
     if wanted.integer and value != int(value):
         return False
