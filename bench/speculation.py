@@ -4,8 +4,8 @@
     python bench/speculation.py --text FILE... [--model brook] [--propose ngram auto ...] [--concurrency 1 8 64] [--record]
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
 
-Engines with a proposer and one without run the same requests in turn, in every round another one first; ratios are of a round's two
-rates, and the median and the least of them are told. Every answer is compared with plain decoding's: one token that differs is an error.
+An engine with a proposer and one without run the same requests one after the other, in every second round the one without first; ratios
+are of such a pair's rates, and the median and the least of them are told. Every answer is compared with plain decoding's: one token that differs is an error.
 Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a model of a large shape that is made
 in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every tenth token changed is to be corrected).
 Greedy; no end of text.
@@ -75,13 +75,11 @@ def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurr
     ratios: dict[str, list[float]] = {name: [] for name in engines if name}
     decoding: dict[str, list[float]] = {name: [] for name in ratios}
     told: dict[str, Any] = {}
-    names = list(engines)
     for number in range(args.rounds):
-        requests = make(count)
-        ran = {}
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            ran[name] = run(engines[name], requests, args.new)
         for name in ratios:
+            requests = make(count)
+            pair = ("", name) if number % 2 else (name, "")
+            ran = {each: run(engines[each], requests, args.new) for each in pair}
             if ran[name].answers != ran[""].answers:
                 raise SystemExit(f"{name} answers otherwise than plain decoding at {concurrency} requests of {workload}")
             ratios[name].append(ran[name].tokens_per_s / ran[""].tokens_per_s)

@@ -14,7 +14,7 @@ import numpy as np
 
 Array = Any
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
-TRIALS = 0.015  # of the time, for drafts that are not expected to pay
+TRIALS = 0.01  # of the time, for drafts that are not expected to pay
 TRIED = 3  # drafts of a trial
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
