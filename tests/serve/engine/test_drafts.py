@@ -8,7 +8,7 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.decoding.control import Always
 from penstock.compute.decoding.propose.contract import Drafts
-from penstock.compute.runner.drafter import Drafting as Drafter
+from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import MonotonicClock
 from penstock.core.drafting import Drafting, together
 from penstock.core.needs import Needs
@@ -102,7 +102,7 @@ class Wishful:
 
 def test_wrong_drafts_of_a_tree_are_told_by_depth(folder: Path) -> None:
     llm = LLM(folder)
-    llm._engine._runner._drafting = Drafter(Wishful(), Always(3), MonotonicClock())
+    llm._engine._runner._drafter = Drafter(Wishful(), Always(3), MonotonicClock())
     (output,) = llm.generate("one", SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
     drafting = output.drafting
     assert drafting.accepted == (0, 0) and drafting.drafted[0] > drafting.drafted[1] > 0 and drafting.tokens_per_pass == 1
