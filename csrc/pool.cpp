@@ -91,13 +91,11 @@ void Pool::run(const std::shared_ptr<Work>& work) {
 }
 
 void Pool::settle() {
-  std::weak_ptr<Work> last;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    last = work_;
     work_.reset();
   }
-  while (!last.expired()) std::this_thread::yield();
+  while (walking_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
 }
 
 void Pool::serve(int thread) {
@@ -110,8 +108,12 @@ void Pool::serve(int thread) {
       const std::lock_guard<std::mutex> lock(mutex_);
       seen = called_.load(std::memory_order_seq_cst);
       work = work_;
+      if (!work) continue;
+      walking_.fetch_add(1, std::memory_order_relaxed);
     }
-    if (work) work->walk(thread);
+    work->walk(thread);
+    work.reset();
+    walking_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -74,7 +74,7 @@ class Pool {
   int size() const { return static_cast<int>(threads_.size()) + 1; }
   // Returns when the last phase is done. Others may still walk over the phases then, and keep the work alive. Throws what a task threw.
   void run(const std::shared_ptr<Work>& work);
-  // Returns when nobody walks over anything any more.
+  // Returns when no thread walks over anything any more, this run or one before it: what they look at may go then.
   void settle();
 
  private:
@@ -92,6 +92,7 @@ class Pool {
   std::shared_ptr<Work> work_;  // guarded by mutex_
   alignas(64) std::atomic<std::uint64_t> called_{0};  // counts runs
   alignas(64) std::atomic<int> asleep_{0};
+  std::atomic<int> walking_{0};  // threads, the caller's not among them
   std::atomic<bool> ending_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
