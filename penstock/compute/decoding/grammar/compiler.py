@@ -102,8 +102,8 @@ class Compiler:
         start = self.vocabulary.matcher(grammar)
         if start.is_error():
             raise RequestError(reason(start.get_error()), FIELD)
-        if start.is_stopped():
-            raise RequestError("nothing but an empty answer is possible", FIELD)
+        if not self.vocabulary.has_text(start):
+            raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         return Compiled(wanted, len(grammar), start)
 
     def _keep(self, compiled: Compiled) -> None:

@@ -107,4 +107,4 @@ def fill(paths: Sequence[Path], room: Room, bias_of_byte: Array) -> None:
             path.matcher.fill(room.bits[row])
         row += path.num_rows
     as_bytes = room.bits[:row].astype("<u4", copy=False).view(np.uint8)
-    np.take(bias_of_byte, as_bytes, axis=0, out=room.bias[:row].reshape(row, -1, 8), mode="clip")
+    np.take(bias_of_byte, as_bytes, axis=0, out=room.bias[:row].reshape(row, room.bias.shape[1] // 8, 8), mode="clip")

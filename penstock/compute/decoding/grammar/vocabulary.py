@@ -25,6 +25,7 @@ class Vocabulary:
         self._tokens = tokens
         self._lock = threading.Lock()
         self._num = size + (not self.end_ids)  # llguidance wants a token for the end: one is made up where there is none
+        self._ends = list(self.end_ids) or [size]
         self.width = -(-self._num // 32) * 32
 
     def matcher(self, grammar: str) -> LLMatcher:
@@ -32,6 +33,11 @@ class Vocabulary:
         from llguidance import LLMatcher
 
         return LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+
+    def has_text(self, matcher: LLMatcher) -> bool:
+        """Whether any token may come next that is not an end of text."""
+        allowed = int.from_bytes(matcher.deep_copy().compute_bitmask(), "little")
+        return bool(allowed & ~sum(1 << token for token in self._ends))
 
     @property
     def _tokenizer(self) -> LLTokenizer:
@@ -42,8 +48,7 @@ class Vocabulary:
     def _trie(self) -> LLTokenizer:
         from llguidance import LLTokenizer, TokenizerWrapper
 
-        ends = list(self.end_ids) or [self.size]
-        return LLTokenizer(TokenizerWrapper(Spelling(self._tokens, self._num, ends[0])), eos_token=ends)
+        return LLTokenizer(TokenizerWrapper(Spelling(self._tokens, self._num, self._ends[0])), eos_token=self._ends)
 
     @cached_property
     def _limits(self) -> LLParserLimits:

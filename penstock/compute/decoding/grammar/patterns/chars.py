@@ -73,11 +73,23 @@ def where(holds: Callable[[str], bool]) -> Ranges:
 
 
 @cache
+def categories() -> dict[str, Ranges]:
+    """Of all characters."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    start = 0
+    for code in range(1, LAST + 2):
+        kind = unicodedata.category(chr(start))
+        if code > LAST or unicodedata.category(chr(code)) != kind:
+            found.setdefault(kind, []).append((start, code - 1))
+            start = code
+    found.pop("Cs")  # surrogates
+    return {kind: tuple(ranges) for kind, ranges in found.items()}
+
+
+@cache
 def category(name: str) -> Ranges:
     """Unicode's general category, such as L or Lu; () when there is none of this name."""
-    if name[0] not in "LMNPSZC" or len(name) > 2:
-        return ()
-    return where(cache(lambda char: unicodedata.category(char).startswith(name)))
+    return union(each for full, ranges in categories().items() if full.startswith(name) for each in ranges)
 
 
 DIGIT: Ranges = ((0x30, 0x39),)

@@ -244,17 +244,15 @@ class Reader:
         return ord(char)
 
     def _hex(self, kind: str) -> int:
-        if kind == "u" and self._take("{"):
-            end = max(self._text.find("}", self._at), self._at)
-        else:
-            end = self._at + HEX[kind]
-        digits = self._text[self._at : end]
-        if not digits or any(each not in "0123456789abcdefABCDEF" for each in digits) or int(digits, 16) > chars.LAST:
+        braced = kind == "u" and self._take("{")
+        end = self._text.find("}", self._at) if braced else self._at + HEX[kind]
+        digits = self._text[self._at : max(end, self._at)]
+        whole = bool(digits) if braced else len(digits) == HEX[kind]
+        if not whole or any(each not in "0123456789abcdefABCDEF" for each in digits) or int(digits, 16) > chars.LAST:
             self._fail(f"\\{kind} is not followed by a character's number")
-        self._at = end + (self._text[end : end + 1] == "}" and self._text[self._at - 1] == "{")
+        self._at = end + braced
         code = int(digits, 16)
-        if 0xD800 <= code < 0xDC00 and self._peek(2) == "\\u":
-            self._at += 2
+        if 0xD800 <= code < 0xDC00 and self._take("\\u"):
             return 0x10000 + ((code - 0xD800) << 10) + self._hex("u") - 0xDC00
         return code
 

@@ -41,7 +41,6 @@ class Writer:
         self._expander = expander
         self._settling = Settling(expander.document, expander.goal)
         self._worked: dict[Goal, Worked] = {}
-        self.left_out: list[str] = []  # why some choices were
 
     def write(self, goal: Goal) -> Schema:
         """Raises UnsupportedError for what cannot be obeyed; gives False where no value is valid."""
@@ -87,7 +86,6 @@ class Writer:
         except PatternError as error:
             if not record.excluded:
                 raise UnsupportedError(str(error)) from None
-            self.left_out.append(str(error))
 
     def _find_possible(self) -> None:
         """What has a finite value; what only has others, such as an object that must hold itself, has none."""

@@ -37,6 +37,7 @@ class Expander:
         self._loosely = loosely
         self._steps = 0
         self._goals: dict[Goal, Shapes] = {(): [EVERY]}
+        self.excludes = False  # whether something had to be kept away from, of which only a part may be known
         self._open: set[Goal] = set()  # being worked out
         self._disjoint = None if loosely else Disjoint(self.goal, Expander(document, loosely=True).goal)
 
@@ -103,6 +104,7 @@ class Expander:
                     yield from self._allowed(node, words, seen, choices)
 
     def _denied(self, node: Node) -> Shapes:
+        self.excludes = True
         words = keywords(node.schema, node.draft, strictly=True)
         found = [shape for name, deny in NEGATIVE.items() if (value := of_group(name, words)) is not None
                  for shape in deny(self, node, value[0], words)]

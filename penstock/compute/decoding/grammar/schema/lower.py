@@ -14,8 +14,8 @@ def lowered(schema: Any, closed: bool = False) -> dict[str, Any] | bool:
     """
     document = Document(schema)
     goal: Goal = (Literal(document.root, True),)
-    writer = Writer(Expander(document, closed=closed))
-    written = writer.write(goal)
+    expander = Expander(document, closed=closed)
+    written = Writer(expander).write(goal)
     if written is False:
-        raise UnsupportedError(f"no value is valid by it{''.join([f', as far as that can be told: {why}' for why in writer.left_out[:1]])}")
+        raise UnsupportedError("no value is valid by it" + (", as far as that is known of what it excludes" if expander.excludes else ""))
     return written

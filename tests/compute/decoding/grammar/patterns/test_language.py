@@ -1,0 +1,106 @@
+"""Sets of texts, with Python's own matcher as the judge. Where dialects differ, the narrow reading is part of the wide one."""
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.compute.decoding.grammar.patterns.derive import holds
+from penstock.compute.decoding.grammar.patterns.language import matching, whole
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+from penstock.compute.decoding.grammar.patterns.tree import both, other, texts
+from penstock.compute.decoding.grammar.patterns.write import regex
+
+LETTERS = "abcAC01 _-.\n\r\t\"/\\(){}é٣²\u2028"
+PATTERNS = [
+    "abc", "^abc$",
+    "^a|b$", "(^a|c)b(c$|a)", "^$", "", "a{2,3}b*?", "^((a|b)*c){2}$", "^[^abc]+$", r"^\d+$", r"\D", r"^\w+$", r"^\W$", r"\s",
+    r"^\S+$", r"^[\w.-]+$", r"^[^\s\d]*$", "^.$", "^(?s:.)$", "^(?!(ab|ba)$)[ab]+$", "^(?=.*1)(?=.*a)[a-c01]{2,4}$", "a(?=b)b", "(?<=a)b+$",
+    "(?<!a)b", r"\bab\b", r"^a\b", r"a\Bb", r"\b.\b", "(?i)^abc$", "(?i:a)b", r"^\x61\u0062$", r"^[\b\t]$", "^a{,2}$", "a{x}", "^[a\\]]$",
+    r"^\.\-\/$", "^(?P<x>a)(?:b)?$", "x$|^c", "^a(?#comment)b$", "^[a&b]$", "^(|a)$", "a?^b",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_narrow_reading_is_in_pythons_and_pythons_in_the_wide_one(pattern: str) -> None:
+    judge, narrow, wide = re.compile(pattern), matching(pattern), matching(pattern, widely=True)
+    rng = random.Random(pattern)
+    agreed = 0
+    for _ in range(600):
+        text = "".join(rng.choices(LETTERS, k=rng.randint(0, 5)))
+        found = judge.search(text) is not None
+        assert found or not holds(narrow, text), text
+        assert holds(wide, text) or not found, text
+        agreed += found is holds(narrow, text)
+    assert agreed > 450
+
+
+PLAIN = st.recursive(
+    st.sampled_from(["a", "b", "c", "[ab]", "[^a]", "(?:)"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join), st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        inner.map(lambda each: f"(?:{each})*"), inner.map(lambda each: f"(?:{each}){{1,2}}"), inner.map(lambda each: f"(?!{each})"),
+        inner.map(lambda each: f"(?={each})")), max_leaves=6)
+
+
+@given(PLAIN, st.text("abcd", max_size=5))
+def test_any_pattern_says_what_python_says_of_any_text(pattern: str, text: str) -> None:
+    try:
+        found, full = matching(pattern), whole(pattern)
+    except PatternError as error:
+        assert "repeats" in str(error) or "(?" in str(error)
+        return
+    assert holds(found, text) is (re.search(pattern, text) is not None)
+    assert holds(full, text) is (re.fullmatch(pattern, text) is not None)
+    assert holds(other(found), text) is not holds(found, text)
+    assert holds(both([found, full]), text) is (holds(found, text) and holds(full, text))
+
+
+@given(PLAIN, PLAIN, st.text("abcd", max_size=5))
+def test_what_is_written_for_a_combination_is_the_combination(first: str, second: str, text: str) -> None:
+    try:
+        tree = both([whole(first), other(matching(second))])
+        written = regex(tree)
+    except PatternError:
+        return
+    spelled = re.sub(r"\\x\{([0-9A-F]+)\}", lambda code: f"\\U{int(code[1], 16):08x}", written)
+    assert (re.fullmatch(spelled, text) is not None if written != "[]" else False) is holds(tree, text)
+
+
+@pytest.mark.parametrize(("pattern", "why"), [
+    ("(a", "not closed"), ("a)", "closes nothing"), ("[a", "ends too early"), ("*a", "repeats nothing"), (r"(a)\1", "refers back"),
+    ("a**", "quantifier behind a quantifier"), ("a++", "possessive"), ("[]", "empty"), ("[b-a]", "ends before it begins"),
+    (r"\q", "not read"), (r"\p{Greek}", "general category"), (r"\pL", "without braces"), ("(?>a)", "not read"),
+    ("a{3,2}", "at least 3 and at most 2"), ("(^a)*", "repeats"), ("^*", "no length"), ("a{1234567}", "999999"), (r"\u12", "number"),
+    ("a" * 30000, "20000"), ("(" * 100, "deep"), (r"a?(?:\bb|c)", "looks behind"),
+])
+def test_what_is_no_set_of_texts_is_refused_with_the_reason(pattern: str, why: str) -> None:
+    with pytest.raises(PatternError, match=re.escape(why)):
+        matching(pattern)
+
+
+@pytest.mark.parametrize(("pattern", "text"), [
+    (r"^\p{Lu}\p{L}*$", "Élan"), (r"^\p{Script=Nd}$", "٣"), (r"^\P{L}$", "1"), ("^\\ud83d\\ude00$", "\U0001f600"),
+    (r"^\u{1F600}$", "\U0001f600"), (r"^\cJ$", "\n"),
+])
+def test_what_ecmascript_has_and_python_has_not(pattern: str, text: str) -> None:
+    assert holds(matching(pattern), text) and not holds(matching(pattern), text + "\0")
+
+
+@pytest.mark.parametrize("pattern", ["(a|bc)(c|de)" * 40, "((a|b)*c)*" * 10, "(x+x+)+y", "(?:(?:a?){9}){9}a{9}", "a{1000,2000}"])
+def test_what_makes_other_matchers_slow_is_written_at_its_own_length(pattern: str) -> None:
+    assert len(regex(matching(pattern))) < 20 * len(pattern) + 100
+
+
+def test_what_takes_too_many_states_is_refused() -> None:
+    with pytest.raises(PatternError, match="states|complex|large"):
+        regex(other(matching("(a|b)*a(a|b){12}$")))
+
+
+@pytest.mark.parametrize(("pattern", "found"), [
+    ("^a[bc]$", ["ab", "ac"]), ("^(x|yz)$", ["x", "yz"]), ("^a?$", None), ("a*", None), ("^[a-z]{3}$", None), ("^$", [""]),
+])
+def test_few_texts_are_listed(pattern: str, found: list[str] | None) -> None:
+    listed = texts(whole(pattern))
+    assert listed == found

@@ -1,0 +1,225 @@
+"""Schemas, with the jsonschema package as the judge: whatever is written is valid, and whatever would be accepted is."""
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compute.decoding.grammar.masks import Masks
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
+
+COMPILER = compiler()
+MASKS = Masks(COMPILER.vocabulary.width)
+DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
+
+
+def accepts(schema: Any, value: Any) -> bool:
+    """Whether the grammar lets the value through, written as Python writes it."""
+    matcher = matcher_of(COMPILER, StructuredOutputsParams(json=schema))
+    ids = TOKENS.encode(json.dumps(value, ensure_ascii=False))
+    return matcher.take([*ids, TOKENS.eos_token_ids[0]]) >= len(ids) and matcher.ended == "stop"
+
+
+def valid(schema: Any, value: Any) -> bool:
+    found: bool = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema).is_valid(value)
+    return found
+
+
+def written(schema: Any, seed: int) -> Any:
+    """A value that the grammar lets through; None where none came to its end."""
+    text = write(matcher_of(COMPILER, StructuredOutputsParams(json=schema)), MASKS, random.Random(seed), 120)
+    return None if text is None else [json.loads(text)]
+
+
+A, B = {"type": "object", "required": ["a"]}, {"type": "object", "required": ["b"]}
+KINDS = {"properties": {"kind": {"enum": ["x", "y"]}, "a": {"type": "integer"}}, "required": ["kind"]}
+TREE = {
+    "type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}, "v": {}}, "additionalProperties": False}
+# (schema, values that are let through, values that are not)
+CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "one of two that overlap": ({"oneOf": [A, B]}, [{"a": 1}, {"b": 1}], [{"a": 1, "b": 1}, {}]),
+    "one of bounds": ({"type": "number", "oneOf": [{"maximum": 2}, {"maximum": 5}]}, [3, 5], [1, 6]),
+    "one of, told apart by what stands around it": (
+        {"type": "object", "required": ["k"], "allOf": [{"oneOf": [
+            {"properties": {"k": {"const": "a"}, "v": {"type": "integer"}}}, {"properties": {"k": {"const": "b"}}}]}]},
+        [{"k": "a", "v": 1}, {"k": "b", "v": "x"}], [{"k": "a", "v": "x"}, {"k": "c"}]),
+    "one of a format and any text": ({"oneOf": [{"type": "string", "format": "date"}, {"type": "integer"}]}, [1, "2020-01-02"], [1.5]),
+    "not required": ({"type": "object", "not": {"required": ["a", "b"]}}, [{"a": 1}, {}], [{"a": 1, "b": 2}]),
+    "not a constant": ({"type": "string", "not": {"enum": ["a", "ab"]}}, ["", "b", "abc"], ["a", "ab"]),
+    "not a pattern": ({"type": "string", "not": {"pattern": "^[ab]+$"}}, ["", "abc"], ["ab"]),
+    "not a number": ({"type": ["integer", "null"], "not": {"const": 3}}, [2, 4, None], [3]),
+    "not an object": ({"not": {"type": "object"}, "type": ["object", "boolean"]}, [True], [{}]),
+    "if, then, else": (
+        {**KINDS, "if": {"properties": {"kind": {"const": "x"}}}, "then": {"required": ["a"]}, "else": {"properties": {"a": False}},
+         "type": "object"}, [{"kind": "x", "a": 1}, {"kind": "y"}], [{"kind": "x"}, {"kind": "y", "a": 1}]),
+    "dependencies": (
+        {**DRAFT_7, "type": "object", "properties": {"a": {}, "b": {}}, "dependencies": {"a": ["b"], "b": {"minProperties": 1}}},
+        [{"a": 1, "b": 2}, {"b": 1}, {}], [{"a": 1}]),
+    "property names by pattern": ({"type": "object", "propertyNames": {"pattern": "^[ab]+$"}}, [{"ab": 1}, {}], [{"c": 1}]),
+    "property names from a list": (
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "required": ["a"]}, [{"a": 1}], [{"a": 1, "c": 1}]),
+    "patterns that overlap": (
+        {"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b$": {"minimum": 3}}, "additionalProperties": False},
+        [{"ax": 1}, {"ab": 4}], [{"ab": 1}, {"ax": "y"}, {"c": 1}]),
+    "a pattern and a name": (
+        {"type": "object", "properties": {"ab": {"type": "integer"}}, "patternProperties": {"^a": {"maximum": 5}}},
+        [{"ab": 3}], [{"ab": 7}]),
+    "looking ahead": ({"type": "string", "pattern": "^(?!(if|else)$)[a-z]+$"}, ["iff", "x"], ["if", "else", "X"]),
+    "the edge of a word": ({"type": "string", "pattern": r"\bfox\b"}, ["a fox!", "fox"], ["foxy"]),
+    "contains": ({"type": "array", "items": {"type": ["integer", "string"]}, "contains": {"type": "string"}, "minItems": 2},
+                 [["a", 1]], [[1, 2], []]),
+    "contains at most": ({"type": "array", "contains": {"const": 1}, "maxContains": 1}, [[1], [1, 2]], [[1, 1], [2]]),
+    "few different items": ({"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "minItems": 2},
+                            [["a", "b"], ["a", "b", "c"]], [["a", "a"], ["a"]]),
+    "at least two of the properties": (
+        {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": False, "minProperties": 2},
+        [{"a": 1, "c": 2}, {"a": 1, "b": 2, "c": 3}], [{"a": 1}, {}]),
+    "at most one of the properties": (
+        {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False, "maxProperties": 1}, [{}, {"b": 1}],
+        [{"a": 1, "b": 2}]),
+    "no other property was spoken of": (
+        {"type": "object", "allOf": [{"properties": {"a": {}}}], "anyOf": [{"properties": {"b": {}}, "required": ["b"]}, {}],
+         "unevaluatedProperties": False}, [{"a": 1}, {"a": 1, "b": 2}], [{"c": 1}]),
+    "no other item was spoken of": (
+        {"type": "array", "prefixItems": [{"type": "string"}], "unevaluatedItems": False}, [["a"], []], [["a", 1]]),
+    "keywords beside a reference": (
+        {"$defs": {"t": {"type": "object", "properties": {"a": {"type": "integer"}}}}, "$ref": "#/$defs/t", "required": ["a"]},
+        [{"a": 1}], [{}, {"a": "x"}]),
+    "references in circles": ({"$defs": {"tree": TREE}, "$ref": "#/$defs/tree"}, [{"kids": [{"v": 1}, {"kids": []}]}], [{"kids": [1]}]),
+    "circles with keywords beside them": (
+        {"$defs": {"t": {"type": "object", "properties": {"next": {"$ref": "#/$defs/t", "required": ["v"]}, "v": {"type": "integer"}}}},
+         "$ref": "#/$defs/t"}, [{"next": {"v": 1}}], [{"next": {}}, {"next": {"v": "x"}}]),
+    "addresses and anchors": (
+        {"$id": "http://a.example/root.json", "$defs": {"x": {"$id": "x.json", "$anchor": "here", "type": "integer"}},
+         "type": "array", "items": {"anyOf": [{"$ref": "x.json"}, {"$ref": "x.json#here"}, {"$ref": "#/$defs/x"}]}}, [[1, 2]], [["a"]]),
+    "draft 4": ({**DRAFT_4, "type": "number", "minimum": 1, "exclusiveMinimum": True, "maximum": 3}, [2, 3], [1, 4]),
+    "draft 4, words between the bounds": (
+        {**DRAFT_4, "minimum": 1, "anyOf": [{"type": "number"}], "exclusiveMinimum": True}, [2], [1]),
+    "a list of items in an older draft": (
+        {**DRAFT_2019, "type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "integer"}},
+        [["a", 1], []], [["a", "b"], [1]]),
+    "cents": ({"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 9}, [0.25, 1.75, 7], [0.333]),
+    "integers beyond what a double holds": ({"type": "integer", "minimum": 9007199254740993, "maximum": 9223372036854775807},
+                                            [9007199254740994], [9007199254740992, 9223372036854775808]),
+    "a bound that is left out": ({"type": "number", "exclusiveMaximum": 1, "minimum": 0.5}, [0.5, 0.75], [1, 0.25]),
+    "a format of nobody": ({"type": "string", "format": "shoe-size"}, ["44"], [44]),
+    "listed values and their type": ({"type": "string", "enum": ["a", 1, None]}, ["a"], [1, None]),
+    "arrays and objects that are listed": ({"enum": [[1, {"a": None}], {}, "x"]}, [[1, {"a": None}], {}, "x"], [[1], {"a": None}, "y"]),
+    "nothing but what holds itself": ({"anyOf": [{"$ref": "#/$defs/t"}, {"type": "null"}], "$defs": {"t": {
+        "type": "object", "properties": {"t": {"$ref": "#/$defs/t"}}, "required": ["t"]}}}, [None], [{}]),
+    "guidance's own options": ({"x-guidance": {"lenient": True}, "type": "string", "minLength": 2}, ["ab"], ["a"]),
+    "everything": (True, [1, "a", None, [[]], {"a": {}}], []),
+}
+
+
+# What is valid, and left out: because its author cannot have meant it, or because validators do not agree on it.
+NARROWER: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "a word of a later draft": ({**DRAFT_4, "const": 1, "type": "integer"}, [1], [2]),
+    "int32": ({"type": "integer", "format": "int32"}, [2147483647], [2147483648]),
+    "a pointer": ({"type": "string", "format": "json-pointer"}, ["", "/a/0"], ["a"]),
+    "cents that floating point cannot check": ({"type": "number", "multipleOf": 0.01}, [0.25, 7], [0.1, 0.11]),
+    "a dot and another line break": ({"type": "string", "pattern": "^.$"}, ["x"], ["\u2028"]),
+}
+
+
+@pytest.mark.parametrize(("schema", "good", "left_out"), NARROWER.values(), ids=NARROWER.keys())
+def test_some_valid_values_are_left_out(schema: Any, good: list[Any], left_out: list[Any]) -> None:
+    assert all(valid(schema, value) and accepts(schema, value) for value in good)
+    assert all(valid(schema, value) and not accepts(schema, value) for value in left_out)
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), CASES.values(), ids=CASES.keys())
+def test_what_is_let_through_and_what_is_not(schema: Any, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        assert valid(schema, value) and accepts(schema, value), value
+    for value in bad:
+        assert not valid(schema, value) and not accepts(schema, value), value
+    made = [written(schema, seed) for seed in range(6)]
+    for each in made:
+        assert each is None or valid(schema, each[0]), each
+
+
+@pytest.mark.parametrize(("schema", "why"), [
+    ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, "items that differ"),
+    ({"type": "object", "minProperties": 3}, "names that differ"),
+    ({"$ref": "http://elsewhere.example/a.json"}, "other documents are not fetched"), ({"$ref": "#/$defs/x"}, "leads nowhere"),
+    ({"type": "string", "minLength": 3, "maxLength": 2}, "no value is valid"), ({"type": "thing"}, 'type is "thing"'),
+    (False, "no value is valid"),
+    ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "no value is valid"), ({"minLength": -1}, "minLength is -1"),
+    ({"anyOf": []}, "anyOf is []"), ({"properties": []}, "properties is []"), ({"items": 5}, "5 stands where a schema is needed"),
+    ({"enum": ["a\0"]}, "control character"), ({"enum": [2**53 + 1]}, "not a double"), ({"pattern": r"(a)\1"}, "refers back"),
+    ({"multipleOf": 0}, "above 0"), ({"multipleOf": 0.123456789}, "checked exactly"), ({"type": "array", "minItems": 9999}, "at most 4000"),
+    ({"anyOf": [{"$ref": "#"}]}, "refers to itself"),
+    ({"allOf": [{"anyOf": [{"required": [f"{m}{n}"]} for n in range(9)]} for m in range(9)]}, "combinations"),
+])
+def test_what_cannot_be_obeyed_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        COMPILER.compile(StructuredOutputsParams(json=schema))
+    assert why in str(refusal.value)
+
+
+def test_properties_come_in_the_order_of_the_schema() -> None:
+    schema = {"type": "object", "properties": {name: {"const": 1} for name in "cab"}, "required": ["a", "b", "c"]}
+    for seed in range(3):
+        assert list(written({**schema, "additionalProperties": False}, seed)[0]) == ["c", "a", "b"]
+
+
+def test_objects_can_be_closed_where_the_schema_says_nothing() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    closed = matcher_of(COMPILER, StructuredOutputsParams(json=schema, disable_additional_properties=True))
+    closed.take(TOKENS.encode('{"b"'))
+    assert closed.ended == "abort"
+    assert accepts(schema, {"b": 1})
+
+
+SCALARS = [None, True, False, 0, 1, 2, 3.5, -1, "", "a", "ab", "b", "c"]
+NAMES = ["a", "b", "c"]
+VALUES = st.recursive(
+    st.sampled_from(SCALARS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3), max_leaves=5)
+LEAVES = st.one_of(
+    st.just(True), st.just({}),
+    st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"]).map(lambda name: {"type": name}),
+    st.lists(st.sampled_from(SCALARS), min_size=1, max_size=3).map(lambda values: {"enum": values}),
+    VALUES.map(lambda value: {"const": value}),
+    st.sampled_from([
+        {"minimum": 1}, {"exclusiveMaximum": 2}, {"multipleOf": 2}, {"minLength": 1}, {"maxLength": 1}, {"pattern": "^a"}, {"pattern": "b"},
+        {"minItems": 1}, {"maxItems": 2}, {"required": ["a"]}, {"required": ["b", "c"]}, {"minProperties": 1}, {"maxProperties": 1},
+        {"additionalProperties": False}, {"dependentRequired": {"a": ["b"]}}, {"propertyNames": {"pattern": "^[ab]"}}]))
+
+
+def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, min_size=1, max_size=3)
+    named = st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+    return st.one_of(
+        st.sampled_from(["allOf", "anyOf", "oneOf"]).flatmap(lambda word: several.map(lambda listed: {word: listed})),
+        inner.map(lambda each: {"not": each}),
+        st.tuples(inner, inner, inner).map(lambda three: dict(zip(("if", "then", "else"), three, strict=True))),
+        named.map(lambda schemas: {"type": "object", "properties": schemas}), inner.map(lambda each: {"type": "array", "items": each}),
+        st.tuples(named, inner).map(lambda two: {"properties": two[0], "additionalProperties": two[1]}),
+        inner.map(lambda each: {"patternProperties": {"^[ab]": each}}), several.map(lambda listed: {"prefixItems": listed}),
+        inner.map(lambda each: {"contains": each}), st.tuples(inner, inner).map(lambda two: merged(*two)))
+
+
+def merged(a: Any, b: Any) -> Any:
+    return {**a, **b} if isinstance(a, dict) and isinstance(b, dict) else a
+
+
+@settings(max_examples=400)
+@given(st.recursive(LEAVES, larger, max_leaves=5), st.lists(VALUES, min_size=1, max_size=6), st.integers(0, 99))
+def test_any_schema_lets_through_what_is_valid_alone(schema: Any, values: list[Any], seed: int) -> None:
+    try:
+        COMPILER.compile(StructuredOutputsParams(json=schema))
+    except RequestError:
+        return
+    for value in values:
+        assert valid(schema, value) or not accepts(schema, value), value
+    made = written(schema, seed)
+    assert made is None or valid(schema, made[0]), made

@@ -1,0 +1,73 @@
+"""Bounds and multiples: what a number is written from, and what binary and decimal arithmetic agree on."""
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.compute.decoding.grammar.schema.numbers import (
+    binary,
+    inside,
+    is_empty,
+    is_multiple,
+    just_inside,
+    meet_numbers,
+    step_of,
+    written,
+)
+from penstock.compute.decoding.grammar.schema.records import Bound, Numbers
+
+BOUNDS = st.one_of(st.none(), st.builds(Bound, st.integers(-6, 6) | st.sampled_from([0.5, -1.5, 2.25]), st.booleans()))
+
+
+@pytest.mark.parametrize(("step", "exact"), [("0.01", "0.25"), ("0.1", "0.5"), ("0.5", "0.5"), ("3", "3"), ("0.3", "1.5")])
+def test_the_least_multiple_that_floating_point_holds(step: str, exact: str) -> None:
+    found = binary(Fraction(step))
+    assert found == Fraction(exact) and found % Fraction(step) == 0
+    for count in range(1, 4000):
+        value = float(found * count)
+        assert is_multiple(value, float(step)) and value / float(step) == int(value / float(step))
+
+
+@given(BOUNDS, BOUNDS, BOUNDS, BOUNDS, st.booleans(), st.integers(-14, 14).map(lambda half: half / 2))
+def test_what_two_have_in_common(a: Bound | None, b: Bound | None, c: Bound | None, d: Bound | None, integer: bool, value: float) -> None:
+    def has(wanted: Numbers) -> bool:
+        above = wanted.low is None or value > wanted.low.value or (value == wanted.low.value and not wanted.low.is_open)
+        below = wanted.high is None or value < wanted.high.value or (value == wanted.high.value and not wanted.high.is_open)
+        return above and below and (not wanted.integer or value == int(value))
+
+    first, second = Numbers(integer, a, b), Numbers(False, c, d)
+    found = meet_numbers(first, second)
+    assert (found is not None and has(found)) is (has(first) and has(second))
+
+
+@given(st.integers(-40, 40), st.integers(0, 6), st.booleans(), st.booleans(), st.integers(1, 9))
+def test_integers_between_bounds_are_found_out_to_be_none(low: int, size: int, open_low: bool, open_high: bool, step: int) -> None:
+    wanted = Numbers(True, Bound(low, open_low), Bound(low + size, open_high), (step,))
+    there = [n for n in range(low + open_low, low + size + 1 - open_high) if n % step == 0]
+    assert is_empty(wanted) is (not there)
+
+
+def test_steps_of_several_multiples() -> None:
+    assert step_of(Numbers(multiples=(4, 6))) == 12 and step_of(Numbers(multiples=(0.5, 0.75))) == Fraction(3, 2)
+    assert step_of(Numbers(integer=True, multiples=(0.5,))) == 1 and step_of(Numbers()) is None
+
+
+@pytest.mark.parametrize("value", [1, 5, 0.1, 1000, -1, -0.3, 1e9, 123.456])
+def test_beside_a_bound_with_no_more_digits_than_every_double_keeps(value: float) -> None:
+    for inward in (1, -1):
+        found = just_inside(value, inward)
+        assert (found > value) is (inward > 0) and found != value
+        assert abs(found - value) < abs(value) * 1e-13 and len(repr(found).strip("-0").replace(".", "")) <= 16
+
+
+@pytest.mark.parametrize(("value", "inward"), [(2**53 + 1, 1), (2**53 + 1, -1), (2**63 - 1, -1), (-(2**63) - 1, 1)])
+def test_the_nearest_double_is_not_beyond_the_bound(value: int, inward: int) -> None:
+    found = int(inside(value, inward))
+    assert (found - value) * inward >= 0 and abs(found - value) < 2048
+
+
+def test_what_is_written() -> None:
+    assert written(Numbers(True, Bound(1), Bound(5, True))) == {"type": "integer", "minimum": 1, "exclusiveMaximum": 5}
+    assert written(Numbers(False, Bound(0, True))) == {"type": "number", "exclusiveMinimum": 0}
+    assert written(Numbers(multiples=(2,))) == {"type": "number", "multipleOf": 2}

@@ -1,0 +1,92 @@
+import gc
+import threading
+
+import pytest
+
+from penstock.compute.decoding.grammar import compiler as module
+from penstock.compute.decoding.grammar.compiler import reason
+from penstock.core.types import SamplingParams
+from penstock.core.types import StructuredOutputsParams as Wanted
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler
+
+
+def test_one_grammar_is_compiled_once_however_it_is_written() -> None:
+    made = compiler()
+    first = made.compile(Wanted(json={"type": "integer"}))
+    assert made.compile(Wanted(json='{"type": "integer"}')) is first and made.compile(Wanted(json={"type": "number"})) is not first
+    assert made.compile(Wanted(choice=["a", "b", "a"])) is made.compile(Wanted(choice=("a", "b")))
+    assert made.compile(Wanted(json={"type": "integer"}, disable_any_whitespace=True)) is not first
+
+
+def test_the_order_of_keys_is_part_of_a_schema() -> None:
+    made = compiler()
+    a, b = ({"type": "object", "properties": {name: {"const": 1} for name in names}, "required": ["a", "b"]} for names in ("ab", "ba"))
+    assert made.compile(Wanted(json=a)) is not made.compile(Wanted(json=b))
+
+
+def test_those_that_were_not_used_for_longest_are_forgotten_unless_somebody_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 3 * module.OVERHEAD + 1000)
+    made = compiler()
+    held = made.compile(Wanted(choice=["held"]))
+    first = made.checked(Wanted(choice=["first"]))
+    made.compile(first)
+    for number in range(5):
+        made.compile(Wanted(choice=[f"another {number}"]))
+    gc.collect()
+    assert made.known(first) is None and made.known(held.wanted) is held
+    assert len(made._kept) <= 3 and made._kept_size <= module.KEPT
+    assert made._kept_size == sum(each.size + module.OVERHEAD for each in made._kept.values())
+
+
+def test_a_sequence_that_comes_back_is_taken_to_where_it_was() -> None:
+    made = compiler()
+    params = SamplingParams(structured_outputs=made.checked(Wanted(regex="abc")))
+    matcher = made.matcher(params, [ord("a"), ord("b")])
+    assert matcher.take([ord("c")]) == 1 and matcher.ended == "stop"
+
+
+def test_parameters_are_prepared() -> None:
+    made = compiler()
+    assert made.prepare(SamplingParams(n=2)) == (SamplingParams(n=2), None)
+    params, compiled = made.prepare(SamplingParams(structured_outputs=Wanted(choice=["a"])))
+    assert params.structured_outputs == Wanted(choice=("a",)) and compiled is not None and compiled.wanted is params.structured_outputs
+
+
+def test_many_threads_may_ask_at_once() -> None:
+    made = compiler()
+    found: list[object] = []
+    asked = [Wanted(regex=f"[a-{end}]+") for end in "bcdefgh"]
+
+    def ask() -> None:
+        found.extend([made.compile(each).wanted for each in asked])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 * len(asked) and set(found) == {made.checked(each) for each in asked}
+
+
+def test_a_tokenizer_that_adds_a_space_spells_the_text_all_the_same() -> None:
+    class Spaced(type(TOKENS)):  # type: ignore[misc]
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            return [ord(" "), *super().encode(text)]
+
+    made = compiler(Spaced())
+    matcher = made.matcher(SamplingParams(structured_outputs=made.checked(Wanted(choice=["the king of old times", "thx"]))))
+    matcher.take(TOKENS.encode("the"))
+    assert matcher.take(matcher.forced()) > 3
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    ("regex parse error:\n    (a\n    ^\nerror: unclosed group", "invalid regex: unclosed group"),
+    ('at 2(8): unknown name: "b"\n   1 | start: "a" b\n              ^\n', 'at 2(8): unknown name: "b"'), ("x" * 1000, "x" * 397 + "..."),
+])
+def test_errors_are_told_in_one_line(error: str, said: str) -> None:
+    assert reason(error) == said
+
+
+def test_parameters_can_be_compared_and_hashed_once_they_are_checked() -> None:
+    made = compiler()
+    assert len({made.checked(Wanted(json={"enum": [1]})), made.checked(Wanted(json='{"enum": [1]}'))}) == 1

@@ -1,0 +1,170 @@
+import random
+
+import numpy as np
+import pytest
+
+from penstock.compute.decoding.grammar.matcher import EVERYTHING, Matcher
+from penstock.core.types import StructuredOutputsParams as Wanted
+from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, SIZE, TOKENS, Tokens, allowed, compiler, matcher_of
+
+COMPILER = compiler()
+WORDS = COMPILER.vocabulary.width // 32
+SCHEMA = Wanted(json={
+    "type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"],
+    "additionalProperties": False})
+
+
+def at(text: str, wanted: Wanted = SCHEMA, **params: object) -> Matcher:
+    matcher = matcher_of(COMPILER, wanted, **params)
+    matcher.take(TOKENS.encode(text))
+    return matcher
+
+
+def masks_of(num: int) -> np.ndarray:
+    return np.zeros((num, WORDS), dtype=np.uint32)
+
+
+def test_it_ends_where_nothing_may_follow_and_what_is_behind_does_not_count() -> None:
+    matcher = matcher_of(COMPILER, SCHEMA)
+    ids = TOKENS.encode('{"name": "a", "age": 10}')
+    assert matcher.take(ids[:-1]) == len(ids) - 1 and matcher.ended is None
+    assert matcher.take([ids[-1], END, 5]) == 1 and matcher.ended == "stop"
+    assert matcher.take([5]) == 0 and matcher.forced() == [] and matcher.allowed([5], None) == []
+
+
+def test_the_end_of_text_is_allowed_only_where_the_grammar_may_end() -> None:
+    wanted = Wanted(regex="a+")
+    assert END not in allowed(at("", wanted)) and allowed(at("aa", wanted)) == [ord("a"), END]
+    matcher = at("aa", wanted)
+    assert matcher.take([END]) == 1 and matcher.ended == "stop"
+    early = at("", wanted)
+    early.take([END])
+    assert early.ended == "abort"
+
+
+def test_tokens_without_a_text_and_special_ones_are_never_allowed() -> None:
+    inside = set(allowed(at('{"name": "', SCHEMA)))
+    assert inside.isdisjoint({END, OTHER_END, MARK, *range(SIZE - 5, SIZE)}) and TOKENS.encode("king")[0] in inside
+
+
+def test_special_stop_tokens_end_an_answer_where_the_end_of_text_may() -> None:
+    wanted = Wanted(regex="a+")
+    stops = {"stop_token_ids": (OTHER_END, ord("b"))}
+    assert allowed(at("", wanted, **stops)) == [ord("a")] and allowed(at("a", wanted, **stops)) == [ord("a"), END, OTHER_END]
+    matcher = at("a", wanted, **stops)
+    assert matcher.take([OTHER_END, 5]) == 1 and matcher.ended == "stop"
+
+
+def test_with_ignore_eos_an_answer_goes_on_as_long_as_it_can() -> None:
+    wanted = Wanted(regex="a{1,2}(?:b|c)?")
+    assert allowed(at("a", wanted, ignore_eos=True)) == [ord("a"), ord("b"), ord("c")]
+    matcher = at("aab", wanted, ignore_eos=True)
+    assert matcher.ended == "stop"
+
+
+def test_a_model_without_an_end_of_text_ends_where_the_grammar_does() -> None:
+    made = compiler(Tokens(ends=()))
+    matcher = matcher_of(made, Wanted(regex="ab?"))
+    matcher.take([ord("a")])
+    assert matcher.ended is None and [token for token in allowed(matcher, made.vocabulary.width) if token < SIZE] == [ord("b")]
+    assert matcher.take([ord("b")]) == 1 and matcher.ended == "stop"
+
+
+def test_what_must_come_next_is_spelled_as_the_tokenizer_would() -> None:
+    forced = at("").forced()
+    assert TOKENS.decode(forced) in ("{", '{"') or TOKENS.decode(forced) == ""
+    assert TOKENS.decode(at('{"').forced()).startswith("name")
+    assert at('{"name": "').forced() == []
+
+
+def test_asking_leaves_its_place_as_it_is() -> None:
+    matcher = at('{"name": "the')
+    before = allowed(matcher)
+    drafts = TOKENS.encode(' old king", "age": 1')
+    matcher.forced()
+    matcher.allowed(drafts, None)
+    matcher.fill_along(drafts, None, masks_of(len(drafts) + 1))
+    tree = (ord('"'), ord(","), ord("x"), ord("y"))
+    matcher.allowed(tree, (-1, 0, -1, 2))
+    matcher.fill_along(tree, (-1, 0, -1, 2), masks_of(5))
+    assert allowed(matcher) == before and matcher.ended is None
+
+
+def test_a_drafts_mask_is_that_of_going_there() -> None:
+    rng = random.Random(1)
+    text = '{"name": "old king", "age": 1'
+    for _ in range(30):
+        cut = rng.randrange(len(text))
+        drafts = TOKENS.encode(text[cut:])[: rng.randint(1, 6)]
+        found = masks_of(len(drafts) + 1)
+        at(text[:cut]).fill_along(drafts, None, found)
+        for done in range(len(drafts) + 1):
+            there, wanted = at(text[:cut]), masks_of(1)
+            there.take(drafts[:done])
+            there.fill(wanted[0])
+            assert (found[done] == wanted[0]).all()
+
+
+def test_behind_a_draft_that_is_forbidden_or_an_end_nothing_is_said() -> None:
+    found = masks_of(4)
+    at('{"name": ').fill_along([ord('"'), 10, ord("a")], None, found)
+    assert (found[2:] == EVERYTHING).all() and not (found[1] == EVERYTHING).all()
+    at("a", Wanted(regex="a+")).fill_along([END, ord("a")], None, found[:3])
+    assert (found[1:3] == EVERYTHING).all()
+
+
+def random_tree(rng: random.Random, texts: list[str]) -> tuple[list[int], list[int]]:
+    """The tokens of some texts as one tree, parents before children, in no other order."""
+    nodes: dict[tuple[int, ...], int] = {}
+    for text in texts:
+        ids = TOKENS.encode(text)
+        for end in range(1, len(ids) + 1):
+            nodes.setdefault(tuple(ids[:end]), len(nodes))
+    paths = list(nodes)
+    rng.shuffle(paths)
+    paths.sort(key=len)
+    place = {path: at for at, path in enumerate(paths)}
+    return [path[-1] for path in paths], [place.get(path[:-1], -1) for path in paths]
+
+
+def path_to(tokens: list[int], parents: list[int], end: int) -> list[int]:
+    path: list[int] = []
+    while end >= 0:
+        path.insert(0, tokens[end])
+        end = parents[end]
+    return path
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tree_is_followed_branch_by_branch(seed: int) -> None:
+    before = '{"name": "'
+    tokens, parents = random_tree(random.Random(seed), ['the", "age": 1', 'the", "x', 'old king"}', 'old", "age', '\n'])
+    found = masks_of(len(tokens) + 1)
+    at(before).fill_along(tokens, parents, found)
+    kept = at(before).allowed(tokens, parents)
+    for end in range(len(tokens)):
+        there, path = at(before), path_to(tokens, parents, end)
+        fits = there.take(path) == len(path) and there.ended is None
+        assert (end in kept) is fits
+        if fits:
+            wanted = masks_of(1)
+            there.fill(wanted[0])
+            assert (found[end + 1] == wanted[0]).all()
+
+
+def test_of_a_chain_what_is_allowed_is_kept_up_to_the_first_that_is_not() -> None:
+    drafts = [*TOKENS.encode('the", "age": 1'), ord("x"), ord("1")]
+    assert at('{"name": "').allowed(drafts, None) == list(range(len(drafts) - 2))
+    assert at("a", Wanted(regex="a+")).allowed([ord("a"), END, ord("a")], None) == [0]
+
+
+def test_a_grammar_that_becomes_too_complex_aborts_the_answer_and_looking_ahead_does_not() -> None:
+    """The longer the text, the more ways there are in which it may have been meant."""
+    matcher = matcher_of(COMPILER, Wanted(grammar='start: x*\nx: "a" | "a" x? "a"'))
+    ahead, taken = TOKENS.encode("a" * 30), 0
+    while matcher.ended is None and taken < 2000:
+        if taken % 100 == 0:
+            matcher.fill_along(ahead, None, masks_of(len(ahead) + 1))
+        now = allowed(matcher)
+        taken += matcher.take([ord("a") if ord("a") in now else END])
+    assert matcher.ended == "abort" and taken > 100

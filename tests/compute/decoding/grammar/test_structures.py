@@ -1,0 +1,116 @@
+"""What each way of saying a structure lets through, judged by others: json, re, jsonschema, lists."""
+import json
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.compute.decoding.grammar import TABLE
+from penstock.compute.decoding.grammar.masks import Masks
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams as Wanted
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
+
+COMPILER = compiler()
+MASKS = Masks(COMPILER.vocabulary.width)
+PERSON = {
+    "type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+    "required": ["name"], "additionalProperties": False}
+EBNF = 'root ::= greeting " " name\ngreeting ::= "hello" | "good " ("day" | "night")\nname ::= [a-c]+'
+LARK = 'start: "<" item ("," item)* ">"\nitem: WORD | %json {"type": "integer"}\nWORD: /[a-c]+/'
+
+
+def is_json(of: type) -> Callable[[str], bool]:
+    return lambda text: isinstance(json.loads(text), of)
+
+
+def person(text: str) -> bool:
+    value = json.loads(text)
+    fits = set(value) <= {"name", "age"} and len(value["name"]) <= 8
+    return fits and (type(value.get("age", 0)) is int and 0 <= value.get("age", 0) <= 120)
+
+
+def compact(text: str) -> bool:
+    return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False) == text
+
+
+CASES: dict[str, tuple[Wanted, Callable[[str], Any]]] = {
+    "json": (Wanted(json=PERSON), person),
+    "json as text": (Wanted(json=json.dumps(PERSON)), person),
+    "any json": (Wanted(json=True), lambda text: [json.loads(text)]),
+    "json_object": (Wanted(json_object=True), is_json(dict)),
+    "regex": (Wanted(regex=r"(?:fox|king) \d{2}(?!0)\d, \w+"), re.compile(r"(?:fox|king) \d{2}(?!0)\d, \w+").fullmatch),
+    "choice": (Wanted(choice=["red", "redder", "blue, or not"]), ("red", "redder", "blue, or not").__contains__),
+    "grammar in Lark": (Wanted(grammar=LARK), re.compile(r"<(?:[a-c]+|-?(?:0|[1-9]\d*))(?:,(?:[a-c]+|-?(?:0|[1-9]\d*)))*>").fullmatch),
+    "grammar in EBNF": (Wanted(grammar=EBNF), re.compile(r"(?:hello|good (?:day|night)) [a-c]+").fullmatch),
+    "compact json": (Wanted(json=PERSON, disable_any_whitespace=True), lambda text: person(text) and compact(text)),
+    "json with blanks": (Wanted(json_object=True, whitespace_pattern=r"[ \t]?"), lambda text: "\n" not in text and is_json(dict)(text)),
+}
+
+
+def test_every_structure_is_tried() -> None:
+    tried = {name for wanted, _ in CASES.values() for name in TABLE if getattr(wanted, name) is not None}
+    assert tried == set(TABLE)
+
+
+@pytest.mark.parametrize(("wanted", "judge"), CASES.values(), ids=CASES.keys())
+def test_whatever_is_written_is_what_was_wanted(wanted: Wanted, judge: Callable[[str], Any]) -> None:
+    texts = [write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed)) for seed in range(25)]
+    finished = [text for text in texts if text is not None]
+    assert len(finished) > 10 and all(judge(text) for text in finished)
+
+
+@pytest.mark.parametrize(("wanted", "texts", "others"), [
+    (Wanted(json=PERSON), ['{"name": "a"}', '{\n  "name": "a",\n  "age": 120\n}'],
+     ['{"age": 1}', '{"name": "a", "b": 1}', '{"name":    "a"}']),
+    (Wanted(regex="a|bc"), ["a", "bc"], ["b", "c", "abc"]),
+    (Wanted(grammar=EBNF), ["hello abc", "good night a"], ["hello", "good a"]),
+    (Wanted(json_object=True), ['{}', '{"a": [1, {"b": null}]}'], ["[]", "{} ", ' {}', "{'a': 1}"]),
+])
+def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], others: list[str]) -> None:
+    for text in (*texts, *others):
+        matcher = matcher_of(COMPILER, wanted)
+        ids = TOKENS.encode(text)
+        ends = matcher.take([*ids, TOKENS.eos_token_ids[0]])
+        assert (matcher.ended == "stop" and ends >= len(ids)) is (text in texts), text
+
+
+@pytest.mark.parametrize(("wanted", "message"), [
+    (Wanted(), "must have one of json, json_object, regex, choice, grammar, not nothing"),
+    (Wanted(json={}, regex="a"), "not json and regex"),
+    (Wanted(json="{"), "json is not JSON"), (Wanted(json=[1]), "must be a JSON schema"),
+    (Wanted(json={"a": object()}), "cannot be written as JSON"),
+    (Wanted(json={"type": "string", "x": "y" * (1 << 20)}), "at most 1048576 are read"),
+    (Wanted(json_object=False), "must be true"), (Wanted(regex=""), "not empty"), (Wanted(regex="(a"), "a parenthesis is not closed"),
+    (Wanted(regex="a$b"), "no text matches it"), (Wanted(regex=r"(a)\1"), "refers back"),
+    (Wanted(choice=[]), "list of strings"), (Wanted(choice=["a", ""]), "list of strings"), (Wanted(choice="ab"), "list of strings"),
+    (Wanted(grammar=" "), "grammar as text"), (Wanted(grammar="start: x"), 'unknown name: "x"'),
+    (Wanted(grammar='root ::= "a" x'), "'x' not found"), (Wanted(grammar="start: A\nA: /a/ & /b/"), "no answer is possible"),
+    (Wanted(grammar='start: %json {"type": "strange"}'), 'type is "strange"'), (Wanted(grammar="start: %json {"), "without a JSON schema"),
+    (Wanted(grammar='start: ""'), "nothing but an empty answer"),
+    (Wanted(json={}, whitespace_pattern="[a-z]*"), "white space alone"), (Wanted(json={}, disable_any_whitespace="yes"), "true or false"),
+    (Wanted(json={}, whitespace_pattern=" ", disable_any_whitespace=True), "cannot go with"),
+    ("json", "must be StructuredOutputsParams"),
+])
+def test_what_cannot_be_obeyed_is_refused_with_the_reason(wanted: Any, message: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        COMPILER.compile(wanted)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value) and refusal.value.status == 400
+
+
+def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
+    grammar = 'start: "%json {" /%json[a]/ x // %json {"type": "strange"}\nx: %json {"const": 1}'
+    matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
+    ids = TOKENS.encode("%json {%jsona1")
+    assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
+
+
+def test_a_frame_stands_around_a_structure() -> None:
+    frame = 'frame: ("<think>" thought)? @body\nthought[lazy]: /(?s:.*)<\\/think>/'
+    wanted = Wanted(choice=["yes", "no"], frame=frame)
+    for text in ("yes", "<think>yes or no? </think>no"):
+        matcher = matcher_of(COMPILER, wanted)
+        ids = TOKENS.encode(text)
+        assert matcher.take(ids) == len(ids) and matcher.ended == "stop"

@@ -1,0 +1,75 @@
+"""A tokenizer for tests of grammars: every byte, some words, and how a text is written at random by what a grammar allows."""
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.compute.decoding.grammar import TABLE
+from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.masks import Masks, Path
+from penstock.compute.decoding.grammar.matcher import Matcher
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.core.types import SamplingParams, StructuredOutputsParams
+
+WORDS = [
+    '{"', '":', '": ', '",', '", "', '"}', "true", "false", "null", "name", "age", "the", " the", "old", "king", "10", "12", "  ",
+    "\n  ", "é",
+]
+END, OTHER_END, MARK = 256, 257, 258
+SIZE = 300
+HEAVY = set(b'"}]')  # tokens with one of these are likelier to be written: texts come to an end
+
+
+class Tokens:
+    """Token 0 is byte 0; after the bytes come three special tokens, then words; the last ids stand for nothing."""
+
+    def __init__(self, ends: tuple[int, ...] = (END,)) -> None:
+        self.special_ids = frozenset((END, OTHER_END, MARK))
+        self.eos_token_ids = ends
+        self._spelled = [bytes([byte]) for byte in range(256)] + [b"<|end|>", b"<|other|>", b"<|mark|>"] + [word.encode() for word in WORDS]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._spelled[token_id] if token_id < len(self._spelled) else b""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The longest words first."""
+        data, ids = text.encode(), []
+        while data:
+            fitting = [(len(word), at) for at, word in enumerate(self._spelled) if at not in self.special_ids and data.startswith(word)]
+            size, token = max(fitting)
+            ids.append(token)
+            data = data[size:]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return b"".join(self.token_bytes(token) for token in ids if token not in self.special_ids).decode()
+
+
+TOKENS = Tokens()
+
+
+def compiler(tokens: Tokens = TOKENS) -> Compiler:
+    return Compiler({name: TABLE.load(name)() for name in TABLE}, Vocabulary(tokens, SIZE))
+
+
+def matcher_of(made: Compiler, wanted: StructuredOutputsParams, **params: object) -> Matcher:
+    return made.matcher(SamplingParams(structured_outputs=made.checked(wanted), **params))
+
+
+def allowed(matcher: Matcher, width: int = 320) -> list[int]:
+    """What may come next."""
+    bits = np.empty(width // 32, dtype=np.uint32)
+    matcher.fill(bits)
+    return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
+
+
+def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300) -> str | None:
+    """A text that the grammar allows, drawn token by token; None where it did not come to its end."""
+    taken: list[int] = []
+    while matcher.ended is None and len(taken) < most:
+        masks.begin([Path(matcher)])
+        choices = np.flatnonzero(masks.take()[0] == 0).tolist()
+        weights = [20 if HEAVY & set(TOKENS.token_bytes(token)) else 5 if token == END else 1 for token in choices]
+        taken += rng.choices(choices, weights)
+        assert matcher.take(taken[-1:]) == 1
+    return TOKENS.decode(taken) if matcher.ended == "stop" else None
