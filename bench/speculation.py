@@ -5,10 +5,10 @@
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
 
 An engine with a proposer and one without run the same requests one after the other, in every second round the one without first; ratios
-are of such a pair's rates, and the median and the least of them are told. Every answer is compared with plain decoding's: one token that differs is an error.
-Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a model of a large shape that is made
-in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every tenth token changed is to be corrected).
-Greedy; no end of text.
+are of such a pair's rates, and the median and the least of them are told. Every answer is compared with plain decoding's: one token that
+differs is an error. Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a
+model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
+tenth token changed is to be corrected). Greedy; no end of text.
 The last line is JSON; `--record` keeps it in bench/results.
 """
 import argparse
@@ -91,7 +91,8 @@ def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurr
         rows.append(Row(workload, name, concurrency, statistics.median(found), min(found), statistics.median(decoding[name]),
                         each.tokens_per_pass, each.num_drafted, each.num_accepted))
         rate = f"{each.tokens_per_pass:.2f}" if each.tokens_per_pass else "-"
-        print(f"{workload:6} {concurrency:3} at once  {name:34} {rows[-1].ratio:5.2f} x plain (least {rows[-1].least:4.2f}), decode {rows[-1].decode_ratio:4.2f}  "
+        row = rows[-1]
+        print(f"{workload:6} {concurrency:3} at once  {name:34} {row.ratio:5.2f} x plain (least {row.least:4.2f}), decode {row.decode_ratio:4.2f}  "
               f"tokens a pass {rate}, drafted {each.num_drafted}, accepted {each.num_accepted}", flush=True)
     return rows
 

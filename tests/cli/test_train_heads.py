@@ -25,10 +25,10 @@ class Trainer:
             module.__dict__.update(content)
             monkeypatch.setitem(sys.modules, module.__name__, module)
 
-    def Job(self, *given: Any, begin: Path | None) -> Any:  # noqa: N802
+    def Job(self, *given: Any, begin: Path | None) -> Any:
         return SimpleNamespace(given=(*given, begin), kind=given[1])
 
-    def Eagle(self, options: Any, target: Any, seed: int) -> None:  # noqa: N802
+    def Eagle(self, options: Any, target: Any, seed: int) -> None:
         self.made.append((options, target, seed))
 
     def run(self, job: Any, make: Any, say: Any) -> Any:

@@ -318,8 +318,8 @@ class Priced:
         return rooms
 
     def _chances(self, seq_ids: Sequence[int]) -> tuple[Array, Array]:
-        """Of each sequence and position how likely a draft is there and accepted, and how likely one is there, [seqs, most] both. What there
-        was no room for lately is as likely as it is to get from one draft to the next before it."""
+        """Of each sequence and position how likely a draft is there and accepted, and how likely one is there: [seqs, most] both. What
+        there was no room for lately is as likely as it is to get from one draft to the next before it."""
         known = [self._of(seq_id).own for seq_id in seq_ids]
         room, had, hit = (np.array([getattr(record, name) for record in known]) for name in ("room", "had", "hit"))
         gains, drafts = np.empty_like(hit), np.empty_like(hit)
