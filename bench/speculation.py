@@ -92,7 +92,8 @@ def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurr
                         each.tokens_per_pass, each.num_drafted, each.num_accepted))
         rate = f"{each.tokens_per_pass:.2f}" if each.tokens_per_pass else "-"
         row = rows[-1]
-        print(f"{workload:6} {concurrency:3} at once  {name:34} {row.ratio:5.2f} x plain (least {row.least:4.2f}), decode {row.decode_ratio:4.2f}  "
+        print(f"{workload:6} {concurrency:3} at once  {name:34} {row.ratio:5.2f} x plain (least {row.least:4.2f}), "
+              f"decode {row.decode_ratio:4.2f}  "
               f"tokens a pass {rate}, drafted {each.num_drafted}, accepted {each.num_accepted}", flush=True)
     return rows
 
