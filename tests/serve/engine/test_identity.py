@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import LLM, SamplingParams
+from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding import propose
 from penstock.compute.decoding.control import Always
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
@@ -67,6 +67,8 @@ def requests() -> list[tuple[str, SamplingParams]]:
             params = replace(params, repetition_penalty=1.2, frequency_penalty=0.3)
         if number % 6 == 5:
             params = replace(params, prompt_logprobs=1)
+        if number % 6 == 3:
+            params = replace(params, structured_outputs=StructuredOutputsParams(regex="(old|grey) (fox|king), [a-z ]+"))
         made.append((prompt, params))
     return made
 
