@@ -11,7 +11,7 @@ def test_public_names_are_lazy() -> None:
     from penstock.core.types import SamplingParams
 
     assert penstock.SamplingParams is SamplingParams
-    assert dir(penstock) == ["LLM", "SamplingParams", "__version__"]
+    assert dir(penstock) == ["LLM", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 
 def test_other_names_are_errors() -> None:
