@@ -207,7 +207,7 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     app = create_app(Parts(
         engine=Selecting(engine, make_selections(tokenizer, config.scorer_url)), tokenizer=tokenizer,
         chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics, limits=limits or Limits(),
-        grammars=compiler(tokenizer), **(parts or {})))
+        **{"grammars": compiler(tokenizer), **(parts or {})}))
     listener = bind(config)
     host, port = listener.getsockname()[:2]
     server = make_server(app, config)

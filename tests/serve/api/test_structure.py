@@ -1,0 +1,188 @@
+"""What a request says of its answer's structure, on its way to the engine."""
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.core.types import StructuredOutputsParams
+from penstock.serve.api import structure
+from penstock.serve.text.reasoning.think import ThinkParser
+from penstock.serve.text.tools.hermes import HermesParser
+from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer, wait_for
+
+HELLO = [{"role": "user", "content": "tell me"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+BAD = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+WORSE = {"type": "object", "properties": {"x": BAD}}
+
+
+def look(strict: bool | None = None, parameters: Any = SCHEMA, name: str = "look") -> dict[str, Any]:
+    function = {"name": name, "parameters": parameters, "strict": strict}
+    return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Running]:
+    running = serve(FakeEngine(tiny_tokenizer(), max_model_len=1024), parts={"tool_parser": HermesParser})
+    yield running
+    running.stop()
+
+
+def chat(http: httpx.Client, **more: Any) -> httpx.Response:
+    return http.post("/v1/chat/completions", json={"messages": HELLO, "max_tokens": 4, **more})
+
+
+def wanted(server: Running, **more: Any) -> StructuredOutputsParams:
+    """What reaches the engine."""
+    before = len(server.engine.requests)
+    response = chat(server.client, **more)
+    assert response.status_code == 200, response.text
+    (request,) = server.engine.requests[before:]
+    assert (request.grammar is None) is (request.params.structured_outputs is None)
+    return request.params.structured_outputs  # type: ignore[return-value]
+
+
+def refused(http: httpx.Client, **more: Any) -> tuple[str, str]:
+    response = chat(http, **more)
+    assert response.status_code == 400, response.text
+    return response.json()["error"]["param"], response.json()["error"]["message"]
+
+
+def of_schema(schema: Any, **more: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}}
+
+
+def test_response_format_says_what_the_answer_must_be(server: Running) -> None:
+    assert wanted(server, response_format={"type": "text"}) is None and wanted(server, response_format=None) is None
+    assert wanted(server, response_format={"type": "json_object"}).json_object is True
+    for strict in (True, False, None):
+        assert wanted(server, **of_schema({"type": "integer"}, strict=strict, description="d")).json == '{"type": "integer"}'
+
+
+def test_structured_outputs_are_vllms(server: Running) -> None:
+    found = wanted(server, structured_outputs={"json": SCHEMA, "disable_any_whitespace": True, "disable_fallback": True, "regex": None})
+    assert found.json is not None and found.disable_any_whitespace and not found.disable_additional_properties
+    assert wanted(server, structured_outputs={"regex": "a+", "json_object": False}).regex == "a+"
+    assert wanted(server, structured_outputs={"json": {}, "whitespace_pattern": " ?"}).whitespace_pattern == " ?"
+
+
+@pytest.mark.parametrize(("more", "param", "message"), [
+    ({"response_format": "json"}, "response_format", "an object"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "one of text, json_object, json_schema"),
+    ({"response_format": {}}, "response_format.type", "not null"),
+    ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema", "has type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "is missing"),
+    (of_schema(None), "response_format.json_schema.schema", "must be a JSON schema"),
+    (of_schema({}, colour=1), "response_format.json_schema.colour", "not supported"),
+    (of_schema({}, strict="yes"), "response_format.json_schema.strict", "true or false"),
+    (of_schema(BAD), "response_format.json_schema.schema", "items that differ"),
+    ({"structured_outputs": {}}, "structured_outputs", "must have one of json, json_object, regex, choice, grammar, not nothing"),
+    ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "not regex and choice"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported"),
+    ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex", "not closed"),
+    ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": 1}}, "structured_outputs.disable_any_whitespace", "true or false"),
+    ({"guided_choice": "ab"}, "guided_choice", "list of strings"), ({"guided_json": "{"}, "guided_json", "not JSON"),
+    ({"guided_grammar": "start: x"}, "guided_grammar", "unknown name"),
+    ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "only"),
+    ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "both given"),
+    ({"guided_regex": "a", "min_tokens": 2}, "min_tokens", "structured output"),
+    ({"guided_regex": "a", "use_beam_search": True, "best_of": 2, "temperature": 0}, "beam_width", "structured output"),
+    ({"tools": [look(True, WORSE)]}, "tools[0].function.parameters", "items that differ"),
+    ({"tools": [look(name="ok"), look(None, WORSE)], "tool_choice": "required"}, "tools[1].function.parameters", "items that differ"),
+])
+def test_a_bad_or_unsupported_structure_is_refused_with_its_field_and_the_reason(
+        server: Running, more: dict[str, Any], param: str, message: str) -> None:
+    found, said = refused(server.client, **more)
+    assert found == param and message in said and param.partition(".")[0] in said and not server.engine.requests
+
+
+def test_completions_have_structures_too(server: Running) -> None:
+    body = {"prompt": ["a", "b"], "max_tokens": 3, **of_schema({"type": "null"})}
+    assert server.client.post("/v1/completions", json=body).status_code == 200
+    assert [request.params.structured_outputs.json for request in server.engine.requests] == ['{"type": "null"}'] * 2  # type: ignore[union-attr]
+    assert server.engine.requests[0].grammar is server.engine.requests[1].grammar
+    response = server.client.post("/v1/completions", json={**body, **of_schema(BAD)})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "response_format.json_schema.schema"
+
+
+def test_calls_are_demanded_or_limited(server: Running) -> None:
+    both = [look(), look(name="hear")]
+    assert wanted(server, tools=both) is None and wanted(server, tools=both, tool_choice="auto", parallel_tool_calls=True) is None
+    required = wanted(server, tools=both, tool_choice="required").grammar or ""
+    assert required.startswith("start: calls\n") and '\\"look\\"' in required and '\\"hear\\"' in required and "call)*" in required
+    named = wanted(server, tools=both, tool_choice={"type": "function", "function": {"name": "hear"}}).grammar or ""
+    assert '\\"look\\"' not in named and "call)*" not in named
+    limited = wanted(server, tools=both, parallel_tool_calls=False).grammar or ""
+    assert limited.startswith("start: answer\n") and '"a"' not in limited and "call)*" not in limited
+    strict = wanted(server, tools=[look(True), look(None, WORSE, "hear")]).grammar or ""
+    assert strict.startswith("start: answer\n") and '"a"' in strict and "uniqueItems" not in strict
+    one = {"mode": "required", "tools": [{"type": "function", "function": {"name": "look"}}]}
+    allowed = {"type": "allowed_tools", "allowed_tools": one}
+    assert '\\"hear\\"' not in (wanted(server, tools=both, tool_choice=allowed).grammar or "")
+
+
+def test_an_answer_may_be_a_call_or_follow_its_format(server: Running) -> None:
+    found = wanted(server, tools=[look()], response_format={"type": "json_object"})
+    assert found.json_object is True and (found.frame or "").startswith("frame: calls | @body\n")
+    demanded = wanted(server, tools=[look()], tool_choice="required", response_format={"type": "json_object"})
+    assert (demanded.grammar or "").startswith("start: calls")
+    assert wanted(server, tools=[look()], tool_choice="none", response_format={"type": "json_object"}).frame is None
+
+
+def test_a_call_that_a_grammar_makes_sure_of_is_told_of_before_it_is_complete(server: Running) -> None:
+    server.engine.script = '<tool_call>\n{"name": "look", "arguments": {"a": 12'
+    (choice,) = chat(server.client, tools=[look()], tool_choice="required", max_tokens=100).json()["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "look", "arguments": '{"a": 12'} and not choice["message"]["content"]
+    (choice,) = chat(server.client, tools=[look()], max_tokens=100).json()["choices"]
+    assert "tool_calls" not in choice["message"] and choice["message"]["content"] == server.engine.script
+
+
+def test_a_model_that_reasons_may_do_so_before_its_structure() -> None:
+    running = serve(FakeEngine(tiny_tokenizer(), max_model_len=1024), parts={"reasoning_parser": ThinkParser, "tool_parser": HermesParser})
+    try:
+        found = wanted(running, response_format={"type": "json_object"})
+        assert (found.frame or "").startswith("frame: reasoning @body\nreasoning: (")
+        found = wanted(running, response_format={"type": "json_object"}, tools=[look()])
+        assert (found.frame or "").startswith("frame: reasoning inner\ninner: calls | @body\n")
+        found = wanted(running, tools=[look()], tool_choice="required")
+        assert found.grammar is not None and (found.frame or "").startswith("frame: reasoning @body\n")
+    finally:
+        running.stop()
+
+
+def test_a_server_without_grammars_says_so() -> None:
+    running = serve(parts={"grammars": None})
+    try:
+        assert refused(running.client, response_format={"type": "json_object"})[0] == "response_format"
+    finally:
+        running.stop()
+
+
+def test_others_are_served_while_a_grammar_is_compiled_and_a_slow_one_is_given_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, release = server.desk.parts.grammars, threading.Event()
+    compile_, began = type(compiler).compile, threading.Event()
+
+    def slowly(self: Any, asked: StructuredOutputsParams) -> Any:
+        if asked.choice == ("slow",):
+            began.set()
+            release.wait(10)
+        return compile_(self, asked)
+
+    monkeypatch.setattr(type(compiler), "compile", slowly)
+    monkeypatch.setattr(structure, "COMPILE_S", 1.0)
+    answers: list[httpx.Response] = []
+    waiting = threading.Thread(target=lambda: answers.append(httpx.post(
+        server.url + "/v1/chat/completions", json={"messages": HELLO, "max_tokens": 2, "guided_choice": ["slow"]}, timeout=20)))
+    waiting.start()
+    assert began.wait(10)
+    assert chat(server.client, guided_choice=["other"]).status_code == 200 and chat(server.client).status_code == 200
+    wait_for(lambda: bool(answers))
+    assert answers[0].status_code == 400 and answers[0].json()["error"]["param"] == "guided_choice"
+    assert "takes longer than 1 s" in answers[0].json()["error"]["message"]
+    release.set()
+    waiting.join()
+    wait_for(lambda: compiler.known(StructuredOutputsParams(choice=("slow",))) is not None)
+    assert chat(server.client, guided_choice=["slow"]).status_code == 200
