@@ -31,7 +31,8 @@ def is_name(value: str) -> bool:
 class JsonCall:
     """One call, fed with the characters of {"name": ..., "arguments": {...}}; with `name` given, of the arguments alone.
 
-    `sure`: it is a call, whatever is still to come. `keys`: the only top-level keys that a call may have, where JSON may also be an ordinary answer; such a call must have
+    `sure`: it is a call, whatever is still to come. `keys`: the only top-level keys that a call may have, where JSON may also be an
+    ordinary answer; such a call must have
     arguments. Elsewhere it may have any keys, and no arguments mean none.
     """
 

@@ -52,7 +52,7 @@ def test_threads_change_nothing(name: str, activations: str) -> None:
 
 
 def test_a_model_goes_while_others_of_its_pool_stay() -> None:
-    """Late threads may still walk over a step of one that has been dropped, though another has run since: the address sanitizer sees that."""
+    """Late threads may still walk over a step of one that has been dropped, though another ran since: the address sanitizer sees that."""
     program, weights = decoder(SPECS["grouped queries"])
     backend = Cpu()
     stays = backend.load(program, weights, KVLayout(BLOCKS, 16), 5)
