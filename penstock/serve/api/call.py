@@ -70,9 +70,9 @@ class Call:
         try:
             async for delta in stream:
                 self._observe(progress, delta)
+                if delta.finish_reason == "abort":
+                    raise _given_up(progress.request)
                 self._queue.put_nowait((number, delta))
-                if delta.finish_reason == "abort" and not delta.done:
-                    raise _given_up()
                 if delta.done:
                     return
             raise PenstockError("the engine stopped before the answer was complete")
@@ -112,5 +112,8 @@ class Call:
             metrics.on_request(delta.finish_reason or "stop", delta.usage or Usage(), now - self._arrived_s)
 
 
-def _given_up() -> RequestError:
+def _given_up(request: Request) -> RequestError:
+    if request.grammar is not None:
+        return RequestError(
+            "the answer's grammar became too complex to follow; ask for a simpler schema, pattern or grammar", code="grammar_too_complex")
     return RequestError("the engine gave this request up", status=503, code="aborted")

@@ -21,6 +21,7 @@ def server(shared: Running) -> Iterator[Running]:
     engine.requests.clear()
     engine.aborted.clear()
     engine.cached.clear()
+    engine.give_up_after = None
     engine.script, engine.fail_after, engine.step_s, engine.max_queue, engine.state = None, None, 0.0, 1000, Health(True)
     yield shared
     engine.hold.clear()

@@ -69,6 +69,7 @@ class FakeEngine:
         self.aborted: list[str] = []
         self.script: str | None = None  # said instead of invented tokens
         self.fail_after: int | None = None  # tokens, then the engine dies
+        self.give_up_after: int | None = None  # tokens, then a choice ends with "abort"
         self.cached: set[tuple[int, ...]] = set()
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
@@ -148,6 +149,8 @@ class Speaker:
         text, stopped = self.stops.push(self.text.push([token]))
         if stopped is not None or (token == 1 and not params.ignore_eos):
             self.reason = "stop"
+        elif self.count == self.engine.give_up_after:
+            self.reason = "abort"
         elif self.count >= self.limit:
             self.reason = "length"
         if self.reason is not None and stopped is None:

@@ -153,6 +153,15 @@ def test_a_model_that_reasons_may_do_so_before_its_structure() -> None:
         running.stop()
 
 
+def test_an_answer_whose_grammar_cannot_be_followed_further_is_an_error(server: Running) -> None:
+    server.engine.give_up_after = 2
+    for n in (1, 2):
+        assert "too complex" in refused(server.client, guided_regex="a+", n=n)[1]
+    response = chat(server.client, guided_regex="a+", stream=True)
+    assert response.status_code == 200 and "grammar_too_complex" in response.text and "finish_reason\":\"" not in response.text
+    assert chat(server.client).status_code == 503
+
+
 def test_a_server_without_grammars_says_so() -> None:
     running = serve(parts={"grammars": None})
     try:
