@@ -6,7 +6,7 @@ from penstock.serve.text.answer import ContentDelta, Event
 from penstock.serve.text.calls import CallReader, NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, State
 from penstock.serve.text.markup import ContentWriter
-from penstock.serve.text.tools.rules import Function, Wanted
+from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 PYTHON_TAG = "<|python_tag|>"  # may stand before the first call
 SEPARATORS = BLANK + ";,"
@@ -35,10 +35,9 @@ class Llama3JsonParser:
             head = f'{{"name": {literal(function.name)}, "parameters": '
             return f'{literal(head)} {function.arguments} "}}"'
 
-        begins = "{" if wanted.special(PYTHON_TAG) is not None else "{<"
         return "\n".join([
             f"calls: {wanted.repeated('call', literal('; '))}", f"call: {wanted.one_of(call)}", "answer: calls | TEXT?",
-            f"TEXT: /[ \\t\\r\\n]*[^ \\t\\r\\n{begins}](?s:.*)/"])
+            f"TEXT: {not_begun_by('{')}"])
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []

@@ -10,7 +10,7 @@ from penstock.core.errors import RequestError
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.json_object import BLANK
-from penstock.serve.text.tools.rules import Function, Wanted
+from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
 DEFINITIONS = ("$defs", "definitions")
@@ -53,7 +53,7 @@ class PythonicParser:
 
         return "\n".join([
             f'calls: "[" {wanted.repeated("call", literal(", "))} "]"', f"call: {wanted.one_of(call)}", "answer: calls | TEXT?",
-            "TEXT: /[ \\t\\r\\n]*[^ \\t\\r\\n[<](?s:.*)/"])
+            f"TEXT: {not_begun_by('[')}"])
 
     def push(self, text: str) -> list[Event]:
         for at, char in enumerate(text):

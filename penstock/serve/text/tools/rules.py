@@ -62,3 +62,9 @@ class Wanted:
 def text_in_regex(text: str) -> str:
     """A text in a regex that stands between slashes."""
     return "".join([f"\\{char}" if char in SPECIAL else char for char in text])
+
+
+def not_begun_by(char: str) -> str:
+    """A Lark regex for text that begins neither with this nor with a tag like <|this|>, white space before it or not."""
+    blank = " \\t\\r\\n"
+    return f"/[{blank}]*([^{blank}<{text_in_regex(char)}](?s:.*)|<([^|](?s:.*))?)/"

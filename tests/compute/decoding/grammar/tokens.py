@@ -31,6 +31,9 @@ class Tokens:
     def token_bytes(self, token_id: int) -> bytes:
         return self._spelled[token_id] if token_id < len(self._spelled) else b""
 
+    def weight(self, token_id: int) -> int:
+        return 20 if HEAVY & set(self.token_bytes(token_id)) else 5 if token_id == END else 1
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The longest words first."""
         data, ids = text.encode(), []
@@ -63,13 +66,12 @@ def allowed(matcher: Matcher, width: int = 320) -> list[int]:
     return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
 
 
-def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300) -> str | None:
+def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300, tokens: Tokens = TOKENS) -> str | None:
     """A text that the grammar allows, drawn token by token; None where it did not come to its end."""
     taken: list[int] = []
     while matcher.ended is None and len(taken) < most:
         masks.begin([Path(matcher)])
         choices = np.flatnonzero(masks.take()[0] == 0).tolist()
-        weights = [20 if HEAVY & set(TOKENS.token_bytes(token)) else 5 if token == END else 1 for token in choices]
-        taken += rng.choices(choices, weights)
+        taken += rng.choices(choices, list(map(tokens.weight, choices)))
         assert matcher.take(taken[-1:]) == 1
-    return TOKENS.decode(taken) if matcher.ended == "stop" else None
+    return tokens.decode(taken) if matcher.ended == "stop" else None

@@ -1,0 +1,143 @@
+"""What the rules of each format let a model write: its parser reads it back as calls of the functions, with arguments that fit."""
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from penstock.compute.decoding.grammar import TABLE as STRUCTURES
+from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.masks import Masks
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+from penstock.serve.text.answer import Answer, AnswerParser, collect
+from penstock.serve.text.reasoning.think import ThinkParser
+from penstock.serve.text.tools import TABLE
+from penstock.serve.text.tools.rules import Function, Wanted
+from tests.compute.decoding.grammar.tokens import END, SIZE, TOKENS, Tokens, matcher_of, write
+from tests.serve.text.tools.reading import events_of, numbered, read
+
+WEATHER: dict[str, Any] = {
+    "type": "object", "properties": {"place": {"type": "string", "maxLength": 6}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["place"], "additionalProperties": False}
+PAINT: dict[str, Any] = {
+    "type": "object", "properties": {"colour": {"$ref": "#/$defs/c"}, "thick": {"type": "boolean"}}, "required": ["thick", "colour"],
+    "additionalProperties": False, "$defs": {"c": {"enum": ["red", 'the "blue"', 7, None, ["it's", {"a": 1.5}]]}}}
+FUNCTIONS = {"get.weather": Function("get.weather", WEATHER), "paint": Function("paint", PAINT), "now": Function("now")}
+MASKS = Masks(Vocabulary(TOKENS, SIZE).width)
+
+
+class Marked(Tokens):
+    """Spellings of markup are special tokens, which `decode` writes as they are spelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks = {260 + at: text for at, text in enumerate(("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"))}
+        self.special_ids |= self.marks.keys()
+        self._spelled[260:265] = [text.encode() for text in (*self.marks.values(), "</think>")]
+
+    def weight(self, token_id: int) -> int:
+        return 60 if 260 <= token_id < 265 else super().weight(token_id)
+
+    def id_of(self, text: str) -> int | None:
+        return next((token for token, mark in self.marks.items() if mark == text), None)
+
+    def decode(self, ids: Any) -> str:
+        return b"".join(self.token_bytes(token) for token in ids if token != END).decode()
+
+
+MARKED = Marked()
+VOCABULARIES = {"plain": (TOKENS, lambda text: None), "marked": (MARKED, MARKED.id_of)}
+COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE))
+             for name, (tokens, _) in VOCABULARIES.items()}
+
+
+def texts(rules: str, start: str, vocabulary: str, count: int = 12, frame: str | None = None) -> list[str]:
+    made = COMPILERS[vocabulary]
+    wanted = StructuredOutputsParams(grammar=f"start: {start}\n{rules}", frame=frame)
+    found = [write(matcher_of(made, wanted), MASKS, random.Random(seed), tokens=VOCABULARIES[vocabulary][0]) for seed in range(count)]
+    return [text for text in found if text is not None]
+
+
+def check_calls(answer: Answer, many: bool) -> None:
+    for called in answer.tool_calls:
+        function = FUNCTIONS[called.name]
+        jsonschema.validate(json.loads(called.arguments), function.schema)
+    assert many or len(answer.tool_calls) <= 1
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("name", TABLE)
+def test_what_is_demanded_is_read_as_calls_and_nothing_else(name: str, many: bool, vocabulary: str) -> None:
+    parser = TABLE.load(name)
+    rules = parser.rules(Wanted(list(FUNCTIONS.values()), many, VOCABULARIES[vocabulary][1]))
+    answers = [read(parser(numbered()), text) for text in texts(rules, "calls", vocabulary, 25)]
+    assert len(answers) > 5
+    for answer in answers:
+        assert answer.tool_calls and not (answer.content or "").strip()
+        check_calls(answer, many)
+    assert {called.name for answer in answers for called in answer.tool_calls} == set(FUNCTIONS)
+    assert not many or any(len(answer.tool_calls) > 1 for answer in answers)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("name", TABLE)
+def test_an_answer_may_be_text_and_a_call_in_it_is_valid(name: str, vocabulary: str) -> None:
+    parser = TABLE.load(name)
+    for many in (False, True):
+        rules = parser.rules(Wanted(list(FUNCTIONS.values()), many, VOCABULARIES[vocabulary][1]))
+        answers = [(text, read(parser(numbered()), text)) for text in texts(rules, "answer", vocabulary, 20)]
+        assert answers
+        for text, answer in answers:
+            check_calls(answer, many)
+            assert answer.tool_calls or (answer.content or "") == text
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_sure_parser_tells_of_the_same_calls_at_any_length(name: str) -> None:
+    """And of a call's name before it is complete, where it can."""
+    parser = TABLE.load(name)
+    rules = parser.rules(Wanted([FUNCTIONS["get.weather"]], True, lambda text: None))
+    early = 0
+    for text in texts(rules, "calls", "plain"):
+        whole = read(parser(numbered(), sure=True), text)
+        assert whole == read(parser(numbered()), text)
+        for end in range(len(text)):
+            begun = read(parser(numbered(), sure=True), *text[:end])
+            for told, final in zip(begun.tool_calls, whole.tool_calls, strict=False):
+                assert told.name == final.name and final.arguments.startswith(told.arguments)
+            early += len(begun.tool_calls) == 1 and "}" not in begun.tool_calls[0].arguments
+    assert early or name == "pythonic"
+
+
+@pytest.mark.parametrize(("function", "message"), [
+    (Function("f", {"type": "object", "patternProperties": {"a": {}}}), "'patternProperties'"),
+    (Function("f", {"type": "object", "properties": {"a b": {}}}), "identifier"), (Function("f-g"), "identifier"),
+    (Function("f", {"anyOf": [{"required": ["a"]}]}), "'allOf'"),
+])
+def test_what_keyword_arguments_cannot_express_is_refused(function: Function, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        TABLE.load("pythonic").rules(Wanted([function], True, lambda text: None))
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_reasoning_comes_before_the_calls(opened: bool) -> None:
+    prompt = "<assistant><think>\n" if opened else "<assistant>"
+    hermes = TABLE.load("hermes")
+    rules = hermes.rules(Wanted(list(FUNCTIONS.values()), False, MARKED.id_of))
+    frame = f"frame: reasoning @body\n{ThinkParser.rules(prompt)}"
+    answers = [collect(events_of(AnswerParser(ThinkParser(prompt), hermes(numbered())), [text]))
+               for text in texts(rules, "calls", "marked", 25, frame)]
+    assert len(answers) > 10
+    for answer in answers:
+        assert answer.tool_calls and not answer.content
+        check_calls(answer, many=False)
+    assert any(answer.reasoning for answer in answers) is opened  # what may be thought may be nothing
+
+
+def test_the_functions_object_is_what_its_schema_says() -> None:
+    assert Function("f").schema["additionalProperties"] is False and Function("f", WEATHER).schema is WEATHER
+    assert Function("f", {}).schema == {"type": "object", "allOf": [{}]}
