@@ -1,6 +1,7 @@
 """What the engine reports of itself: one StepRecord a step."""
 from penstock.core.drafting import NO_DRAFTS, Drafting
 from penstock.core.message import message
+from penstock.core.work import StepWork
 
 
 @message
@@ -27,3 +28,5 @@ class StepRecord:
     kv_blocks_total: int = 0
     num_draft_seqs: int = 0  # sequences whose drafts were verified
     drafting: Drafting = NO_DRAFTS  # their drafts by position
+    work: StepWork | None = None
+    waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, batching, kv; None: nobody waits

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting
 from penstock.core.message import message
+from penstock.core.work import StepWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ class StepResult:
     kv_bytes: int = 0
     activation_bytes: int = 0
     operations: int = 0
+    work: StepWork | None = None
 
 
 @message

@@ -72,7 +72,8 @@ class Runner:
                 results[place], prompt_logprobs=self._score_prompt(plan.seqs[place], known[place], outputs.logits[each.prompt_rows]),
                 embedding=None if each.embedding_row is None else normalized(outputs.buffers["hidden"][each.embedding_row]))
         return StepResult(
-            plan.step_id, tuple(results), seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations)
+            plan.step_id, tuple(results), seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations,
+            made.work)
 
     def _look_up(self, plan: StepPlan) -> list[Known]:
         """What is known of each planned sequence; forgets those that have finished."""

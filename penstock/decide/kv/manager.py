@@ -80,6 +80,11 @@ class KVManager:
         return self.num_total - self.pool.num_free - self.num_cached
 
     @property
+    def num_allocatable(self) -> int:
+        """Blocks that a live sequence could be given."""
+        return self.pool.num_free + self.tree.num_evictable
+
+    @property
     def num_tokens(self) -> int:
         """Tokens that fit when one sequence has the whole cache."""
         return self.num_total * self.block_size
@@ -99,8 +104,8 @@ class KVManager:
         """
         now = self._clock.now()
         self.tree.expire(now)
-        room = self.pool.num_free + self.tree.num_evictable - self._num_promised - self._watermark
-        if not alone and self._refused is not None and self._refused[0] == seq.seq_id and room <= self._refused[1]:
+        room = self._room()
+        if not alone and self._was_refused(seq, room):
             return False
         nodes = self._find(seq)
         num_needed = self._fit(seq, nodes, self.num_total if alone else room, alone)
@@ -118,6 +123,10 @@ class KVManager:
             self._count_found(seq, nodes)
         self._pin_marks(seq, self._held[seq.seq_id], now)
         return True
+
+    def still_refuses(self, seq: Seq) -> bool:
+        """Whether `admit` refused the sequence last, and would until a block is freed: neither time nor growth can make room."""
+        return not self.tree.num_pinned and self._was_refused(seq, self._room())
 
     def ready(self, seqs: Sequence[Seq]) -> list[bool]:
         """Whether each has the slot of its next token already, and to itself: `grow` would change nothing."""
@@ -259,6 +268,13 @@ class KVManager:
             if seq.block_ids[i] != node.block_id or tuple(seq.tokens[i * self.block_size : node.depth * self.block_size]) != node.tokens:
                 raise IntegrityError(f"sequence {seq.seq_id} and the tree differ in block {i}")
             node = node.parent
+
+    def _room(self) -> int:
+        """Blocks that a new sequence could be given."""
+        return self.num_allocatable - self._num_promised - self._watermark
+
+    def _was_refused(self, seq: Seq, room: int) -> bool:
+        return self._refused is not None and self._refused[0] == seq.seq_id and room <= self._refused[1]
 
     def _find(self, seq: Seq) -> list[Node]:
         if not self._looks_up(seq):

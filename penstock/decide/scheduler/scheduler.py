@@ -16,6 +16,7 @@ from penstock.core.drafting import DraftCheck, by_position
 from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult, TokenLogprobs
 from penstock.decide.kv.blocks import IntegrityError
 from penstock.decide.kv.manager import KVManager
+from penstock.decide.scheduler import steady
 from penstock.decide.scheduler.chunk import chunk
 from penstock.decide.scheduler.entry import Batching, EntryView
 from penstock.decide.scheduler.limits import Limits, check_servable
@@ -42,6 +43,7 @@ class Scheduler:
         self.limits = limits
         self.kv = kv
         self.counters = Counters()
+        self.waits_for: str | None = None  # what the first in the queue lacked when it was last asked in; None: nobody waits
         self._order = order
         self._batching = batching
         self._clock = clock
@@ -56,6 +58,10 @@ class Scheduler:
         self._num_entered = 0  # since last nothing ran
         self._began_s = 0.0
         self._prompt_logprobs: dict[int, int] = {}  # by seq_id: prompt rows whose logprobs were handed out
+
+    @property
+    def _most_seqs(self) -> int:
+        return min(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
 
     @property
     def num_running(self) -> int:
@@ -131,6 +137,8 @@ class Scheduler:
         self._plan_running(step, now)
         if not step.planned or not step.num_preempted:
             self._let_in(step, now)
+        else:
+            self.waits_for = "kv"
         while not step.planned and len(self._waiting) and len(self._running):
             # All that run are held and wait for a token, which may depend on one that waits for their blocks.
             self._preempt(self._running.last(now), step, now)
@@ -150,6 +158,21 @@ class Scheduler:
         self._copies.clear()
         self._finished.clear()
         return self._plan
+
+    def steady_steps(self) -> int:
+        """How many of the next steps are sure to be alike: nobody comes in and nobody ends (see `steady`)."""
+        if self._plan is not None or len(self._running) > self._most_seqs:
+            return 0
+        if len(self._waiting) and len(self._running) < self._most_seqs:
+            if self._order.varies or not self.kv.still_refuses(self._waiting.first(self._clock.now())):
+                return 0
+        return steady.num_steps(list(self._running), self.kv)
+
+    def run_steady(self, num_steps: int, token: int) -> None:
+        """So many steady steps at once, without plans: every running sequence gains `token` in each."""
+        running = list(self._running)
+        steady.run(running, self.kv, num_steps, token)
+        self.counters.generation_tokens += num_steps * len(running)
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[SeqOutput]:
         """Takes in what the step found: appends tokens, ends sequences. Raises ValueError if result and plan do not belong together."""
@@ -257,18 +280,29 @@ class Scheduler:
             self._waiting.push(seq, now)
 
     def _let_in(self, step: Step, now: float) -> None:
-        most = min(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
-        planned = True
-        while planned and len(self._waiting) and len(self._running) < most and step.num_tokens_left and step.num_seqs_left:
+        self.waits_for = None
+        while len(self._waiting) and self.waits_for is None:
             seq = self._waiting.first(now)
-            if not self._batching.may_enter(seq, self._view(now)) or not self.kv.admit(seq, alone=not len(self._running)):
+            self.waits_for = self._lacks(seq, step, now)
+            if self.waits_for is not None:
                 return
             self._waiting.remove(seq)
             self._enter(seq, now)
             if seq.num_preemptions == 0:
                 self.counters.prompt_tokens += seq.num_prompt
             self._plan_seq(seq, step, now, 0)
-            planned = seq.seq_id in step.planned
+            if seq.seq_id not in step.planned:
+                self.waits_for = "kv"
+
+    def _lacks(self, seq: Seq, step: Step, now: float) -> str | None:
+        """What keeps the first in the queue out: seats, tokens of the step, the batching mode, blocks. None: nothing, and it has them."""
+        if len(self._running) >= self._most_seqs or not step.num_seqs_left:
+            return "seqs"
+        if not step.num_tokens_left:
+            return "tokens"
+        if not self._batching.may_enter(seq, self._view(now)):
+            return "batching"
+        return None if self.kv.admit(seq, alone=not len(self._running)) else "kv"
 
     def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
         """A step that appends no token: it is not the last of the prompt, or what it found is not for the scheduler to append."""

@@ -204,7 +204,7 @@ class Engine:
             result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
             census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
             result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
-            kv.num_used, kv.num_total, census.draft_seqs, drafting)
+            kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for)
 
 
 def drafting_of(outputs: list[SeqOutput]) -> Drafting:
