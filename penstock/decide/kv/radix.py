@@ -64,6 +64,7 @@ class RadixTree:
         self.num_pinned = 0
         self.num_evictable = 0  # idle and not pinned
         self.num_pinned_idle = 0
+        self.num_evicted = 0  # blocks that were cached and made room, since the start
         self._pool = pool
         self._evict = evict
         self._hash = hash_block
@@ -191,6 +192,7 @@ class RadixTree:
         if node is None:
             return False
         self._remove(node)
+        self.num_evicted += 1
         parent = node.parent
         assert parent is not None
         if parent.parent is not None:

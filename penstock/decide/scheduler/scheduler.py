@@ -71,6 +71,10 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._seqs) - len(self._running)
 
+    def seqs(self) -> list[Seq]:
+        """All that run or wait, in the order in which they came."""
+        return list(self._seqs.values())
+
     def has_work(self) -> bool:
         """Whether a step is due now or later (see `wake_s`)."""
         return len(self._waiting) > 0 or any(seq.todo() > 0 for seq in self._running)

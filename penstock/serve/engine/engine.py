@@ -15,6 +15,7 @@ from penstock.serve.engine.desk import Answer, Desk, seed_of
 from penstock.serve.engine.requests import Delta, Gauges, Request
 from penstock.serve.engine.sampled import Sampled
 from penstock.serve.engine.searched import Searched
+from penstock.serve.engine.watch import Watch
 
 
 class Runner(Protocol):
@@ -58,6 +59,7 @@ class Engine:
         self._scheduler = desk.scheduler
         self._runner = runner
         self._listener: Listener = listener or Deaf()
+        self._watch: Watch | None = None
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
         self._num_unseeded = 0
@@ -108,6 +110,8 @@ class Engine:
             return None
         if self._queued:
             self._report_queue()
+        if self._watch is not None:
+            self._watch.on_plan(plan, self._scheduler)
         census = count(plan)
         if meanwhile is not None:
             meanwhile()
@@ -116,8 +120,19 @@ class Engine:
         drafting = drafting_of(outputs) if census.draft_seqs else NO_DRAFTS
         deltas = self._collect(outputs)
         num_preempted = counters.preemptions - num_preempted
-        self._listener.on_step(self._record(census, result, began, drafting, num_preempted))
+        record = self._record(census, result, began, drafting, num_preempted)
+        self._listener.on_step(record)
+        if self._watch is not None:
+            self._watch.on_step(plan, outputs, record)
         return deltas
+
+    def watch(self, watch: Watch | None) -> None:
+        """Has each step shown to `watch` from now on; None: to nobody."""
+        self._watch = watch
+
+    def look(self, watch: Watch) -> None:
+        """Renews what `watch` sees of the sequences and the KV cache."""
+        watch.look_at(self._scheduler, self.clock.now())
 
     def gauges(self) -> Gauges:
         kv = self._scheduler.kv

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.requests import Delta, Gauges, Health, Request
+from penstock.serve.engine.watch import Watch
 
 log = logging.getLogger("penstock.engine")
 IDLE_S = 0.5  # how often an idle engine shows that it lives
@@ -77,9 +78,13 @@ class Loop:
         return self._deltas(request.request_id, mailbox.queue)
 
     def abort(self, request_id: str) -> None:
-        with self._wake:
-            self._commands.append(lambda: self._abort(request_id))
-            self._wake.notify()
+        self._tell(lambda: self._abort(request_id))
+
+    def watch(self, watch: Watch | None) -> None:
+        self._tell(lambda: self._engine.watch(watch))
+
+    def look(self, watch: Watch) -> None:
+        self._tell(lambda: self._engine.look(watch))
 
     def health(self) -> Health:
         if self._failure is not None:
@@ -109,6 +114,12 @@ class Loop:
         finally:
             if not done:
                 self.abort(request_id)
+
+    def _tell(self, command: Callable[[], None]) -> None:
+        """Has it called on the engine's thread, between two steps."""
+        with self._wake:
+            self._commands.append(command)
+            self._wake.notify()
 
     def _add(self, request: Request, mailbox: Mailbox) -> None:
         with self._wake:

@@ -1,0 +1,87 @@
+"""What somebody who looks on is shown of the engine's steps.
+
+An engine that nobody watches pays one test of an attribute a step. With a watch, its thread leaves references to what the step has made
+anyway (plan, outputs, record), and now and then, between two steps, a `Look` at the sequences and the KV blocks. Everything else is done by
+whoever takes it, on a thread of its own. What is not taken in time is dropped and counted: a watch never grows and never waits.
+"""
+from collections import deque
+from typing import Protocol
+
+from penstock.core.events import StepRecord
+from penstock.core.message import message
+from penstock.core.types import Seq, SeqOutput, StepPlan
+from penstock.decide.scheduler.scheduler import Scheduler
+
+MAX_STEPS = 4096  # that are kept until they are taken
+
+
+@message
+class Seen:
+    """One step. `entered`: the sequences that were live, where the step was the first of one of them."""
+
+    plan: StepPlan
+    entered: tuple[Seq, ...]
+    outputs: tuple[SeqOutput, ...]
+    record: StepRecord
+
+
+@message
+class Look:
+    """The engine between two steps. Sequences go on changing: what is read of them later may be a step younger than the rest."""
+
+    at_s: float  # on the engine's clock
+    seqs: tuple[Seq, ...]  # that run or wait
+    num_holders: list[int]  # by block: live sequences and, where the block is cached, the prefix tree
+    num_evicted: int  # cached blocks that made room, since the start
+    num_queried: int  # prompt tokens looked up in the prefix cache, since the start
+    num_hit: int  # and found
+
+
+class Watch:
+    """Filled by the engine's thread, emptied by another one."""
+
+    def __init__(self, max_steps: int = MAX_STEPS) -> None:
+        self._steps: deque[Seen] = deque(maxlen=max_steps)
+        self._next_id: int | None = None  # of the step after the last that was taken
+        self._entered: tuple[Seq, ...] = ()
+        self.look: Look | None = None
+
+    def on_plan(self, plan: StepPlan, scheduler: Scheduler) -> None:
+        """A step is about to be computed."""
+        self._entered = ()
+        for planned in plan.seqs:
+            if planned.new is not None:
+                self._entered = tuple(scheduler.seqs())
+                return
+
+    def on_step(self, plan: StepPlan, outputs: list[SeqOutput], record: StepRecord) -> None:
+        """It was computed and committed."""
+        self._steps.append(Seen(plan, self._entered, tuple(outputs), record))
+
+    def look_at(self, scheduler: Scheduler, now: float) -> None:
+        """Between two steps."""
+        kv = scheduler.kv
+        self.look = Look(
+            now, tuple(scheduler.seqs()), kv.pool.num_holders.copy(), kv.tree.num_evicted, kv.num_queried, kv.num_hit)
+
+    def take(self) -> tuple[list[Seen], int]:
+        """The steps since the last time, and how many there were beside them that nobody took in time."""
+        steps = []
+        while self._steps:
+            steps.append(self._steps.popleft())
+        if not steps:
+            return [], 0
+        expected, self._next_id = self._next_id, steps[-1].record.step_id + 1
+        return steps, 0 if expected is None else steps[0].record.step_id - expected
+
+
+class Watchable(Protocol):
+    """An engine on its thread that can be looked at. Called from any thread; nothing waits for the engine."""
+
+    def watch(self, watch: Watch | None) -> None:
+        """From the next step on, `watch` is told of steps; None: nobody is."""
+        ...
+
+    def look(self, watch: Watch) -> None:
+        """`watch.look` is renewed between the step in flight and the next."""
+        ...
