@@ -75,6 +75,10 @@ class Scheduler:
         """All that run or wait, in the order in which they came."""
         return list(self._seqs.values())
 
+    def seq(self, seq_id: int) -> Seq:
+        """One that runs or waits. Raises KeyError for any other."""
+        return self._seqs[seq_id]
+
     def has_work(self) -> bool:
         """Whether a step is due now or later (see `wake_s`)."""
         return len(self._waiting) > 0 or any(seq.todo() > 0 for seq in self._running)

@@ -11,7 +11,7 @@ from penstock.decide.kv.manager import KVManager
 def num_steps(running: Sequence[Seq], kv: KVManager) -> int:
     """How many steps from here on no sequence ends, drafts or lacks a block; 0 where the next one may be unlike these."""
     if not running or any(
-            seq.num_computed != len(seq.tokens) - 1 or seq.drafts or seq.held or seq.wants_embedding for seq in running):
+            seq.num_computed != len(seq.tokens) - 1 or seq.first_token_s is None or seq.drafts or seq.held for seq in running):
         return 0
     most = min([seq.max_len - len(seq.tokens) for seq in running]) - 1
     room = kv.num_allocatable

@@ -1,0 +1,141 @@
+"""How long steps take here, learned from steps that were timed: a StepTimer whose form is the roofline's and whose figures are measured.
+
+A step costs what its rows cost (straight lines between knots: reading the weights binds few rows, arithmetic many), and beside that
+something for each sequence, for each row whose logits are wanted, for each key that is read and for each pair of a row and a key.
+"""
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.core.message import message
+from penstock.core.work import StepWork
+
+Array = Any
+LEAST_POINTS = 4  # timed steps between two knots
+ROUNDS = 3  # of weighting by what the round before predicts
+
+
+@message
+class Timed:
+    work: StepWork
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A StepTimer. `windows`: of each attention window the number of layers with it, None for layers that see everything."""
+
+    rows: tuple[int, ...]  # knots
+    rows_s: tuple[float, ...]  # a step of so many rows, but for what follows
+    seq_s: float
+    logit_s: float
+    read_s: float  # per key that is read, mean of the layers
+    pair_s: float
+    windows: tuple[tuple[int | None, int], ...] = ((None, 1),)
+
+    def seconds(self, work: StepWork) -> float:
+        read, pairs = seen(work, self.windows)
+        return self.of_rows(work.num_tokens) + (
+            self.seq_s * work.num_seqs + self.logit_s * work.num_logits + self.read_s * read + self.pair_s * pairs)
+
+    def of_rows(self, count: int) -> float:
+        """Beyond the last knot time grows as before it."""
+        rows, seconds = self.rows, self.rows_s
+        if len(rows) == 1:
+            return seconds[0] * max(1.0, count / rows[0])
+        at = min(max(bisect_right(rows, count), 1), len(rows) - 1)
+        slope = (seconds[at] - seconds[at - 1]) / (rows[at] - rows[at - 1])
+        return max(seconds[at - 1] + slope * (count - rows[at - 1]), 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rows": list(self.rows), "rows_s": list(self.rows_s), "seq_s": self.seq_s, "logit_s": self.logit_s, "read_s": self.read_s,
+            "pair_s": self.pair_s, "windows": [list(each) for each in self.windows]}
+
+
+def from_json(told: Mapping[str, Any]) -> Fitted:
+    """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
+    rows, rows_s = tuple(map(int, told["rows"])), tuple(map(float, told["rows_s"]))
+    if not rows or len(rows) != len(rows_s):
+        raise ValueError(f"{len(rows)} knots have {len(rows_s)} times")
+    windows = tuple([(None if window is None else int(window), int(layers)) for window, layers in told["windows"]])
+    return Fitted(rows, rows_s, *(float(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows)
+
+
+def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[float, float]:
+    """(keys read, pairs), means of the layers."""
+    if len(windows) == 1:
+        return work.windowed(windows[0][0])
+    found = [(work.windowed(window), layers) for window, layers in windows]
+    total = sum(layers for _, layers in windows)
+    return sum(read * layers for (read, _), layers in found) / total, sum(pairs * layers for (_, pairs), layers in found) / total
+
+
+def fit(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]] = ((None, 1),)) -> Fitted:
+    """The least squares of relative errors; no cost is negative, and more rows never take less. Raises ValueError without a step."""
+    if not timed:
+        raise ValueError("no step was timed")
+    rows = np.array([each.work.num_tokens for each in timed], dtype=float)
+    seconds = np.array([each.seconds for each in timed])
+    knots = knots_of(rows)
+    costs = np.array([(each.work.num_seqs, each.work.num_logits, *seen(each.work, windows)) for each in timed], dtype=float)
+    columns = np.concatenate([climbs(rows, knots), costs], axis=1)
+    weights = 1 / seconds
+    found = np.zeros(columns.shape[1])
+    for _ in range(ROUNDS):
+        found = nonnegative(columns * weights[:, None], seconds * weights)
+        weights = 1 / np.maximum(columns @ found, 0.1 * seconds)
+    climbed = np.cumsum(found[: len(knots)])
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *found[len(knots) :].tolist(), tuple(windows))
+
+
+def knots_of(rows: Array) -> list[float]:
+    """Powers of two among the numbers of rows, each with enough steps up to it since the one before; the first and the last number."""
+    knots = [float(rows.min())]
+    power = 2.0 ** np.floor(np.log2(knots[0]) + 1)
+    while power < rows.max():
+        if ((rows > knots[-1]) & (rows <= power)).sum() >= LEAST_POINTS:
+            knots.append(float(power))
+        power *= 2
+    if rows.max() > knots[-1]:
+        knots.append(float(rows.max()))
+    return knots
+
+
+def climbs(rows: Array, knots: Sequence[float]) -> Array:
+    """How far the way from knot to knot has been gone: sums of these, weighted by what each stretch costs, are straight lines between
+    the knots that never fall.  [steps, knots]"""
+    first = np.ones((len(rows), 1))
+    ways = [np.clip((rows - low) / (high - low), 0, 1 if high < knots[-1] else None) for low, high in zip(knots, knots[1:], strict=False)]
+    return np.concatenate([first, *(way[:, None] for way in ways)], axis=1)
+
+
+def nonnegative(columns: Array, wanted: Array) -> Array:
+    """argmin over x >= 0 of |columns x - wanted|, by active sets (Lawson and Hanson, "Solving Least Squares Problems", 1974, ch. 23)."""
+    scale = np.maximum(np.sqrt((columns * columns).sum(axis=0)), 1e-300)
+    matrix = columns / scale
+    count = matrix.shape[1]
+    found, free = np.zeros(count), np.zeros(count, dtype=bool)
+    for _ in range(3 * count):
+        slope = matrix.T @ (wanted - matrix @ found)
+        slope[free] = -np.inf
+        if free.all() or slope.max() <= 1e-9 * max(1.0, float(np.abs(wanted).sum())):
+            break
+        free[int(slope.argmax())] = True
+        while True:
+            tried = np.zeros(count)
+            tried[free] = np.linalg.lstsq(matrix[:, free], wanted, rcond=None)[0]
+            below = free & (tried <= 0)
+            if not below.any():
+                break
+            step = float((found[below] / (found[below] - tried[below] + 1e-300)).min())
+            found = found + step * (tried - found)
+            free &= found > 1e-12
+            found[~free] = 0.0
+            if not free.any():
+                break
+        found = tried if free.any() else found
+    return np.maximum(found, 0.0) / scale

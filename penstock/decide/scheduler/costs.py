@@ -1,0 +1,112 @@
+"""How long the next steps will take: a StepTimer asked in round figures, remembered, and corrected by the steps that were seen.
+
+A timer knows the model's step; what else goes by between one step and the next (sampling, text, other programs) shows in the steps
+themselves, as a share and as an amount: took = a * predicted + b, by least squares that forget, drawn towards a = 1 and b = 0.
+"""
+from collections.abc import Sequence
+from functools import lru_cache
+
+from penstock.core.types import Seq
+from penstock.core.work import StepTimer, StepWork
+
+CONTEXT_STEP = 64  # tokens: contexts are rounded up to multiples of it
+EXACT_ROWS, ROWS_STEP = 32, 16  # chunks of more rows are rounded up to multiples
+REMEMBERED = 1 << 15
+FORGET = 0.98  # of what was known, with each step: the last 50 count
+PRIOR = 5.0  # steps that say a = 1, b = 0
+MOST_RATIO = 4.0  # a step that takes longer was held up by something that need not happen again
+
+
+class Correction:
+    """`of(predicted)`: what steps that were predicted so have come to take."""
+
+    __slots__ = ("_level", "_rate", "_size", "_spread", "_sum", "_weight")
+
+    def __init__(self) -> None:
+        self._rate, self._level = 1.0, 0.0
+        self._weight = self._sum = self._size = 0.0  # of steps: their number, predicted seconds, seconds more than predicted
+        self._spread = [0.0, 0.0]  # sums of predicted squared, and of predicted times what was more
+
+    def of(self, predicted_s: float) -> float:
+        return max(self._rate * predicted_s + self._level, 0.0)
+
+    def add(self, predicted_s: float, took_s: float) -> None:
+        """A step that was predicted to take `predicted_s` seconds took `took_s`."""
+        more = min(took_s, MOST_RATIO * self.of(predicted_s)) - predicted_s
+        self._weight = FORGET * self._weight + 1
+        self._sum = FORGET * self._sum + predicted_s
+        self._size = FORGET * self._size + more
+        square, product = self._spread
+        self._spread = [FORGET * square + predicted_s**2, FORGET * product + predicted_s * more]
+        self._solve()
+
+    def _solve(self) -> None:
+        """(a - 1, b) of least squares; the prior is worth PRIOR steps of the mean size."""
+        square, product = self._spread
+        mean = self._sum / self._weight
+        s00, s01, s11 = self._weight + PRIOR, self._sum, square + PRIOR * mean**2
+        det = s00 * s11 - s01 * s01
+        if det <= 0:
+            return
+        self._rate = max(0.25, 1 + (s00 * product - s01 * self._size) / det)
+        self._level = (s11 * self._size - s01 * product) / det
+
+
+class StepCosts:
+    """Seconds of steps of at most `max_rows` rows. Itself a StepTimer, so that whoever asks for one may be given the other."""
+
+    def __init__(self, timer: StepTimer, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self._timer = timer
+        self._correction = Correction()
+        self._raw = lru_cache(REMEMBERED)(self._ask)
+
+    def seconds(self, work: StepWork) -> float:
+        return self._correction.of(self._timer.seconds(work))
+
+    def step_s(self, num_decodes: int, context: float, rows: int = 0, start: int = 0) -> float:
+        """A step in which `num_decodes` sequences of `context` tokens on average gain a token each, and `rows` tokens of a prompt are
+        computed behind `start` others."""
+        return self._correction.of(self._raw(num_decodes, round_up(context), round_rows(rows), round_up(start)))
+
+    def prompt_s(self, left: int, total: int) -> float:
+        """The last `left` of a prompt's `total` tokens, alone on the machine."""
+        whole, rest = divmod(left, self.max_rows)
+        start = total - left
+        seconds = self.step_s(0, 0, rest, total - rest) if rest else 0.0
+        return seconds + (whole * self.step_s(0, 0, self.max_rows, start + whole * self.max_rows // 2) if whole else 0.0)
+
+    def rows_within(self, num_decodes: int, context: float, seconds: float, most: int, start: int = 0) -> int:
+        """The most rows of a prompt, up to `most`, that a step with these decodes has time for in `seconds`; 0 where there is none."""
+        low, high = 0, most
+        if most < 1 or self.step_s(num_decodes, context, most, start) <= seconds:
+            return max(most, 0)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.step_s(num_decodes, context, middle, start) <= seconds:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def learn(self, work: StepWork, took_s: float) -> None:
+        """A step of this work took so long, from its begin to that of the one after it."""
+        self._correction.add(self._timer.seconds(work), took_s)
+
+    def _ask(self, num_decodes: int, context: int, rows: int, start: int) -> float:
+        contexts = ((1, max(context, 1)),) * num_decodes
+        if rows:
+            contexts += ((rows, start + rows),)
+        return self._timer.seconds(StepWork(contexts, num_logits=num_decodes + (rows > 0)))
+
+
+def round_up(tokens: float) -> int:
+    return -(-int(tokens) // CONTEXT_STEP) * CONTEXT_STEP
+
+
+def round_rows(rows: int) -> int:
+    return rows if rows <= EXACT_ROWS else -(-rows // ROWS_STEP) * ROWS_STEP
+
+
+def mean_context(seqs: Sequence[Seq]) -> float:
+    return sum([len(seq.tokens) for seq in seqs]) / len(seqs) if seqs else 0.0

@@ -1,0 +1,70 @@
+"""What is asked of the twin: requests whose prompts are stretches of numbers that stand for tokens."""
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.load import Arrivals, Part, Prompt, Session
+
+STRETCH = 1 << 24  # tokens of one seed at most
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Parts with the same first number share a prefix, as far as the shorter one goes."""
+
+    at_s: float
+    parts: tuple[range, ...]
+    num_output: int
+    ttft_slo_s: float | None = None
+    tpot_slo_s: float | None = None
+    priority: int = 0
+
+    @property
+    def num_prompt(self) -> int:
+        return sum(map(len, self.parts))
+
+
+@dataclass(slots=True)
+class Stretches:
+    """A Writer (see measure/load.py) that remembers which numbers stand for a seed's tokens instead of making them."""
+
+    _first: dict[str, int] = field(default_factory=dict)
+    written: dict[int, tuple[range, ...]] = field(default_factory=dict)  # by the number that stands in for a prompt
+
+    def write(self, parts: Sequence[Part]) -> Prompt:
+        for part in parts:
+            if part.num_tokens > STRETCH:
+                raise UsageError(f"a part of {part.num_tokens} tokens is more than the {STRETCH} that are told apart")
+        number = len(self.written)
+        self.written[number] = tuple([range(first := self._number(part.seed), first + part.num_tokens) for part in parts])
+        return (number,)
+
+    def count(self, text: str) -> int | None:
+        return None
+
+    def _number(self, seed: str) -> int:
+        return self._first.setdefault(seed, len(self._first) * STRETCH)
+
+
+def calls(schedule: Iterator[tuple[float, Session]], stretches: Stretches) -> Iterator[Call]:
+    """Of a dataset that `stretches` wrote. Raises UsageError for what has no length of its own: conversations, answers of any length."""
+    for at_s, session in schedule:
+        if len(session.turns) > 1:
+            raise UsageError("the twin takes requests on their own, not conversations: what is asked next depends on what was answered")
+        turn = session.turns[0]
+        if not isinstance(turn.prompt, tuple) or turn.num_output is None:
+            raise UsageError("the twin needs the length of each prompt and answer: take a trace or synthetic prompts")
+        yield Call(at_s, stretches.written.pop(turn.prompt[0]), turn.num_output)
+
+
+def shares_prefixes(asked: Sequence[Call]) -> bool:
+    """Whether a prefix cache could find anything: two prompts begin alike."""
+    first = [call.parts[0].start for call in asked if call.parts]
+    return len(set(first)) < len(first)
+
+
+def scheduled(arrivals: Arrivals, sessions: Iterator[Session], seed: str, most: int) -> Iterator[tuple[float, Session]]:
+    """The first `most` of what arrives."""
+    schedule = arrivals.schedule(sessions, seed)
+    for _, found in zip(range(most), schedule, strict=False):
+        yield found

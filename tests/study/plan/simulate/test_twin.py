@@ -1,0 +1,129 @@
+"""The twin against its own parts done slowly: single steps, the prefix tree switched on, a runner that is not predicted."""
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compute.fitted import Fitted
+from penstock.core.config import EngineConfig
+from penstock.core.errors import RequestError, UsageError
+from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
+from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.load import Part, Session, Turn
+from penstock.study.measure.metrics import Warmup, figures
+from penstock.study.plan.simulate.call import Call, Stretches, calls, scheduled, shares_prefixes
+from penstock.study.plan.simulate.twin import Pace, Twin, simulate
+
+TIMER = Fitted((1, 8, 64), (0.010, 0.011, 0.030), 1e-4, 1e-5, 1e-7, 1e-8)
+CONFIG = EngineConfig(max_num_seqs=4, max_num_batched_tokens=64, kv_tokens=1024, block_size=16)
+
+
+def asked(count, rate, seed=0, most=300):
+    rng, at_s, found = random.Random(seed), 0.0, []
+    for number in range(count):
+        at_s += rng.expovariate(rate)
+        first = number << 24
+        found.append(Call(at_s, (range(first, first + rng.randint(1, most)),), rng.randint(1, 60)))
+    return found
+
+
+class Steps(Twin):
+    """One step at a time, always."""
+
+    def _leap(self, most):
+        self._step(self.closed)
+
+    def run(self, asked, users=None):
+        self.closed = users is not None
+        return super().run(asked, users)
+
+
+def plain(samples):
+    return [(s.num_prompt, s.num_output, s.num_cached, s.due_s, s.first_s, s.last_s, list(s.chunk_s)) for s in samples]
+
+
+def told(samples):
+    return [(*counts, *map(pytest.approx, times)) for *counts, due, first, last, chunks in plain(samples)
+            for times in [(due, first, last, chunks)]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.5, 30), st.sampled_from([None, 1, 3]), st.sampled_from([384, 1024, 8192]))
+def test_leaps_change_nothing(seed, rate, users, kv_tokens):
+    config = replace(CONFIG, kv_tokens=kv_tokens)
+    traffic = asked(30, rate, seed)
+    fast, slow = Twin(config, Pace(TIMER, 0.002)), Steps(config, Pace(TIMER, 0.002))
+    assert plain(slow.run(traffic, users)) == told(fast.run(traffic, users))
+    assert fast.census.num_steps == slow.census.num_steps and fast.census.decode_tokens == slow.census.decode_tokens
+
+
+@pytest.mark.parametrize(("kv_tokens", "preempted"), [(384, True), (8192, False)])
+def test_simulate_leaves_the_prefix_tree_out_only_where_it_could_find_nothing(kv_tokens, preempted):
+    traffic = asked(60, 3.0)
+    assert not shares_prefixes(traffic)
+    config = replace(CONFIG, kv_tokens=kv_tokens)
+    whole = Twin(config, Pace(TIMER))
+    assert plain(whole.run(traffic)) == told(simulate(config, Pace(TIMER), traffic).samples)
+    assert bool(whole.census.num_preempted) is preempted
+
+
+def test_shared_prefixes_are_found_as_the_engine_would():
+    traffic = [Call(float(i), (range(64), range((i + 1) << 24, ((i + 1) << 24) + 20)), 4) for i in range(4)]
+    assert shares_prefixes(traffic)
+    samples = Twin(CONFIG, Pace(TIMER)).run(traffic)
+    assert [sample.num_cached for sample in samples] == [0, 64, 64, 64]
+    assert samples[1].ttft_s < samples[0].ttft_s
+
+
+def test_a_request_on_its_own_takes_its_steps_and_the_delays():
+    sample = Twin(CONFIG, Pace(TIMER, 0.5)).run([Call(10.0, (range(100),), 3)])[0]
+    steps = [((64, 64), 0), ((36, 100), 1), ((1, 101), 1), ((1, 102), 1)]
+    times = [TIMER.of_rows(rows) + TIMER.seq_s + logits * TIMER.logit_s + TIMER.read_s * total
+             + TIMER.pair_s * (rows * total - rows * (rows - 1) // 2) for (rows, total), logits in steps]
+    assert sample.ttft_s == pytest.approx(1.0 + sum(times[:2])) and sample.tpot_s == pytest.approx(sum(times[2:]) / 2)
+    assert (sample.num_output, sample.finish_reason, sample.ok) == (3, "length", True)
+
+
+def test_every_request_ends_and_time_only_moves_on():
+    samples = Twin(CONFIG, Pace(TIMER)).run(asked(200, 20.0))
+    assert len(samples) == 200 and all(sample.ok and sample.num_output == sample.wanted_output == len(sample.chunk_s) for sample in samples)
+    assert all(list(sample.chunk_s) == sorted(sample.chunk_s) for sample in samples)
+
+
+def test_a_closed_loop_keeps_its_users_busy():
+    traffic = [Call(0.0, (range(n << 24, (n << 24) + 40),), 10) for n in range(30)]
+    samples = Twin(CONFIG, Pace(TIMER)).run(traffic, users=3)
+    assert len(samples) == 30
+    for at_s in (samples[5].first_s, samples[20].first_s):
+        assert sum(sample.due_s <= at_s < sample.end_s for sample in samples) == 3
+
+
+def test_what_never_fits_is_refused_with_the_number():
+    with pytest.raises(RequestError, match="2000 tokens, but the KV cache holds 1024"):
+        Twin(CONFIG, Pace(TIMER)).run([Call(0.0, (range(2000),), 4)])
+
+
+def test_batching_modes_wait_for_company_on_the_virtual_clock():
+    config = replace(CONFIG, batching="dynamic:size=4,window_ms=300")
+    samples = Twin(config, Pace(TIMER)).run([Call(0.0, (range(8),), 2), Call(0.1, (range(1 << 24, (1 << 24) + 8),), 2)])
+    assert samples[0].first_s == samples[1].first_s and samples[0].first_s > 0.3
+
+
+def test_datasets_and_arrivals_of_the_bench_are_taken():
+    stretches = Stretches()
+    dataset = Synthetic(SyntheticOptions(input=96, output=8, prefix=64, prefixes=2), stretches, "s")
+    traffic = list(calls(scheduled(Poisson(RateOptions(rate=2.0)), dataset.sessions(), "s", 50), stretches))
+    assert len(traffic) == 50 and shares_prefixes(traffic) and {call.num_prompt for call in traffic} == {96}
+    found = figures(Twin(CONFIG, Pace(TIMER)).run(traffic), Warmup(share=0.1), None)
+    assert found.counts.completed == 45 and 0.5 < found.rates.cached_share < 0.7
+
+
+def test_conversations_are_refused_by_name():
+    stretches = Stretches()
+    turn = Turn(stretches.write([Part("a", 4)]), num_output=2)
+    with pytest.raises(UsageError, match="conversations"):
+        list(calls(iter([(0.0, Session((turn, turn)))]), stretches))
+    with pytest.raises(UsageError, match="length"):
+        list(calls(iter([(0.0, Session((Turn("text"),)))]), stretches))
