@@ -24,7 +24,7 @@ struct Chosen {
   std::vector<std::int64_t> at;
   Logits logits;
 
-  Chosen(const Matrix2& matrix, const nb::object& rows) {
+  template <class Matrix> Chosen(const Matrix& matrix, const nb::object& rows) {
     if (!rows.is_none()) at = nb::cast<std::vector<std::int64_t>>(rows);
     if (matrix.shape(1) == 0) throw std::invalid_argument("a row of logits needs at least 1 token");
     for (const std::int64_t row : at)
@@ -66,6 +66,17 @@ void score(Sampler& sampler, const Matrix2& matrix, const nb::object& rows, cons
   sampler.score(chosen.logits, {tokens.data(), static_cast<int>(num), ranks.data(), values.data(), ids.data()});
 }
 
+void forbid(Sampler& sampler, const Out<float, nb::ndim<2>>& logits, const nb::object& rows, const In<std::uint32_t, nb::ndim<2>>& allowed) {
+  const Chosen chosen(logits, rows);
+  if (allowed.shape(0) != static_cast<std::size_t>(chosen.logits.rows) || allowed.shape(1) * 32 < logits.shape(1))
+    throw std::invalid_argument("each row of logits needs a bit for each token");
+  std::vector<std::int64_t> once = chosen.at;
+  std::sort(once.begin(), once.end());
+  if (std::adjacent_find(once.begin(), once.end()) != once.end()) throw std::invalid_argument("a row of logits is given twice");
+  const nb::gil_scoped_release free;
+  sampler.forbid(logits.data(), chosen.logits, allowed.data(), static_cast<int>(allowed.shape(1)));
+}
+
 constexpr double COLDEST = 1e-30, HOTTEST = 1e30;  // a temperature beyond these is no different from them in float32
 
 }  // namespace
@@ -79,5 +90,6 @@ void bind_sample(nb::module_& module) {
   nb::class_<Sampler>(module, "Sampler")
       .def("__init__", [](Sampler* at, Model& model) { new (at) Sampler(model.pool(), model.kernels()); }, nb::keep_alive<1, 2>())
       .def("choose", &choose, nb::arg("logits"), nb::arg("rows").none(), nb::arg("drawings"), nb::arg("indices"))
-      .def("score", &score, nb::arg("logits"), nb::arg("rows").none(), nb::arg("tokens"), nb::arg("ranks"), nb::arg("values"), nb::arg("ids"));
+      .def("score", &score, nb::arg("logits"), nb::arg("rows").none(), nb::arg("tokens"), nb::arg("ranks"), nb::arg("values"), nb::arg("ids"))
+      .def("forbid", &forbid, nb::arg("logits"), nb::arg("rows").none(), nb::arg("allowed"));
 }

@@ -59,6 +59,7 @@ struct Kernels {
   double (*mass_from)(const float* scores, const float* weights, int n, float bound, int* count);
   int (*places)(const float* x, int n, float bound, bool or_equal, int first, int* out);
   int (*count_above)(const float* x, int n, float bound, bool or_equal);
+  void (*forbid)(float* x, const std::uint32_t* allowed, int n);
 };
 
 // All that this process may use, the best first; `generic` is always there.

@@ -254,6 +254,12 @@ void Sampler::score(const Logits& logits, const Scores& scores) {
   each_row(logits, [&](int row, Scratch& s) { score_row(logits.row(row), logits.vocab, row, scores, s); });
 }
 
+void Sampler::forbid(float* logits, const Logits& rows, const std::uint32_t* allowed, int words) {
+  each_row(rows, [&](int row, Scratch&) {
+    kernels_.forbid(logits + (rows.row(row) - rows.data), allowed + std::size_t(words) * row, rows.vocab);
+  });
+}
+
 void Sampler::score_row(const float* x, int n, int row, const Scores& scores, Scratch& s) const {
   const float best = x[kernels_.largest_place(x, n)], most = std::isfinite(best) ? best : 0.0f;
   const double log_total = std::log(total(x, most, n, s));

@@ -48,6 +48,10 @@ class Sampler {
   };
   void score(const Logits& logits, const Scores& scores);
 
+  // Minus infinity for each token whose bit is 0. `allowed` [rows, words]: 32 tokens each, the lowest bit the first; `logits` are those
+  // that the rows stand in, and no row stands there twice.
+  void forbid(float* logits, const Logits& rows, const std::uint32_t* allowed, int words);
+
  private:
   // Places whose score is above `score`, and of those that equal it the ones up to `place`.
   struct Bound {

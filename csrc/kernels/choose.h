@@ -125,4 +125,20 @@ inline int count_above(const float* x, int n, float bound, bool or_equal) {
   return count;
 }
 
+// Minus infinity in place of each value whose bit is 0, the lowest bit the first value's.
+inline void forbid(float* x, const std::uint32_t* allowed, int n) {
+  int i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const std::uint32_t bits = allowed[i / 32];
+    if (bits == 0xffffffffu) continue;
+    float* at = x + i;
+    if (bits == 0)
+      for (int j = 0; j < 32; ++j) at[j] = -INFINITY;
+    else
+      for (int j = 0; j < 32; ++j) at[j] = bits & 1u << j ? at[j] : -INFINITY;
+  }
+  for (; i < n; ++i)
+    if (!(allowed[i / 32] & 1u << i % 32)) x[i] = -INFINITY;
+}
+
 }  // namespace PENSTOCK_ISA

@@ -116,6 +116,6 @@ static void softmax(float* x, int n) {
 extern const Kernels table;
 const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
                        rms_norm, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums, mass_from,
-                       places, count_above};
+                       places, count_above, forbid};
 
 }  // namespace PENSTOCK_ISA

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any as Array
 from typing import Protocol
 
+import numpy as np
+
 from penstock.compute.arrays import array_namespace, device
 from penstock.compute.decoding.draw import below_max, draw, uniform
 from penstock.compute.decoding.logprobs import score
@@ -56,6 +58,13 @@ class Portable:
         if greedy:
             chosen |= zip(greedy, xp.argmax(take(logits, greedy), axis=-1).tolist(), strict=True)
         return [int(chosen[row]) for row in range(len(drawings))]
+
+    def forbid(self, logits: Array, rows: Sequence[int], allowed: Array) -> None:
+        xp = array_namespace(logits)
+        bits = np.unpackbits(allowed.astype("<u4").view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
+        at = xp.asarray(list(rows), dtype=xp.int64, device=device(logits))
+        may_come = xp.asarray(bits == 1, device=device(logits))
+        logits[at] = xp.where(may_come, logits[at], -xp.inf)
 
     def score(self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], num: int) -> Scores:
         return score(take(logits, rows), token_ids, num)

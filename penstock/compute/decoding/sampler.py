@@ -46,7 +46,8 @@ class Sampler:
         """What each row of `logits` [rows, vocab] comes to; they are of any floating type, and computed in float32.
 
         `output_index[i]` is the number of output tokens before the one that row i chooses: the index of its draw, and what min_tokens
-        is compared with. `masks`: of the rows that follow a grammar. Raises ValueError unless there is one state and one index for
+        is compared with. `masks`: of the rows that follow a grammar; what is forbidden to one of which no log-probabilities are reported
+        is struck out of `logits` themselves. Raises ValueError unless there is one state and one index for
         each row.
         """
         num_rows = logits.shape[0]
@@ -55,7 +56,7 @@ class Sampler:
         logits = in_float32(logits)
         if False not in [state.plain for state in states]:
             return Chosen(self._sampling.choose(logits, None, self._drawings(states), output_index))
-        parts = split(logits, states, output_index, masks)
+        parts = self._split(logits, states, output_index, masks)
         tokens = {row: token for part in parts for row, token in self._tokens(part, states, output_index)}
         candidates = {row: found for part in parts for row, found in self._candidates(part, states)}
         nums = {row: num for row in tokens if (num := states[row].num_logprobs) is not None}
@@ -80,6 +81,24 @@ class Sampler:
         scores = self._sampling.score(logits, rows, token_ids, max(nums))
         return [TokenLogprobs(token, values[0], rank, tuple(zip(ids[:num], values[1:], strict=False)))
                 for token, num, rank, values, ids in zip(token_ids, nums, scores.ranks, scores.values, scores.ids, strict=True)]
+
+    def _split(
+        self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None
+    ) -> list["Part"]:
+        """The rows that take the model's own logits, and those that take a changed copy, with masks applied to both."""
+        masked = set(masks.rows) if masks is not None else ()
+        changed = [row for row, state in enumerate(states)
+                   if changes(state, output_index[row]) or row in masked and state.num_logprobs is not None]
+        own = sorted(set(range(len(states))) - set(changed))
+        parts = [Part(logits, own, own)]
+        if changed:
+            altered = change(logits, changed, [states[row] for row in changed], [output_index[row] for row in changed])
+            parts.append(Part(altered, changed, list(range(len(changed)))))
+        for part in parts if masks is not None else ():
+            among = masks.among(part.rows)
+            if among.rows:
+                self._sampling.forbid(part.logits, [part.places[row] for row in among.rows], among.allowed)
+        return parts
 
     def _tokens(self, part: "Part", states: Sequence[RowState], output_index: Sequence[int]) -> Iterator[tuple[int, int]]:
         """(row, token) of all that are not held."""
@@ -111,20 +130,6 @@ class Part:
     logits: Array
     rows: list[int]
     places: list[int]
-
-
-def split(logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None) -> list[Part]:
-    """The rows that take the model's own logits, and those that ask for a change."""
-    masked = set(masks.rows) if masks is not None else ()
-    changed = [row for row, state in enumerate(states) if row in masked or changes(state, output_index[row])]
-    if not changed:
-        rows = list(range(len(states)))
-        return [Part(logits, rows, rows)]
-    own = [row for row in range(len(states)) if row not in set(changed)]
-    altered = change(logits, changed, [states[row] for row in changed], [output_index[row] for row in changed])
-    if masks is not None:
-        masks.among(changed).apply(altered)
-    return [Part(logits, own, own), Part(altered, changed, list(range(len(changed))))]
 
 
 def in_float32(logits: Array) -> Array:

@@ -33,6 +33,11 @@ class Sampling(Protocol):
         (seed, output index) from what temperature and filters leave. A row without any finite logit gives token 0."""
         ...
 
+    def forbid(self, logits: Array, rows: Sequence[int], allowed: Array) -> None:
+        """Minus infinity, in place, for each token of `rows` whose bit is 0. `allowed`: uint32 numpy [rows, words], the lowest bit the
+        first token's, a bit for each token at least. No row is given twice."""
+        ...
+
     def score(self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], num: int) -> Scores:
         """The `num` likeliest tokens of each row (all of them if the vocabulary is smaller), and its token in `token_ids`."""
         ...

@@ -28,7 +28,7 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: C
     states, drafted, masks = choosing.states, choosing.drafted, choosing.masks
     at_once = [i for i, place in enumerate(choosing.places) if not (place in drafted and states[i].penalized)]
     chosen = sampler.sample(
-        logits[[choosing.rows[i] for i in at_once]], [states[i] for i in at_once], [choosing.output_index[i] for i in at_once],
+        some_of(logits, [choosing.rows[i] for i in at_once]), [states[i] for i in at_once], [choosing.output_index[i] for i in at_once],
         None if masks is None else masks.among(at_once))
     row_of = {i: row for row, i in enumerate(at_once)}
     for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
@@ -45,6 +45,11 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: C
             tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
         known = () if states[first].matcher is not None else tuple([token for token in choices if token is not None])
         yield Verified(place, result, rows, known)
+
+
+def some_of(logits: Array, rows: list[int]) -> Array:
+    """Without a copy where it is all of them, in their order."""
+    return logits if rows == list(range(len(logits))) else logits[rows]
 
 
 def replacing(acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array) -> Instead | None:

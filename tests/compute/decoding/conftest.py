@@ -22,8 +22,8 @@ class Choice:
 class RowByRow(Sampler):
     """Says what each row came to by itself."""
 
-    def sample(self, logits, states, output_index):
-        chosen = super().sample(logits, states, output_index)
+    def sample(self, logits, states, output_index, masks=None):
+        chosen = super().sample(logits, states, output_index, masks)
         assert not (chosen.logprobs.keys() | chosen.candidates.keys()) - set(range(len(states)))
         return [Choice(token, chosen.logprobs.get(row), chosen.candidates.get(row, ())) for row, token in enumerate(chosen.tokens)]
 

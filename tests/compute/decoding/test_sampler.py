@@ -3,6 +3,7 @@ import pytest
 from scipy.special import log_softmax
 
 from penstock.compute.decoding.draw import uniform
+from penstock.compute.decoding.masking import RowMasks
 
 VOCAB = 300
 
@@ -186,3 +187,33 @@ def test_rows_states_and_indices_must_match(sampler, row):
 
 def test_no_rows(sampler):
     assert sampler.sample(np.zeros((0, VOCAB), np.float32), [], []) == []
+
+
+def test_a_row_with_a_mask_chooses_of_what_it_may_and_no_other_row_is_touched(sampler, row, to_array):
+    logits = some_logits(8)
+    kinds = [{}, {"temperature": 0}, {"logprobs": 2}, {"repetition_penalty": 1.7}, {"logit_bias": {5: 90.0}}, {"temperature": 0, "logprobs": 0}]
+    states = [row(prompt=(3, 4), seed=i, **kinds[i % 6]) for i in range(8)]
+    plain = sampler.sample(to_array(logits), states, [4] * 8)
+    for rows in ([0, 1, 2, 3, 4, 5, 6, 7], [2, 4, 6], [7], [0, 3]):
+        may = np.random.default_rng(len(rows)).random((len(rows), 320)) < 0.1
+        found = sampler.sample(to_array(logits.copy()), states, [4] * 8, RowMasks(rows, np.packbits(may, axis=1, bitorder="little").view(np.uint32)))
+        struck = logits.copy()
+        struck[rows] = np.where(may[:, :VOCAB], logits[rows], -np.inf)
+        alone = [sampler.sample(to_array(struck[i : i + 1].copy()), states[i : i + 1], [4])[0] for i in range(8)]
+        for i in range(8):
+            assert found[i].token == (alone[i].token if i in rows else plain[i].token)
+            assert i not in rows or may[rows.index(i), found[i].token]
+            if found[i].logprobs is not None:  # of the logits as the model gave them
+                scored = sampler.score(to_array(logits[i : i + 1]), [found[i].token], [states[i].num_logprobs])
+                assert found[i].logprobs == scored[0]
+
+
+@pytest.mark.parametrize("vocab", [1, 31, 32, 33, 1000])
+def test_what_is_struck_out_in_place(sampler, vocab, to_array):
+    logits, may = some_logits(5, vocab), np.random.default_rng(vocab).random((3, -(-vocab // 32) * 32)) < 0.5
+    for share, bits in (("some", may), ("none", may | True), ("all", may & False)):
+        struck = to_array(logits.copy())
+        sampler._sampling.forbid(struck, [4, 0, 1], np.packbits(bits, axis=1, bitorder="little").view(np.uint32))
+        wanted = logits.copy()
+        wanted[[4, 0, 1]] = np.where(bits[:, :vocab], logits[[4, 0, 1]], -np.inf)
+        assert np.array_equal(np.asarray(struck), wanted), share

@@ -27,6 +27,9 @@ class NativeSampling:
         chosen: list[int] = self._sampler.choose(logits, rows, drawings, output_index)
         return chosen
 
+    def forbid(self, logits: Array, rows: Sequence[int], allowed: Array) -> None:
+        self._sampler.forbid(logits, rows, allowed)
+
     def score(self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], num: int) -> Scores:
         count, num = len(token_ids), min(num, logits.shape[1])
         ranks, ids = np.empty(count, dtype=np.int64), np.empty((count, num), dtype=np.int64)

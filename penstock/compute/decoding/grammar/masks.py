@@ -1,7 +1,4 @@
-"""What the rows of a step may choose, worked out on another thread while the step is computed.
-
-A mask comes as numbers to add to a row's logits: 0 for what may be chosen, minus infinity for the rest.
-"""
+"""What the rows of a step may choose, worked out on another thread while the step is computed."""
 from __future__ import annotations
 
 import queue
@@ -16,7 +13,6 @@ from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.core.message import message
 
 Array = Any
-FORBIDDEN = np.float32(-np.inf)
 
 
 @message
@@ -38,7 +34,7 @@ class Masks:
     def __init__(self, width: int) -> None:
         """`width`: see Vocabulary."""
         self._width = width
-        self._room = Room(0, width)
+        self._room = self._of(0)
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._num_rows: int | None = None  # that are being worked on
@@ -52,16 +48,19 @@ class Masks:
             self._thread.start()
             weakref.finalize(self, self._work.put, None)
         num_rows = sum([path.num_rows for path in paths])
-        if num_rows > len(self._room.bits):
-            self._room = Room(2 * num_rows, self._width)
+        if num_rows > len(self._room):
+            self._room = self._of(2 * num_rows)
         self._num_rows = num_rows
         self._work.put((paths, self._room))
 
     def take(self) -> Array:
-        """float32 [rows, width], in the order of the paths."""
+        """uint32 [rows, width / 32], in the order of the paths: the lowest bit of a word is the first token's."""
         num_rows = self._num_rows
         self._wait()
-        return self._room.bias[:num_rows]
+        return self._room[:num_rows]
+
+    def _of(self, num_rows: int) -> Array:
+        return np.empty((num_rows, self._width // 32), dtype=np.uint32)
 
     def _wait(self) -> None:
         self._num_rows = None
@@ -70,26 +69,14 @@ class Masks:
             raise failure
 
 
-class Room:
-    """Where masks are written: bits, and what they stand for."""
-
-    __slots__ = ("bits", "bias")
-
-    def __init__(self, num_rows: int, width: int) -> None:
-        self.bits = np.empty((num_rows, width // 32), dtype=np.uint32)
-        self.bias = np.empty((num_rows, width), dtype=np.float32)
-
-
-Work = tuple[Sequence[Path], Room]
+Work = tuple[Sequence[Path], Array]
 
 
 def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[Exception | None]) -> None:
     """Until there is None to do."""
-    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
-    bias_of_byte = np.where(bits == 1, np.float32(0), FORBIDDEN)  # [256, 8]
     while (given := work.get()) is not None:
         try:
-            fill(*given, bias_of_byte)
+            fill(*given)
         except Exception as error:  # belongs to whoever waits
             done.put(error)
         else:
@@ -97,14 +84,12 @@ def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[Exceptio
         del given
 
 
-def fill(paths: Sequence[Path], room: Room, bias_of_byte: Array) -> None:
-    """Bits first, all rows after one another, then what is added to logits, all rows at once."""
+def fill(paths: Sequence[Path], masks: Array) -> None:
+    """Into the first of `masks`, uint32 [rows or more, width / 32]."""
     row = 0
     for path in paths:
         if path.drafts:
-            path.matcher.fill_along(path.drafts, path.parents, room.bits[row : row + path.num_rows])
+            path.matcher.fill_along(path.drafts, path.parents, masks[row : row + path.num_rows])
         else:
-            path.matcher.fill(room.bits[row])
+            path.matcher.fill(masks[row])
         row += path.num_rows
-    as_bytes = room.bits[:row].astype("<u4", copy=False).view(np.uint8)
-    np.take(bias_of_byte, as_bytes, axis=0, out=room.bias[:row].reshape(row, room.bias.shape[1] // 8, 8), mode="clip")

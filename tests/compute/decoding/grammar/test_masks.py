@@ -9,7 +9,7 @@ import pytest
 from penstock.compute.decoding.grammar.masks import Masks, Path
 from penstock.compute.decoding.masking import RowMasks
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.compute.decoding.grammar.tokens import SIZE, TOKENS, allowed, compiler, matcher_of
+from tests.compute.decoding.grammar.tokens import SIZE, TOKENS, allowed, compiler, matcher_of, places
 
 COMPILER = compiler()
 WIDTH = COMPILER.vocabulary.width
@@ -21,20 +21,15 @@ def path(text: str, drafts: str = "", wanted: Wanted | None = None) -> Path:
     return Path(matcher, tuple(TOKENS.encode(drafts)))
 
 
-def test_rows_come_in_the_order_of_paths_with_zero_for_what_is_allowed() -> None:
+def test_rows_come_in_the_order_of_paths_with_a_bit_for_what_is_allowed() -> None:
     paths = [path("{"), path('{"a', 'b": 1'), path("a", wanted=Wanted(regex="ab"))]
     masks = Masks(WIDTH)
     masks.begin(paths)
-    bias = masks.take()
-    assert bias.shape == (sum(each.num_rows for each in paths), WIDTH) and bias.dtype == np.float32
+    found = masks.take()
+    assert found.shape == (sum(each.num_rows for each in paths), WIDTH // 32) and found.dtype == np.uint32
     first = 0
     for each in paths:
-        for done in range(each.num_rows):
-            there = path("{")
-            assert set(np.unique(bias[first + done])) <= {0, -np.inf}
-            there = each.matcher if done == 0 else None
-            if there is not None:
-                assert np.flatnonzero(bias[first] == 0).tolist() == allowed(there)
+        assert places(found[first]) == allowed(each.matcher)
         first += each.num_rows
 
 
@@ -42,7 +37,7 @@ def test_what_a_step_left_behind_is_waited_for() -> None:
     masks = Masks(WIDTH)
     masks.begin([path("{")] * 3)
     masks.begin([path("a", wanted=Wanted(regex="ab"))])
-    assert np.flatnonzero(masks.take()[0] == 0).tolist() == [ord("b")]
+    assert places(masks.take()[0]) == [ord("b")]
 
 
 def test_an_error_is_raised_where_the_masks_are_wanted_and_the_next_step_works() -> None:
@@ -67,17 +62,12 @@ def test_the_thread_ends_with_its_owner() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_masks_are_applied_to_the_rows_that_have_them(seed: int) -> None:
+def test_among_some_rows_each_keeps_its_own(seed: int) -> None:
     rng = random.Random(seed)
     rows = sorted(rng.sample(range(6), 3))
-    bias = np.where(np.random.default_rng(seed).random((3, WIDTH)) < 0.5, np.float32(0), np.float32(-np.inf))
-    logits = np.random.default_rng(seed + 9).standard_normal((6, SIZE)).astype(np.float32)
-    masked = logits.copy()
-    RowMasks(rows, bias).apply(masked)
-    for row in range(6):
-        wanted = np.where(bias[rows.index(row), :SIZE] == 0, logits[row], -np.inf) if row in rows else logits[row]
-        assert (masked[row] == wanted).all()
-    some = sorted(rng.sample(range(6), 4))
-    part = logits[some]
-    RowMasks(rows, bias).among(some).apply(part)
-    assert (part == masked[some]).all()
+    masks = RowMasks(rows, np.arange(3 * 5, dtype=np.uint32).reshape(3, 5))
+    for size in range(7):
+        some = sorted(rng.sample(range(6), size))
+        among = masks.among(some)
+        assert {some[row]: mask.tolist() for row, mask in zip(among.rows, among.allowed, strict=True)} == {
+            row: masks.allowed[rows.index(row)].tolist() for row in some if row in rows}

@@ -63,7 +63,12 @@ def allowed(matcher: Matcher, width: int = 320) -> list[int]:
     """What may come next."""
     bits = np.empty(width // 32, dtype=np.uint32)
     matcher.fill(bits)
-    return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
+    return places(bits)
+
+
+def places(mask: np.ndarray) -> list[int]:
+    """Tokens whose bits are set."""
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
 def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300, tokens: Tokens = TOKENS) -> str | None:
@@ -71,7 +76,7 @@ def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300, t
     taken: list[int] = []
     while matcher.ended is None and len(taken) < most:
         masks.begin([Path(matcher)])
-        choices = np.flatnonzero(masks.take()[0] == 0).tolist()
+        choices = places(masks.take()[0])
         taken += rng.choices(choices, list(map(tokens.weight, choices)))
         assert matcher.take(taken[-1:]) == 1
     return tokens.decode(taken) if matcher.ended == "stop" else None
