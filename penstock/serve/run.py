@@ -2,7 +2,9 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import penstock
 from penstock.core.config import EngineConfig, ServerConfig
+from penstock.serve.api.dashboard.feed import Feed, Subject
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, run
@@ -32,7 +34,8 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         app = create_app(Parts(
             engine=Selecting(loop, selections), tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
-            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars))
+            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars,
+            feed=Feed(subject(built, loop, server.served_model_name))))
         for line in banner(built, server):
             say(line)
         loop.start()
@@ -45,6 +48,17 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
 def utilization(built: Built) -> Utilization | None:
     """What MFU and MBU are told from; None where the machine's limits were not measured."""
     return None if built.hardware is None else Utilization(built.hardware, built.engine.facts.compute_type, built.engine.clock)
+
+
+def subject(built: Built, loop: Loop, served_name: str | None) -> Subject:
+    """What the dashboard looks at."""
+    config = built.resolved.engine
+    about = {
+        "model": served_name or config.model, "version": penstock.__version__, "backend": config.backend, "dtype": config.dtype,
+        "quant": config.quant, "propose": config.propose, "parameters": built.spec.num_parameters(), "weight_bytes": built.weight_bytes,
+        "kv_bytes_per_token": built.kv_bytes_per_token, "max_model_len": config.max_model_len, "max_num_seqs": config.max_num_seqs}
+    compute_type = built.engine.facts.compute_type
+    return Subject(loop, built.engine.clock, built.hardware, compute_type, config.block_size, about)
 
 
 def banner(built: Built, server: ServerConfig) -> Iterator[str]:

@@ -104,8 +104,11 @@ class Intake:
         return RequestError(message, status=413, code="request_too_large")
 
 
+PUBLIC = ("/", "/health")  # the dashboard's page asks for the key itself, and has nothing to show without
+
+
 class Gate:
-    """ASGI: asks for the key, everywhere but at /health, and lets nothing new in while the server drains."""
+    """ASGI: asks for the key, everywhere but at PUBLIC, and lets nothing new in while the server drains."""
 
     def __init__(self, app: ASGIApp, api_key: str | None, drain: Drain) -> None:
         self.app = app
@@ -113,7 +116,7 @@ class Gate:
         self.drain = drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == "/health":
+        if scope["type"] != "http" or scope["path"] in PUBLIC:
             return await self.app(scope, receive, send)
         if not self._has_key(scope):
             message = "the API key is missing or wrong; send it as Authorization: Bearer KEY"

@@ -9,6 +9,7 @@ import penstock
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import ServerConfig
+from penstock.serve.api.dashboard.feed import Feed
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.limits import Intake, Limits
 from penstock.serve.api.metrics import Metrics
@@ -25,6 +26,7 @@ class Parts:
 
     `sampling_defaults`: fields of SamplingParams that a request may leave out, as the checkpoint's generation_config.json has them.
     `fingerprint`: whatever changes the tokens that come out (backend, dtype, quantization), as text.
+    `feed`: the dashboard's; None where the engine cannot be watched.
     `vocab_size`: the model's; None when it is the tokenizer's. `grammars` None: structured output is refused.
     """
 
@@ -40,6 +42,7 @@ class Parts:
     vocab_size: int | None = None
     grammars: Compiler | None = None
     limits: Limits = field(default_factory=Limits)
+    feed: Feed | None = None
 
 
 @dataclass(frozen=True, slots=True)

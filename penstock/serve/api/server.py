@@ -20,6 +20,7 @@ from starlette.routing import Route, Router
 from penstock.core.config import ServerConfig
 from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.serve.api import chat, completions, embeddings, status, tokenize
+from penstock.serve.api.dashboard import events
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response, on_failure, on_http_exception
 from penstock.serve.api.limits import ClientGone, Gate, check_bind, check_numbers
@@ -34,6 +35,8 @@ MAX_FILES = 65536
 STOP_S = 5  # after the last call has been ended: until connections are cut
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", events.index),
+    ("GET", "/dashboard/events", events.events),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
     ("POST", "/v1/chat/completions", chat.create),

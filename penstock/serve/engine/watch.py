@@ -4,6 +4,7 @@ An engine that nobody watches pays one test of an attribute a step. With a watch
 anyway (plan, outputs, record), and now and then, between two steps, a `Look` at the sequences and the KV blocks. Everything else is done by
 whoever takes it, on a thread of its own. What is not taken in time is dropped and counted: a watch never grows and never waits.
 """
+import threading
 from collections import deque
 from typing import Protocol
 
@@ -17,7 +18,7 @@ MAX_STEPS = 4096  # that are kept until they are taken
 
 @message
 class Seen:
-    """One step. `entered`: the sequences that were live, where the step was the first of one of them."""
+    """One step. `entered`: the sequences whose first step it is (or the first since they were preempted)."""
 
     plan: StepPlan
     entered: tuple[Seq, ...]
@@ -31,6 +32,7 @@ class Look:
 
     at_s: float  # on the engine's clock
     seqs: tuple[Seq, ...]  # that run or wait
+    block_ids: tuple[tuple[int, ...], ...]  # of each of them, then
     num_holders: list[int]  # by block: live sequences and, where the block is cached, the prefix tree
     num_evicted: int  # cached blocks that made room, since the start
     num_queried: int  # prompt tokens looked up in the prefix cache, since the start
@@ -45,14 +47,11 @@ class Watch:
         self._next_id: int | None = None  # of the step after the last that was taken
         self._entered: tuple[Seq, ...] = ()
         self.look: Look | None = None
+        self.looked = threading.Event()
 
     def on_plan(self, plan: StepPlan, scheduler: Scheduler) -> None:
         """A step is about to be computed."""
-        self._entered = ()
-        for planned in plan.seqs:
-            if planned.new is not None:
-                self._entered = tuple(scheduler.seqs())
-                return
+        self._entered = tuple([scheduler.seq(planned.seq_id) for planned in plan.seqs if planned.new is not None])
 
     def on_step(self, plan: StepPlan, outputs: list[SeqOutput], record: StepRecord) -> None:
         """It was computed and committed."""
@@ -60,9 +59,11 @@ class Watch:
 
     def look_at(self, scheduler: Scheduler, now: float) -> None:
         """Between two steps."""
-        kv = scheduler.kv
+        kv, seqs = scheduler.kv, scheduler.seqs()
         self.look = Look(
-            now, tuple(scheduler.seqs()), kv.pool.num_holders.copy(), kv.tree.num_evicted, kv.num_queried, kv.num_hit)
+            now, tuple(seqs), tuple([seq.block_ids for seq in seqs]), kv.pool.num_holders.copy(), kv.tree.num_evicted, kv.num_queried,
+            kv.num_hit)
+        self.looked.set()
 
     def take(self) -> tuple[list[Seen], int]:
         """The steps since the last time, and how many there were beside them that nobody took in time."""

@@ -1,0 +1,103 @@
+"""The KV cache as a picture: one byte for each cell, a block or several that stand together.
+
+0: free. 1: a reusable prefix that nobody holds. 2: made room since the last picture. 3: of a request without a lane. 4 + lane: of the
+request in that lane; plus 128 where several sequences share it. Caches of more than `MAX_CELLS` blocks are drawn with several to a cell,
+each cell in the colour of the first of its blocks that is held, and with the share of its blocks that are in use beside it.
+"""
+import base64
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.serve.engine.watch import Look
+
+MAX_CELLS = 4096
+SLICE = 4096  # blocks that are read without letting another thread go on
+FREE, CACHED, EVICTED, OTHER, LANES, SHARED = 0, 1, 2, 3, 4, 128
+
+
+class BlockMap:
+    """Remembers what was cached, to see what made room."""
+
+    def __init__(self) -> None:
+        self._cached: NDArray[np.bool_] | None = None
+        self._num_evicted = 0
+        self._drawn: tuple[Look, dict[str, Any]] | None = None
+        self._arrays: dict[int, tuple[tuple[int, ...], NDArray[np.int64]]] = {}  # by seq_id: block ids, and as an array
+
+    def draw(self, look: Look, lane_of: Callable[[int], int | None]) -> dict[str, Any]:
+        """What the page needs of the map. `lane_of`: of a sequence."""
+        if self._drawn is None or self._drawn[0] is not look:
+            self._drawn = look, self._draw(look, lane_of)
+        return self._drawn[1]
+
+    def _draw(self, look: Look, lane_of: Callable[[int], int | None]) -> dict[str, Any]:
+        owners, num_users = self._owners(look, lane_of)
+        num_holders = counted(look.num_holders)
+        cached = num_holders > num_users  # the prefix tree holds it too
+        values = np.where(owners > 0, owners, np.where(num_holders > 0, CACHED, FREE)).astype(np.uint8)
+        values[num_users > 1] |= SHARED
+        values[self._made_room(look, cached)] = EVICTED
+        per_cell = -(-len(values) // MAX_CELLS)
+        told = {"blocks": len(values), "per_cell": per_cell, "cached": int((values == CACHED).sum()), "shared": int((num_users > 1).sum())}
+        if per_cell == 1:
+            return told | {"cells": encode(values)}
+        padded = np.zeros(-(-len(values) // per_cell) * per_cell, np.uint8)
+        padded[: len(values)] = values
+        cells, fill = aggregate(padded.reshape(-1, per_cell))
+        return told | {"cells": encode(cells), "fill": encode(fill)}
+
+    def _owners(self, look: Look, lane_of: Callable[[int], int | None]) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+        """By block: a value that names its lane, 0 where nobody lives; and how many sequences have it."""
+        num_blocks = len(look.num_holders)
+        owners, num_users = np.zeros(num_blocks, np.uint8), np.zeros(num_blocks, np.int32)
+        arrays = {}
+        for seq, ids in zip(look.seqs, look.block_ids, strict=True):
+            if not ids:
+                continue
+            lane, known = lane_of(seq.seq_id), self._arrays.get(seq.seq_id)
+            arrays[seq.seq_id] = known if known is not None and known[0] is ids else (ids, as_array(ids))
+            at = arrays[seq.seq_id][1]
+            owners[at] = OTHER if lane is None else LANES + lane
+            num_users[at] += 1
+        self._arrays = arrays
+        return owners, num_users
+
+    def _made_room(self, look: Look, cached: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Blocks that were cached in the last picture and are not now. Only where the cache says that blocks have made room."""
+        before, self._cached = self._cached, cached
+        has_evicted, self._num_evicted = look.num_evicted > self._num_evicted, look.num_evicted
+        if before is None or not has_evicted:
+            return np.zeros(len(cached), np.bool_)
+        return before & ~cached
+
+
+def aggregate(values: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """[cells, blocks of each] -> what each cell shows, and how much of it is in use, 255 for all."""
+    held = values >= OTHER
+    first = values[np.arange(len(values)), held.argmax(axis=1)]
+    best = np.where((values == EVICTED).any(axis=1), EVICTED, np.where((values == CACHED).any(axis=1), CACHED, FREE))
+    fill = np.rint((values != FREE).mean(axis=1) * 255)
+    return np.where(held.any(axis=1), first, best).astype(np.uint8), fill.astype(np.uint8)
+
+
+def counted(num_holders: list[int]) -> NDArray[np.int32]:
+    """As an array, a slice at a time: whoever waits for the interpreter gets it in between."""
+    parts = []
+    for at in range(0, len(num_holders), SLICE):
+        parts.append(np.frombuffer(array("i", num_holders[at : at + SLICE]), np.int32))
+        time.sleep(0)
+    return np.concatenate(parts)
+
+
+def as_array(ids: Sequence[int]) -> NDArray[np.int64]:
+    time.sleep(0)
+    return np.frombuffer(array("q", ids), np.int64)
+
+
+def encode(values: NDArray[np.uint8]) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")

@@ -1,0 +1,80 @@
+"""The dashboard over HTTP: the page at `/`, which anybody may have, and its live data at `/dashboard/events`, which asks for the key."""
+import asyncio
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.errors import RequestError
+from penstock.serve.api.dashboard.feed import Feed, Watcher
+from penstock.serve.api.dashboard.html import page
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.stream import HEADERS, Patience
+
+LOOK_S = 0.25  # how often a stream that has nothing to say looks whether the server stops
+
+
+async def index(desk: Desk, http: HttpRequest) -> Response:
+    found = page()
+    return Response(found.body, headers=found.headers)
+
+
+async def events(desk: Desk, http: HttpRequest) -> Response:
+    """Server-sent events: a greeting, then updates (docs/dashboard.md tells what is in them), until the client leaves or the server
+    stops."""
+    feed: Feed | None = desk.parts.feed
+    if feed is None:
+        raise RequestError("this server's engine cannot be watched", status=404, code="no_dashboard")
+    if desk.drain.draining:
+        raise RequestError("the server is stopping", status=503, code="server_stopping")
+    return Updates(desk, feed, feed.join())
+
+
+class Updates(Response):
+    """Sends a watcher's updates as they come. A client that leaves one unread for too long counts as gone."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, desk: Desk, feed: Feed, watcher: Watcher) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._desk = desk
+        self._feed = feed
+        self._watcher = watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.create_task(hung_up(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with Patience(self._desk.parts.limits.write_s) as patience:
+                while not gone.done() and not self._desk.drain.draining:
+                    update = await self._next()
+                    if update is None:
+                        break
+                    if update:
+                        patience.begin()
+                        await send(chunk(f"data: {update}\n\n"))
+                        patience.end()
+            await send(chunk('data: {"type":"bye"}\n\n') | {"more_body": False})
+        except TimeoutError:
+            pass
+        finally:
+            gone.cancel()
+            self._feed.leave(self._watcher)
+
+    async def _next(self) -> str | None:
+        """The next update, "" when none came for a moment, None at the end."""
+        try:
+            return await asyncio.wait_for(self._watcher.updates.get(), LOOK_S)
+        except TimeoutError:
+            return ""
+
+
+async def hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def chunk(text: str) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": text.encode(), "more_body": True}

@@ -1,0 +1,197 @@
+"""The page's numbers: rates over the last seconds, latencies of the last minute, a history of five minutes, all bounded in size."""
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.events import StepRecord
+from penstock.core.hardware import Hardware
+from penstock.serve.api.dashboard.lanes import Entry
+from penstock.serve.engine.utilization import Shares
+from penstock.serve.engine.watch import Look, Seen
+
+RATE_S = 2.0
+LATENCY_S = 60.0
+HISTORY_S = 300
+MAX_SAMPLES = 4096
+
+
+@dataclass(slots=True)
+class Part:
+    """Steps of one kind, added up."""
+
+    num_steps: int = 0
+    seconds: float = 0.0
+    operations: int = 0
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+
+    def add(self, record: StepRecord) -> None:
+        self.num_steps += 1
+        self.seconds += record.seconds
+        self.operations += record.operations
+        self.weight_bytes += record.weight_bytes
+        self.kv_bytes += record.kv_bytes
+
+    def merge(self, other: "Part") -> None:
+        self.num_steps += other.num_steps
+        self.seconds += other.seconds
+        self.operations += other.operations
+        self.weight_bytes += other.weight_bytes
+        self.kv_bytes += other.kv_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        return self.weight_bytes + self.kv_bytes
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What the steps of a stretch of time add up to: those with tokens of prompts, and those that only decode."""
+
+    window_s: float = 0.0
+    prefill: Part = field(default_factory=Part)
+    decode: Part = field(default_factory=Part)
+    shares: Shares = field(default_factory=Shares)  # of the measured limits; empty where none are known
+    num_prefilled: int = 0  # prompt tokens computed
+    num_output: int = 0  # tokens that requests gained
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    def add(self, seen: Seen, hardware: Hardware | None, compute_type: str) -> None:
+        record = seen.record
+        (self.prefill if record.num_prefill_tokens else self.decode).add(record)
+        self.num_prefilled += record.num_prefill_tokens
+        self.num_output += sum([len(output.tokens) for output in seen.outputs])
+        self.num_drafted += record.num_draft_tokens
+        self.num_accepted += record.num_accepted_tokens
+        if hardware is not None:
+            self.shares.add(record, hardware, compute_type)
+
+    def merge(self, other: "Stretch") -> None:
+        self.window_s += other.window_s
+        self.prefill.merge(other.prefill)
+        self.decode.merge(other.decode)
+        self.shares.merge(other.shares)
+        self.num_prefilled += other.num_prefilled
+        self.num_output += other.num_output
+        self.num_drafted += other.num_drafted
+        self.num_accepted += other.num_accepted
+
+    @property
+    def busy_s(self) -> float:
+        return self.prefill.seconds + self.decode.seconds
+
+
+def together(stretches: Iterable[Stretch]) -> Stretch:
+    total = Stretch()
+    for stretch in stretches:
+        total.merge(stretch)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A latency of one request, and what it had been promised."""
+
+    at_s: float
+    seconds: float
+    slo_s: float | None
+
+
+class Latencies:
+    """Of the last minute."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+
+    def add(self, sample: Sample) -> None:
+        self._samples.append(sample)
+
+    def tell(self, now: float, running: Sequence[Sample] = ()) -> dict[str, Any]:
+        """Percentiles in seconds; `slo`: the middle one of those asked for, `met` and `asked`: how many kept theirs, of how many."""
+        while self._samples and self._samples[0].at_s < now - LATENCY_S:
+            self._samples.popleft()
+        samples = [*self._samples, *running]
+        seconds = sorted(sample.seconds for sample in samples)
+        promised = sorted(sample.slo_s for sample in samples if sample.slo_s is not None)
+        kept = sum(sample.slo_s is not None and sample.seconds <= sample.slo_s for sample in samples)
+        return {
+            "n": len(seconds), **{f"p{percent}": percentile(seconds, percent) for percent in (50, 90, 99)},
+            "slo": percentile(promised, 50), "asked": len(promised), "met": kept}
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """The smallest that at least `percent` of 100 do not exceed; None of nothing."""
+    return ordered[math.ceil(percent / 100 * len(ordered)) - 1] if ordered else None
+
+
+class Figures:
+    """Fed with updates by one thread: steps, then the state that they left."""
+
+    def __init__(self, hardware: Hardware | None, compute_type: str) -> None:
+        self._hardware = hardware
+        self._compute_type = compute_type
+        self._last_s: float | None = None
+        self._stretches: deque[Stretch] = deque()
+        self._looks: deque[tuple[float, int, int, int]] = deque()  # time, queried, hit, evicted
+        self._second = Stretch()
+        self.history: deque[list[float]] = deque(maxlen=HISTORY_S)  # [time, output/s, prompt/s, running, waiting, KV share], one a second
+        self.ttft, self.tpot = Latencies(), Latencies()
+
+    def add(self, steps: Sequence[Seen], now: float) -> None:
+        stretch = Stretch(now - self._last_s if self._last_s is not None else 0.0)
+        self._last_s = now
+        for seen in steps:
+            stretch.add(seen, self._hardware, self._compute_type)
+        self._stretches.append(stretch)
+        self._second.merge(stretch)
+        while len(self._stretches) > 1 and sum(each.window_s for each in self._stretches) - self._stretches[0].window_s >= RATE_S:
+            self._stretches.popleft()
+
+    def recent(self) -> Stretch:
+        """The last seconds."""
+        return together(self._stretches)
+
+    def remember(self, now: float, num_running: int, num_waiting: int, kv_share: float) -> list[float] | None:
+        """The history's next second, once it is over."""
+        second = self._second
+        if second.window_s < 0.99:
+            return None
+        point = [
+            round(now, 2), round(second.num_output / second.window_s, 2), round(second.num_prefilled / second.window_s, 2),
+            num_running, num_waiting, round(kv_share, 4)]
+        self.history.append(point)
+        self._second = Stretch()
+        return point
+
+    def requests(self, live: Iterable[Entry], ended: Iterable[Entry], now: float) -> dict[str, Any]:
+        """Latencies of requests that ended, and of those that run as far as they have come."""
+        running = []
+        for entry in ended:
+            self._first_token(entry, now)
+            if (tpot_s := entry.tpot_s) is not None:
+                self.tpot.add(Sample(now, tpot_s, entry.first.tpot_slo_s))
+        for entry in live:
+            self._first_token(entry, now)
+            if (tpot_s := entry.tpot_s) is not None:
+                running.append(Sample(now, tpot_s, entry.first.tpot_slo_s))
+        return {"ttft": self.ttft.tell(now), "tpot": self.tpot.tell(now, running)}
+
+    def cache(self, look: Look) -> dict[str, Any]:
+        """Of the prompt tokens looked up in the last minute the share that was found, and cached blocks that made room."""
+        self._looks.append((look.at_s, look.num_queried, look.num_hit, look.num_evicted))
+        while self._looks[0][0] < look.at_s - LATENCY_S:
+            self._looks.popleft()
+        _, queried, hit, evicted = self._looks[0]
+        queried = look.num_queried - queried
+        return {
+            "hit_rate": (look.num_hit - hit) / queried if queried else None, "evicted": look.num_evicted,
+            "evicted_minute": look.num_evicted - evicted}
+
+    def _first_token(self, entry: Entry, now: float) -> None:
+        first = entry.first
+        if not entry.was_told and first.first_token_s is not None and not first.wants_embedding:
+            entry.was_told = True
+            self.ttft.add(Sample(now, first.first_token_s - first.arrival_s, first.ttft_slo_s))
