@@ -38,7 +38,7 @@ class Made:
 def made(size: int, pieces: Sequence[bytes]) -> Made:
     """`size` tokens with the end of text; `pieces`: of words, some with a blank before them, of which longer ones are made."""
     numbers = random.Random(SEED)
-    found = dict.fromkeys((bytes([byte]) for byte in range(256)))
+    found = dict.fromkeys(bytes([byte]) for byte in range(256))
     found |= dict.fromkeys([*pieces, *digits(), *blanks(), *punctuation()])
     other = len(found) + int(OTHER_SCRIPTS * size)
     while len(found) < other:

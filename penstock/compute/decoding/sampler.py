@@ -94,9 +94,9 @@ class Sampler:
         if changed:
             altered = change(logits, changed, [states[row] for row in changed], [output_index[row] for row in changed])
             parts.append(Part(altered, changed, list(range(len(changed)))))
-        for part in parts if masks is not None else ():
-            among = masks.among(part.rows)
-            if among.rows:
+        for part in parts:
+            among = None if masks is None else masks.among(part.rows)
+            if among is not None and among.rows:
                 self._sampling.forbid(part.logits, [part.places[row] for row in among.rows], among.allowed)
         return parts
 

@@ -191,12 +191,14 @@ def test_no_rows(sampler):
 
 def test_a_row_with_a_mask_chooses_of_what_it_may_and_no_other_row_is_touched(sampler, row, to_array):
     logits = some_logits(8)
-    kinds = [{}, {"temperature": 0}, {"logprobs": 2}, {"repetition_penalty": 1.7}, {"logit_bias": {5: 90.0}}, {"temperature": 0, "logprobs": 0}]
+    kinds = [{}, {"temperature": 0}, {"logprobs": 2}, {"repetition_penalty": 1.7}, {"logit_bias": {5: 90.0}},
+             {"temperature": 0, "logprobs": 0}]
     states = [row(prompt=(3, 4), seed=i, **kinds[i % 6]) for i in range(8)]
     plain = sampler.sample(to_array(logits), states, [4] * 8)
     for rows in ([0, 1, 2, 3, 4, 5, 6, 7], [2, 4, 6], [7], [0, 3]):
         may = np.random.default_rng(len(rows)).random((len(rows), 320)) < 0.1
-        found = sampler.sample(to_array(logits.copy()), states, [4] * 8, RowMasks(rows, np.packbits(may, axis=1, bitorder="little").view(np.uint32)))
+        masks = RowMasks(rows, np.packbits(may, axis=1, bitorder="little").view(np.uint32))
+        found = sampler.sample(to_array(logits.copy()), states, [4] * 8, masks)
         struck = logits.copy()
         struck[rows] = np.where(may[:, :VOCAB], logits[rows], -np.inf)
         alone = [sampler.sample(to_array(struck[i : i + 1].copy()), states[i : i + 1], [4])[0] for i in range(8)]

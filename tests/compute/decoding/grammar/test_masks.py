@@ -9,7 +9,7 @@ import pytest
 from penstock.compute.decoding.grammar.masks import Masks, Path
 from penstock.compute.decoding.masking import RowMasks
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.compute.decoding.grammar.tokens import SIZE, TOKENS, allowed, compiler, matcher_of, places
+from tests.compute.decoding.grammar.tokens import TOKENS, allowed, compiler, matcher_of, places
 
 COMPILER = compiler()
 WIDTH = COMPILER.vocabulary.width
