@@ -9,9 +9,11 @@ from typing import Any
 from penstock.compute.decoding.params import check_params
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
+from penstock.core.events import StepRecord
 from penstock.core.types import SamplingParams
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.build import Built, build
+from penstock.serve.engine.engine import Listener
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.run import utilization
@@ -31,10 +33,25 @@ class Inner:
     metrics: Metrics
 
 
-def start(config: EngineConfig, progress: Any = None, say: Any = None) -> Inner:
-    """Raises PenstockError when the model cannot be loaded."""
+class Both:
+    """Two listeners."""
+
+    def __init__(self, one: Listener, other: Listener) -> None:
+        self._one, self._other = one, other
+
+    def on_step(self, record: StepRecord) -> None:
+        self._one.on_step(record)
+        self._other.on_step(record)
+
+    def on_queue(self, seconds: float) -> None:
+        self._one.on_queue(seconds)
+        self._other.on_queue(seconds)
+
+
+def start(config: EngineConfig, progress: Any = None, say: Any = None, listener: Listener | None = None) -> Inner:
+    """`listener` is told of steps beside the metrics. Raises PenstockError when the model cannot be loaded."""
     metrics = Metrics()
-    built = build(config, metrics, progress, say)
+    built = build(config, metrics if listener is None else Both(metrics, listener), progress, say)
     loop = Loop(built.engine, NO_LIMIT)
     metrics.watch(loop.gauges, utilization(built))
     loop.start()

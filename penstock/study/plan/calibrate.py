@@ -1,0 +1,188 @@
+"""A short sweep of load over an engine in this process, from which the twin learns what its steps take: `Calibration`, kept in a file.
+
+Closed loops of 1, 2, 4 ... users, once with short prompts and long answers and once the other way round, so that steps of all sizes occur
+with a client that does its share of work on the same processors.
+"""
+import asyncio
+import dataclasses
+import hashlib
+import json
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.compute.fitted import Fitted, Timed, fit, from_json
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
+from penstock.core.events import StepRecord
+from penstock.core.hardware import cache_folder
+from penstock.core.modelspec import ModelSpec
+from penstock.serve.engine.machine import processor
+from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
+from penstock.study.measure.client.drive import Ahead, Driver, Extent
+from penstock.study.measure.client.inside import Inner, Inside
+from penstock.study.measure.client.precise import new_loop, no_collection
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.writers import IdWriter
+from penstock.study.plan.simulate.twin import Pace
+
+FORMAT = 1  # of the file
+PHASE_S = 1.5
+LEAST_STEPS = 60  # of a phase, which is repeated until it has so many
+MOST_REPEATS = 4
+SPREAD = 0.9  # of lengths around their mean
+Say = Callable[[str], None]
+
+
+class Recorder:
+    """A Listener that keeps records while it is asked to."""
+
+    def __init__(self) -> None:
+        self.records: list[StepRecord] = []
+        self.on = False
+
+    def on_step(self, record: StepRecord) -> None:
+        if self.on:
+            self.records.append(record)
+
+    def on_queue(self, seconds: float) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`error`: mean relative error of single steps; `drift`: of their sum."""
+
+    timer: Fitted
+    delay_s: float
+    num_steps: int
+    error: float
+    drift: float
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(self.timer, self.delay_s)
+
+    def as_json(self) -> dict[str, Any]:
+        told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return told | {"format": FORMAT, "timer": self.timer.as_json()}
+
+
+def calibration_from_json(told: Mapping[str, Any]) -> Calibration:
+    """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
+    if told["format"] != FORMAT:
+        raise ValueError(f"this is format {told['format']}, not {FORMAT}")
+    rest = (told[name] for name in ("delay_s", "num_steps", "error", "drift"))
+    return Calibration(from_json(told["timer"]), *rest)
+
+
+def kept_in(config: EngineConfig, fingerprint: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The file of what was learned of a model and backend with so many threads on this machine."""
+    stated = json.dumps([FORMAT, processor().key, config.model, config.revision, fingerprint, config.threads, config.propose])
+    return cache_folder(environ, Path.home()) / "calibrations" / f"{hashlib.sha256(stated.encode()).hexdigest()[:16]}.json"
+
+
+def read(file: Path) -> Calibration | None:
+    try:
+        return calibration_from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(file: Path, found: Calibration) -> None:
+    """Whole or not at all. Raises PenstockError where it cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(found.as_json()), encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise PenstockError(f"cannot write {file}: {error.strerror}") from None
+
+
+def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE_S) -> Calibration:
+    """Puts load on the engine, whose listener `recorder` must be. Raises PenstockError when it answers nothing."""
+    samples: list[Sample] = []
+    config = inner.built.resolved.engine
+    with asyncio.Runner(loop_factory=new_loop) as runner, no_collection():
+        for users in user_counts(config.max_num_seqs):
+            for lengths in shapes(config, users):
+                found = runner.run(phase(inner, recorder, users, lengths, phase_s))
+                samples += found if users == 1 else []
+            say(f"{users} at once: {len(recorder.records):,} steps so far")
+    timed = list(busy(recorder.records))
+    if not timed:
+        raise PenstockError("the engine answered nothing, so there is nothing to learn from")
+    return learned(timed, windows_of(inner.built.spec), samples, config.max_num_batched_tokens)
+
+
+def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], alone: Sequence[Sample], budget: int) -> Calibration:
+    """`alone`: requests that had the engine to themselves, with chunks of up to `budget` tokens: what they waited beside their steps."""
+    timer = fit(timed, windows)
+    predicted = [timer.seconds(each.work) for each in timed]
+    errors = [abs(told / each.seconds - 1) for told, each in zip(predicted, timed, strict=True)]
+    measured = sum(each.seconds for each in timed)
+    waits = [sample.ttft_s - alone_s(timer, sample.num_prompt - sample.num_cached, sample.num_prompt, budget)
+             for sample in alone if sample.ttft_s is not None and sample.num_prompt is not None]
+    delay_s = max(0.0, statistics.median(waits)) / 2 if waits else 0.0
+    return Calibration(timer, delay_s, len(timed), statistics.fmean(errors), sum(predicted) / measured - 1)
+
+
+def alone_s(timer: Fitted, count: int, total: int, budget: int) -> float:
+    """Steps of a prompt of `total` tokens, of which the last `count` are computed."""
+    from penstock.core.work import StepWork
+
+    ends = [*range(total - count + budget, total, budget), total]
+    return sum(timer.seconds(StepWork(((min(budget, count - budget * at), end),), int(end == total))) for at, end in enumerate(ends))
+
+
+async def phase(inner: Inner, recorder: Recorder, users: int, lengths: SyntheticOptions, seconds: float) -> list[Sample]:
+    """So many users ask for so long, again until there are enough steps."""
+    found: list[Sample] = []
+    before = len(recorder.records)
+    for repeat in range(MOST_REPEATS):
+        watch = Stopwatch(asyncio.get_running_loop().time)
+        target = Inside(inner, watch, True, {"temperature": 0.0})
+        dataset = Synthetic(lengths, IdWriter(inner.built.spec.vocab_size), f"calibrate/{users}/{lengths.input}/{repeat}")
+        schedule = Closed(ClosedOptions(users)).schedule(dataset.sessions(), "")
+        driver, extent = Driver(target, watch), Extent(seconds=seconds)
+        recorder.on = True
+        await driver.run(Ahead(schedule, target, extent), users, extent)
+        recorder.on = False
+        found += [sample for sample in driver.samples if sample.ok]
+        if len(recorder.records) - before >= LEAST_STEPS:
+            break
+    return found
+
+
+def user_counts(most: int) -> list[int]:
+    """1, 2, 4 ... and the most."""
+    return [*(1 << power for power in range((most - 1).bit_length())), most] if most > 1 else [1]
+
+
+def shapes(config: EngineConfig, users: int) -> Iterator[SyntheticOptions]:
+    """Lengths that fit the context and, all users together, the KV cache: mostly answers, then mostly prompts."""
+    context = min(config.max_model_len or 0, (config.kv_tokens or 0) // users)
+    most = max(8, int(context / (1 + SPREAD)) - 2)
+    yield SyntheticOptions(max(2, most // 16), max(2, min(48, most // 2)), SPREAD, SPREAD)
+    yield SyntheticOptions(max(2, min(most // 2, 2048)), max(2, min(12, most // 8)), SPREAD, SPREAD)
+
+
+def busy(records: Sequence[StepRecord]) -> Iterator[Timed]:
+    """From a step's begin to the next one's, where there was more to do: all that a step costs."""
+    for record, following in zip(records, records[1:], strict=False):
+        if following.step_id == record.step_id + 1 and record.num_running + record.num_waiting and record.work is not None:
+            yield Timed(record.work, following.began_s - record.began_s)
+
+
+def windows_of(spec: ModelSpec) -> list[tuple[int | None, int]]:
+    """Of each attention window the number of layers with it."""
+    counts: dict[int | None, int] = {}
+    for layer in spec.layers:
+        counts[layer.window] = counts.get(layer.window, 0) + 1
+    return list(counts.items())
