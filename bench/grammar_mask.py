@@ -22,6 +22,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,16 @@ from drafts.vocabulary import Made, made
 from versus.record import RESULTS, slug, today
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
-from penstock.compute.decoding import grammar
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.masks import Masks, fill
 from penstock.compute.decoding.grammar.masks import Path as Rows
 from penstock.compute.decoding.grammar.matcher import Matcher
-from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
 from penstock.core.errors import RequestError
 from penstock.core.types import SeqInfo
+from penstock.serve.engine.build import make_compiler
 from penstock.serve.engine.machine import processor
 
 GOAL_US = 60.0  # at the median, mask and apply together
@@ -150,19 +150,18 @@ def main() -> None:
     pieces = [text for token in range(size) if token not in own.special_ids and (text := own.token_bytes(token))]
     other: Made = made(args.vocabulary, pieces)
     spelled = [(wanted, other.spell(b"".join([own.token_bytes(token) for token in tokens]))) for wanted, tokens in answers]
-    structures = {name: grammar.TABLE.load(name)() for name in grammar.TABLE}
     rows = []
-    for name, vocabulary, replayed in (("brook", Vocabulary(own, size), answers), ("made", Vocabulary(other, other.size), spelled)):
-        compiler = Compiler(structures, vocabulary)
+    for name, tokens, num_tokens, replayed in (("brook", own, size, answers), ("made", other, other.size, spelled)):
+        compiler = make_compiler(tokens, replace(llm._built.spec, vocab_size=num_tokens))
         for wanted, _ in replayed:
             compiler.compile(wanted)
         total = sum(len(tokens) for _, tokens in replayed)
         for num in args.rows:
             lanes = [Lane(compiler, cycle(replayed[lane::num])) for lane in range(num)]
             found = figures(replay(compiler, llm._engine._runner._sampler, lanes, total // num))
-            rows.append({"vocabulary": name, "tokens": vocabulary.size, "rows": num, "steps": total // num, **found})
+            rows.append({"vocabulary": name, "tokens": num_tokens, "rows": num, "steps": total // num, **found})
             told = "; ".join(f"{stage} " + " ".join(f"{key} {value:g}" for key, value in each.items()) for stage, each in found.items())
-            print(f"{name} ({vocabulary.size} tokens), {num} rows: {told}", flush=True)
+            print(f"{name} ({num_tokens} tokens), {num} rows: {told}", flush=True)
     result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "goal_us": GOAL_US,
               "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}  # type: ignore[index]
     if args.record:
