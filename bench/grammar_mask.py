@@ -157,7 +157,7 @@ def main() -> None:
             compiler.compile(wanted)
         total = sum(len(tokens) for _, tokens in replayed)
         for num in args.rows:
-            lanes = [Lane(compiler, cycle(replayed[lane::num])) for lane in range(num)]
+            lanes = [Lane(compiler, islice(cycle(replayed), lane, None)) for lane in range(num)]
             found = figures(replay(compiler, llm._engine._runner._sampler, lanes, total // num))
             rows.append({"vocabulary": name, "tokens": num_tokens, "rows": num, "steps": total // num, **found})
             told = "; ".join(f"{stage} " + " ".join(f"{key} {value:g}" for key, value in each.items()) for stage, each in found.items())
