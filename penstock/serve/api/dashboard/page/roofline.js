@@ -1,0 +1,137 @@
+"use strict";
+// The machine's measured roof, and where steps stand under it now. Both axes are logarithmic.
+
+const roofline = { roof: null, points: {}, trail: { prefill: [], decode: [] } };
+const TRAIL = 40;
+let drawRoofline = () => {};
+
+const decades = (low, high) => { const found = []; for (let power = Math.ceil(low); power <= Math.floor(high); power++) found.push(power); return found; };
+
+/** The plane: powers of ten at its edges, and where a point lies. */
+function plane(width, height) {
+  const { roof, points } = roofline;
+  const all = Object.values(points);
+  const ridge = roof && roof.ops ? roof.ops / roof.bandwidth : 10;
+  const top = roof ? roof.ops || roof.bandwidth * 100 : Math.max(1e9, ...all.map((point) => point.ops_per_s));
+  const xs = [ridge, ...all.map((point) => point.intensity)], ys = [top, ...all.map((point) => point.ops_per_s)];
+  const left = Math.floor(Math.log10(Math.min(...xs)) - 0.6), right = Math.ceil(Math.log10(Math.max(...xs)) + 0.4);
+  const low = Math.floor(Math.log10(Math.min(...ys)) - 0.5), high = Math.log10(Math.max(...ys)) + 0.35;
+  const box = { x: rem(4.6), y: rem(0.5), w: width - rem(5.2), h: height - rem(3) };
+  return {
+    box, left, right, low, high,
+    x: (value) => box.x + ((Math.log10(value) - left) / (right - left)) * box.w,
+    y: (value) => box.y + box.h - ((Math.log10(value) - low) / (high - low)) * box.h,
+  };
+}
+
+function drawAxes(pen, on) {
+  pen.font = font(0.74);
+  pen.lineWidth = 1;
+  for (const power of decades(on.left, on.right)) {
+    const x = on.x(10 ** power);
+    pen.fillStyle = ink("line");
+    pen.fillRect(x, on.box.y, 1, on.box.h);
+    pen.fillStyle = ink("faint");
+    pen.textAlign = power === on.right ? "right" : "center";
+    pen.fillText(String(Number((10 ** power).toPrecision(1))), x, on.box.y + on.box.h + rem(1.05));
+  }
+  pen.textAlign = "right";
+  for (const power of decades(on.low, on.high)) {
+    const y = on.y(10 ** power);
+    pen.fillStyle = ink("line");
+    pen.fillRect(on.box.x, y, on.box.w, 1);
+    pen.fillStyle = ink("faint");
+    pen.fillText(si(10 ** power, "op/s"), on.box.x - rem(0.4), y + rem(0.25));
+  }
+  pen.textAlign = "center";
+  pen.fillText("operations for each byte of weights, keys and values", on.box.x + on.box.w / 2, on.box.y + on.box.h + rem(2.2));
+}
+
+/** min(bandwidth x intensity, rate). `style`: its colour, and whether it is dashed. */
+function drawRoof(pen, on, bandwidth, ops, colour, dashed) {
+  const left = 10 ** on.left, right = 10 ** on.right, most = ops || bandwidth * right;
+  const ridge = Math.min(right, most / bandwidth);
+  pen.save();
+  pen.beginPath();
+  pen.rect(on.box.x, on.box.y, on.box.w, on.box.h);
+  pen.clip();
+  pen.beginPath();
+  pen.moveTo(on.x(left), on.y(bandwidth * left));
+  pen.lineTo(on.x(ridge), on.y(bandwidth * ridge));
+  if (ops) pen.lineTo(on.x(right), on.y(ops));
+  pen.setLineDash(dashed ? [4, 4] : []);
+  pen.strokeStyle = colour;
+  pen.lineWidth = dashed ? 1.25 : 2;
+  pen.stroke();
+  pen.restore();
+}
+
+function label(pen, text, x, y, align, colour) {
+  pen.textAlign = align;
+  pen.font = font(0.78);
+  pen.lineWidth = 4;
+  pen.strokeStyle = ink("surface");
+  pen.lineJoin = "round";
+  pen.strokeText(text, x, y);
+  pen.fillStyle = colour;
+  pen.fillText(text, x, y);
+}
+
+function drawPoint(pen, on, name, point) {
+  const colour = ink(name === "prefill" ? "prefill" : "accepted");
+  roofline.trail[name].forEach(([x, y], i, all) => {
+    pen.globalAlpha = (0.35 * (i + 1)) / all.length;
+    pen.fillStyle = colour;
+    pen.beginPath();
+    pen.arc(on.x(x), on.y(y), 2, 0, 7);
+    pen.fill();
+  });
+  pen.globalAlpha = 1;
+  const x = on.x(point.intensity), y = on.y(point.ops_per_s), size = rem(0.38);
+  pen.fillStyle = colour;
+  pen.strokeStyle = ink("surface");
+  pen.lineWidth = 2;
+  pen.beginPath();
+  if (name === "prefill") pen.rect(x - size, y - size, 2 * size, 2 * size);
+  else pen.arc(x, y, size, 0, 7);
+  pen.fill();
+  pen.stroke();
+  const right = x > on.box.x + on.box.w * 0.66;
+  const share = point.share === null ? "" : ` ${Math.round(100 * point.share)} %`;
+  label(pen, `${name}${share}`, x + (right ? -1 : 1) * rem(0.7), y + rem(1.15), right ? "right" : "left", ink("text"));
+}
+
+function wireRoofline() {
+  drawRoofline = surface(at("roofline"), (pen, width, height) => {
+    const on = plane(width, height), { roof, points } = roofline;
+    drawAxes(pen, on);
+    if (roof) {
+      const decode = points.decode;
+      const held = decode && decode.share ? decode.ops_per_s / decode.intensity / decode.share : 0; // bytes/s from this working set
+      if (held > roof.bandwidth * 1.05) {
+        drawRoof(pen, on, held, roof.ops, ink("faint"), true);
+        label(pen, `${si(held, "B/s")} from its working set`, on.x(10 ** on.left) + rem(0.4), on.y(held * 10 ** on.left) - rem(1.1), "left", ink("faint"));
+      }
+      drawRoof(pen, on, roof.bandwidth, roof.ops, ink("text"), false);
+      const x = 10 ** (on.left + 0.25 * (on.right - on.left));
+      label(pen, `${si(roof.bandwidth, "B/s")} from memory`, Math.max(on.box.x + rem(0.3), on.x(x)), on.y(roof.bandwidth * x) + rem(1.4), "left", ink("dim"));
+      if (roof.ops) label(pen, `${si(roof.ops, "op/s")} in ${roof.type}`, on.box.x + on.box.w - rem(0.3), on.y(roof.ops) - rem(0.45), "right", ink("dim"));
+    }
+    for (const [name, point] of Object.entries(points)) drawPoint(pen, on, name, point);
+    if (!roof) label(pen, "no roof: penstock limits has not been run here", on.box.x + on.box.w / 2, on.box.y + rem(1.6), "center", ink("dim"));
+    else if (!Object.keys(points).length) label(pen, "idle: no step to place", on.box.x + on.box.w / 2, on.box.y + on.box.h / 2, "center", ink("dim"));
+  });
+}
+
+function showRoofline(points) {
+  roofline.points = points;
+  for (const name of Object.keys(roofline.trail)) {
+    const trail = roofline.trail[name], point = points[name];
+    if (point) trail.push([point.intensity, point.ops_per_s]);
+    if (trail.length > TRAIL || (!point && trail.length)) trail.shift();
+  }
+  const told = Object.entries(points).map(([name, point]) => `${name}: ${si(point.bytes_per_step, "B")} a step in ${timed(point.step_s)}, ${si(point.ops_per_s, "op/s")}${point.share === null ? "" : `, ${Math.round(100 * point.share)} % of the ${name === "decode" ? "bandwidth" : "rate"}`}`);
+  at("roofline-read").textContent = told.join(" · ") || "Steps are placed here while they run: to the left reading binds, to the right arithmetic.";
+  at("roofline").ariaLabel = `Roofline. ${told.join(". ") || "No steps now."}`;
+  drawRoofline();
+}

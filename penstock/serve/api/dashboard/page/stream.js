@@ -1,0 +1,94 @@
+"use strict";
+// The live data: server-sent events over fetch, which can send the key as EventSource cannot.
+
+const key = { get: () => memory.get("key", sessionStorage) || "", set: (text) => memory.set("key", text, sessionStorage) };
+const headers = () => (key.get() ? { Authorization: `Bearer ${key.get()}` } : {});
+
+/** The JSON values of a response's events; [DONE] and comments are left out. */
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) if (part.startsWith("data: ") && part !== "data: [DONE]") yield JSON.parse(part.slice(6));
+  }
+}
+
+/** The message of an answer that is an error. */
+async function complaint(response) {
+  try { return (await response.json()).error.message; } catch { return `the server answered ${response.status}`; }
+}
+
+function say(state, text) {
+  const status = at("status");
+  if (status.textContent !== text) status.textContent = text;
+  status.dataset.state = state;
+}
+
+const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 10000, SILENT_MS = 5000;
+let again = () => {}; // connects at once
+
+/** For ever: connects, hands each event to `take`, and connects again when the server has gone. */
+async function follow(take) {
+  let wait = FIRST_WAIT_MS;
+  for (;;) {
+    const stop = new AbortController();
+    let silence = 0;
+    const hush = () => { clearTimeout(silence); silence = setTimeout(() => stop.abort(), SILENT_MS * 4); };
+    try {
+      hush();
+      const response = await fetch("dashboard/events", { headers: headers(), signal: stop.signal, cache: "no-store" });
+      if (response.status === 401) {
+        say("bad", "API key needed");
+        clearTimeout(silence);
+        await askForKey(key.get() ? "That key was not taken." : "This server asks for its key. It is kept in this tab alone.");
+        continue;
+      }
+      if (!response.ok) throw new Error(await complaint(response));
+      for await (const event of events(response)) {
+        hush();
+        wait = FIRST_WAIT_MS;
+        if (event.type === "bye") throw new Error("the server is stopping");
+        take(event);
+      }
+      throw new Error("the connection ended");
+    } catch (error) {
+      clearTimeout(silence);
+      const why = error instanceof TypeError || error.name === "AbortError" ? "the server does not answer" : error.message;
+      say("bad", `${why}; trying again`);
+      await new Promise((resolve) => { again = resolve; setTimeout(resolve, wait); });
+      wait = Math.min(LONGEST_WAIT_MS, wait * 1.6);
+    }
+  }
+}
+
+/** Shows the dialog until a key is given; cancelled, the status says what is missing and the key button brings it back. */
+function askForKey(why) {
+  const dialog = at("ask-key");
+  at("key-why").textContent = why;
+  at("key-text").value = key.get();
+  if (!dialog.open) dialog.showModal();
+  return new Promise((resolve) => { keyGiven = resolve; });
+}
+
+let keyGiven = () => {};
+
+function wireKey() {
+  const dialog = at("ask-key");
+  dialog.querySelector("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    key.set(at("key-text").value.trim());
+    dialog.close();
+    keyGiven();
+    again();
+  });
+  at("key-cancel").addEventListener("click", () => dialog.close());
+  at("key").addEventListener("click", () => {
+    at("key-why").textContent = "Sent with what this page asks of the server. It is kept in this tab alone.";
+    at("key-text").value = key.get();
+    dialog.showModal();
+  });
+}

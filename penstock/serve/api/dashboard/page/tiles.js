@@ -1,0 +1,136 @@
+"use strict";
+// What binds, and the numbers at the top.
+
+const history_ = []; // [time, output/s, prompt/s, running, waiting, KV share], one a second
+const HISTORY = 300;
+
+/** One or two lines over the last five minutes; the first is filled. */
+function sparkline(id, columns, colours) {
+  return surface(at(id), (pen, width, height) => {
+    const last = history_.length ? history_[history_.length - 1][0] : 0;
+    const points = history_.filter((point) => point[0] > last - HISTORY);
+    const most = Math.max(1e-9, ...points.flatMap((point) => columns.map((column) => point[column])));
+    const x = (point) => width - 2 - ((last - point[0]) / HISTORY) * (width - 2), y = (value) => height - 1.5 - (value / most) * (height - 5);
+    pen.fillStyle = ink("line");
+    pen.fillRect(0, height - 1, width, 1);
+    if (points.length) {
+      pen.font = font(0.68);
+      pen.textAlign = "left";
+      pen.fillStyle = ink("faint");
+      pen.fillText(`max ${figure(most)}`, 0, rem(0.62));
+    }
+    columns.forEach((column, number) => {
+      if (!points.length) return;
+      pen.beginPath();
+      points.forEach((point, i) => (i ? pen.lineTo(x(point), y(point[column])) : pen.moveTo(x(point), y(point[column]))));
+      pen.strokeStyle = ink(colours[number]);
+      pen.lineWidth = 1.5;
+      pen.lineJoin = "round";
+      if (number) pen.setLineDash([3, 2]);
+      pen.stroke();
+      pen.setLineDash([]);
+      const end = points[points.length - 1];
+      if (number === 0) {
+        pen.lineTo(x(end), height);
+        pen.lineTo(x(points[0]), height);
+        pen.globalAlpha = 0.12;
+        pen.fillStyle = ink(colours[0]);
+        pen.fill();
+        pen.globalAlpha = 1;
+        pen.beginPath();
+        pen.arc(x(end), y(end[column]), 2.2, 0, 7);
+        pen.fill();
+      }
+    });
+  });
+}
+
+let drawLines = [];
+
+/** p50, p90 and p99 as bars on one scale, with the promise as a line: what requests asked for, else what is typed here. */
+class Latency {
+  constructor(name) {
+    this.root = at(name);
+    this.input = this.root.querySelector("input");
+    this.input.value = memory.get(`slo.${name}`) || "";
+    this.input.addEventListener("input", () => { memory.set(`slo.${name}`, this.input.value); if (this.told) this.show(this.told); });
+    this.rows = ["p50", "p90", "p99"].map((percentile) => {
+      const fill = element("i"), mark = element("b"), number = element("span", { className: "number" });
+      const track = element("div", { className: "bar-track" }, fill, mark);
+      this.root.querySelector(".bars").append(element("span", { className: "name", textContent: percentile }), track, number);
+      return { percentile, fill, mark, number };
+    });
+  }
+
+  show(told) {
+    this.told = told;
+    const own = parseFloat(this.input.value) / 1000;
+    const slo = told.slo ?? (own > 0 ? own : null);
+    const most = Math.max(told.p99 ?? 0, slo ?? 0, 1e-9) * 1.08;
+    for (const { percentile, fill, mark, number } of this.rows) {
+      const value = told[percentile], over = slo !== null && value !== null && value > slo;
+      fill.style.width = `${(100 * (value ?? 0)) / most}%`;
+      fill.classList.toggle("over", over);
+      mark.style.display = slo === null ? "none" : "block";
+      mark.style.left = `calc(${(100 * (slo ?? 0)) / most}% - 1px)`;
+      const [text, unit] = time(value);
+      const sign = slo === null || value === null ? "" : over ? element("span", { className: "miss", textContent: " ✕", title: "over the SLO" }) : element("span", { className: "kept", textContent: " ✓", title: "within the SLO" });
+      number.replaceChildren(text, " ", element("small", { textContent: unit }), sign);
+    }
+    this.input.disabled = told.slo !== null;
+    this.input.placeholder = told.slo !== null ? figure(told.slo * 1000) : "none";
+    const kept = told.asked ? `${percent(told.met / told.asked)} of ${count(told.asked)} kept theirs` : told.n ? `${count(told.n)} requests, last minute` : "no request in the last minute";
+    this.root.querySelector("output").textContent = kept;
+  }
+}
+
+let latencies = null;
+let spoken = { text: "", at: 0 };
+
+function wireTiles() {
+  latencies = { ttft: new Latency("ttft"), tpot: new Latency("tpot") };
+  drawLines = [sparkline("output-line", [1], ["accepted"]), sparkline("prefill-line", [2], ["prefill"]), sparkline("requests-line", [3, 4], ["accent", "warn"])];
+}
+
+/** The sentence changes at most every two seconds, unless what binds has changed: it is read aloud. */
+function showLimit(limit) {
+  const now = Date.now();
+  if (limit.sentence !== spoken.text && (limit.kind !== spoken.kind || now - spoken.at > 2000)) {
+    const parts = limit.sentence.split("`");
+    at("sentence").replaceChildren(...parts.map((part, i) => (i % 2 ? element("code", { textContent: part }) : part)));
+    spoken = { text: limit.sentence, kind: limit.kind, at: now };
+  }
+  const known = limit.share !== null && limit.share !== undefined;
+  at("ring").style.opacity = known ? 1 : 0;
+  at("ring").style.strokeDasharray = `${known ? Math.min(100, 100 * limit.share) : 0} 100`;
+  at("ring-text").textContent = known ? `${Math.round(100 * limit.share)}%` : limit.kind === "idle" ? "idle" : "?";
+}
+
+function showTiles(update) {
+  const { now, rates, cache } = update;
+  showLimit(update.limit);
+  at("output").textContent = figure(rates.output);
+  at("output-note").textContent = rates.steps ? `${figure(rates.steps)} steps/s of ${timed(rates.step_s)}${rates.drafted ? ` · ${percent(rates.accepted / rates.drafted)} of drafts accepted` : ""}` : "no steps";
+  at("prefill").textContent = figure(rates.prefill);
+  at("prefill-note").textContent = `prompt tokens computed · busy ${percent(rates.busy)}`;
+  at("running").textContent = count(now.running);
+  at("waiting").textContent = count(now.waiting);
+  const oldest = Math.min(...update.timeline.requests.filter((row) => row[2] !== "running").map((row) => row[3]));
+  at("requests-note").textContent = now.waiting ? (isFinite(oldest) ? `the oldest has waited ${timed(update.t - oldest)}` : "") : "nobody waits";
+  latencies.ttft.show(update.latency.ttft);
+  latencies.tpot.show(update.latency.tpot);
+  const total = now.kv_total || 1;
+  at("kv").textContent = figure((100 * now.kv_used) / total);
+  const [used, cached] = at("kv-bar").children;
+  used.style.width = `${(100 * now.kv_used) / total}%`;
+  cached.style.width = `${(100 * now.kv_cached) / total}%`;
+  at("kv-bar").ariaLabel = `${count(now.kv_used)} blocks in use, ${count(now.kv_cached)} reusable, of ${count(total)}`;
+  at("kv-note").textContent = `${count(now.kv_used)} held + ${count(now.kv_cached)} reusable of ${count(total)}`;
+  const hits = cache.hit_rate === null ? "no prompt looked up" : `${percent(cache.hit_rate)} of prompt tokens found`;
+  at("hit-note").textContent = `${hits} · ${count(cache.evicted_minute)} evicted in a minute`;
+  if (update.history) {
+    history_.push(update.history);
+    while (history_.length > HISTORY) history_.shift();
+    for (const draw of drawLines) draw();
+  }
+}
