@@ -97,12 +97,14 @@ def structure_of(desk: Desk, asked: Asked | None, calling: Calling) -> Asked | N
     return replace(asked, wanted=replace(asked.wanted, frame=f"frame: calls | @body\n{rules}"))
 
 
-def schemas_of(calling: Calling) -> list[Asked]:
-    """The schemas that an answer's calls must keep to, one by one, each with the field that it stands in."""
+def parts_of(asked: Asked | None, calling: Calling) -> list[Asked]:
+    """The schemas that an answer's calls must keep to, and what is asked of its text though there are only calls: one by one, each with
+    the field that it stands in."""
     if not calling.constrained:
         return []
     found = [(at, calling.function(at)) for at in calling.callable]
-    return [Asked(StructuredOutputsParams(json=dict(function.schema)), f"tools[{at}].function.parameters") for at, function in found]
+    schemas = [Asked(StructuredOutputsParams(json=dict(function.schema)), f"tools[{at}].function.parameters") for at, function in found]
+    return [asked, *schemas] if calling.required and asked is not None else schemas
 
 
 def special_token(desk: Desk) -> Any:

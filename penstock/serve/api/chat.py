@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: one prompt, `n` choices."""
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, TokenLogprobs
 from penstock.serve.api import fields
 from penstock.serve.api.call import Call
-from penstock.serve.api.calling import Calling, behind_reasoning, schemas_of, structure_of
+from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, structure_of
 from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import chat_rows, prompt_rows
 from penstock.serve.api.parts import Desk
@@ -22,7 +22,7 @@ from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, EventStream, Template, compact
-from penstock.serve.api.structure import compile_structure, read_structure, structured
+from penstock.serve.api.structure import Asked, compile_structure, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
@@ -32,7 +32,8 @@ from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCa
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a chat request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `structured_by`:
-    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else."""
+    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else. `parts`: what must be
+    possible by itself."""
 
     params: SamplingParams
     streaming: Streaming
@@ -41,6 +42,7 @@ class Wish:
     calls_tools: bool = False
     structured_by: str = ""
     only_calls: bool = False
+    parts: Sequence[Asked] = ()
 
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
@@ -54,7 +56,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{uuid.uuid4().hex}"
-    params, grammar = await constrain(desk, wish, conversation.calling, prompt.text, received.size)
+    params, grammar = await constrain(desk, wish, prompt.text, received.size)
     request = make_request(chat_id, prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
     call = Call(desk, http.receive, [request], arrived_s)
     answer = Answer(desk, chat_id, wish, prompt)
@@ -67,12 +69,12 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         call.close()
 
 
-async def constrain(desk: Desk, wish: Wish, calling: Calling, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
+async def constrain(desk: Desk, wish: Wish, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
     """Compiles what the answer must be. Schemas of functions are compiled one by one first, so that a bad one is named."""
     if wish.params.structured_outputs is None:
         return wish.params, None
-    for schema in schemas_of(calling):
-        await compile_structure(desk, replace(wish.params, structured_outputs=schema.wanted), schema.field, size)
+    for part in wish.parts:
+        await compile_structure(desk, replace(wish.params, structured_outputs=part.wanted), part.field, size)
     wanted = behind_reasoning(desk, wish.params.structured_outputs, prompt)
     return await compile_structure(desk, replace(wish.params, structured_outputs=wanted), wish.structured_by, size)
 
@@ -87,11 +89,13 @@ def read_wish(desk: Desk, body: Mapping[str, Any], calling: Calling) -> Wish:
     if streaming.on and num_prompt_top is not None:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", param="prompt_logprobs")
     num_top = read_top_logprobs(values)
-    asked = structure_of(desk, read_structure(body), calling)
+    said = read_structure(body)
+    asked = structure_of(desk, said, calling)
     params = check_params(structured(read_params(desk, body, read_max_tokens(values), num_top), asked), desk.vocab_size)
     if any(parser.needs_special_tokens for parser in (desk.parts.reasoning_parser, tool_parser if calls_tools else None) if parser):
         params = replace(params, skip_special_tokens=False)
-    return Wish(params, streaming, num_top, num_prompt_top, calls_tools, "" if asked is None else asked.field, calling.required)
+    return Wish(params, streaming, num_top, num_prompt_top, calls_tools, "" if asked is None else asked.field, calling.required,
+                parts_of(said, calling))
 
 
 def read_max_tokens(values: Values) -> int | None:

@@ -195,3 +195,9 @@ def test_others_are_served_while_a_grammar_is_compiled_and_a_slow_one_is_given_u
     waiting.join()
     wait_for(lambda: compiler.known(StructuredOutputsParams(choice=("slow",))) is not None)
     assert chat(server.client, guided_choice=["slow"]).status_code == 200
+
+
+def test_a_format_that_cannot_be_obeyed_is_refused_also_where_there_are_only_calls(shared: Running) -> None:
+    param, message = refused(shared.client, tools=[look()], tool_choice="required", **of_schema(BAD))
+    assert param == "response_format.json_schema.schema" and "items that differ" in message
+    assert wanted(shared, tools=[look()], tool_choice="required", **of_schema(SCHEMA)).json is None
