@@ -2,13 +2,12 @@
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.lanes import Entry
-from penstock.serve.engine.utilization import Shares
 from penstock.serve.engine.watch import Look, Seen
 
 RATE_S = 2.0
@@ -23,27 +22,46 @@ class Part:
 
     num_steps: int = 0
     seconds: float = 0.0
+    compute_seconds: float = 0.0  # of these in the backend
     operations: int = 0
     weight_bytes: int = 0
     kv_bytes: int = 0
+    least_read_s: float = 0.0  # in which the measured limits let weights, keys and values be read; 0 where none are known
+    least_compute_s: float = 0.0  # in which they let the operations be done; 0 where their rate is not known
 
-    def add(self, record: StepRecord) -> None:
+    def add(self, record: StepRecord, hardware: Hardware | None, compute_type: str) -> None:
         self.num_steps += 1
         self.seconds += record.seconds
+        self.compute_seconds += record.compute_seconds
         self.operations += record.operations
         self.weight_bytes += record.weight_bytes
         self.kv_bytes += record.kv_bytes
+        if hardware is not None:
+            self.least_read_s += hardware.read_seconds(record.weight_bytes + record.kv_bytes)
+            self.least_compute_s += hardware.compute_seconds(record.operations, compute_type) or 0.0
 
     def merge(self, other: "Part") -> None:
-        self.num_steps += other.num_steps
-        self.seconds += other.seconds
-        self.operations += other.operations
-        self.weight_bytes += other.weight_bytes
-        self.kv_bytes += other.kv_bytes
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
     @property
     def num_bytes(self) -> int:
         return self.weight_bytes + self.kv_bytes
+
+    @property
+    def bandwidth_share(self) -> float | None:
+        """Of the measured bandwidth: MBU. None where it is not known."""
+        return self.least_read_s / self.seconds if self.least_read_s and self.seconds else None
+
+    @property
+    def rate_share(self) -> float | None:
+        """Of the measured operation rate: MFU. None where it is not known."""
+        return self.least_compute_s / self.seconds if self.least_compute_s and self.seconds else None
+
+    @property
+    def outside_share(self) -> float:
+        """Of the steps' time what was spent outside the backend: scheduling, sampling, drafting."""
+        return max(0.0, 1 - self.compute_seconds / self.seconds) if self.seconds else 0.0
 
 
 @dataclass(slots=True)
@@ -53,7 +71,6 @@ class Stretch:
     window_s: float = 0.0
     prefill: Part = field(default_factory=Part)
     decode: Part = field(default_factory=Part)
-    shares: Shares = field(default_factory=Shares)  # of the measured limits; empty where none are known
     num_prefilled: int = 0  # prompt tokens computed
     num_output: int = 0  # tokens that requests gained
     num_drafted: int = 0
@@ -61,19 +78,16 @@ class Stretch:
 
     def add(self, seen: Seen, hardware: Hardware | None, compute_type: str) -> None:
         record = seen.record
-        (self.prefill if record.num_prefill_tokens else self.decode).add(record)
+        (self.prefill if record.num_prefill_tokens else self.decode).add(record, hardware, compute_type)
         self.num_prefilled += record.num_prefill_tokens
         self.num_output += sum([len(output.tokens) for output in seen.outputs])
         self.num_drafted += record.num_draft_tokens
         self.num_accepted += record.num_accepted_tokens
-        if hardware is not None:
-            self.shares.add(record, hardware, compute_type)
 
     def merge(self, other: "Stretch") -> None:
         self.window_s += other.window_s
         self.prefill.merge(other.prefill)
         self.decode.merge(other.decode)
-        self.shares.merge(other.shares)
         self.num_prefilled += other.num_prefilled
         self.num_output += other.num_output
         self.num_drafted += other.num_drafted

@@ -15,11 +15,11 @@ FULL = 0.5  # of the time in steps; below, what is missing is work
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`kind`: idle, unmeasured, arrivals, prefill_compute, weight_bandwidth or kv_bandwidth."""
+    """`kind`: idle, unmeasured, arrivals, compute, weight_bandwidth, kv_bandwidth or host_overhead."""
 
     kind: str
     sentence: str
-    share: float | None = None  # of the limit that binds
+    share: float | None = None  # of the limit that the sentence names
 
 
 Says = Callable[[Stretch, int], Said]
@@ -27,7 +27,8 @@ Says = Callable[[Stretch, int], Said]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The default. `compute_type`: fp32, bf16 or int8."""
+    """The default. Of the steps that take most of the time, it names what they come nearest to: the bandwidth, the operation rate, or,
+    where most of their time is spent outside the backend, that. `compute_type`: fp32, bf16 or int8."""
 
     hardware: Hardware | None
     compute_type: str
@@ -35,35 +36,37 @@ class Sentence:
     def __call__(self, stretch: Stretch, num_waiting: int) -> Said:
         wait = f" {counted(num_waiting)} in the queue." if num_waiting else ""
         if not stretch.prefill.num_steps and not stretch.decode.num_steps:
-            return Said("idle", f"No step runs.{wait}" if wait else "Idle: there is nothing to compute.")
+            return Said("idle", f"No step has ended lately.{wait}" if wait else "Idle: there is nothing to compute.")
         busy = min(1.0, stretch.busy_s / stretch.window_s) if stretch.window_s else 1.0
         decodes = stretch.decode.seconds >= stretch.prefill.seconds
+        name, part = ("Decode", stretch.decode) if decodes else ("Prefill", stretch.prefill)
         if self.hardware is None:
-            what = "decode" if decodes else "prefill"
-            return Said("unmeasured", f"Steps take {busy:.0%} of the time, most of it {what}. How near that is to this machine's limit "
-                        f"is not known: `penstock limits` has not been run.{wait}")
-        kind, sentence, share = self._decode(stretch) if decodes else self._prefill(stretch)
+            return Said("unmeasured", f"Steps take {percent(busy)} of the time, most of it {name.lower()}. How near that is to this "
+                        f"machine's limit is not known: `penstock limits` has not been run.{wait}")
+        said = self._nearest(name, part)
         if busy < FULL and not num_waiting:
-            return Said("arrivals", f"Steps take {busy:.0%} of the time: there is room for more requests. {sentence}", share)
-        return Said(kind, sentence + wait, share)
+            return Said("arrivals", f"Steps take {percent(busy)} of the time: there is room for more requests. {said.sentence}", said.share)
+        return Said(said.kind, said.sentence + wait, said.share)
 
-    def _decode(self, stretch: Stretch) -> tuple[str, str, float | None]:
-        part, share = stretch.decode, stretch.shares.mbu
-        weights = part.weight_bytes >= part.kv_bytes
-        kind, what = ("weight_bandwidth", "weights") if weights else ("kv_bandwidth", "keys and values")
-        reads = part.num_bytes / part.seconds
-        if not share:
-            return kind, f"Decode reads {reads / 1e9:,.1f} GB/s.", None
-        return kind, f"Decode reads {what} at {share:.0%} of the bandwidth: {reads / 1e9:,.1f} of {reads / share / 1e9:,.1f} GB/s.", share
+    def _nearest(self, name: str, part: Part) -> Said:
+        bandwidth, rate = part.bandwidth_share or 0.0, part.rate_share or 0.0
+        if part.outside_share > max(bandwidth, rate, 0.5):
+            return Said("host_overhead", f"{name} spends {percent(part.outside_share)} of its time outside the model: in scheduling, "
+                        f"sampling and drafting. It reads at {percent(bandwidth)} of the bandwidth.", part.outside_share)
+        if rate > bandwidth:
+            ops = part.operations / part.seconds / 1e9
+            return Said("compute", f"{name} computes at {percent(rate)} of the {self.compute_type} rate: {ops:,.0f} of {ops / rate:,.0f} "
+                        "Gop/s.", rate)
+        what, kind = ("weights", "weight_bandwidth") if part.weight_bytes >= part.kv_bytes else ("keys and values", "kv_bandwidth")
+        reads = part.num_bytes / part.seconds / 1e9
+        if not bandwidth:
+            return Said(kind, f"{name} reads {reads:,.1f} GB/s.")
+        return Said(kind, f"{name} reads {what} at {percent(bandwidth)} of the bandwidth: {reads:,.1f} of {reads / bandwidth:,.1f} GB/s.",
+                    bandwidth)
 
-    def _prefill(self, stretch: Stretch) -> tuple[str, str, float | None]:
-        part, share = stretch.prefill, stretch.shares.mfu
-        rate = part.operations / part.seconds
-        if not share:
-            unknown = f"Prefill computes {rate / 1e9:,.0f} Gop/s; what {self.compute_type} could reach was not measured."
-            return "prefill_compute", unknown, None
-        return ("prefill_compute", f"Prefill computes at {share:.0%} of the {self.compute_type} rate: "
-                f"{rate / 1e9:,.0f} of {rate / share / 1e9:,.0f} Gop/s.", share)
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}\N{NARROW NO-BREAK SPACE}%"
 
 
 def counted(num_waiting: int) -> str:
@@ -71,9 +74,9 @@ def counted(num_waiting: int) -> str:
 
 
 def points(stretch: Stretch) -> dict[str, Any]:
-    """Where steps of each kind stand: operations for each byte of weights, keys and values; operations a second; share of the limit."""
-    parts = {"prefill": (stretch.prefill, stretch.shares.mfu), "decode": (stretch.decode, stretch.shares.mbu)}
-    return {name: _point(part, share) for name, (part, share) in parts.items() if part.num_bytes and part.operations and part.seconds}
+    """Where steps of each kind stand: operations for each byte of weights, keys and values; operations a second; shares of the limits."""
+    parts = {"prefill": stretch.prefill, "decode": stretch.decode}
+    return {name: _point(part) for name, part in parts.items() if part.num_bytes and part.operations and part.seconds}
 
 
 def roof(hardware: Hardware | None, compute_type: str) -> dict[str, Any] | None:
@@ -85,7 +88,8 @@ def roof(hardware: Hardware | None, compute_type: str) -> dict[str, Any] | None:
         "by_size": [[size, rate] for size, rate in sorted(hardware.read_bytes_per_s.items())]}
 
 
-def _point(part: Part, share: float | None) -> dict[str, Any]:
+def _point(part: Part) -> dict[str, Any]:
     return {
-        "intensity": part.operations / part.num_bytes, "ops_per_s": part.operations / part.seconds, "share": share,
+        "intensity": part.operations / part.num_bytes, "ops_per_s": part.operations / part.seconds,
+        "bandwidth_share": part.bandwidth_share, "rate_share": part.rate_share, "outside_share": part.outside_share,
         "bytes_per_step": part.num_bytes / part.num_steps, "step_s": part.seconds / part.num_steps}

@@ -100,7 +100,7 @@ function hatch(context, colour) {
     tile.width = tile.height = 6;
     const pen = tile.getContext("2d");
     pen.strokeStyle = colour;
-    pen.lineWidth = 2;
+    pen.lineWidth = 1.25;
     for (const shift of [-6, 0, 6]) { pen.beginPath(); pen.moveTo(shift, 6); pen.lineTo(shift + 6, 0); pen.stroke(); }
     hatches.set(colour, context.createPattern(tile, "repeat"));
   }

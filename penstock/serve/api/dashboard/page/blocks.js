@@ -28,7 +28,7 @@ function grid(width, height) {
   const n = blocks.cells.length || 1;
   let size = Math.floor(Math.sqrt((width * height) / n));
   while (size > 2 && Math.ceil(n / Math.floor(width / size)) * size > height) size--;
-  size = Math.max(2, Math.min(size, 22));
+  size = Math.max(2, Math.min(size, Math.round(rem(1.6))));
   const columns = Math.max(1, Math.floor(width / size));
   return { size, columns, rows: Math.ceil(n / columns) };
 }

@@ -77,6 +77,18 @@ function label(pen, text, x, y, align, colour) {
   pen.fillText(text, x, y);
 }
 
+/** Along the slope of a roof, `off` CSS pixels below it, in the middle of what can be seen of it. */
+function labelSlope(pen, on, bandwidth, ops, text, off, colour) {
+  const clamp = (value) => Math.max(10 ** on.low, Math.min(10 ** on.high, value));
+  const from = clamp(bandwidth * 10 ** on.left), to = clamp(ops || bandwidth * 10 ** on.right);
+  const [x0, y0, x1, y1] = [on.x(from / bandwidth), on.y(from), on.x(to / bandwidth), on.y(to)];
+  pen.save();
+  pen.translate((x0 + x1) / 2, (y0 + y1) / 2);
+  pen.rotate(Math.atan2(y1 - y0, x1 - x0));
+  label(pen, text, 0, off, "center", colour);
+  pen.restore();
+}
+
 function drawPoint(pen, on, name, point) {
   const colour = ink(name === "prefill" ? "prefill" : "accepted");
   roofline.trail[name].forEach(([x, y], i, all) => {
@@ -97,8 +109,7 @@ function drawPoint(pen, on, name, point) {
   pen.fill();
   pen.stroke();
   const right = x > on.box.x + on.box.w * 0.66;
-  const share = point.share === null ? "" : ` ${Math.round(100 * point.share)} %`;
-  label(pen, `${name}${share}`, x + (right ? -1 : 1) * rem(0.7), y + rem(1.15), right ? "right" : "left", ink("text"));
+  label(pen, name, x + (right ? -1 : 1) * rem(0.7), y + rem(1.15), right ? "right" : "left", ink("text"));
 }
 
 function wireRoofline() {
@@ -107,14 +118,13 @@ function wireRoofline() {
     drawAxes(pen, on);
     if (roof) {
       const decode = points.decode;
-      const held = decode && decode.share ? decode.ops_per_s / decode.intensity / decode.share : 0; // bytes/s from this working set
+      const held = decode && decode.bandwidth_share ? decode.ops_per_s / decode.intensity / decode.bandwidth_share : 0; // bytes/s from this working set
       if (held > roof.bandwidth * 1.05) {
         drawRoof(pen, on, held, roof.ops, ink("faint"), true);
-        label(pen, `${si(held, "B/s")} from its working set`, on.x(10 ** on.left) + rem(0.4), on.y(held * 10 ** on.left) - rem(1.1), "left", ink("faint"));
+        labelSlope(pen, on, held, roof.ops, `${si(held, "B/s")} from cache`, -rem(0.5), ink("faint"));
       }
       drawRoof(pen, on, roof.bandwidth, roof.ops, ink("text"), false);
-      const x = 10 ** (on.left + 0.25 * (on.right - on.left));
-      label(pen, `${si(roof.bandwidth, "B/s")} from memory`, Math.max(on.box.x + rem(0.3), on.x(x)), on.y(roof.bandwidth * x) + rem(1.4), "left", ink("dim"));
+      labelSlope(pen, on, roof.bandwidth, roof.ops, `${si(roof.bandwidth, "B/s")} from memory`, rem(1), ink("dim"));
       if (roof.ops) label(pen, `${si(roof.ops, "op/s")} in ${roof.type}`, on.box.x + on.box.w - rem(0.3), on.y(roof.ops) - rem(0.45), "right", ink("dim"));
     }
     for (const [name, point] of Object.entries(points)) drawPoint(pen, on, name, point);
@@ -130,7 +140,8 @@ function showRoofline(points) {
     if (point) trail.push([point.intensity, point.ops_per_s]);
     if (trail.length > TRAIL || (!point && trail.length)) trail.shift();
   }
-  const told = Object.entries(points).map(([name, point]) => `${name}: ${si(point.bytes_per_step, "B")} a step in ${timed(point.step_s)}, ${si(point.ops_per_s, "op/s")}${point.share === null ? "" : `, ${Math.round(100 * point.share)} % of the ${name === "decode" ? "bandwidth" : "rate"}`}`);
+  const share = (of, what) => (of === null ? "" : `, ${percent(of)} of the ${what}`);
+  const told = Object.entries(points).map(([name, point]) => `${name}: ${si(point.bytes_per_step, "B")} a step in ${timed(point.step_s)}${share(point.bandwidth_share, "bandwidth")}${share(point.rate_share, "rate")}`);
   at("roofline-read").textContent = told.join(" · ") || "Steps are placed here while they run: to the left reading binds, to the right arithmetic.";
   at("roofline").ariaLabel = `Roofline. ${told.join(". ") || "No steps now."}`;
   drawRoofline();

@@ -182,11 +182,11 @@ function told(row) {
 
 function showRead() {
   const row = chosen.request && timeline.requests.get(chosen.request);
-  const last = timeline.columns[timeline.columns.length - 1];
   let text = timeline.lane !== null ? `Lane ${timeline.lane + 1} is free.` : "";
   if (row) text = told(row);
-  else if (timeline.lane === null && last) {
-    text = last[2] > 1 ? `Steps are short: a column stands for as many as fit into 62 ms, now ${last[2]}.` : "Each column is a step.";
+  else if (timeline.lane === null && timeline.columns.length) {
+    const lately = timeline.columns.slice(-32), most = Math.max(...lately.map((column) => column[2]));
+    text = most > 1 ? `Steps are short: a column stands for as many as fit into 62${thin}ms, up to ${most} now.` : "Each column is a step.";
     if (timeline.hidden) text += ` ${count(timeline.hidden)} more requests have no lane here.`;
     if (timeline.missed) text += ` ${count(timeline.missed)} steps came too fast to be seen.`;
   }
