@@ -44,6 +44,7 @@ from penstock.decide.scheduler import batching, order
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve import scorers
+from penstock.serve.engine.beside import Beside, CountingHost, Target, beside
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
@@ -168,7 +169,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     chosen = choose(config, found)
     backend, held = chosen.backend, chosen.holding.held
     check_proposer(config.propose, backend)
-    resolved = resolve(chosen.config, found.spec, held, look())
+    resolved = resolve(chosen.config, found.spec, held, look(), drafting_takes(config, found, chosen))
     resolved.reasons.update(chosen.reasons)
     if say is not None:
         for line in told(found, chosen, resolved):
@@ -235,6 +236,19 @@ def check_proposer(text: str | None, backend: Any) -> None:
     plugin, _ = propose.TABLE.parse(text)
     if lacks := unmet(plugin.needs, backend.caps):
         raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")
+
+
+def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> Beside:
+    """The memory of what drafts. Raises UsageError for options without sense, ModelError for another model that there is none of."""
+    if config.propose is None or config.propose == AUTO:
+        return Beside()
+    plugin, options = propose.TABLE.parse(config.propose)
+    target = Target(found, chosen.backend, chosen.dtype, chosen.scheme)
+
+    def host(kv_tokens: int) -> CountingHost:
+        return CountingHost(config, lambda name: find(replace(config, model=name, revision=None)), target, kv_tokens)
+
+    return beside(lambda given: plugin(options, given), host, config.block_size)
 
 
 def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clock) -> Drafter | None:

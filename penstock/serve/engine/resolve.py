@@ -1,13 +1,15 @@
 """An EngineConfig with gaps -> one without, and the reason of every value that was chosen. Pure: the same facts give the same answer."""
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.core.config import EngineConfig, Resolved
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.serve.engine.beside import Beside
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine
 
 AUTO = "auto"
+NOTHING = Beside()
 DRAFTED_BY = "suffix"  # where the user leaves it open: it needs no other model and no training
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
 ACTIVATIONS_BYTES = 64 << 20
@@ -25,8 +27,9 @@ def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...])
     return "float32", f"the checkpoint has {spec.dtype}, which the {config.backend} backend does not take"
 
 
-def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine) -> Resolved:
-    """Raises UsageError for values that contradict each other, CapacityError for a model or cache that does not fit."""
+def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine, drafting: Beside = NOTHING) -> Resolved:
+    """`drafting`: the memory that it takes. Raises UsageError for values that contradict each other, CapacityError for a model, what
+    drafts for it, or a cache that does not fit."""
     reasons: dict[str, str] = {}
     _check_numbers(config)
     if config.quant.partition(":")[0] not in held.quant_schemes:
@@ -36,12 +39,14 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine)
     dtype, reasons["dtype"] = choose_dtype(config, spec, held.dtypes)
     reasons["kv_dtype"] = "what the backend computes in"
     max_len, reasons["max_model_len"] = _max_model_len(config, spec)
-    free = machine.memory_bytes - held.weight_bytes - ACTIVATIONS_BYTES
+    free = machine.memory_bytes - held.weight_bytes - drafting.fixed - ACTIVATIONS_BYTES
     if free <= 0:
+        also = f" and --propose {config.propose} {drafting.fixed / 2**30:.1f} GiB" if drafting.fixed else ""
         raise CapacityError(
-            f"{config.model} needs {held.weight_bytes / 2**30:.1f} GiB for its weights with --dtype {dtype} --quant {config.quant}, "
+            f"{config.model} needs {held.weight_bytes / 2**30:.1f} GiB for its weights with --dtype {dtype} --quant {config.quant}{also}, "
             f"but {machine.memory_bytes / 2**30:.1f} GiB of memory are free")
-    kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), free, max_len)
+    token = Token(spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), drafting.per_token)
+    kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, token, free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
     threads, reasons["threads"] = _threads(config, spec, machine)
@@ -91,16 +96,32 @@ def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
     return config.max_model_len, "as asked"
 
 
-def _kv_tokens(config: EngineConfig, bytes_per_token: int, free: int, max_len: int) -> tuple[int, str]:
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Bytes of a token in the model's cache, and of the same one where drafts for it are made."""
+
+    own: int
+    drafting: int
+
+    @property
+    def both(self) -> int:
+        return self.own + self.drafting
+
+    @property
+    def told(self) -> str:
+        return f", {self.drafting:,} of {self.both:,} bytes a token for what drafts" if self.drafting else ""
+
+
+def _kv_tokens(config: EngineConfig, token: Token, free: int, max_len: int) -> tuple[int, str]:
     """Whole blocks. No more than every sequence at full length needs."""
-    size = config.block_size
+    size, bytes_per_token = config.block_size, token.both
     if config.kv_tokens is not None:
         tokens = config.kv_tokens // size * size
         if tokens == 0:
             raise UsageError(f"--kv-tokens {config.kv_tokens} is less than one block of {size} tokens")
         if tokens * bytes_per_token > free:
             raise CapacityError(
-                f"--kv-tokens {config.kv_tokens} take {tokens * bytes_per_token / 2**30:.1f} GiB, but "
+                f"--kv-tokens {config.kv_tokens} take {tokens * bytes_per_token / 2**30:.1f} GiB{token.told}, but "
                 f"{free / 2**30:.1f} GiB are free: {max(0, free // bytes_per_token // size * size):,} tokens would fit")
         return tokens, "as asked, in whole blocks"
     most = config.max_num_seqs * -(-max_len // size) * size
@@ -109,4 +130,4 @@ def _kv_tokens(config: EngineConfig, bytes_per_token: int, free: int, max_len: i
         raise CapacityError(f"{free / 2**20:.0f} MiB of memory are left for the KV cache, too little for one block of {size} tokens")
     if most <= fits:
         return most, f"{config.max_num_seqs} sequences at full length"
-    return fits, f"{KV_SHARE:.0%} of the {free / 2**30:.1f} GiB that the weights leave free"
+    return fits, f"{KV_SHARE:.0%} of the {free / 2**30:.1f} GiB that the weights leave free{token.told}"

@@ -6,7 +6,8 @@ import pytest
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, PenstockError, UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
-from penstock.serve.engine.build import build, choose, find
+from penstock.serve.engine.beside import Beside
+from penstock.serve.engine.build import build, choose, drafting_takes, find
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine, look
 from penstock.serve.engine.resolve import resolve
@@ -105,3 +106,37 @@ def test_drafts_are_made_where_they_pay_unless_the_proposer_is_named() -> None:
     assert found(propose="ngram:n=3", draft_control="priced") == ("ngram:n=3", "priced")
     with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, priced"):
         found(propose="ngram", draft_control="never")
+
+
+def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:
+    free = 10 << 20
+    machine = Machine(SPEC.num_parameters() * 4 + (64 << 20) + free, 2)
+    config = EngineConfig(max_num_seqs=4096, propose="draft_model:model=x")
+    found = resolve(config, SPEC, HELD, machine, Beside(4 << 20, KV_BYTES))
+    assert found.engine.kv_tokens == int((6 << 20) * 0.6) // (2 * KV_BYTES) // 16 * 16
+    assert f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for what drafts" in found.reasons["kv_tokens"]
+    with pytest.raises(CapacityError, match=r"weights .* and --propose draft_model:model=x 0\.0 GiB, but 0\.1 GiB of memory are free"):
+        resolve(config, SPEC, HELD, machine, Beside(free, 0))
+    fits = (6 << 20) // (2 * KV_BYTES) // 16 * 16
+    with pytest.raises(CapacityError, match=f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for what drafts.*: {fits:,} tokens would fit"):
+        resolve(replace(config, kv_tokens=fits + 16), SPEC, HELD, machine, Beside(4 << 20, KV_BYTES))
+
+
+@pytest.mark.parametrize("propose", ["draft_model:model=rill", "draft_model:model=rill,kv_tokens=100", "eagle", "eagle:width=2,depth=3",
+                                     "medusa:heads=2", "ngram", "suffix", "lookahead"])
+@pytest.mark.parametrize("quant", ["none", "int8"])
+def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) -> None:
+    config = EngineConfig(propose=propose, quant=quant, kv_tokens=320, max_num_seqs=5, weight_cache=False)
+    found = find(config)
+    told = drafting_takes(config, found, choose(config, found))
+    built = build(config)
+    side = getattr(built.engine._runner._drafter._proposer, "_side", None)  # type: ignore[attr-defined]
+    taken = 0
+    if side is not None:
+        taken = side.loaded.weight_bytes + side.loaded.kv_bytes_per_token * side.layout.num_blocks * side.layout.block_size
+    assert told.fixed + 320 * told.per_token == taken
+
+
+def test_a_drafter_that_does_not_fit_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(CapacityError, match=r"--propose draft_model:model=rill,kv_tokens=1000000000 \d+\.\d GiB"):
+        build(EngineConfig(propose="draft_model:model=rill,kv_tokens=1000000000"))

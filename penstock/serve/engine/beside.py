@@ -1,0 +1,83 @@
+"""The memory that drafting takes beside a model, known before any weight is read: a proposer is made for a host that only adds it up."""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.backends.contract import Backend, KVLayout
+from penstock.compute.decoding.propose.contract import Host
+from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.load.weights import Forming
+from penstock.compute.models.names import TensorNames
+from penstock.compute.program import Program
+from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.quant.none import Stored
+from penstock.core.config import EngineConfig
+from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.serve.engine.holding import holding
+from penstock.serve.engine.sides import LoadedSide
+
+SAMPLE_BLOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Bytes whatever the model's cache holds, and bytes for each token that it holds."""
+
+    fixed: int = 0
+    per_token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model that is drafted for: its config as it was read, and the form in which its weights will be held."""
+
+    found: Any  # build.Found
+    backend: Backend
+    dtype: str
+    scheme: QuantScheme
+
+
+class CountingHost:
+    """A propose.contract.Host that loads nothing: `num_bytes` adds up what would be loaded."""
+
+    def __init__(self, config: EngineConfig, find: Callable[[str], Any], target: Target, kv_tokens: int) -> None:
+        """`find` reads the config of another model. `kv_tokens`: of the target's cache, as if it were of this size."""
+        self.spec: ModelSpec = target.found.spec
+        self.max_num_seqs = config.max_num_seqs
+        self.max_model_len = config.max_model_len or self.spec.max_position
+        self.kv_tokens = kv_tokens
+        self.sampler = Sampler(())
+        self.num_bytes = 0
+        self._find = find
+        self._block_size = config.block_size
+        self._target = target
+
+    def model(self, name: str, kv_tokens: int) -> LoadedSide:
+        """Raises ModelError for a model that there is none of."""
+        found = self._find(name)
+        program = build_program(found.spec, found.family.names)
+        held = holding(program, found.source, self._target.backend, Forming(self._target.dtype, Stored())).held
+        return self._count(found.spec, program, held.weight_bytes, kv_tokens)
+
+    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
+        program, target = build(self.spec, self._target.found.family.names), self._target
+        forms = Forming(target.dtype, target.scheme).forms(program)
+        weights = sum([target.backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()])
+        return self._count(self.spec, program, weights, kv_tokens)
+
+    def _count(self, spec: ModelSpec, program: Program, weight_bytes: int, kv_tokens: int) -> LoadedSide:
+        backend, kv = self._target.backend, program.kv
+        layout = KVLayout(-(-kv_tokens // self._block_size), self._block_size, backend.dtype)
+        slots = layout.num_blocks * layout.block_size
+        self.num_bytes += weight_bytes + slots * 2 * kv.num_layers * kv.num_kv_heads * kv.head_dim * DTYPE_BYTES[backend.dtype]
+        return LoadedSide(spec, backend, None, layout)
+
+
+def beside(make: Callable[[Host], Any], host: Callable[[int], CountingHost], block_size: int) -> Beside:
+    """What a proposer takes that `make` makes for a host. `host` makes one for a cache of so many tokens. Raises what making it raises."""
+    sample = SAMPLE_BLOCKS * block_size
+    empty, filled = host(0), host(sample)
+    for each in (empty, filled):
+        make(each)
+    return Beside(empty.num_bytes, -(-(filled.num_bytes - empty.num_bytes) // sample))
