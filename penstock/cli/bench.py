@@ -105,8 +105,8 @@ def check(options: BenchOptions) -> None:
 
 def warmup_of(text: str) -> Any:
     """5s, or 10%. Raises UsageError for anything else."""
+    from penstock.core.slo import seconds
     from penstock.study.measure.metrics import Warmup
-    from penstock.study.measure.slo import seconds
 
     if text in ("0", "0s", "0%"):
         return Warmup()

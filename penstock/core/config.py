@@ -23,6 +23,8 @@ class EngineConfig:
     evict: str = "lru"
     batching: str = "continuous"
     order: str = "fcfs"
+    admission: str = "auto"  # who is taken in: none, deadline; auto: deadline with that order, where requests have objectives
+    chunking: str = "auto"  # how much of prompts a step takes: fixed, slo; auto: slo with the deadline order
     propose: str | None = None
     accept: str = "exact"  # when a draft may stand in for what the model chooses
     draft_control: str = "auto"  # always, priced; auto: priced where the proposer is chosen for the user

@@ -28,8 +28,8 @@ class RequestError(PenstockError):
 
 
 class OverloadedError(RequestError):
-    """The queue is full; try again after `retry_after_s` seconds."""
+    """Too much is asked of the server for now; try again after `retry_after_s` seconds."""
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message, status=429, code="rate_limit_exceeded")
+    def __init__(self, message: str, retry_after_s: float, param: str | None = None, code: str = "rate_limit_exceeded") -> None:
+        super().__init__(message, param, status=429, code=code)
         self.retry_after_s = retry_after_s

@@ -29,4 +29,4 @@ class StepRecord:
     num_draft_seqs: int = 0  # sequences whose drafts were verified
     drafting: Drafting = NO_DRAFTS  # their drafts by position
     work: StepWork | None = None
-    waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, batching, kv; None: nobody waits
+    waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, batching, tpot, kv; None: nobody waits

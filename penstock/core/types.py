@@ -103,12 +103,14 @@ class Seq:
     priority: int = 0  # smaller goes first
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
+    e2e_slo_s: float | None = None
+    deferred: bool = False  # it could not be served in time: it goes last, and its objectives bind nobody
     eos_token_ids: tuple[int, ...] = ()
     seed: int = 0  # always set; the draw of output token i depends on (seed, i) alone
     salt: str = ""  # isolates its prefixes from other salts
     marks: tuple[CacheMark, ...] = ()
 
-    num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
+    num_cached: int = 0  # prompt tokens found in the prefix cache when it was first let in; before that, how many are expected
     num_mark_created: int = 0  # pinned tokens that this request computed
     num_mark_read: int = 0  # pinned tokens that it found
     num_preemptions: int = 0

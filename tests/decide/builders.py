@@ -12,6 +12,16 @@ from tests.fakes import FakeRunner
 VOCAB = 50
 
 
+class SteadyTimer:
+    """Steps of a fixed time and a time for each row."""
+
+    def __init__(self, step_s=0.01, row_s=0.001):
+        self.step_s, self.row_s = step_s, row_s
+
+    def seconds(self, work):
+        return self.step_s + self.row_s * work.num_tokens
+
+
 def make_seq(seq_id, tokens, num_new=4, *, arrival_s=None, marks=(), params=None, **rest):
     """A sequence with prompt `tokens` and up to `num_new` more. `marks`: (num_tokens, ttl_s) pairs."""
     return Seq(

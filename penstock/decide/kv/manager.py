@@ -89,6 +89,15 @@ class KVManager:
         """Tokens that fit when one sequence has the whole cache."""
         return self.num_total * self.block_size
 
+    @property
+    def num_free_tokens(self) -> int:
+        """Tokens of new sequences that there is room for now."""
+        return max(0, self._room()) * self.block_size
+
+    def num_found(self, seq: Seq) -> int:
+        """Tokens of the sequence that `admit` would find in the cache now, and not compute again."""
+        return min(len(self._find(seq)) * self.block_size, len(seq.tokens) - 1)
+
     def holders(self) -> set[int]:
         """The seq_ids of live sequences."""
         return set(self._held)

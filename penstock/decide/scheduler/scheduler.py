@@ -8,48 +8,47 @@ Progress: the sequence that comes first in the order loses its blocks to nobody,
 its sequence is preempted, a sequence that runs alone may use the whole cache, and held ones that wait for a token make room
 when nothing else could go on. So whatever `add` accepts is finished.
 """
-from dataclasses import dataclass
 from itertools import chain, repeat
 
 from penstock.core.clock import Clock
 from penstock.core.drafting import DraftCheck, by_position
+from penstock.core.errors import OverloadedError
 from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult, TokenLogprobs
 from penstock.decide.kv.blocks import IntegrityError
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler import steady
 from penstock.decide.scheduler.chunk import chunk
+from penstock.decide.scheduler.chunking.contract import ChunkView
+from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.entry import Batching, EntryView
 from penstock.decide.scheduler.limits import Limits, check_servable
+from penstock.decide.scheduler.pacing import Live, Pacing
+from penstock.decide.scheduler.promise import has_objectives
 from penstock.decide.scheduler.queue import Order, Queue
 from penstock.decide.scheduler.step import Step
 from penstock.decide.scheduler.stop import ending
 
 
-@dataclass(slots=True)
-class Counters:
-    """What has happened since the start; each figure only grows."""
-
-    prompt_tokens: int = 0  # of sequences that were let in
-    generation_tokens: int = 0
-    preemptions: int = 0
-    drafted_tokens: int = 0  # drafts that a step verified
-    accepted_tokens: int = 0  # drafts that are output
-
-
 class Scheduler:
     """Sequences from `add` to their end. One thread; `schedule`, the step and `commit` take turns."""
 
-    def __init__(self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock) -> None:
+    def __init__(
+        self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock, pacing: Pacing | None = None
+    ) -> None:
+        """`pacing`: what is done for objectives; None: nothing."""
         self.limits = limits
         self.kv = kv
         self.counters = Counters()
         self.waits_for: str | None = None  # what the first in the queue lacked when it was last asked in; None: nobody waits
+        self.refused: dict[int, OverloadedError] = {}  # by seq_id: who waited in vain; whoever reads it clears it
         self._order = order
         self._batching = batching
         self._clock = clock
+        self._pacing = pacing or Pacing()
         self._seqs: dict[int, Seq] = {}  # waiting, running, or preempted while held: then in neither queue until `append`
         self._waiting = Queue(order)
         self._running = Queue(order)
+        self._live = Live(self._running, self._waiting, limits, kv, self.counters)
         self._known: set[int] = set()  # to the runner
         self._finished: list[int] = []  # that the runner must be told of
         self._copies: list[tuple[int, int]] = []  # of a step that was not committed
@@ -89,18 +88,20 @@ class Scheduler:
         return max(now, self._batching.opens_s(self._view(now))) if len(self._waiting) else now
 
     def add(self, seq: Seq) -> None:
-        """Takes in a new sequence. Raises RequestError, with the number that would fit, when the KV cache can never hold it."""
+        """Takes in a new sequence. Raises RequestError, with the number that would fit, when the KV cache can never hold it or its
+        objectives can never be met, and OverloadedError when they cannot be met now."""
         self._check_new(seq)
-        seq.status = Status.WAITING
-        self._seqs[seq.seq_id] = seq
-        self._waiting.push(seq, self._clock.now())
+        if has_objectives(seq):
+            self._pacing.check(seq, self._live, self._clock.now())
+        self._take_in(seq)
 
     def fork(self, parent_id: int, child: Seq, num_tokens: int) -> None:
         """Takes in a sequence that shares the first `num_tokens` computed tokens of another and runs at once, beyond max_num_seqs
         if need be. Where the other has ended or lost its blocks, the child is added like any other."""
         parent = self._seqs.get(parent_id)
         if parent is None or parent not in self._running:
-            self.add(child)
+            self._check_new(child)
+            self._take_in(child)
             return
         self._check_new(child)
         if num_tokens >= len(child.tokens) and not child.held:
@@ -141,6 +142,10 @@ class Scheduler:
         """The next step, or None when there is nothing to compute now. A step that was never committed is planned again."""
         now = self._clock.now()
         self._take_back_plan()
+        self._pacing.began(now)
+        for seq, refusal in list(self._pacing.given_up(self._live, now)):
+            self.refused[seq.seq_id] = refusal
+            self.finish(seq.seq_id, "abort")
         step = Step(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
         self._plan_running(step, now)
         if not step.planned or not step.num_preempted:
@@ -171,13 +176,14 @@ class Scheduler:
         """How many of the next steps are sure to be alike: nobody comes in and nobody ends (see `steady`)."""
         if self._plan is not None or len(self._running) > self._most_seqs:
             return 0
-        if len(self._waiting) and len(self._running) < self._most_seqs:
-            if self._order.varies or not self.kv.still_refuses(self._waiting.first(self._clock.now())):
-                return 0
+        opens = len(self._waiting) and len(self._running) < self._most_seqs
+        if opens and (self._order.varies or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
+            return 0
         return steady.num_steps(list(self._running), self.kv)
 
     def run_steady(self, num_steps: int, token: int) -> None:
         """So many steady steps at once, without plans: every running sequence gains `token` in each."""
+        self._pacing.ended(None)
         running = list(self._running)
         steady.run(running, self.kv, num_steps, token)
         self.counters.generation_tokens += num_steps * len(running)
@@ -198,6 +204,7 @@ class Scheduler:
                 outputs.append(self._commit_tokens(seq, planned, found))
             elif (output := self._commit_computed(seq, planned, found)) is not None:
                 outputs.append(output)
+        self._pacing.ended(result.work if len(self._running) or len(self._waiting) else None)
         return outputs
 
     def check_integrity(self) -> None:
@@ -221,6 +228,11 @@ class Scheduler:
 
     def _view(self, now: float) -> EntryView:
         return EntryView(now, len(self._running), self._num_entered, self._began_s, self._waiting)
+
+    def _take_in(self, seq: Seq) -> None:
+        seq.status = Status.WAITING
+        self._seqs[seq.seq_id] = seq
+        self._waiting.push(seq, self._clock.now())
 
     def _enter(self, seq: Seq, now: float) -> None:
         if not len(self._running):
@@ -248,6 +260,8 @@ class Scheduler:
                 step.add_next(seq, seq.seq_id not in self._known)
             else:
                 self._plan_seq(seq, step, now, num_reserved)
+        if prefills or len(self._waiting):
+            step.num_tokens_left = self._pacing.chunking.num_rows(ChunkView(now, decodes, prefills, self._waiting), step.num_tokens_left)
         for seq in prefills:
             self._plan_seq(seq, step, now, 0)
 
@@ -303,13 +317,16 @@ class Scheduler:
                 self.waits_for = "kv"
 
     def _lacks(self, seq: Seq, step: Step, now: float) -> str | None:
-        """What keeps the first in the queue out: seats, tokens of the step, the batching mode, blocks. None: nothing, and it has them."""
+        """What keeps the first in the queue out: seats, tokens of the step, the batching mode, the pace of those that run, blocks. None:
+        nothing, and it has them."""
         if len(self._running) >= self._most_seqs or not step.num_seqs_left:
             return "seqs"
         if not step.num_tokens_left:
             return "tokens"
         if not self._batching.may_enter(seq, self._view(now)):
             return "batching"
+        if len(self._running) and not self._pacing.chunking.may_start(seq, self._running, now):
+            return "tpot"
         return None if self.kv.admit(seq, alone=not len(self._running)) else "kv"
 
     def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:

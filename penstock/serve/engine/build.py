@@ -36,12 +36,15 @@ from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware, cache_folder
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
-from penstock.core.needs import unmet
+from penstock.core.needs import Caps, unmet
 from penstock.core.registry import Table
+from penstock.core.work import StepTimer
 from penstock.decide.kv import evict
 from penstock.decide.kv.manager import KVManager
-from penstock.decide.scheduler import batching, order
+from penstock.decide.scheduler import admission, batching, chunking, order
+from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.pacing import Pacing
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve import scorers
 from penstock.serve.engine.beside import Beside, CountingHost, Target, beside
@@ -59,6 +62,7 @@ from penstock.serve.text.folder import read_json
 from penstock.serve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
+NO_CAPS = Caps(devices=(), dtypes=())  # what a scheduler has of a backend
 SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
 
 
@@ -177,7 +181,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     engine_config = resolved.engine
     layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
     clock = MonotonicClock()
-    scheduler = make_scheduler(engine_config, layout.num_blocks, clock)
+    check_scheduler(engine_config)
     path = hub.fetch_weights(found.source, progress)
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
     weights = load_weights(program, open_checkpoint(path), chosen.dtype, chosen.scheme, progress)
@@ -197,6 +201,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     if say is not None and engine_config.propose is not None and not rule.lossless:
         say(f"--accept {engine_config.accept} is lossy: sampled answers are not those of plain decoding, and likelier")
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
+    scheduler = make_scheduler(engine_config, layout.num_blocks, clock, make_timer(engine_config, backend, loaded, clock))
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
@@ -274,17 +279,57 @@ def drifted(quant: str, found: drift.Drift) -> str:
             f"tokens stay, and the distributions move by {found.kl:.2g} nats")
 
 
-def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock) -> Scheduler:
-    """The scheduler and its KV accounting. The twin calls this too, with a clock of its own."""
+def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: StepTimer | None = None) -> Scheduler:
+    """The scheduler and its KV accounting. The twin calls this too, with a clock of its own. `timer`: where `times_steps(config)`."""
     evict_policy = _plugin(evict.TABLE.parse(config.evict))
     kv = KVManager(num_blocks, config.block_size, config.prefix_cache, evict_policy, clock)
     limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
-    return Scheduler(limits, kv, _plugin(order.TABLE.parse(config.order)), _plugin(batching.TABLE.parse(config.batching)), clock)
+    costs = None if timer is None else StepCosts(timer, config.max_num_batched_tokens)
+    ordering, admits, chunks = (_timed(parsed, costs) for parsed in timed_plugins(config))
+    pacing = Pacing(admits, chunks, costs)
+    return Scheduler(limits, kv, ordering, _plugin(batching.TABLE.parse(config.batching)), clock, pacing)
+
+
+def check_scheduler(config: EngineConfig) -> None:
+    """Raises UsageError for options of the scheduler that there are none of: before anything is loaded."""
+    timed_plugins(config)
+    for table, text in ((batching.TABLE, config.batching), (evict.TABLE, config.evict)):
+        table.parse(text)
+    Limits(config.max_num_seqs, config.max_num_batched_tokens)
+
+
+def timed_plugins(config: EngineConfig) -> list[tuple[Any, Any]]:
+    """Classes and options of order, admission and chunking: "auto" is what serves to a deadline where the order does, and nothing
+    elsewhere. Raises UsageError for a name that there is none of."""
+    parsed = order.TABLE.parse(config.order)
+    serves = parsed[0].needs.step_timer
+    chosen = config.admission if config.admission != AUTO else "deadline" if serves else "none"
+    chunks = config.chunking if config.chunking != AUTO else "slo" if serves else "fixed"
+    return [parsed, admission.TABLE.parse(chosen), chunking.TABLE.parse(chunks)]
+
+
+def times_steps(config: EngineConfig) -> bool:
+    """Whether somebody asks how long steps take, so that they have to be timed first."""
+    return any(plugin.needs.step_timer for plugin, _ in timed_plugins(config))
+
+
+def make_timer(config: EngineConfig, backend: Any, loaded: Any, clock: Clock) -> StepTimer | None:
+    """What the scheduler's plug-ins ask how long steps take; None where they do not. Takes its time, and the first blocks of the cache."""
+    return measure(backend, loaded, config.max_num_batched_tokens + config.max_num_seqs, clock) if times_steps(config) else None
 
 
 def _plugin(parsed: tuple[Any, Any]) -> Any:
     plugin, options = parsed
     return plugin() if options is None else plugin(options)
+
+
+def _timed(parsed: tuple[Any, Any], costs: StepCosts | None) -> Any:
+    """A plug-in that is handed what it needs. Raises UsageError where steps were not timed."""
+    plugin, options = parsed
+    if lacks := unmet(plugin.needs, NO_CAPS, costs is not None):
+        raise UsageError(f"{plugin.__name__} of the scheduler needs {' and '.join(lacks)}")
+    given = [costs] if plugin.needs.step_timer else []
+    return plugin(*given) if options is None else plugin(*given, options)
 
 
 def recommended(path: Path) -> dict[str, Any]:

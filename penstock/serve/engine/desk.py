@@ -54,8 +54,9 @@ class Desk:
     _ids: Iterator[int] = field(default_factory=itertools.count)
 
     def add(self, owner: Owner, seq: Seq) -> None:
-        self.owners[seq.seq_id] = owner
+        """Raises what `Scheduler.add` raises; then nothing has changed."""
         self.scheduler.add(seq)
+        self.owners[seq.seq_id] = owner
 
     def fork(self, owner: Owner, parent: Seq, child: Seq, num_tokens: int) -> None:
         self.owners[child.seq_id] = owner

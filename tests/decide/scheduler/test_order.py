@@ -1,7 +1,7 @@
 import pytest
 
-from penstock.core.errors import UsageError
 from penstock.core.work import StepWork
+from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.order import TABLE
 from penstock.decide.scheduler.order.deadline import Deadline
 from penstock.decide.scheduler.order.fcfs import Fcfs
@@ -37,12 +37,12 @@ def test_shortest_first_by_prompt_and_answer():
 class Timer:
     """A second a token."""
 
-    def __init__(self):
-        self.asked = []
-
     def seconds(self, work: StepWork) -> float:
-        self.asked.append(work)
         return float(work.num_tokens)
+
+
+def deadline():
+    return Deadline(StepCosts(Timer(), 16))
 
 
 def slo(seq_id, ttft, num_prompt=4, **rest):
@@ -51,22 +51,14 @@ def slo(seq_id, ttft, num_prompt=4, **rest):
 
 def test_earliest_deadline_that_can_be_met_first_then_those_without_then_the_hopeless():
     seqs = [slo(0, None), slo(1, 30.0), slo(2, 20.0), slo(3, 13.0), slo(4, 5.0)]
-    assert order_of(Deadline(timer=Timer()), seqs) == [2, 1, 0, 4, 3]
-
-
-def test_without_a_timer_options_say_how_fast_prompts_are():
-    seqs = [slo(0, 13.0), slo(1, 20.0)]
-    assert order_of(Deadline(Deadline.Options(prefill_tokens_per_s=1.0)), seqs) == [1, 0]
-    assert order_of(Deadline(Deadline.Options(prefill_tokens_per_s=2.0)), seqs) == [0, 1]
-    assert order_of(Deadline(), seqs, now=14.0) == [1, 0]
+    assert order_of(deadline(), seqs) == [2, 1, 0, 4, 3]
 
 
 def test_what_is_computed_already_needs_no_time():
     seq, other = slo(0, 13.0), slo(1, 20.0)
     seq.num_computed = 2
-    timer = Timer()
-    assert order_of(Deadline(timer=timer), [seq, other]) == [0, 1]
-    assert StepWork(contexts=((2, 4),), num_logits=1) in timer.asked
+    assert order_of(deadline(), [seq, other]) == [0, 1]
+    assert order_of(deadline(), [slo(0, 13.0), other]) == [1, 0]
 
 
 def test_after_the_first_token_the_next_one_has_a_deadline():
@@ -76,13 +68,13 @@ def test_after_the_first_token_the_next_one_has_a_deadline():
         seq.first_token_s = 2.0
         return seq
 
-    # At 10 s and a second a token: due at 2 + 2 * 6 = 14, 2 + 3 * 4 = 14, none, hopeless (9 tokens to come, the last due at 2 + 9 * 1.5).
+    # At 10 s and a second a token: due at 2 + 2 * 6 = 14, 2 + 3 * 4 = 14, none, hopeless (9 more tokens to come, the last due at 2 + 9 * 1.5).
     seqs = [running(0, 2.0, 6), running(1, 3.0, 3), running(2, None, 1), running(3, 1.5, 1), slo(4, 12.5, num_prompt=2)]
-    assert order_of(Deadline(timer=Timer()), seqs) == [1, 4, 0, 2, 3]
+    assert order_of(deadline(), seqs) == [1, 4, 0, 2, 3]
 
 
 def test_a_queue_notices_keys_that_vary_with_time():
-    queue = Queue(Deadline(timer=Timer()))
+    queue = Queue(deadline())
     urgent, late = slo(0, 10.0), slo(1, 50.0)
     queue.push(late, 0.0)
     queue.push(urgent, 0.0)
@@ -91,16 +83,10 @@ def test_a_queue_notices_keys_that_vary_with_time():
     assert list(queue) == [late] and urgent not in queue and late in queue and len(queue) == 1
 
 
-@pytest.mark.parametrize("name", ["prefill_tokens_per_s", "decode_tokens_per_s"])
-def test_speeds_are_above_zero(name):
-    with pytest.raises(UsageError, match=f"{name} must be above 0"):
-        Deadline.Options(**{name: 0.0})
-
-
 @pytest.mark.parametrize("name", TABLE)
 def test_every_order_serves_everybody(name):
-    order, options = TABLE.parse(name)
-    rig = Rig(num_blocks=7, budget=8, order=order() if options is None else order(options))
+    order = TABLE.load(name)
+    rig = Rig(num_blocks=7, budget=8, order=deadline() if order.needs.step_timer else order())
     ttft, tpot = (None, 5.0, 10.0), (None, 1.5)
     seqs = [
         make_seq(i, range(20 * i, 21 * i + 3), 10, priority=-i, ttft_slo_s=ttft[i % 3], tpot_slo_s=tpot[i % 2]) for i in range(8)
@@ -123,4 +109,4 @@ def test_the_scheduler_obeys_the_order():
     assert first_tokens(Fcfs(), seqs()) == [0, 1, 2]
     assert first_tokens(Priority(), seqs()) == [2, 1, 0]
     assert first_tokens(Shortest(), seqs()) == [1, 2, 0]
-    assert first_tokens(Deadline(Deadline.Options(prefill_tokens_per_s=1.0)), seqs()) == [1, 0, 2]
+    assert first_tokens(deadline(), seqs()) == [1, 0, 2]

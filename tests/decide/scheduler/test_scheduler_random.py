@@ -12,11 +12,12 @@ from penstock.decide.kv.evict.slru import Slru
 from penstock.decide.scheduler.batching.continuous import Continuous
 from penstock.decide.scheduler.batching.dynamic import Dynamic
 from penstock.decide.scheduler.batching.static import Static
+from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.order.deadline import Deadline
 from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.order.priority import Priority
 from penstock.decide.scheduler.order.shortest import Shortest
-from tests.decide.builders import VOCAB, Rig, make_seq
+from tests.decide.builders import VOCAB, Rig, SteadyTimer, make_seq
 from tests.fakes import continuation
 
 SIZE = 3
@@ -34,7 +35,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_blocks=st.integers(4, 12),
         limits=st.tuples(st.integers(1, 5), st.integers(1, 12)),
         num_drafts=st.sampled_from([0, 0, 1, 4]),
-        order=st.sampled_from([Fcfs, Priority, Shortest, Deadline]),
+        order=st.sampled_from([Fcfs, Priority, Shortest, lambda: Deadline(StepCosts(SteadyTimer(), 16))]),
         batching=st.sampled_from([Continuous, Continuous, Static, Dynamic]),
         policy=st.sampled_from([Lru, Lfu, Slru]),
         prefix_cache=st.sampled_from([True, True, False]),

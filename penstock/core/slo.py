@@ -1,0 +1,64 @@
+"""Service level objectives in words: `ttft=200ms,tpot=50ms,e2e=5s`. One grammar for load tests, plans, requests and keys."""
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.core.errors import UsageError
+from penstock.core.registry import parse_pairs
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|min)")
+ALIASES = {"e2el": "e2e"}
+SERVED = ("ttft", "tpot", "e2e")  # what a scheduler can work for
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What a request is served for, in seconds; None: it does not matter.
+
+    `ttft_s`: arrival to first token. `tpot_s`: mean of the times between tokens after it. `e2e_s`: arrival to last token.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+    def __bool__(self) -> bool:
+        return (self.ttft_s, self.tpot_s, self.e2e_s) != (None, None, None)
+
+
+NO_OBJECTIVES = Objectives()
+
+
+def parse_objectives(text: str, owner: str) -> Objectives:
+    """What a request or a key says; "none" says that nothing matters. Raises UsageError, naming `owner`, for anything else."""
+    if text.strip() == NONE:
+        return NO_OBJECTIVES
+    most = parse_most(text, owner, SERVED)
+    return Objectives(most.get("ttft"), most.get("tpot"), most.get("e2e"))
+
+
+def parse_most(text: str, owner: str, names: Collection[str]) -> dict[str, float]:
+    """The most seconds of each measure. Raises UsageError for one that is not in `names`, for one that is given twice, and for a number
+    without a unit."""
+    most: dict[str, float] = {}
+    pairs = parse_pairs(text, owner)
+    for name, value in pairs.items():
+        known = ALIASES.get(name, name)
+        if known not in names:
+            raise UsageError(f"{owner} has no {name!r}; it has: {', '.join(names)}")
+        if known in most:
+            raise UsageError(f"{owner} gives {known} twice")
+        most[known] = seconds(value, f"{owner} {name}")
+    if not most or len(pairs) < len([part for part in text.split(",") if part]):
+        raise UsageError(f"{owner} is like ttft=200ms,tpot=50ms,e2e=5s, each once, not {text[:80]!r}")
+    return most
+
+
+def seconds(text: str, owner: str) -> float:
+    """200ms -> 0.2. Raises UsageError for what is no time."""
+    found = DURATION.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise UsageError(f"{owner} must be a time with its unit ({', '.join(UNITS)}), like 200ms, not {text[:80]!r}")
+    return float(found[1]) * UNITS[found[2]]

@@ -1,0 +1,26 @@
+"""What the scheduler asks when the tokens of running answers are planned and prompts are next. Tokens do not depend on what is said."""
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.core.types import Seq
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkView:
+    """A step half planned. `now`: seconds on the scheduler's clock."""
+
+    now: float
+    decodes: Sequence[Seq]  # running, one token behind
+    prefills: Sequence[Seq]  # running, more than one
+    waiting: Iterable[Seq]  # the first to be served first
+
+
+class Chunking(Protocol):
+    def num_rows(self, view: ChunkView, most: int) -> int:
+        """How many rows of prompts the step may take, of the `most` that it has left."""
+        ...
+
+    def may_start(self, seq: Seq, running: Iterable[Seq], now: float) -> bool:
+        """Whether the answers that run can bear one more. Not asked when none does."""
+        ...
