@@ -12,6 +12,7 @@ Invariants, which `check_integrity` tests:
 import hashlib
 import heapq
 from array import array
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -65,6 +66,7 @@ class RadixTree:
         self.num_evictable = 0  # idle and not pinned
         self.num_pinned_idle = 0
         self.num_evicted = 0  # blocks that were cached and made room, since the start
+        self.last_evicted: deque[int] = deque(maxlen=256)  # the last of them
         self._pool = pool
         self._evict = evict
         self._hash = hash_block
@@ -193,6 +195,7 @@ class RadixTree:
             return False
         self._remove(node)
         self.num_evicted += 1
+        self.last_evicted.append(node.block_id)
         parent = node.parent
         assert parent is not None
         if parent.parent is not None:

@@ -35,6 +35,7 @@ class Look:
     block_ids: tuple[tuple[int, ...], ...]  # of each of them, then
     num_holders: list[int]  # by block: live sequences and, where the block is cached, the prefix tree
     num_evicted: int  # cached blocks that made room, since the start
+    last_evicted: tuple[int, ...]  # the last of them; a block may be in it twice
     num_queried: int  # prompt tokens looked up in the prefix cache, since the start
     num_hit: int  # and found
 
@@ -61,8 +62,8 @@ class Watch:
         """Between two steps."""
         kv, seqs = scheduler.kv, scheduler.seqs()
         self.look = Look(
-            now, tuple(seqs), tuple([seq.block_ids for seq in seqs]), kv.pool.num_holders.copy(), kv.tree.num_evicted, kv.num_queried,
-            kv.num_hit)
+            now, tuple(seqs), tuple([seq.block_ids for seq in seqs]), kv.pool.num_holders.copy(), kv.tree.num_evicted,
+            tuple(kv.tree.last_evicted), kv.num_queried, kv.num_hit)
         self.looked.set()
 
     def take(self) -> tuple[list[Seen], int]:

@@ -1,8 +1,9 @@
 """The KV cache as a picture: one byte for each cell, a block or several that stand together.
 
-0: free. 1: a reusable prefix that nobody holds. 2: made room since the last picture. 3: of a request without a lane. 4 + lane: of the
-request in that lane; plus 128 where several sequences share it. Caches of more than `MAX_CELLS` blocks are drawn with several to a cell,
-each cell in the colour of the first of its blocks that is held, and with the share of its blocks that are in use beside it.
+0: free. 1: a reusable prefix that nobody holds. 2: of a request without a lane. 3 + lane: of the request in that lane; plus 128 where
+several sequences share it. Caches of more than `MAX_CELLS` blocks are drawn with several to a cell, each cell in the colour of the first of
+its blocks that is held, and with the share of its blocks that are in use beside it. `evicted` are the cells where a cached block has made
+room since the last picture.
 """
 import base64
 import time
@@ -17,15 +18,14 @@ from penstock.serve.engine.watch import Look
 
 MAX_CELLS = 4096
 SLICE = 4096  # blocks that are read without letting another thread go on
-FREE, CACHED, EVICTED, OTHER, LANES, SHARED = 0, 1, 2, 3, 4, 128
+FREE, CACHED, OTHER, LANES, SHARED = 0, 1, 2, 3, 128
 
 
 class BlockMap:
-    """Remembers what was cached, to see what made room."""
+    """Remembers the last picture, to tell what has made room since."""
 
     def __init__(self) -> None:
-        self._cached: NDArray[np.bool_] | None = None
-        self._num_evicted = 0
+        self._num_evicted: int | None = None
         self._drawn: tuple[Look, dict[str, Any]] | None = None
         self._arrays: dict[int, tuple[tuple[int, ...], NDArray[np.int64]]] = {}  # by seq_id: block ids, and as an array
 
@@ -38,12 +38,12 @@ class BlockMap:
     def _draw(self, look: Look, lane_of: Callable[[int], int | None]) -> dict[str, Any]:
         owners, num_users = self._owners(look, lane_of)
         num_holders = counted(look.num_holders)
-        cached = num_holders > num_users  # the prefix tree holds it too
         values = np.where(owners > 0, owners, np.where(num_holders > 0, CACHED, FREE)).astype(np.uint8)
         values[num_users > 1] |= SHARED
-        values[self._made_room(look, cached)] = EVICTED
         per_cell = -(-len(values) // MAX_CELLS)
-        told = {"blocks": len(values), "per_cell": per_cell, "cached": int((values == CACHED).sum()), "shared": int((num_users > 1).sum())}
+        told = {
+            "blocks": len(values), "per_cell": per_cell, "cached": int((values == CACHED).sum()), "shared": int((num_users > 1).sum()),
+            "evicted": sorted({block_id // per_cell for block_id in self._made_room(look)})}
         if per_cell == 1:
             return told | {"cells": encode(values)}
         padded = np.zeros(-(-len(values) // per_cell) * per_cell, np.uint8)
@@ -67,20 +67,18 @@ class BlockMap:
         self._arrays = arrays
         return owners, num_users
 
-    def _made_room(self, look: Look, cached: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Blocks that were cached in the last picture and are not now. Only where the cache says that blocks have made room."""
-        before, self._cached = self._cached, cached
-        has_evicted, self._num_evicted = look.num_evicted > self._num_evicted, look.num_evicted
-        if before is None or not has_evicted:
-            return np.zeros(len(cached), np.bool_)
-        return before & ~cached
+    def _made_room(self, look: Look) -> tuple[int, ...]:
+        """Blocks that were cached, and given away since the last picture; the last of them, where there were very many."""
+        before, self._num_evicted = self._num_evicted, look.num_evicted
+        num_new = 0 if before is None else look.num_evicted - before
+        return look.last_evicted[-num_new:] if num_new else ()
 
 
 def aggregate(values: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """[cells, blocks of each] -> what each cell shows, and how much of it is in use, 255 for all."""
     held = values >= OTHER
     first = values[np.arange(len(values)), held.argmax(axis=1)]
-    best = np.where((values == EVICTED).any(axis=1), EVICTED, np.where((values == CACHED).any(axis=1), CACHED, FREE))
+    best = np.where((values == CACHED).any(axis=1), CACHED, FREE)
     fill = np.rint((values != FREE).mean(axis=1) * 255)
     return np.where(held.any(axis=1), first, best).astype(np.uint8), fill.astype(np.uint8)
 

@@ -1,7 +1,7 @@
 "use strict";
 // The KV cache, block by block: who holds it, what is shared, what waits to be found again, what has just made room.
 
-const [FREE, REUSABLE, EVICTED, OTHER, LANES, SHARED] = [0, 1, 2, 3, 4, 128];
+const [FREE, REUSABLE, OTHER, LANES, SHARED] = [0, 1, 2, 3, 128];
 const FADE_MS = 2500;
 const blocks = { cells: new Uint8Array(0), fill: null, perCell: 1, total: 0, size: 16, evicted: new Map(), at: null, map: null };
 let drawBlocks = () => {};
@@ -15,7 +15,7 @@ function takeBlocks(map, size) {
   blocks.total = map.blocks;
   blocks.map = map;
   const now = performance.now();
-  blocks.cells.forEach((value, cell) => { if (value === EVICTED) blocks.evicted.set(cell, now); });
+  for (const cell of map.evicted) blocks.evicted.set(cell, now);
   for (const [cell, when] of blocks.evicted) if (now - when > FADE_MS) blocks.evicted.delete(cell);
   const each = map.per_cell > 1 ? ` · a cell is ${count(map.per_cell)} blocks` : "";
   at("blocks-size").textContent = `${count(map.blocks)} blocks of ${size} tokens${each}`;
@@ -39,7 +39,7 @@ const holder = (lane) => [...timeline.requests.values()].find((row) => row[LANE]
 function paintCell(pen, x, y, size, value, chosenLane, colours) {
   const lane = (value & ~SHARED) - LANES, shared = value >= SHARED;
   pen.globalAlpha = lane >= 0 && chosenLane !== null && lane !== chosenLane ? 0.25 : 1;
-  pen.fillStyle = lane >= 0 ? colours(lane) : ink({ [FREE]: "free", [REUSABLE]: "reusable", [EVICTED]: "free", [OTHER]: "dim" }[value & ~SHARED]);
+  pen.fillStyle = lane >= 0 ? colours(lane) : ink({ [FREE]: "free", [REUSABLE]: "reusable", [OTHER]: "dim" }[value & ~SHARED]);
   pen.fillRect(x, y, size, size);
   if (shared && size > 3) {
     const rim = Math.max(1, Math.round(size / 4));
@@ -120,8 +120,8 @@ function showBlock() {
     const value = cells[blocks.at], lane = (value & ~SHARED) - LANES, first = blocks.at * perCell;
     const name = perCell > 1 ? `Blocks ${count(first)} to ${count(Math.min(blocks.total, first + perCell) - 1)}` : `Block ${count(first)}`;
     const row = lane >= 0 ? holder(lane) : undefined;
-    const state = lane >= 0 ? `held by ${row ? row[ID] : "a request that has just ended"}` : { [FREE]: "free", [REUSABLE]: "a cached prefix that nobody holds", [EVICTED]: "made room just now", [OTHER]: "held by a request without a lane here" }[value & ~SHARED];
-    text = `${name}: ${state}${value >= SHARED ? ", shared by several sequences" : ""}${blocks.fill ? `, ${percent(blocks.fill[blocks.at] / 255)} in use` : ""}.`;
+    const state = lane >= 0 ? `held by ${row ? row[ID] : "a request that has just ended"}` : { [FREE]: "free", [REUSABLE]: "a cached prefix that nobody holds", [OTHER]: "held by a request without a lane here" }[value & ~SHARED];
+    text = `${name}: ${state}${value >= SHARED ? ", shared by several sequences" : ""}${blocks.fill ? `, ${percent(blocks.fill[blocks.at] / 255)} in use` : ""}${blocks.evicted.has(blocks.at) ? "; a cached prefix has just made room here" : ""}.`;
   } else if (map) text = map.shared || map.cached ? `${count(map.shared)} blocks are shared by several sequences; ${count(map.cached)} hold prefixes that can be found again.` : "Nothing is held and nothing cached.";
   if (at("blocks-read").textContent !== text) at("blocks-read").textContent = text;
 }

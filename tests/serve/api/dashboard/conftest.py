@@ -1,0 +1,79 @@
+"""A real engine around a tiny model, served with its dashboard."""
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.core.config import EngineConfig, ServerConfig
+from penstock.core.hardware import Hardware
+from penstock.serve.api.dashboard.feed import Feed, Subject
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.api.parts import Parts
+from penstock.serve.api.server import bind, create_app, make_server
+from penstock.serve.engine.build import build
+from penstock.serve.engine.loop import Loop
+from tests.tiny import write_model
+
+ROOF = Hardware("a test's machine", {1 << 16: 4e10, 1 << 28: 2e10}, {"fp32": 1e11})
+KEY = "sesame"
+
+
+@dataclass
+class Served:
+    """`loop` is the engine on its thread, `feed` the dashboard's."""
+
+    url: str
+    loop: Loop
+    feed: Feed
+    server: Any
+    thread: threading.Thread
+
+    def client(self, key: str = KEY) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=30, verify=False, headers={"Authorization": f"Bearer {key}"})
+
+    def stop(self) -> None:
+        self.server.drain.begin()
+        self.server.drain.begin()
+        self.thread.join(20)
+        self.loop.stop()
+        assert not self.thread.is_alive()
+
+
+def serve(folder: Path, hardware: Hardware | None = ROOF) -> Served:
+    """A server that asks for KEY."""
+    built = build(EngineConfig(model=str(folder), backend="reference", max_num_seqs=4, kv_tokens=1024, max_num_batched_tokens=64))
+    loop = Loop(built.engine)
+    about = {"model": "tiny", "version": "test", "dtype": "float32", "quant": "none"}
+    feed = Feed(Subject(loop, built.engine.clock, hardware, "fp32", built.resolved.engine.block_size, about))
+    config = ServerConfig(port=0, log_level="warning", api_key=KEY, served_model_name="tiny")
+    app = create_app(Parts(
+        engine=loop, tokenizer=built.tokenizer, chat_template=built.chat_template, config=config, metrics=Metrics(loop.gauges), feed=feed,
+        vocab_size=built.spec.vocab_size))
+    listener = bind(config)
+    host, port = listener.getsockname()[:2]
+    server = make_server(app, config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    loop.start()
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    return Served(f"http://{host}:{port}", loop, feed, server, thread)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    running = serve(folder)
+    yield running
+    running.stop()
