@@ -1,0 +1,204 @@
+"""The live data over HTTP: whose it is, what comes, that it is bounded, and that nobody holds up the engine or the server's end."""
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.core.clock import MonotonicClock
+from penstock.core.errors import OverloadedError
+from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Subject, Watcher
+from penstock.serve.engine.requests import Gauges, Health
+from penstock.serve.engine.watch import Look, Watch
+from tests.serve.api.dashboard.conftest import KEY, Served, serve
+from tests.serve.api.fakes import serve as serve_invented
+from tests.serve.api.fakes import wait_for
+
+BODY = {"messages": [{"role": "user", "content": "tell me about the fox"}], "max_tokens": 40, "ignore_eos": True}
+
+
+def updates(client: httpx.Client) -> Iterator[dict[str, Any]]:
+    with client.stream("GET", "/dashboard/events") as response:
+        assert response.status_code == 200 and response.headers["content-type"].startswith("text/event-stream")
+        for line in response.iter_lines():
+            if line:
+                yield json.loads(line.removeprefix("data: "))
+
+
+def watched(served: Served) -> bool:
+    return served.loop._engine._watch is not None
+
+
+def test_the_page_is_public_and_its_data_is_not(served: Served) -> None:
+    with httpx.Client(base_url=served.url, verify=False) as nobody:
+        page = nobody.get("/")
+        assert page.status_code == 200 and page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "tiny" not in page.text and KEY not in page.text
+        assert nobody.get("/dashboard/events").status_code == 401
+        assert nobody.get("/dashboard/events", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert nobody.get("/dashboard").status_code == 401 and nobody.head("/").status_code == 200
+
+
+def test_a_greeting_then_updates_that_show_a_request(served: Served) -> None:
+    with served.client() as client, served.client() as other:
+        stream = updates(client)
+        hello = next(stream)
+        assert hello["type"] == "hello" and hello["about"]["model"] == "tiny" and hello["roof"]["name"] == "a test's machine"
+        assert hello["block_size"] == 16 and hello["history"] == []
+        idle = next(stream)
+        assert idle["type"] == "update" and idle["limit"]["kind"] == "idle" and idle["now"]["kv_total"] == 64
+        worker = threading.Thread(target=lambda: other.post("/v1/chat/completions", json=BODY).raise_for_status())
+        worker.start()
+        seen, tokens, numbers = {}, 0, []
+        for update in stream:
+            timeline = update["timeline"]
+            numbers.append(update["n"])
+            tokens += sum(cell[2] for column in timeline["columns"] for cell in column[3])
+            seen |= {row[1]: row for row in timeline["requests"] + timeline["ended"]}
+            if timeline["ended"]:
+                break
+        worker.join()
+        (row,) = seen.values()
+        assert row[0] == 0 and row[2] == "ended" and row[9] == 40 and tokens == 39
+        assert numbers == sorted(numbers) and update["latency"]["ttft"]["n"] == 1 and update["cache"]["hit_rate"] == 0.0
+        assert update["limit"]["kind"] != "idle" and update["points"]
+        stream.close()
+    wait_for(lambda: not watched(served))
+
+
+def test_nobody_watches_no_thread_and_no_watch(served: Served) -> None:
+    wait_for(lambda: not watched(served))
+    assert "penstock-dashboard" not in {thread.name for thread in threading.enumerate()}
+    with served.client() as client, served.client() as second:
+        first, other = updates(client), updates(second)
+        assert next(first)["type"] == next(other)["type"] == "hello"
+        wait_for(lambda: watched(served))
+        assert sum(thread.name == "penstock-dashboard" for thread in threading.enumerate()) == 1
+        assert next(first)["n"] and next(other)["n"]
+        first.close()
+        assert next(other)["type"] == "update"
+        other.close()
+    wait_for(lambda: not watched(served))
+    wait_for(lambda: "penstock-dashboard" not in {thread.name for thread in threading.enumerate()})
+
+
+def test_a_server_that_stops_ends_the_streams_first(folder: Path) -> None:
+    running = serve(folder)
+    with running.client() as client:
+        stream = updates(client)
+        next(stream)
+        running.server.drain.begin()
+        assert [update["type"] for update in stream][-1] == "bye"
+        running.thread.join(10)
+        assert not running.thread.is_alive()
+    running.loop.stop()
+
+
+def test_an_engine_that_cannot_be_watched_says_so() -> None:
+    running = serve_invented()
+    try:
+        assert running.client.get("/").status_code == 200
+        refused = running.client.get("/dashboard/events")
+        assert refused.status_code == 404 and refused.json()["error"]["code"] == "no_dashboard"
+    finally:
+        running.stop()
+
+
+class Still:
+    """An engine at rest with a cache of `num_blocks`."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.watched: list[bool] = []
+        self._holders = [0] * num_blocks
+
+    def watch(self, watch: Watch | None) -> None:
+        self.watched.append(watch is not None)
+
+    def look(self, watch: Watch) -> None:
+        watch.look = Look(0.0, (), (), self._holders, 0, (), 0, 0)
+        watch.looked.set()
+
+    def gauges(self) -> Gauges:
+        return Gauges(num_running=1, kv_blocks_total=len(self._holders))  # so that every update is sent
+
+    def health(self) -> Health:
+        return Health(True)
+
+
+def feed_of(engine: Any) -> Feed:
+    return Feed(Subject(engine, MonotonicClock(), None, "fp32", 16))
+
+
+def test_a_watcher_who_does_not_read_holds_a_few_updates_and_no_more() -> None:
+    async def go() -> None:
+        feed = feed_of(Still(100_000))
+        watcher = feed.join()
+        first = await asyncio.wait_for(watcher.updates.get(), 20)
+        assert first is not None and json.loads(first)["type"] == "hello"
+        texts: list[str] = []
+        while len(texts) < MAX_UNREAD + 1:
+            text = await asyncio.wait_for(watcher.updates.get(), 20)
+            texts.append(text or "")
+        assert max(map(len, texts)) < 16_000  # a map of 100,000 blocks included
+        await asyncio.sleep((MAX_UNREAD + 2) * 0.26)
+        assert watcher.updates.qsize() == MAX_UNREAD
+        numbers = [json.loads(watcher.updates.get_nowait() or "")["n"] for _ in range(MAX_UNREAD)]
+        assert numbers == list(range(numbers[0], numbers[0] + MAX_UNREAD)) and numbers[0] > json.loads(texts[-1])["n"] + 1
+        feed.leave(watcher)
+
+    asyncio.run(go())
+
+
+def test_too_many_watchers_are_refused() -> None:
+    async def go() -> None:
+        feed = feed_of(Still(8))
+        watchers = [feed.join() for _ in range(MAX_WATCHERS)]
+        with pytest.raises(OverloadedError, match=f"{MAX_WATCHERS} dashboards are open"):
+            feed.join()
+        for watcher in watchers:
+            feed.leave(watcher)
+
+    asyncio.run(go())
+
+
+def test_a_feed_that_fails_dismisses_its_watchers_and_starts_anew() -> None:
+    class Broken(Still):
+        def gauges(self) -> Gauges:
+            raise RuntimeError("planted")
+
+    async def go() -> None:
+        engine = Broken(8)
+        feed = feed_of(engine)
+        watcher = feed.join()
+        assert await asyncio.wait_for(watcher.updates.get(), 20) is None
+        again = feed.join()
+        assert await asyncio.wait_for(again.updates.get(), 20) is None
+        wait_for(lambda: engine.watched == [True, False, True, False])
+
+    asyncio.run(go())
+
+
+def test_a_client_that_never_reads_is_let_go(served: Served) -> None:
+    """It fills its socket and hangs up: the feed forgets it."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"GET /dashboard/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
+        wait_for(lambda: watched(served))
+    wait_for(lambda: not watched(served))
+    with served.client() as other:
+        assert other.post("/v1/chat/completions", json=BODY | {"max_tokens": 2}).status_code == 200
+
+
+def test_the_oldest_is_dropped() -> None:
+    async def go() -> list[str | None]:
+        watcher = Watcher(asyncio.get_running_loop())
+        for i in range(MAX_UNREAD + 3):
+            watcher.put(str(i))
+        return [watcher.updates.get_nowait() for _ in range(watcher.updates.qsize())]
+
+    assert asyncio.run(go()) == [str(i) for i in range(3, MAX_UNREAD + 3)]

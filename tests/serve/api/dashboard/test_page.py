@@ -1,0 +1,238 @@
+"""The page in a browser: what it shows, that it obeys the keyboard, both themes and any window, and that it asks nobody else for anything."""
+import re
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from penstock.serve.api.dashboard.html import PAGE, page
+from tests.serve.api.dashboard.browser import MISSING, Browser, find_browser
+from tests.serve.api.dashboard.conftest import KEY, Served, serve
+
+WINDOWS = {"phone": (390, 844, 2), "laptop": (1366, 768, 1), "4K": (3840, 2160, 1)}
+needs_browser = pytest.mark.skipif(find_browser() is None, reason=MISSING)
+PLACED = "document.documentElement.scrollWidth <= innerWidth"
+ASK = {"messages": [{"role": "user", "content": "tell me about the fox"}], "max_tokens": 60, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = find_browser()
+    assert path is not None
+    opened = Browser(path, tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def live(browser: Browser, served: Served) -> Browser:
+    """The page with its key, and data."""
+    browser.open(served.url + "/")
+    browser.evaluate(f"sessionStorage.setItem('penstock.key', '{KEY}'); localStorage.clear(); 1")
+    browser.open(served.url + "/")
+    browser.until("document.getElementById('status').dataset.state === 'live'")
+    return browser
+
+
+class Tags(HTMLParser):
+    """Ids, and what refers to ids; every address in the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.refers: list[str] = []
+        self.addresses: list[str] = []
+        self.named: list[tuple[str, bool]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        assert "style" not in found and not any(name.startswith("on") for name in found), "the policy forbids it"
+        self.ids += [found["id"]] if "id" in found else []
+        for name in ("aria-labelledby", "aria-describedby", "for"):
+            self.refers += found.get(name, "").split()
+        self.addresses += [found[name] for name in ("href", "src", "action") if name in found]
+        if tag in ("canvas", "section", "dialog"):
+            self.named.append((tag, "aria-label" in found or "aria-labelledby" in found))
+
+
+def test_the_page_is_whole() -> None:
+    text = page().body.decode()
+    tags = Tags()
+    tags.feed(text)
+    assert len(tags.ids) == len(set(tags.ids)) and set(tags.refers) <= set(tags.ids)
+    assert all(address.startswith(("data:", "#")) for address in tags.addresses), tags.addresses
+    assert all(named for _, named in tags.named) and "<link rel=\"stylesheet\"" not in text and "<script src" not in text
+    used = set(re.findall(r'\bat\("([\w-]+)"\)', text)) | set(re.findall(r'sparkline\("([\w-]+)"', text))
+    assert len(used) > 30 and used <= set(tags.ids)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text) and len(page().body) < 120_000
+
+
+def test_the_policy_lets_nothing_else_in() -> None:
+    policy = page().headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy and policy.count("'sha256-") == page().body.count(b"<style>") + page().body.count(b"<script>") > 2
+
+
+def test_every_file_of_the_page_is_in_it() -> None:
+    folder = Path(__file__).parents[4] / PAGE.replace(".", "/") / "page"
+    body = page().body.decode()
+    for file in folder.iterdir():
+        assert file.name == "index.html" or file.read_text() in body, f"{file.name} is not in the page"
+
+
+@needs_browser
+def test_an_idle_engine_is_shown_calmly(live: Browser) -> None:
+    live.until("document.getElementById('sentence').textContent.startsWith('Idle')")
+    text = live.evaluate("document.body.innerText")
+    assert "tiny" in text and "a test's machine" in text and "no request in the last minute" in text and "64 blocks of 16 tokens" in text
+    assert "NaN" not in text and "undefined" not in text and "Infinity" not in text
+    assert not live.complaints, live.complaints
+    assert {request.partition("?")[0] for request in live.requests if request.startswith("http")} == {
+        live.evaluate("location.href"), live.evaluate("new URL('dashboard/events', location).href")}
+
+
+@needs_browser
+def test_a_request_is_seen_everywhere(live: Browser, served: Served) -> None:
+    with served.client() as client:
+        worker = threading.Thread(target=lambda: [client.post("/v1/chat/completions", json=ASK) for _ in range(3)])
+        worker.start()
+        live.until("timeline.columns.some((column) => column[3].some((cell) => cell[1] > 0))")
+        live.until("timeline.columns.some((column) => column[3].some((cell) => cell[2] > 0))")
+        live.until("blocks.cells.some((value) => value >= 3)")
+        worker.join()
+    live.until("latencies.ttft.told.n === 3")
+    live.until("Object.values(roofline.trail).some((trail) => trail.length > 0)")
+    assert live.evaluate("document.getElementById('ttft').innerText").count("ms") >= 3
+    drawn = "(() => { const c = document.getElementById('timeline'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;" \
+            " return new Set(new Uint32Array(d.buffer)).size; })()"
+    assert live.evaluate(drawn) > 10 and not live.complaints
+
+
+@needs_browser
+def test_the_chat_answers_and_keeps_its_thread(live: Browser, served: Served) -> None:
+    live.press("/")
+    assert live.evaluate("document.activeElement.id") == "say"
+    live.type("tell me about the fox")
+    live.evaluate("document.getElementById('max-tokens').value = 12; 1")
+    live.press("Enter")
+    live.until("document.querySelector('#log .meta')?.textContent.includes('first token after')")
+    assert "12 out" in live.evaluate("document.querySelector('#log .meta').textContent")
+    assert live.evaluate("document.querySelector('#log .user').textContent") == "tell me about the fox"
+    assert live.evaluate("chat.messages.map((message) => message.role).join()") == "user,assistant" and not live.complaints
+    live.evaluate("document.getElementById('clear').click(); 1")
+    assert live.evaluate("chat.messages.length") == 0
+
+
+@needs_browser
+def test_a_missing_key_is_asked_for(browser: Browser, served: Served) -> None:
+    browser.open(served.url + "/")
+    browser.evaluate("sessionStorage.clear(); localStorage.clear(); 1")
+    browser.open(served.url + "/")
+    browser.until("document.getElementById('ask-key').open")
+    assert browser.evaluate("document.getElementById('status').textContent") == "API key needed"
+    browser.type("wrong")
+    browser.press("Enter")
+    browser.until("document.getElementById('key-why').textContent.includes('not taken') && document.getElementById('ask-key').open")
+    browser.evaluate("document.getElementById('key-text').select(); 1")
+    browser.type(KEY)
+    browser.press("Enter")
+    browser.until("document.getElementById('status').dataset.state === 'live'")
+
+
+@needs_browser
+def test_the_keyboard_is_enough(live: Browser, served: Served) -> None:
+    with served.client() as client:
+        worker = threading.Thread(target=lambda: client.post("/v1/chat/completions", json=ASK | {"max_tokens": 150}))
+        worker.start()
+        live.until("[...timeline.requests.values()].some((row) => row[2] === 'running')")
+        live.evaluate("document.getElementById('timeline').focus(); 1")
+        live.press("ArrowDown")
+        live.until("document.getElementById('timeline-read').textContent.includes('prompt of')")
+        live.press("Escape")
+        live.evaluate("document.getElementById('blocks').focus(); 1")
+        for _ in range(3):
+            live.press("ArrowRight")
+        live.until("/^Block 2:/.test(document.getElementById('blocks-read').textContent)")
+        worker.join()
+    live.evaluate("document.activeElement.blur(); 1")
+    live.press("3")
+    assert live.evaluate("timeline.shownS") == 60
+    live.press("p")
+    number = live.evaluate("timeline.now")
+    assert live.evaluate("document.getElementById('pause').ariaPressed") == "true"
+    assert live.evaluate("new Promise((done) => setTimeout(() => done(timeline.now), 700))") == number
+    live.press("p")
+    live.until(f"timeline.now > {number}")
+    reached = set()
+    for _ in range(40):
+        live.press("Tab")
+        reached.add(live.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert {"pause", "theme", "key", "timeline", "blocks", "say", "send", "clear", "log"} <= reached
+
+
+@needs_browser
+def test_both_themes_follow_the_system_and_the_button(live: Browser) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    live.prefer("light")
+    light = live.evaluate(ground)
+    live.prefer("dark")
+    dark = live.evaluate(ground)
+    assert light != dark and live.evaluate("isDark()")
+    live.press("t")
+    assert live.evaluate(ground) == light and live.evaluate("document.getElementById('theme').textContent") == "Theme: light"
+    live.press("t")
+    live.prefer("light")
+    assert live.evaluate(ground) == dark
+    live.press("t")
+    assert live.evaluate(ground) == light
+
+
+@needs_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_can_be_read(live: Browser, theme: str) -> None:
+    """Contrast of at least 4.5 to 1 (WCAG AA) for every colour that text has."""
+    live.prefer(theme)
+    ratios = live.evaluate("""(() => {
+      const light = (text) => { const pen = document.createElement('canvas').getContext('2d'); pen.fillStyle = text; pen.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+      const ratio = (a, b) => { const [x, y] = [light(ink(a)), light(ink(b))]; return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05); };
+      inks = null;
+      return ['text', 'dim', 'faint', 'accent', 'warn', 'good'].flatMap((name) => ['surface', 'ground'].map((on) => [name, on, ratio(name, on)]));
+    })()""")
+    live.prefer("light")
+    assert all(ratio >= 4.5 for _, _, ratio in ratios), ratios
+
+
+@needs_browser
+@pytest.mark.parametrize("window", WINDOWS)
+def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
+    live.resize(*WINDOWS[window])
+    live.until(PLACED)
+    heights = [live.evaluate("new Promise((done) => setTimeout(() => done(document.documentElement.scrollHeight), 400))") for _ in range(2)]
+    assert heights[0] == heights[1], "the page grows by itself"
+    sizes = live.evaluate("['timeline', 'roofline', 'blocks', 'output-line'].map((id) => { const c = document.getElementById(id);"
+                          " return [c.clientWidth, c.clientHeight, c.width / c.clientWidth]; })")
+    assert all(width > 80 and height > 20 and abs(scale - WINDOWS[window][2]) < 0.05 for width, height, scale in sizes), sizes
+    live.resize(1280, 900)
+
+
+@needs_browser
+def test_limits_that_were_not_measured_are_not_invented(browser: Browser, folder: Path) -> None:
+    running = serve(folder, hardware=None)
+    try:
+        browser.open(running.url + "/")
+        browser.evaluate(f"sessionStorage.setItem('penstock.key', '{KEY}'); 1")
+        browser.open(running.url + "/")
+        browser.until("document.getElementById('machine').textContent === 'limits not measured'")
+        with running.client() as client:
+            client.post("/v1/chat/completions", json=ASK)
+        browser.until("document.getElementById('sentence').textContent.includes('has not been run')")
+        assert browser.evaluate("document.getElementById('ring-text').textContent") == "?"
+        running.server.drain.begin()
+        browser.until("document.getElementById('status').dataset.state === 'bad'")
+        assert not browser.evaluate("document.getElementById('roofline-read').textContent").count("of the bandwidth")
+    finally:
+        running.stop()
