@@ -20,6 +20,9 @@ from penstock.serve.engine.utilization import Shares, Utilization
 
 PREFIX = "penstock_"
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
+QUEUE_S = (
+    0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03,
+    0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 60, 120, 300, 600)  # an idle engine starts within 0.1 ms
 
 HISTOGRAMS = {
     "time_to_first_token_seconds": "From the request's arrival to its first token.",
@@ -27,6 +30,7 @@ HISTOGRAMS = {
     "e2e_request_latency_seconds": "From the request's arrival to its end.",
     "request_queue_time_seconds": "From the request's arrival to its first step.",
 }
+BOUNDS = {"request_queue_time_seconds": QUEUE_S}  # the others': LATENCY_S
 COUNTERS = {
     "prompt_tokens": "Prompt tokens of answered requests, as their usage says.",
     "generation_tokens": "Output tokens of answered requests, as their usage says.",
@@ -54,19 +58,20 @@ MAX_POSITIONS = 32  # that are told apart: each is a time series
 
 
 class Histogram:
-    """Cumulative counts over `LATENCY_S` and the sum. The caller holds the lock."""
+    """Cumulative counts over `bounds`, rising, and the sum. The caller holds the lock."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(LATENCY_S) + 1)
+    def __init__(self, bounds: Sequence[float] = LATENCY_S) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        self.counts[bisect.bisect_left(LATENCY_S, value)] += times
+        self.counts[bisect.bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
         total, rows = 0, []
-        for bound, count in zip((*map(str, LATENCY_S), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
             rows.append((bound, float(total)))
         return rows
@@ -81,7 +86,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
         self._labelled: dict[str, Counter[str]] = {name: Counter() for name in LABELLED}
-        self._histograms = {name: Histogram() for name in HISTOGRAMS}
+        self._histograms = {name: Histogram(BOUNDS.get(name, LATENCY_S)) for name in HISTOGRAMS}
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
