@@ -1,4 +1,4 @@
-"""The page in a browser: what it shows, that it obeys the keyboard, both themes and any window, and that it asks nobody else for anything."""
+"""The page in a browser: what it shows, the keyboard, both themes, any window, and that it asks nobody else for anything."""
 import re
 import threading
 from collections.abc import Iterator
@@ -105,8 +105,11 @@ def test_a_request_is_seen_everywhere(live: Browser, served: Served) -> None:
     live.until("latencies.ttft.told.n === 3")
     live.until("Object.values(roofline.trail).some((trail) => trail.length > 0)")
     assert live.evaluate("document.getElementById('ttft').innerText").count("ms") >= 3
-    drawn = "(() => { const c = document.getElementById('timeline'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;" \
-            " return new Set(new Uint32Array(d.buffer)).size; })()"
+    drawn = """(() => {
+      const canvas = document.getElementById('timeline');
+      const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+      return new Set(new Uint32Array(pixels.buffer)).size;
+    })()"""
     assert live.evaluate(drawn) > 10 and not live.complaints
 
 
@@ -195,12 +198,21 @@ def test_words_can_be_read(live: Browser, theme: str) -> None:
     """Contrast of at least 4.5 to 1 (WCAG AA) for every colour that text has."""
     live.prefer(theme)
     ratios = live.evaluate("""(() => {
-      const light = (text) => { const pen = document.createElement('canvas').getContext('2d'); pen.fillStyle = text; pen.fillRect(0, 0, 1, 1);
-        const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-      const ratio = (a, b) => { const [x, y] = [light(ink(a)), light(ink(b))]; return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05); };
+      const light = (text) => {
+        const pen = document.createElement('canvas').getContext('2d');
+        pen.fillStyle = text;
+        pen.fillRect(0, 0, 1, 1);
+        const linear = [...pen.getImageData(0, 0, 1, 1).data].map((v) => v / 255)
+          .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+      };
+      const ratio = (a, b) => {
+        const [x, y] = [light(ink(a)), light(ink(b))];
+        return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
+      };
       inks = null;
-      return ['text', 'dim', 'faint', 'accent', 'warn', 'good'].flatMap((name) => ['surface', 'ground'].map((on) => [name, on, ratio(name, on)]));
+      const names = ['text', 'dim', 'faint', 'accent', 'warn', 'good'];
+      return names.flatMap((name) => ['surface', 'ground'].map((on) => [name, on, ratio(name, on)]));
     })()""")
     live.prefer("light")
     assert all(ratio >= 4.5 for _, _, ratio in ratios), ratios
