@@ -33,6 +33,8 @@ SERVER = {
     "host": "Address to listen on; other than loopback it needs --api-key or --no-auth",
     "port": "Port to listen on",
     "api_key": "Key that clients must send as a bearer token",
+    "api_keys": "TOML file of named keys, each with a default slo and priority; see deadlines.md",
+    "slo_default": "Objectives of requests that bring none, like ttft=200ms,tpot=50ms",
     "no_auth": "Let anyone in, even from other machines",
     "served_model_name": "Name of the model in the API; default: MODEL",
     "max_queue": "Requests that may wait; one more is answered 429",

@@ -39,6 +39,8 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: str | None = None
+    api_keys: str | None = None  # a TOML file of named keys with their objectives and priorities (serve/api/keys.py)
+    slo_default: str | None = None  # objectives of requests that bring none, and whose key has none
     no_auth: bool = False
     served_model_name: str | None = None
     max_queue: int = 512  # requests that may wait beside max_num_seqs that run; one more is answered 429

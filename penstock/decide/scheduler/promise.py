@@ -31,7 +31,7 @@ def first_due_s(seq: Seq, costs: StepCosts) -> float:
     if seq.e2e_slo_s is None:
         return due_s
     prompt_s = costs.prompt_s(seq.num_prompt, seq.num_prompt)
-    spare_s = seq.e2e_slo_s - prompt_s - (seq.max_len - seq.num_prompt - 1) * costs.step_s(1, seq.num_prompt)
+    spare_s = seq.e2e_slo_s - prompt_s - max(seq.max_len - seq.num_prompt - 1, 0) * costs.step_s(1, seq.num_prompt)
     return min(due_s, seq.arrival_s + prompt_s + spare_s / 2)
 
 

@@ -16,8 +16,22 @@ class Progress:
     """One prompt's answer so far. `last_s`: when each choice's last token came, by choice."""
 
     request: Request
+    first_s: float | None = None
     last_s: dict[int, float] = field(default_factory=dict)
     done: bool = False
+
+    def has_objectives(self) -> bool:
+        request = self.request
+        return (request.ttft_slo_s, request.tpot_slo_s, request.e2e_slo_s) != (None, None, None)
+
+    def kept(self, arrived_s: float, now: float, num_tokens: int) -> bool:
+        """Whether an answer of so many tokens, which is complete now, kept all of its objectives. With several choices, their mean does."""
+        request, first_s = self.request, now if self.first_s is None else self.first_s
+        num_steps = num_tokens / max(1, len(self.last_s)) - 1
+        return (
+            (request.ttft_slo_s is None or first_s - arrived_s <= request.ttft_slo_s)
+            and (request.tpot_slo_s is None or now - first_s <= request.tpot_slo_s * num_steps or num_steps <= 0)
+            and (request.e2e_slo_s is None or now - arrived_s <= request.e2e_slo_s))
 
 
 class Call:
@@ -102,14 +116,18 @@ class Call:
             return
         metrics, now = self._desk.parts.metrics, self._desk.clock.now()
         if delta.token_ids:
-            if not progress.last_s:
+            if progress.first_s is None:
+                progress.first_s = now
                 metrics.on_first_token(now - self._arrived_s)
             elif delta.index in progress.last_s:
                 metrics.on_tokens(now - progress.last_s[delta.index], len(delta.token_ids))
             progress.last_s[delta.index] = now
         if delta.done:
             progress.done = True
-            metrics.on_request(delta.finish_reason or "stop", delta.usage or Usage(), now - self._arrived_s)
+            usage = delta.usage or Usage()
+            metrics.on_request(delta.finish_reason or "stop", usage, now - self._arrived_s)
+            if progress.has_objectives():
+                metrics.on_objectives(progress.kept(self._arrived_s, now, usage.completion_tokens))
 
 
 def _given_up(request: Request) -> RequestError:

@@ -51,7 +51,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     body = received.body
     conversation = await desk.work.run(received.size, read_conversation, desk, body)
     wish = read_wish(desk, body, conversation.calling)
-    placing = read_placing(body)
+    placing = read_placing(body, http, arrived_s)
     prompt = await desk.work.run(received.size, render, desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)

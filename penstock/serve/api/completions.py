@@ -85,7 +85,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     received = await receive(desk, http, fields.COMPLETIONS)
     body = received.body
     wish = read_wish(desk, body)
-    placing = read_placing(body)
+    placing = read_placing(body, http, arrived_s)
     prompts = await desk.work.run(received.size, read_prompts, desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
     check_choices(desk, len(prompts), wish.params)
     for at, prompt in enumerate(prompts):

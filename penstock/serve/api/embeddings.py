@@ -28,7 +28,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     body = received.body
     values = Values(body)
     encoding = values.choice("encoding_format", "float", ("float", "base64"))
-    placing = read_placing(body)
+    placing = read_placing(body, http, arrived_s)
     prompts = await desk.work.run(received.size, read_prompts, desk, body, "input", values.boolean("add_special_tokens", True))
     for at, prompt in enumerate(prompts):
         check_room(desk, len(prompt.token_ids), None, "input" if len(prompts) == 1 else f"input[{at}]")

@@ -34,6 +34,7 @@ def error_response(error: Exception, headers: dict[str, str] | None = None) -> R
     headers = dict(headers or {})
     if isinstance(error, OverloadedError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+        headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))  # what OpenAI's clients prefer
     if status_of(error) == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if status_of(error) == 408:

@@ -86,9 +86,10 @@ TABLE: tuple[Field, ...] = (
         guided_json="an older name of structured_outputs.json", guided_json_object="of structured_outputs.json_object",
         guided_regex="of structured_outputs.regex", guided_choice="of structured_outputs.choice",
         guided_grammar="of structured_outputs.grammar", guided_whitespace_pattern="of structured_outputs.whitespace_pattern",
-        slo="an object with ttft_ms and tpot_ms, the deadlines that the deadline order works for",
     ),
-    *_obeyed(ALL, priority="smaller goes first, where the server runs with a priority order"),
+    *_obeyed(ALL, slo='what --order deadline works for: "ttft=200ms,tpot=50ms,e2e=5s", or an object with ttft_ms, tpot_ms, e2e_ms; '
+                      'or the header x-slo; see deadlines.md',
+             priority="smaller goes first, where the server runs with a priority order"),
     *_obeyed(
         (CHAT,),
         messages="roles system, developer (rendered as system), user, assistant and tool; text content",

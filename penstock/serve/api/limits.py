@@ -1,6 +1,5 @@
 """What a client may do to the server: how much it sends, how slowly, with which key, and on which interface it finds us."""
 import asyncio
-import hmac
 import ipaddress
 import math
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from penstock.core.config import ServerConfig
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response
+from penstock.serve.api.keys import Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,10 @@ class ClientGone(Exception):
 
 def check_bind(config: ServerConfig) -> None:
     """Raises UsageError when the server would answer other machines without asking for a key."""
-    if is_loopback(config.host) or config.api_key or config.no_auth:
+    if is_loopback(config.host) or config.api_key or config.api_keys or config.no_auth:
         return
-    raise UsageError(f"--host {config.host} can be reached from other machines: add --api-key KEY, or --no-auth to serve anyone")
+    keys = "--api-key KEY, --api-keys FILE, or --no-auth to serve anyone"
+    raise UsageError(f"--host {config.host} can be reached from other machines: add {keys}")
 
 
 def check_numbers(config: ServerConfig) -> None:
@@ -108,30 +109,23 @@ PUBLIC = ("/", "/health")  # the dashboard's page asks for the key itself, and h
 
 
 class Gate:
-    """ASGI: asks for the key, everywhere but at PUBLIC, and lets nothing new in while the server drains."""
+    """ASGI: asks for the key, everywhere but at PUBLIC, and notes whose it is in the scope ("asker"); lets nothing new in while the server
+    drains."""
 
-    def __init__(self, app: ASGIApp, api_key: str | None, drain: Drain) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, drain: Drain) -> None:
         self.app = app
-        self.expected = None if api_key is None else api_key.encode("utf-8")
+        self.keys = keys
         self.drain = drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PUBLIC:
             return await self.app(scope, receive, send)
-        if not self._has_key(scope):
+        asker = self.keys.asker(scope["headers"])
+        if asker is None:
             message = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
             refused = RequestError(message, status=401, code="invalid_api_key")
             return await error_response(refused)(scope, receive, send)
         if self.drain.draining and scope["method"] == "POST":
             stopping = RequestError("the server is stopping and takes no new requests", status=503, code="server_stopping")
             return await error_response(stopping, {"Retry-After": "1", "Connection": "close"})(scope, receive, send)
-        return await self.app(scope, receive, send)
-
-    def _has_key(self, scope: Scope) -> bool:
-        if self.expected is None:
-            return True
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                scheme, _, key = value.partition(b" ")
-                return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self.expected)
-        return False
+        return await self.app({**scope, "asker": asker}, receive, send)

@@ -48,6 +48,7 @@ COUNTERS = {
 }
 LABELLED = {
     "requests": ("finish_reason", "Requests that ended, by how."),
+    "slo_requests": ("kept", "Answered requests that had objectives, by whether all were kept."),
     "steps": ("kind", "Steps, by what they computed: prefill, decode, or mixed."),
     "step_tokens": ("kind", "Tokens computed in steps: prefill or decode."),
     "spec_drafted_tokens_per_pos": ("position", "Tokens proposed, by how far behind the last token they stood."),
@@ -143,6 +144,11 @@ class Metrics:
             if seconds is not None:
                 self._histograms["e2e_request_latency_seconds"].observe(seconds)
 
+    def on_objectives(self, kept: bool) -> None:
+        """A request that had objectives was answered."""
+        with self._lock:
+            self._labelled["slo_requests"]["true" if kept else "false"] += 1
+
     def _add_positions(self, name: str, figures: Sequence[int]) -> None:
         counter = self._labelled[name]
         for position, figure in enumerate(figures):
@@ -194,6 +200,8 @@ def _gauge_families(now: Gauges) -> Iterator[Metric]:
     )
     for name, text, value in rows:
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
+    yield CounterMetricFamily(PREFIX + "slo_refused", "Requests refused, because they could not be served in time.", value=now.num_refused)
+    yield CounterMetricFamily(PREFIX + "slo_deferred", "Such requests that were taken in, to go last.", value=now.num_deferred)
 
 
 def _least_families(total: Shares) -> Iterator[Metric]:

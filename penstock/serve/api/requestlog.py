@@ -27,7 +27,7 @@ class RequestLog:
             raise UsageError(f"--log-requests {self.folder} cannot be made: {error.strerror}") from None
         host = f"[{config.host}]" if ":" in config.host else config.host
         self._base_url = f"http://{host}:{config.port}"
-        self._asks_key = config.api_key is not None
+        self._asks_key = config.api_key is not None or config.api_keys is not None
         self._numbers = itertools.count()
 
     def write(self, path: str, body: dict[str, Any]) -> Path:

@@ -6,10 +6,13 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 
 from penstock.core.errors import RequestError
+from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.core.types import SamplingParams
 from penstock.serve.api import fields
 from penstock.serve.api.body import parse_object
+from penstock.serve.api.keys import Asker
 from penstock.serve.api.parts import Desk
+from penstock.serve.api.slo import read_objectives
 from penstock.serve.api.values import Values, show
 from penstock.serve.engine.requests import Request
 
@@ -32,12 +35,12 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where a request stands in the queue, and with whom it shares prefixes."""
+    """When a request came, where it stands in the queue, and with whom it shares prefixes."""
 
+    arrived_s: float
     priority: int = 0
     salt: str = ""
-    ttft_slo_s: float | None = None
-    tpot_slo_s: float | None = None
+    objectives: Objectives = NO_OBJECTIVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +82,17 @@ def read_streaming(body: Mapping[str, Any]) -> Streaming:
     return Streaming(on, inner.boolean("include_usage", False), inner.boolean("continuous_usage_stats", False))
 
 
-def read_placing(body: Mapping[str, Any]) -> Placing:
+def read_placing(body: Mapping[str, Any], http: HttpRequest, arrived_s: float) -> Placing:
+    """What the body and the headers do not say is as the API key has it."""
+    asker: Asker = http.scope["asker"]
     values = Values(body)
     salt = values.text("cache_salt", "")
     if salt == "" and values.given("cache_salt"):
         raise RequestError("cache_salt must not be empty; leave it out to share prefixes", param="cache_salt")
-    slo = values.mapping("slo") or {}
-    for name in slo:
-        if name not in ("ttft_ms", "tpot_ms"):
-            raise RequestError(f"unknown field 'slo.{name[:80]}'; slo has ttft_ms and tpot_ms", param="slo", code="unknown_parameter")
-    deadlines = Values(slo, "slo.")
-    ttft_ms = deadlines.number("ttft_ms", None, low=0)
-    tpot_ms = deadlines.number("tpot_ms", None, low=0)
-    return Placing(
-        priority=values.integer("priority", 0, -INT64, INT64 - 1), salt=salt,
-        ttft_slo_s=None if ttft_ms is None else ttft_ms / 1000, tpot_slo_s=None if tpot_ms is None else tpot_ms / 1000)
+    priority = values.integer("priority", asker.priority or 0, -INT64, INT64 - 1)
+    if asker.priority is not None and priority < asker.priority:
+        raise RequestError(f"priority = {priority} goes before what this API key may have: {asker.priority} or more", param="priority")
+    return Placing(arrived_s, priority, salt, read_objectives(body, http.headers, asker.objectives))
 
 
 def read_params(desk: Desk, body: Mapping[str, Any], max_tokens: int | None, logprobs: Any) -> SamplingParams:
@@ -140,5 +139,10 @@ def check_room(desk: Desk, num_tokens: int, params: SamplingParams | None, promp
 
 
 def make_request(request_id: str, token_ids: tuple[int, ...], params: SamplingParams, placing: Placing, **more: Any) -> Request:
-    return Request(request_id, token_ids, params, priority=placing.priority, salt=placing.salt,
-                   ttft_slo_s=placing.ttft_slo_s, tpot_slo_s=placing.tpot_slo_s, **more)
+    """Raises RequestError for an end-to-end objective without a bound on the answer."""
+    objectives = placing.objectives
+    if objectives.e2e_s is not None and params.max_tokens is None:
+        raise RequestError("an objective for e2e needs max_tokens: it is not known how long an answer is, but how long it may be", "slo")
+    return Request(
+        request_id, token_ids, params, priority=placing.priority, salt=placing.salt, arrival_s=placing.arrived_s,
+        ttft_slo_s=objectives.ttft_s, tpot_slo_s=objectives.tpot_s, e2e_slo_s=objectives.e2e_s, **more)

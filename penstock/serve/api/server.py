@@ -23,6 +23,7 @@ from penstock.serve.api import chat, completions, embeddings, status, tokenize
 from penstock.serve.api.dashboard import events
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response, on_failure, on_http_exception
+from penstock.serve.api.keys import read_keys
 from penstock.serve.api.limits import ClientGone, Gate, check_bind, check_numbers
 from penstock.serve.api.parts import Desk, Parts, open_desk
 from penstock.serve.api.protocol import TimedProtocol
@@ -51,12 +52,13 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 
 def create_app(parts: Parts) -> Starlette:
-    """The ASGI application. `app.state.desk` holds what its handlers work with. Raises UsageError for a log folder that cannot be made."""
+    """The ASGI application. `app.state.desk` holds what its handlers work with. Raises UsageError for a log folder that cannot be made,
+    and for API keys that cannot be read."""
     desk = open_desk(parts)
     app = Starlette(
         routes=[Route(path, functools.partial(answer, handler, desk), methods=[method]) for method, path, handler in ROUTES],
         exception_handlers={HTTPException: on_http_exception, Exception: on_failure},
-        middleware=[Middleware(Gate, api_key=parts.config.api_key, drain=desk.drain)],
+        middleware=[Middleware(Gate, keys=read_keys(parts.config), drain=desk.drain)],
     )
     router: Router = app.router
     router.redirect_slashes = False
@@ -110,6 +112,7 @@ def bind(config: ServerConfig) -> socket.socket:
     """A socket to listen on. Raises UsageError for options that cannot be served with, PenstockError for a port that is taken."""
     check_numbers(config)
     check_bind(config)
+    read_keys(config)
     if config.log_level not in uvicorn.config.LOG_LEVELS:
         raise UsageError(f"--log-level {config.log_level} is unknown; known: {', '.join(uvicorn.config.LOG_LEVELS)}")
     try:

@@ -1,4 +1,7 @@
-"""Server-sent events: each event is one line of JSON, the last one [DONE], or an error when it did not end well."""
+"""Server-sent events: each event is one line of JSON, the last one [DONE], or an error when it did not end well.
+
+Until the first of them there is no answer yet: what is refused while it waits is answered with its own status.
+"""
 import asyncio
 import json
 import logging
@@ -10,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.core.errors import RequestError
 from penstock.serve.api.call import Call
-from penstock.serve.api.errors import error_object
+from penstock.serve.api.errors import error_object, error_response
 from penstock.serve.api.limits import ClientGone
 
 log = logging.getLogger(__name__)
@@ -89,24 +92,41 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            try:
+                first = await anext(self.events)
+            except ClientGone:
+                return await Response(status_code=499)(scope, receive, send)  # nobody reads it
+            except Exception as error:
+                return await error_response(logged(error))(scope, receive, send)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            last = await self._send_events(send)
+            last = await self._send_events(first, send)
             await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
         finally:
             self.call.close()
 
-    async def _send_events(self, send: Send) -> str:
+    async def _send_events(self, first: str, send: Send) -> str:
         """Sends all events but the last, which it returns."""
         try:
             async with Patience(self.write_s) as patience:
-                async for event in self.events:
+                async for event in chained(first, self.events):
                     patience.begin()
                     await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode(), "more_body": True})
                     patience.end()
         except (ClientGone, TimeoutError):
             return ""
         except Exception as error:
-            if not isinstance(error, RequestError):
-                log.exception("a stream failed")
-            return f"data: {compact(error_object(error))}\n\n"
+            return f"data: {compact(error_object(logged(error)))}\n\n"
         return "data: [DONE]\n\n"
+
+
+def logged(error: Exception) -> Exception:
+    """What is no fault of the request is for the log."""
+    if not isinstance(error, RequestError):
+        log.error("a stream failed", exc_info=error)
+    return error
+
+
+async def chained(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for each in rest:
+        yield each

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.drafting import NO_DRAFTS, Drafting, Tally
-from penstock.core.errors import RequestError
+from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.events import StepRecord
 from penstock.core.message import message
 from penstock.core.types import Seq, SeqOutput, StepPlan, StepResult
@@ -63,13 +63,15 @@ class Engine:
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
         self._num_unseeded = 0
+        self._refused: list[tuple[str, OverloadedError]] = []
 
     def check(self, request: Request) -> None:
         """Raises RequestError, with the numbers, for a request that can never be served. May be called from any thread."""
         check_servable(self._first_seq(request, seq_id=-1, seed=0), self._scheduler.kv)
 
     def add(self, request: Request) -> None:
-        """Queues a request. Raises RequestError for one that can never be served, or whose id is in use."""
+        """Queues a request. Raises RequestError for one that can never be served, or whose id is in use, OverloadedError for one that
+        could not be served in time."""
         if request.request_id in self._answers:
             raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
         seq = self._first_seq(request, self._desk.next_id(), self._seed(request))
@@ -106,6 +108,8 @@ class Engine:
         counters = self._scheduler.counters
         num_preempted = counters.preemptions
         plan = self._scheduler.schedule()
+        if self._scheduler.refused:
+            self._refuse()
         if plan is None:
             return None
         if self._queued:
@@ -134,9 +138,23 @@ class Engine:
         """Renews what `watch` sees of the sequences and the KV cache."""
         watch.look_at(self._scheduler, self.clock.now())
 
+    def take_refused(self) -> list[tuple[str, OverloadedError]]:
+        """Requests that were queued and have ended without an answer, since it would have come too late; told once."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def _refuse(self) -> None:
+        for seq_id, refusal in self._scheduler.refused.items():
+            request_id = self._desk.owners[seq_id].request_id
+            self.abort(request_id)
+            self._refused.append((request_id, refusal))
+        self._scheduler.refused.clear()
+
     def gauges(self) -> Gauges:
-        kv = self._scheduler.kv
-        return Gauges(self._scheduler.num_running, self._scheduler.num_waiting, kv.num_used, kv.num_total, kv.num_cached)
+        kv, counters = self._scheduler.kv, self._scheduler.counters
+        return Gauges(
+            self._scheduler.num_running, self._scheduler.num_waiting, kv.num_used, kv.num_total, kv.num_cached, counters.refused,
+            counters.deferred)
 
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()
@@ -160,8 +178,9 @@ class Engine:
         held = params.beam_width is not None
         longest = min(most, self._scheduler.kv.num_tokens + (not held)) if params.max_tokens is None else num_prompt + params.max_tokens
         return Seq(
-            seq_id, list(request.token_ids), num_prompt, params, request_id=request.request_id, arrival_s=self.clock.now(),
-            priority=request.priority, ttft_slo_s=request.ttft_slo_s, tpot_slo_s=request.tpot_slo_s,
+            seq_id, list(request.token_ids), num_prompt, params, request_id=request.request_id,
+            arrival_s=self.clock.now() if request.arrival_s is None else request.arrival_s,
+            priority=request.priority, ttft_slo_s=request.ttft_slo_s, tpot_slo_s=request.tpot_slo_s, e2e_slo_s=request.e2e_slo_s,
             max_len=num_prompt if request.wants_embedding else max(longest, num_prompt + 1),
             eos_token_ids=self._desk.tokenizer.eos_token_ids, seed=seed, salt=request.salt, marks=request.marks,
             wants_embedding=request.wants_embedding, held=held)

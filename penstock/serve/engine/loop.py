@@ -41,7 +41,7 @@ class Loop:
         self._ended = False  # commands are no longer obeyed
         self._failure: str | None = None
         self._mailboxes: dict[str, Mailbox] = {}
-        self._outgoing: list[tuple[str, Delta]] = []  # of the step before; its readers run while the next one is computed
+        self._outgoing: Sequence[tuple[str, Item]] = ()  # of the step before; its readers run while the next one is computed
         self._beat_s = engine.clock.now()
         self._progress_s = engine.clock.now()
         self._gauges = engine.gauges()
@@ -142,11 +142,13 @@ class Loop:
                 deltas = self._engine.step(self._send_out) if self._engine.has_work() else None
                 self._beat_s = self._engine.clock.now()
                 self._gauges = self._engine.gauges()
+                refused = self._engine.take_refused()
                 if deltas is not None:
                     self._progress_s = self._beat_s
-                    self._outgoing = deltas
+                    self._outgoing = [*deltas, *refused] if refused else deltas
                     continue
                 self._send_out()
+                self._deliver(refused)
                 if not self._engine.has_work():
                     self._progress_s = self._beat_s
                 self._rest()
@@ -172,7 +174,7 @@ class Loop:
     def _send_out(self) -> None:
         if self._outgoing:
             self._deliver(self._outgoing)
-            self._outgoing = []
+            self._outgoing = ()
 
     def _deliver(self, items: Sequence[tuple[str, Item]]) -> None:
         """One call into each event loop, however many requests there are."""

@@ -22,6 +22,8 @@ class Request:
     marks: tuple[CacheMark, ...] = ()
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
+    e2e_slo_s: float | None = None
+    arrival_s: float | None = field(default=None, compare=False)  # on the engine's clock; None: when the engine takes it in
     wants_embedding: bool = False
     grammar: Compiled | None = None  # of `params.structured_outputs`: it stays compiled while the request lives
 
@@ -76,6 +78,8 @@ class Gauges:
     kv_blocks_used: int = 0  # held by live sequences
     kv_blocks_total: int = 0
     kv_blocks_cached: int = 0  # reusable prefixes that nobody holds
+    num_refused: int = 0  # sequences that could not be served in time, since the start
+    num_deferred: int = 0  # such sequences that were taken in to go last
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class EngineClient(Protocol):
     max_model_len: int
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
-        """Queues the request and returns its deltas. Raises RequestError at once when it is refused (too long, queue full)."""
+        """Queues the request and returns its deltas. Raises RequestError at once when it is refused (too long, queue full); the deltas
+        raise OverloadedError instead of the first when it could not be served in time."""
         ...
 
     def abort(self, request_id: str) -> None:

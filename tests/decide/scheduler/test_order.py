@@ -68,7 +68,7 @@ def test_after_the_first_token_the_next_one_has_a_deadline():
         seq.first_token_s = 2.0
         return seq
 
-    # At 10 s and a second a token: due at 2 + 2 * 6 = 14, 2 + 3 * 4 = 14, none, hopeless (9 more tokens to come, the last due at 2 + 9 * 1.5).
+    # At 10 s and a second a token: due at 2 + 2 * 6 = 14, 2 + 3 * 4 = 14, none, hopeless (9 more tokens, the last due at 2 + 9 * 1.5).
     seqs = [running(0, 2.0, 6), running(1, 3.0, 3), running(2, None, 1), running(3, 1.5, 1), slo(4, 12.5, num_prompt=2)]
     assert order_of(deadline(), seqs) == [1, 4, 0, 2, 3]
 

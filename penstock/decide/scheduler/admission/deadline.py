@@ -21,6 +21,8 @@ LATE = ("refuse", "defer")
 
 
 class Deadline:
+    """`costs`: what steps take here. Its answers are forecasts, and no better than these."""
+
     needs = Needs(step_timer=True)
 
     @dataclass(frozen=True, slots=True)

@@ -1,0 +1,51 @@
+"""The objectives of a request: its `slo` field, or its x-slo header, or else what its API key has."""
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from penstock.core.errors import RequestError, UsageError
+from penstock.core.slo import SERVED, Objectives, parse_objectives
+from penstock.serve.api.values import Values
+
+HEADER = "x-slo"
+FIELDS = tuple([f"{name}_ms" for name in SERVED])
+
+
+def read_objectives(body: Mapping[str, Any], headers: Headers, usual: Objectives) -> Objectives:
+    """Those of a request replace the key's as a whole; "none" has none. Raises RequestError, naming what is wrong."""
+    given = headers.getlist(HEADER)
+    if len(given) > 1 or (given and body.get("slo") is not None):
+        raise RequestError(f"the objectives are given {len(given) + (body.get('slo') is not None)} times; give slo or {HEADER} once", "slo")
+    if given:
+        return parsed(given[0], HEADER)
+    slo = body.get("slo")
+    if slo is None:
+        return usual
+    return parsed(slo, "slo") if isinstance(slo, str) else of_object(body)
+
+
+def parsed(text: str, param: str) -> Objectives:
+    try:
+        return parse_objectives(text, param)
+    except UsageError as error:
+        raise RequestError(str(error), param) from None
+
+
+def of_object(body: Mapping[str, Any]) -> Objectives:
+    slo = body["slo"]
+    if not isinstance(slo, dict):
+        raise Values(body).refuse("slo", f"an object with {', '.join(FIELDS)}, or a string like \"ttft=200ms,tpot=50ms\"")
+    for name in slo:
+        if name not in FIELDS:
+            raise RequestError(f"unknown field 'slo.{name[:80]}'; slo has {', '.join(FIELDS)}", "slo", code="unknown_parameter")
+    values = Values(slo, "slo.")
+    return Objectives(*(milliseconds(values, name) for name in FIELDS))
+
+
+def milliseconds(values: Values, name: str) -> float | None:
+    """As seconds."""
+    found = values.number(name, None, low=0)
+    if found == 0:
+        raise values.refuse(name, "a number above 0")
+    return None if found is None else found / 1000
