@@ -280,11 +280,11 @@ def drifted(quant: str, found: drift.Drift) -> str:
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: StepTimer | None = None) -> Scheduler:
-    """The scheduler and its KV accounting. The twin calls this too, with a clock of its own. `timer`: where `times_steps(config)`."""
+    """The scheduler and its KV accounting. The twin calls this too, with a clock of its own. `timer`: asked where `times_steps(config)`."""
     evict_policy = _plugin(evict.TABLE.parse(config.evict))
     kv = KVManager(num_blocks, config.block_size, config.prefix_cache, evict_policy, clock)
     limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
-    costs = None if timer is None else StepCosts(timer, config.max_num_batched_tokens)
+    costs = StepCosts(timer, config.max_num_batched_tokens) if timer is not None and times_steps(config) else None
     ordering, admits, chunks = (_timed(parsed, costs) for parsed in timed_plugins(config))
     pacing = Pacing(admits, chunks, costs)
     return Scheduler(limits, kv, ordering, _plugin(batching.TABLE.parse(config.batching)), clock, pacing)

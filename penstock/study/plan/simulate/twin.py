@@ -10,6 +10,7 @@ from itertools import chain
 
 from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
+from penstock.core.errors import OverloadedError
 from penstock.core.types import SamplingParams, Seq, SeqOutput
 from penstock.core.work import StepTimer, StepWork
 from penstock.serve.engine.build import make_scheduler
@@ -67,7 +68,7 @@ class Twin:
         self.census = Census()
         self._clock = VirtualClock()
         self._pace = pace
-        self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock)
+        self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, pace.timer)
         self._runner = Predicted(pace.timer, self._clock)
         self._coming: deque[Call] = deque()
         self._later: Iterator[Call] = iter(())
@@ -109,9 +110,17 @@ class Twin:
             number, list(chain.from_iterable(call.parts)), num_prompt, ANSWER, num_prompt + call.num_output,
             arrival_s=call.at_s + self._pace.delay_s, priority=call.priority, ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s)
         sample = Sample(number, call.at_s, sent_s=call.at_s, num_prompt=num_prompt, wanted_output=call.num_output)
-        self._scheduler.add(seq)
-        self._open[number] = seq, sample
         self._samples.append(sample)
+        try:
+            self._scheduler.add(seq)
+        except OverloadedError as refusal:
+            self._refuse(sample, refusal)
+        else:
+            self._open[number] = seq, sample
+
+    def _refuse(self, sample: Sample, refusal: OverloadedError) -> None:
+        sample.fail(str(refusal), self._clock.now() + self._pace.delay_s)
+        sample.status = refusal.status
 
     def _wait_until(self, at_s: float) -> None:
         self._clock.advance(max(0.0, at_s - self._clock.now()))
@@ -119,6 +128,9 @@ class Twin:
     def _step(self, closed: bool) -> None:
         began = self._clock.now()
         plan = self._scheduler.schedule()
+        for number, refusal in self._scheduler.refused.items():
+            self._refuse(self._open.pop(number)[1], refusal)
+        self._scheduler.refused.clear()
         if plan is None:  # a batch waits for company
             due = self._scheduler.wake_s()
             self._wait_until(min(due, self._coming[0].at_s + self._pace.delay_s) if self._coming else due)
