@@ -52,6 +52,7 @@ class ServerConfig:
     reasoning_parser: str | None = None
     chat_template: str | None = None  # a file
     scorer_url: tuple[str, ...] = ()  # requests may have answers scored by what is at these URLs and below
+    otlp_endpoint: str | None = None  # where traces of requests go; None: where the OTEL_* variables say, else nowhere
 
 
 @dataclass(frozen=True, slots=True)

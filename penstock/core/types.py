@@ -130,6 +130,11 @@ class Seq:
     def num_output(self) -> int:
         return len(self.tokens) - self.num_prompt
 
+    @property
+    def queued_s(self) -> float | None:
+        """Seconds from its arrival to its first step; None before."""
+        return None if self.first_scheduled_s is None else self.first_scheduled_s - self.arrival_s
+
 
 @dataclass(frozen=True, slots=True)
 class SeqInfo:

@@ -1,4 +1,5 @@
 """Starts a server: model, engine on its thread, HTTP until SIGTERM."""
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,8 +9,10 @@ from penstock.serve.api.dashboard.feed import Feed, Subject
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, run
+from penstock.serve.api.tracing import Propagating, Traced, open_tracing
 from penstock.serve.engine.build import Built, build, make_selections, parsers
 from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.requests import EngineClient
 from penstock.serve.engine.selecting import Selecting
 from penstock.serve.engine.utilization import Utilization
 from penstock.serve.text.chat import ChatTemplate
@@ -20,6 +23,7 @@ Say = Callable[[str], None]
 def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. `say` is given lines for people. Raises PenstockError before anything is served."""
     parsers(server)
+    tracing = open_tracing(server.otlp_endpoint, os.environ, server.served_model_name or engine.model)
     listener = bind(server)
     with listener:
         metrics = Metrics()
@@ -31,11 +35,15 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         selections = make_selections(built.tokenizer, server.scorer_url)
         loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
         metrics.watch(loop.gauges, utilization(built))
+        selecting = Selecting(loop, selections)
+        client: EngineClient = selecting if tracing is None else Traced(selecting, tracing)
         app = create_app(Parts(
-            engine=Selecting(loop, selections), tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
+            engine=client, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
             fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars,
             feed=Feed(subject(built, loop, server.served_model_name))))
+        if tracing is not None:
+            app.add_middleware(Propagating, tracing=tracing)
         for line in banner(built, server):
             say(line)
         loop.start()
@@ -43,6 +51,8 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             run(app, server, listener)
         finally:
             loop.stop()
+            if tracing is not None:
+                tracing.close()
 
 
 def utilization(built: Built) -> Utilization | None:

@@ -36,6 +36,7 @@ class Usage:
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     drafting: Drafting = NO_DRAFTS
+    queued_s: float | None = field(default=None, compare=False)  # until its first step
 
 
 @message

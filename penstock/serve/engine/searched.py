@@ -57,7 +57,8 @@ class Searched:
     def usage(self) -> Usage:
         first = self._first
         return Usage(
-            len(self.request.token_ids), self._num_tokens, first.num_cached, first.num_mark_created, first.num_mark_read)
+            len(self.request.token_ids), self._num_tokens, first.num_cached, first.num_mark_created, first.num_mark_read,
+            queued_s=first.queued_s)
 
     def _go_on(self, forks: Any) -> None:
         """A parent goes on as the first of its children, after the others were forked from it; one without children ends."""

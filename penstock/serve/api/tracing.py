@@ -1,0 +1,255 @@
+"""Traces of requests for OpenTelemetry, in the words of its GenAI semantic conventions (docs/dashboard.md). An extra: `penstock[otel]`.
+
+A request is a span with its parameters and usage and the moment of its first token, and below it what it waited for: queue, prefill,
+decode. What users write is never in it. Nothing of OpenTelemetry is imported before `open_tracing` finds that somebody asks for traces.
+"""
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import penstock
+from penstock.core.errors import PenstockError, RequestError, UsageError
+from penstock.serve.engine.requests import Delta, EngineClient, Gauges, Health, Request
+
+PROVIDER = "penstock"
+OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+PROTOCOL = "http/protobuf"
+PATH = "/v1/traces"
+
+
+@dataclass(slots=True)
+class Asked:
+    """What HTTP knows of a request and the engine does not."""
+
+    operation: str
+    host: str | None
+    port: int | None
+    streams: bool = False  # known once the answer begins
+
+
+@dataclass(slots=True)
+class Trail:
+    """A request's way, for its spans. Times are nanoseconds since 1970, as OpenTelemetry has them."""
+
+    span: Any
+    asked: Asked | None
+    began_ns: int
+    first_ns: int | None = None
+    reasons: dict[int, str] = field(default_factory=dict)  # by choice
+
+
+class Tracing:
+    """Makes spans with a TracerProvider of OpenTelemetry's SDK."""
+
+    def __init__(self, provider: Any, model: str) -> None:
+        from opentelemetry import context, propagate, trace
+
+        self._context, self._propagate, self._trace = context, propagate, trace
+        self._asked_key = context.create_key("penstock-asked")
+        self._provider = provider
+        self._tracer = provider.get_tracer(PROVIDER, penstock.__version__)
+        self._model = model
+
+    def close(self) -> None:
+        """Sends what has not been sent."""
+        self._provider.shutdown()
+
+    def enter(self, headers: Mapping[str, str], asked: Asked) -> object:
+        """From here on, requests of this task belong to the caller's trace (W3C traceparent). Returns what `leave` takes."""
+        token: object = self._context.attach(self._context.set_value(self._asked_key, asked, self._propagate.extract(headers)))
+        return token
+
+    def leave(self, token: object) -> None:
+        self._context.detach(token)
+
+    def begin(self, request: Request) -> Trail:
+        asked: Asked | None = self._context.get_value(self._asked_key)
+        operation = "embeddings" if request.wants_embedding else asked.operation if asked is not None else "text_completion"
+        attributes = {"gen_ai.operation.name": operation, "gen_ai.request.model": self._model, **parameters(request)}
+        if asked is not None and asked.host is not None:
+            attributes |= {"server.address": asked.host, "server.port": asked.port}
+        began = time.time_ns()
+        span = self._tracer.start_span(f"{operation} {self._model}", attributes=attributes, start_time=began)
+        return Trail(span, asked, began)
+
+    def note(self, trail: Trail, delta: Delta) -> None:
+        """A step's part of the answer."""
+        if trail.first_ns is None and (delta.token_ids or delta.embedding is not None):
+            trail.first_ns = time.time_ns()
+            seconds = (trail.first_ns - trail.began_ns) / 1e9
+            trail.span.add_event("first_token", {"gen_ai.response.time_to_first_chunk": seconds}, trail.first_ns)
+        if delta.finish_reason is not None:
+            trail.reasons[delta.index] = delta.finish_reason
+        if delta.usage is not None:
+            usage = delta.usage
+            trail.span.set_attributes({
+                "gen_ai.usage.input_tokens": usage.prompt_tokens, "gen_ai.usage.output_tokens": usage.completion_tokens,
+                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens})
+            if usage.queued_s is not None:
+                self._children(trail, trail.began_ns + round(usage.queued_s * 1e9))
+
+    def end(self, trail: Trail, request_id: str, error: BaseException | None) -> None:
+        """The request is answered, or has failed, or nobody waits for it any more (GeneratorExit)."""
+        span = trail.span
+        span.set_attributes({"gen_ai.response.id": request_id, "gen_ai.response.model": self._model})
+        if trail.reasons:
+            span.set_attribute("gen_ai.response.finish_reasons", [trail.reasons[index] for index in sorted(trail.reasons)])
+        if trail.asked is not None and trail.asked.streams:
+            span.set_attribute("gen_ai.request.stream", True)
+            if trail.first_ns is not None:
+                span.set_attribute("gen_ai.response.time_to_first_chunk", (trail.first_ns - trail.began_ns) / 1e9)
+        if error is not None:
+            words = str(error) if isinstance(error, PenstockError) else ""
+            span.set_attribute("error.type", kind_of(error))
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))
+        span.end()
+
+    def _children(self, trail: Trail, scheduled_ns: int) -> None:
+        """Queue until the first step, prefill until the first token, decode until now."""
+        now = time.time_ns()
+        first = now if trail.first_ns is None else trail.first_ns
+        scheduled = min(scheduled_ns, first)
+        parent = self._trace.set_span_in_context(trail.span)
+        for name, began, ended in (("queue", trail.began_ns, scheduled), ("prefill", scheduled, first), ("decode", first, now)):
+            self._tracer.start_span(name, parent, start_time=began).end(ended)
+
+
+class Traced:
+    """An EngineClient over another one, whose requests are traced."""
+
+    def __init__(self, engine: EngineClient, tracing: Tracing) -> None:
+        self.model_name = engine.model_name
+        self.max_model_len = engine.max_model_len
+        self._engine = engine
+        self._tracing = tracing
+
+    def submit(self, request: Request) -> AsyncIterator[Delta]:
+        trail = self._tracing.begin(request)
+        try:
+            deltas = self._engine.submit(request)
+        except Exception as error:
+            self._tracing.end(trail, request.request_id, error)
+            raise
+        return self._deltas(request.request_id, deltas, trail)
+
+    def abort(self, request_id: str) -> None:
+        self._engine.abort(request_id)
+
+    def health(self) -> Health:
+        return self._engine.health()
+
+    def gauges(self) -> Gauges:
+        return self._engine.gauges()
+
+    async def _deltas(self, request_id: str, deltas: AsyncIterator[Delta], trail: Trail) -> AsyncIterator[Delta]:
+        error: BaseException | None = None
+        done = False
+        try:
+            async for delta in deltas:
+                self._tracing.note(trail, delta)
+                done = delta.done
+                if done:
+                    self._tracing.end(trail, request_id, None)
+                yield delta
+        except BaseException as raised:  # whatever it is, the span ends with it
+            error = raised
+            raise
+        finally:
+            if not done:
+                self._tracing.end(trail, request_id, error or RequestError("the answer was given up", code="cancelled"))
+
+
+class Propagating:
+    """ASGI: takes up the caller's trace, and notes what only HTTP knows."""
+
+    def __init__(self, app: ASGIApp, tracing: Tracing) -> None:
+        self._app = app
+        self._tracing = tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = OPERATIONS.get(scope.get("path", "")) if scope["type"] == "http" else None
+        if operation is None:
+            return await self._app(scope, receive, send)
+        host, port = scope.get("server") or (None, None)
+        asked = Asked(operation, host, port)
+
+        async def watching(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kinds = [value for name, value in message.get("headers", ()) if name.lower() == b"content-type"]
+                asked.streams = any(value.startswith(b"text/event-stream") for value in kinds)
+            await send(message)
+
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        token = self._tracing.enter(headers, asked)
+        try:
+            await self._app(scope, receive, watching)
+        finally:
+            self._tracing.leave(token)
+
+
+def parameters(request: Request) -> dict[str, Any]:
+    """What was asked for, as attributes; whatever is at rest is left out."""
+    params = request.params
+    if request.wants_embedding:
+        return {"gen_ai.provider.name": PROVIDER}
+    given = {
+        "gen_ai.request.choice.count": params.n if params.n != 1 else None, "gen_ai.request.seed": params.seed,
+        "gen_ai.request.top_k": params.top_k if params.top_k > 0 else None,
+        "gen_ai.request.frequency_penalty": params.frequency_penalty or None, "gen_ai.request.max_tokens": params.max_tokens,
+        "gen_ai.request.presence_penalty": params.presence_penalty or None,
+        "gen_ai.request.stop_sequences": [params.stop] if isinstance(params.stop, str) else list(params.stop) or None,
+        "gen_ai.request.temperature": params.temperature, "gen_ai.request.top_p": params.top_p,
+        "gen_ai.output.type": "text" if params.structured_outputs is None else "json" if says_json(request) else None}
+    return {"gen_ai.provider.name": PROVIDER} | {name: value for name, value in given.items() if value is not None}
+
+
+def says_json(request: Request) -> bool:
+    wanted = request.params.structured_outputs
+    return wanted is not None and (wanted.json is not None or bool(wanted.json_object))
+
+
+def kind_of(error: BaseException) -> str:
+    """`error.type`: a code of the API where there is one."""
+    if isinstance(error, RequestError):
+        return error.code or str(error.status)
+    return "cancelled" if isinstance(error, GeneratorExit) else type(error).__name__
+
+
+def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -> Tracing | None:
+    """Traces to `endpoint` (OTLP over HTTP), else where OpenTelemetry's own variables say; None where nobody asks for any.
+
+    Raises UsageError when they are asked for and cannot be had.
+    """
+    off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    asked = next((name for name in ENDPOINTS if environ.get(name)), None) if not off else None
+    if endpoint is None and asked is None:
+        return None
+    source = f"--otlp-endpoint {endpoint}" if endpoint is not None else f"{asked} = {environ.get(asked or '')}"
+    protocol = next((environ[name] for name in PROTOCOLS if environ.get(name)), PROTOCOL)
+    if protocol != PROTOCOL:
+        raise UsageError(f"{source}: traces are sent as {PROTOCOL}, not as {protocol}")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise UsageError(f"{source} asks for traces, which need OpenTelemetry: pip install 'penstock[otel]'") from None
+    named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    resource = Resource.create({"service.version": penstock.__version__} | ({} if named else {"service.name": PROVIDER}))
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=None if endpoint is None else url_of(endpoint))))
+    return Tracing(provider, model)
+
+
+def url_of(endpoint: str) -> str:
+    """Where spans are posted: below the endpoint, as for OTEL_EXPORTER_OTLP_ENDPOINT. Raises UsageError for what is no HTTP URL."""
+    if not endpoint.startswith(("http://", "https://")):
+        raise UsageError(f"--otlp-endpoint {endpoint} is no URL; give one like http://localhost:4318")
+    bare = endpoint.rstrip("/")
+    return bare if bare.endswith(PATH) else bare + PATH

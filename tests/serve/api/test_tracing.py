@@ -1,0 +1,243 @@
+"""Traces: the GenAI conventions' names and times, the caller's trace taken up, nothing of what users write, nothing imported unasked."""
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import OverloadedError, UsageError
+from penstock.core.types import SamplingParams, StructuredOutputsParams
+from penstock.serve.api.tracing import Propagating, Traced, Tracing, open_tracing, url_of
+from penstock.serve.engine.requests import Delta, Request, Usage
+from tests.serve.api import fakes
+
+pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is an extra: pip install 'penstock[otel]'")
+from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+class Kept:
+    """Spans in memory."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracing = Tracing(provider, "tiny")
+
+    def spans(self) -> dict[str, Any]:
+        return {span.name: span for span in self.exporter.get_finished_spans()}
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+class Scripted(fakes.FakeEngine):
+    """Says what it is told to."""
+
+    def __init__(self, *deltas: Delta | Exception) -> None:
+        super().__init__(fakes.tiny_tokenizer())
+        self.deltas = deltas
+
+    def submit(self, request: Request) -> AsyncIterator[Delta]:
+        if self.deltas and isinstance(self.deltas[0], OverloadedError):
+            raise self.deltas[0]
+        return self._say()
+
+    async def _say(self) -> AsyncIterator[Delta]:
+        for delta in self.deltas:
+            await asyncio.sleep(0.002)
+            if isinstance(delta, Exception):
+                raise delta
+            yield delta
+
+
+def run(kept: Kept, engine: Scripted, request: Request, most: int = 100) -> None:
+    async def go() -> None:
+        deltas = Traced(engine, kept.tracing).submit(request)
+        for _ in range(most):
+            try:
+                await anext(deltas)
+            except StopAsyncIteration:
+                return
+        await deltas.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(go())
+
+
+ASKED = Request("cmpl-1", (1, 2, 3), SamplingParams(n=2, temperature=0.5, top_p=0.9, top_k=7, max_tokens=9, seed=3, stop=("end",)))
+ANSWER = (Delta(0, "a", (5,)), Delta(1, "b", (6,), finish_reason="stop"),
+          Delta(0, "c", (7,), finish_reason="length", done=True, usage=Usage(3, 3, 2, queued_s=0.001)))
+
+
+def test_a_request_is_a_span_with_what_it_waited_for_below_it(kept: Kept) -> None:
+    run(kept, Scripted(*ANSWER), ASKED)
+    spans = kept.spans()
+    assert spans.keys() == {"text_completion tiny", "queue", "prefill", "decode"}
+    span = spans["text_completion tiny"]
+    assert dict(span.attributes) == {
+        "gen_ai.operation.name": "text_completion", "gen_ai.provider.name": "penstock", "gen_ai.request.model": "tiny",
+        "gen_ai.request.choice.count": 2, "gen_ai.request.seed": 3, "gen_ai.request.top_k": 7, "gen_ai.request.max_tokens": 9,
+        "gen_ai.request.stop_sequences": ("end",), "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.9,
+        "gen_ai.output.type": "text", "gen_ai.response.id": "cmpl-1", "gen_ai.response.model": "tiny",
+        "gen_ai.response.finish_reasons": ("length", "stop"), "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 2}
+    (first,) = span.events
+    queue, prefill, decode = spans["queue"], spans["prefill"], spans["decode"]
+    assert first.name == "first_token" and first.timestamp == prefill.end_time
+    assert all(child.parent.span_id == span.context.span_id for child in (queue, prefill, decode))
+    assert span.start_time == queue.start_time and queue.end_time == queue.start_time + 1_000_000 == prefill.start_time
+    assert prefill.end_time == decode.start_time <= decode.end_time <= span.end_time
+    assert span.status.is_ok or span.status.status_code.name == "UNSET"
+
+
+def test_json_answers_say_so_and_what_is_at_rest_is_left_out(kept: Kept) -> None:
+    wanted = SamplingParams(max_tokens=None, structured_outputs=StructuredOutputsParams(json={"type": "object"}))
+    run(kept, Scripted(*ANSWER), Request("r", (1,), wanted))
+    attributes = kept.spans()["text_completion tiny"].attributes
+    assert attributes["gen_ai.output.type"] == "json" and "gen_ai.request.max_tokens" not in attributes
+    assert not {"gen_ai.request.top_k", "gen_ai.request.seed", "gen_ai.request.choice.count"} & attributes.keys()
+
+
+@pytest.mark.parametrize("error,kind", [(RuntimeError("secret words"), "RuntimeError"), (OverloadedError("full", 1.0), "429")])
+def test_a_failure_ends_the_span_with_its_kind(kept: Kept, error: Exception, kind: str) -> None:
+    with pytest.raises(type(error)):
+        run(kept, Scripted(error), ASKED)
+    span = kept.spans()["text_completion tiny"]
+    assert span.status.status_code.name == "ERROR" and span.attributes["error.type"] in (kind, "rate_limit_exceeded", "overloaded")
+    assert "secret" not in span.to_json()
+
+
+def test_an_answer_that_nobody_waits_for_is_cancelled(kept: Kept) -> None:
+    run(kept, Scripted(*ANSWER), ASKED, most=1)
+    span = kept.spans()["text_completion tiny"]
+    assert span.attributes["error.type"] == "cancelled" and len(span.events) == 1
+
+
+@pytest.fixture(scope="module")
+def traced() -> Iterator[tuple[fakes.Running, Kept]]:
+    """A server whose requests are traced."""
+    kept = Kept()
+    plain, engine = (fakes.FakeEngine(fakes.tiny_tokenizer()) for _ in range(2))
+    engine.submit, engine.abort = Traced(plain, kept.tracing).submit, plain.abort  # type: ignore[method-assign]
+    running = fakes.serve(engine)
+    running.server.config.loaded_app = Propagating(running.server.config.loaded_app, kept.tracing)
+    yield running, kept
+    running.stop()
+
+
+def ask(running: fakes.Running, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+    assert running.client.post(path, json=body, headers=headers or {}).status_code == 200
+
+
+def last(kept: Kept, name: str) -> Any:
+    fakes.wait_for(lambda: name in kept.spans())
+    return kept.spans()[name]
+
+
+def test_the_callers_trace_is_taken_up(traced: tuple[fakes.Running, Kept]) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    ask(running, "/v1/chat/completions", {"messages": [{"role": "user", "content": "a secret"}], "max_tokens": 4},
+        {"traceparent": f"00-{TRACE}-{SPAN}-01"})
+    span = last(kept, "chat tiny")
+    assert f"{span.context.trace_id:032x}" == TRACE and f"{span.parent.span_id:016x}" == SPAN
+    assert span.attributes["server.port"] == running.port and span.attributes["gen_ai.response.id"].startswith("chatcmpl-")
+    assert "gen_ai.request.stream" not in span.attributes
+    assert "secret" not in "".join(each.to_json() for each in kept.exporter.get_finished_spans())
+
+
+def test_streams_tell_when_their_first_token_came(traced: tuple[fakes.Running, Kept]) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    ask(running, "/v1/completions", {"prompt": "x", "max_tokens": 4, "stream": True})
+    attributes = last(kept, "text_completion tiny").attributes
+    assert attributes["gen_ai.request.stream"] is True and attributes["gen_ai.response.time_to_first_chunk"] >= 0
+
+
+def test_embeddings_are_named(traced: tuple[fakes.Running, Kept]) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    ask(running, "/v1/embeddings", {"input": "x"})
+    attributes = last(kept, "embeddings tiny").attributes
+    assert attributes["gen_ai.operation.name"] == "embeddings" and "gen_ai.request.temperature" not in attributes
+
+
+def test_two_requests_at_once_are_two_traces(traced: tuple[fakes.Running, Kept]) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    body = {"prompt": ["a", "b"], "max_tokens": 3}
+    ask(running, "/v1/completions", body)
+    fakes.wait_for(lambda: sum(span.name.startswith("text") for span in kept.exporter.get_finished_spans()) == 2)
+    spans = [span for span in kept.exporter.get_finished_spans() if span.name.startswith("text")]
+    assert len({span.context.span_id for span in spans}) == 2 and all(span.parent is None for span in spans)
+
+
+def test_spans_reach_a_collector() -> None:
+    bodies: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        tracing = open_tracing(f"http://127.0.0.1:{collector.server_port}", {}, "tiny")
+        assert tracing is not None
+        trail = tracing.begin(ASKED)
+        for delta in ANSWER:
+            tracing.note(trail, delta)
+        tracing.end(trail, "cmpl-1", None)
+        tracing.close()
+        collector.shutdown()
+    ((path, body),) = bodies
+    assert path == "/v1/traces" and b"gen_ai.usage.output_tokens" in body and b"penstock" in body
+
+
+def test_traces_are_asked_for_by_option_or_variable() -> None:
+    assert open_tracing(None, {}, "tiny") is None
+    assert open_tracing(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, "tiny") is None
+    assert open_tracing(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}, "tiny") is None
+    made = open_tracing(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, "tiny")
+    assert made is not None
+    made.close()
+    assert url_of("http://a:4318/") == url_of("http://a:4318/v1/traces") == "http://a:4318/v1/traces"
+    with pytest.raises(UsageError, match="localhost:4318 is no URL"):
+        open_tracing("localhost:4318", {}, "tiny")
+    with pytest.raises(UsageError, match="as http/protobuf, not as grpc"):
+        open_tracing("http://x", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "tiny")
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(UsageError, match=r"pip install 'penstock\[otel\]'"):
+        open_tracing("http://x", {}, "tiny")
+
+
+def test_nothing_is_imported_unless_asked() -> None:
+    script = "import sys\nfrom penstock.serve import run\nfrom penstock.serve.api.tracing import open_tracing\n" \
+             "open_tracing(None, {}, 'x')\nprint(*[name for name in sys.modules if name.startswith('opentelemetry')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.split() == [], done.stdout + done.stderr
+
+
+def test_a_span_is_of_the_time_it_says(kept: Kept) -> None:
+    began = time.time_ns()
+    run(kept, Scripted(*ANSWER), ASKED)
+    span = kept.spans()["text_completion tiny"]
+    assert span.kind.name == "INTERNAL" and began <= span.start_time < span.end_time <= time.time_ns()
