@@ -14,6 +14,7 @@ from penstock.serve.engine.build import Built, build, make_selections, parsers
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import EngineClient
 from penstock.serve.engine.selecting import Selecting
+from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.engine.utilization import Utilization
 from penstock.serve.text.chat import ChatTemplate
 
@@ -34,14 +35,15 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         tool_parser, reasoning_parser = parsers(server, template)
         selections = make_selections(built.tokenizer, server.scorer_url)
         loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
-        metrics.watch(loop.gauges, utilization(built))
+        ledger = make_ledger(built)
+        metrics.watch(loop.gauges, utilization(built), ledger)
         selecting = Selecting(loop, selections)
         client: EngineClient = selecting if tracing is None else Traced(selecting, tracing)
         app = create_app(Parts(
             engine=client, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
             fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars,
-            feed=Feed(subject(built, loop, server.served_model_name))))
+            feed=Feed(subject(built, loop, server.served_model_name)), state=lambda: state_of(built, ledger)))
         if tracing is not None:
             app.add_middleware(Propagating, tracing=tracing)
         for line in banner(built, server):

@@ -6,7 +6,7 @@ import bisect
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -15,7 +15,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from penstock.core.events import StepRecord
+from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.requests import Gauges, Totals, Usage
+from penstock.serve.engine.tally import Tally
 from penstock.serve.engine.utilization import Shares, Utilization
 
 PREFIX = "penstock_"
@@ -45,6 +47,8 @@ COUNTERS = {
     "step_seconds": "Seconds spent in steps, scheduling included.",
     "step_compute_seconds": "Seconds of steps spent in the backend.",
     "step_operations": "Arithmetic operations of steps, added up from the program.",
+    "prompt_tokens_squared": "Squares of the prompt tokens of answered requests: their spread.",
+    "generation_tokens_squared": "Squares of the output tokens of answered requests: their spread.",
 }
 LABELLED = {
     "requests": ("finish_reason", "Requests that ended, by how."),
@@ -79,11 +83,13 @@ class Histogram:
 
 
 class Metrics:
-    """`gauges` is asked at each scrape; give it with `watch` once the engine exists, and what tells MFU and MBU where limits are known."""
+    """`gauges` is asked at each scrape; give it with `watch` once the engine exists, what tells MFU and MBU where limits
+    are known, and what adds up the engine's time."""
 
     def __init__(self, gauges: Callable[[], Gauges] = Gauges) -> None:
         self._gauges = gauges
         self._utilization: Utilization | None = None
+        self._ledger: Ledger | None = None
         self._lock = threading.Lock()
         self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
         self._labelled: dict[str, Counter[str]] = {name: Counter() for name in LABELLED}
@@ -91,9 +97,10 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
-    def watch(self, gauges: Callable[[], Gauges], utilization: Utilization | None = None) -> None:
+    def watch(self, gauges: Callable[[], Gauges], utilization: Utilization | None = None, ledger: Ledger | None = None) -> None:
         self._gauges = gauges
         self._utilization = utilization
+        self._ledger = ledger
 
     def on_step(self, record: StepRecord) -> None:
         """Called by the engine after each step."""
@@ -118,6 +125,8 @@ class Metrics:
             num_bytes["activations"] += record.activation_bytes
             if self._utilization is not None:
                 self._utilization.on_step(record)
+        if self._ledger is not None:
+            self._ledger.on_step(record)
 
     def on_queue(self, seconds: float) -> None:
         """Called by the engine when a request is first given a place in a step."""
@@ -139,6 +148,7 @@ class Metrics:
             self._labelled["requests"][finish_reason] += 1
             self._add(
                 prompt_tokens=usage.prompt_tokens, generation_tokens=usage.completion_tokens,
+                prompt_tokens_squared=usage.prompt_tokens**2, generation_tokens_squared=usage.completion_tokens**2,
                 prefix_cache_queries=usage.prompt_tokens, prefix_cache_hits=usage.cached_tokens,
                 cache_creation_tokens=usage.cache_creation_input_tokens, cache_read_tokens=usage.cache_read_input_tokens)
             if seconds is not None:
@@ -188,6 +198,8 @@ class Metrics:
         yield from _share_families(shares)
         yield from _least_families(total)
         yield from families
+        if self._ledger is not None:
+            yield from _tally_families(self._ledger.tally())
 
 
 def _gauge_families(now: Gauges) -> Iterator[Metric]:
@@ -217,6 +229,27 @@ def _least_families(total: Shares) -> Iterator[Metric]:
         family.add_metric(["prefill"], prefill)
         family.add_metric(["decode"], decode)
         yield family
+
+
+def _tally_families(tally: Tally) -> Iterator[Metric]:
+    """The engine's time, as `penstock explain` reads it."""
+    rows: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
+        ("step_bound_seconds", "bound", "Seconds in which there was something to compute, by what bound it.", tally.bound_s),
+        ("step_bound_least_seconds", "bound", "Seconds that the same steps could have taken at the machine's limits.", tally.least_s),
+        ("queue_seconds", "reason", "Seconds in which a request waited, by what the first in the queue lacked.", tally.waiting_s),
+        ("request_seconds", "state", "Requests in the engine times seconds.", {"running": tally.running_s, "waiting": tally.queued_s}),
+    )
+    for name, label, text, values in rows:
+        family = CounterMetricFamily(PREFIX + name, text, labels=[label])
+        for value, seconds in sorted(values.items()):
+            family.add_metric([value], seconds)
+        yield family
+    for name, text, seconds in (
+        ("engine_seconds", "Seconds since the engine's start.", tally.wall_s),
+        ("held_seconds", "Seconds in which nothing was computed although a request waited.", tally.held_s),
+        ("request_squared_seconds", "The square of the number of requests in the engine, times seconds.", tally.squared_s),
+    ):
+        yield CounterMetricFamily(PREFIX + name, text, value=seconds)
 
 
 def _share_families(shares: Shares) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """What the server is made of: `Parts` is given by whoever builds it, `Desk` is what every handler works with."""
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ class Parts:
 
     `sampling_defaults`: fields of SamplingParams that a request may leave out, as the checkpoint's generation_config.json has them.
     `fingerprint`: whatever changes the tokens that come out (backend, dtype, quantization), as text.
-    `feed`: the dashboard's; None where the engine cannot be watched.
+    `feed`: the dashboard's; None where the engine cannot be watched. `state`: what the engine says of itself, may take its time.
     `vocab_size`: the model's; None when it is the tokenizer's. `grammars` None: structured output is refused.
     """
 
@@ -43,6 +43,7 @@ class Parts:
     grammars: Compiler | None = None
     limits: Limits = field(default_factory=Limits)
     feed: Feed | None = None
+    state: Callable[[], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

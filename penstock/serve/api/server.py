@@ -19,7 +19,7 @@ from starlette.routing import Route, Router
 
 from penstock.core.config import ServerConfig
 from penstock.core.errors import PenstockError, RequestError, UsageError
-from penstock.serve.api import chat, completions, embeddings, status, tokenize
+from penstock.serve.api import chat, completions, embeddings, state, status, tokenize
 from penstock.serve.api.dashboard import events
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response, on_failure, on_http_exception
@@ -45,6 +45,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/embeddings", embeddings.create),
     ("POST", "/tokenize", tokenize.tokenize),
     ("POST", "/detokenize", tokenize.detokenize),
+    ("GET", "/v1/penstock/state", state.state),
     ("GET", "/metrics", status.metrics),
     ("GET", "/health", status.health),
     ("GET", "/version", status.version),

@@ -114,7 +114,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
     if job.search is None:
         result = await measure(opened.target, load, terms, watch, watchers.view)
-        return _checked(Report(result, opened.told, job.said, opened.hardware, opened.compute_type))
+        return _checked(Report(result, opened.told, job.said, opened.hardware, opened.compute_type, engine=await opened.target.state()))
 
     async def attempt(rate: float, number: int) -> Result:
         watchers.say(f"trying {rate:.3g} requests/s")
@@ -131,7 +131,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     if found.best is None:
         result = replace(result, notes=(*result.notes, f"no rate down to {best.rate:.3g} requests/s keeps the SLO; shown is that one"))
     return Report(result, opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
-                  None if found.best is None else found.best.rate)
+                  None if found.best is None else found.best.rate, await opened.target.state())
 
 
 def _checked(report: Report) -> Report:

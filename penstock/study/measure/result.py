@@ -87,10 +87,12 @@ class Report:
     compute_type: str | None = None
     search: tuple[Probe, ...] = ()
     goodput_rate: float | None = None
+    engine: Mapping[str, Any] | None = None  # what a Penstock engine said of itself afterwards
     began: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     def as_json(self) -> dict[str, Any]:
-        told = {"format": FORMAT, "began": self.began, "target": dict(self.target), "load": dict(self.load), **self.result.as_json()}
+        told = {"format": FORMAT, "began": self.began, "target": dict(self.target), "load": dict(self.load), **self.result.as_json(),
+                "engine": None if self.engine is None else dict(self.engine)}
         if self.search:
             told["search"] = {"rate": self.goodput_rate, "probes": [probe.as_json() for probe in self.search]}
         return told

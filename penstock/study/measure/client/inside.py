@@ -14,8 +14,10 @@ from penstock.core.types import SamplingParams
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.build import Built, build
 from penstock.serve.engine.engine import Listener
+from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.run import utilization
 from penstock.study.measure.client.openai import Answer, Ask
 from penstock.study.measure.client.target import Stopwatch
@@ -26,11 +28,12 @@ NO_LIMIT = 1 << 30  # requests that may wait: who drives the load sees them wait
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """An engine on its thread, and its metrics."""
+    """An engine on its thread, its metrics, and its time."""
 
     built: Built
     loop: Loop
     metrics: Metrics
+    ledger: Ledger
 
 
 class Both:
@@ -53,9 +56,10 @@ def start(config: EngineConfig, progress: Any = None, say: Any = None, listener:
     metrics = Metrics()
     built = build(config, metrics if listener is None else Both(metrics, listener), progress, say)
     loop = Loop(built.engine, NO_LIMIT)
-    metrics.watch(loop.gauges, utilization(built))
+    ledger = make_ledger(built)
+    metrics.watch(loop.gauges, utilization(built), ledger)
     loop.start()
-    return Inner(built, loop, metrics)
+    return Inner(built, loop, metrics, ledger)
 
 
 class Inside:
@@ -107,6 +111,9 @@ class Inside:
 
     async def metrics(self) -> str | None:
         return await asyncio.to_thread(lambda: self._inner.metrics.render().decode())
+
+    async def state(self) -> Mapping[str, Any] | None:
+        return await asyncio.to_thread(state_of, self._inner.built, self._inner.ledger)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._inner.loop.stop)

@@ -85,6 +85,14 @@ class Server:
             return None
         return body.decode("utf-8", "replace") if status == 200 else None
 
+    async def state(self) -> Mapping[str, Any] | None:
+        try:
+            status, body = await self.fetch("GET", "/v1/penstock/state")
+            told = json.loads(body) if status == 200 else None
+        except (OSError, BadAnswer, TimeoutError, ValueError):
+            return None
+        return told if isinstance(told, dict) else None
+
     async def close(self) -> None:
         self._connections.close()
 

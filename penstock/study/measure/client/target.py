@@ -1,5 +1,5 @@
 """What load is put on: a server by HTTP, or an engine in this process. And the clock that both read."""
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from penstock.study.measure.client.openai import Ask
@@ -31,6 +31,10 @@ class Target(Protocol):
 
     async def metrics(self) -> str | None:
         """What the target says of itself in Prometheus' text format; None where it does not."""
+        ...
+
+    async def state(self) -> Mapping[str, Any] | None:
+        """What a Penstock engine says of itself beside its counters (serve/engine/state.py); None of any other."""
         ...
 
     async def close(self) -> None: ...

@@ -1,0 +1,129 @@
+"""Which limit binds, from a `Tally` alone: the name, the numbers that say so, and a sentence. Pure arithmetic, for whoever asks."""
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.serve.engine.tally import DECODE, HOST, KERNELS, KV, PREFILL, UNMEASURED, WEIGHTS, Tally
+
+PREFILL_COMPUTE, DECODE_COMPUTE, WEIGHT_BANDWIDTH, KV_BANDWIDTH, KV_CAPACITY, QUEUEING, HOST_OVERHEAD, ARRIVALS = (
+    "prefill_compute", "decode_compute", "weight_bandwidth", "kv_bandwidth", "kv_capacity", "queueing", "host_overhead", "arrival_limited")
+LIMITS = {  # as they are called
+    PREFILL_COMPUTE: "prefill compute", DECODE_COMPUTE: "decode compute", WEIGHT_BANDWIDTH: "weight bandwidth",
+    KV_BANDWIDTH: "KV bandwidth", KV_CAPACITY: "KV capacity", QUEUEING: "queueing or admission", HOST_OVERHEAD: "host overhead",
+    ARRIVALS: "arrival-limited", UNMEASURED: "not known",
+}
+OF_BOUND = {PREFILL: PREFILL_COMPUTE, DECODE: DECODE_COMPUTE, WEIGHTS: WEIGHT_BANDWIDTH, KV: KV_BANDWIDTH, KERNELS: HOST_OVERHEAD,
+            HOST: HOST_OVERHEAD, UNMEASURED: UNMEASURED}
+ONCE = (WEIGHTS, KERNELS, HOST)  # what a step pays once, however many sequences are in it
+WAITS = 0.25  # of the time in which somebody waits: more is no passing queue
+GROWS = 1.1  # a batch of twice the size that gives so many times the tokens would pay
+THRASHES = 0.1  # preemptions for each request: what was computed is computed again
+IDLE = 0.1  # of the time
+LACKS = {"seqs": "a seat (--max-num-seqs)", "tokens": "tokens of a step (--max-num-batched-tokens)", "batching": "the batching mode",
+         "tpot": "the pace of those that run (--chunking)", "kv": "KV blocks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`share`: of the time, that speaks for it. `reached`: of the machine's measured limit, where it is one of those."""
+
+    name: str
+    sentence: str
+    share: float
+    reached: float | None = None
+
+
+def evidence(tally: Tally) -> dict[str, float]:
+    """The numbers that the name follows from: shares of the time, and means."""
+    wall = tally.wall_s or 1.0
+    found = {f"{bound}_share": seconds / wall for bound, seconds in tally.bound_s.items()}
+    found |= {f"waits_for_{reason}_share": seconds / wall for reason, seconds in tally.waiting_s.items()}
+    found |= {f"{bound}_reached": reached for bound in tally.bound_s if (reached := reached_of(tally, bound)) is not None}
+    return found | {
+        "seconds": tally.wall_s, "busy_share": tally.busy_s / wall, "idle_share": idle_share(tally), "mean_running": tally.mean_running,
+        "mean_waiting": tally.mean_queued, "twice_the_batch": growth(tally), "preemptions_per_request": thrashing(tally)}
+
+
+def limit_of(tally: Tally) -> Limit:
+    """First what keeps requests out where more of them would pay, then whether there is enough to do, then what steps are bound by."""
+    if not tally.busy_s:
+        return Limit(ARRIVALS, "Idle: there was nothing to compute.", 1.0)
+    waiting = {reason: seconds / tally.wall_s for reason, seconds in tally.waiting_s.items()}
+    waits = sum(waiting.values())
+    if (found := _kept_out(tally, waiting)) is not None:
+        return found
+    idle = idle_share(tally)
+    if idle >= IDLE and idle > waits:
+        said = f"The engine is idle {idle:.0%} of the time, and requests wait {waits:.0%} of it: it could answer more."
+        return Limit(ARRIVALS, said, idle)
+    return _bound(tally)
+
+
+def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
+    """KV capacity or queueing, where it is one of them."""
+    blocks, seats = waiting.get("kv", 0.0), sum(share for reason, share in waiting.items() if reason != "kv")
+    thrashes, pays, queue = thrashing(tally), growth(tally) >= GROWS, tally.mean_queued
+    if thrashes >= THRASHES and blocks > seats:
+        said = (f"The KV cache is too small for what runs: {thrashes:.2g} preemptions for each request, whose tokens are computed again; "
+                f"for {blocks:.0%} of the time requests wait for KV blocks, {queue:.3g} on average.")
+        return Limit(KV_CAPACITY, said, max(blocks, min(1.0, thrashes)))
+    if not pays or blocks + seats < WAITS:
+        return None
+    if blocks >= seats:
+        name, share, lacks = KV_CAPACITY, blocks, LACKS["kv"]
+    else:
+        reason = max((reason for reason in waiting if reason != "kv"), key=lambda reason: waiting[reason])
+        name, share, lacks = QUEUEING, seats, LACKS.get(reason, reason)
+    said = f"For {share:.0%} of the time requests wait for {lacks}, {queue:.3g} on average, while {tally.mean_running:.3g} run; twice as many"
+    return Limit(name, f"{said} at once would give some {growth(tally) - 1:.0%} more.", share)
+
+
+def _bound(tally: Tally) -> Limit:
+    """What most of the busy time is bound by."""
+    sums: dict[str, float] = {}
+    for bound, seconds in tally.bound_s.items():
+        sums[OF_BOUND[bound]] = sums.get(OF_BOUND[bound], 0.0) + seconds
+    name = max(sums, key=lambda each: sums[each])
+    share = sums[name] / tally.busy_s
+    bound = next((bound for bound, limit in OF_BOUND.items() if limit == name), name)
+    reached = reached_of(tally, bound)
+    return Limit(name, _sentence(name, tally, share, reached), share, reached)
+
+
+def _sentence(name: str, tally: Tally, share: float, reached: float | None) -> str:
+    part = f"{share:.0%} of the busy time"
+    at = "" if reached is None else f", at {reached:.0%} of the machine's measured limit"
+    batch = tally.running_s / tally.busy_s
+    if name == HOST_OVERHEAD:
+        kernels, host = (tally.bound_s.get(bound, 0.0) / tally.busy_s for bound in (KERNELS, HOST))
+        return (f"{part} goes beside the work itself: {host:.0%} into scheduling, sampling and delivery, {kernels:.0%} into kernels that "
+                "are far from any limit.")
+    if name == UNMEASURED:
+        return ("What steps are bound by is not known: the limits of the engine's machine were not measured. Run `penstock limits` there, "
+                "and start it again.")
+    return {
+        PREFILL_COMPUTE: f"The arithmetic of prompts takes {part}{at}.",
+        DECODE_COMPUTE: f"The arithmetic of decoding takes {part}{at}: {batch:.3g} sequences at once are past the ridge of the roofline.",
+        WEIGHT_BANDWIDTH: f"Reading the weights takes {part}{at}: they are read once a step, for {batch:.3g} sequences.",
+        KV_BANDWIDTH: f"Reading keys and values takes {part}{at}, for {batch:.3g} sequences at once.",
+    }[name]
+
+
+def idle_share(tally: Tally) -> float:
+    """Of the time: nothing is computed, and nobody waits for the batching mode meanwhile."""
+    return max(0.0, tally.wall_s - tally.busy_s - tally.held_s) / (tally.wall_s or 1.0)
+
+
+def growth(tally: Tally) -> float:
+    """How many times the tokens a batch of twice the size would give: what a step pays once is halved for each sequence."""
+    once = sum(tally.bound_s.get(bound, 0.0) for bound in ONCE) / tally.busy_s if tally.busy_s else 0.0
+    return 1 / (1 - once / 2)
+
+
+def thrashing(tally: Tally) -> float:
+    """Preemptions for each request."""
+    return tally.num_preempted / max(1, tally.num_requests)
+
+
+def reached_of(tally: Tally, bound: str) -> float | None:
+    seconds = tally.bound_s.get(bound, 0.0)
+    return tally.least_s[bound] / seconds if seconds and bound in tally.least_s else None

@@ -1,0 +1,47 @@
+"""What an engine says of itself beside its counters, for `penstock explain`: config, model, machine, and how long its steps take."""
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import penstock
+from penstock.core.hardware import Hardware
+from penstock.core.modelspec import ModelSpec
+from penstock.serve.engine.build import Built
+from penstock.serve.engine.ledger import Ledger, timer_of
+from penstock.serve.engine.machine import look
+
+FORMAT = 1
+
+
+def make_ledger(built: Built) -> Ledger:
+    return Ledger(built.hardware, built.engine.facts.compute_type, built.engine.clock)
+
+
+def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:
+    """As JSON. Fits a timer, which takes up to some hundred milliseconds: not for the engine's thread."""
+    windows = windows_of(built.spec)
+    found = timer_of(ledger.timed(), windows)
+    return {
+        "format": FORMAT, "version": penstock.__version__, "fingerprint": built.fingerprint, "config": asdict(built.resolved.engine),
+        "reasons": dict(built.resolved.reasons),
+        "model": {
+            "parameters": built.spec.num_parameters(), "weight_bytes": built.weight_bytes,
+            "kv_bytes_per_token": built.kv_bytes_per_token, "windows": [list(each) for each in windows]},
+        "limits": None if built.hardware is None else limits_told(built.hardware), "compute_type": built.engine.facts.compute_type,
+        "free_memory_bytes": look().memory_bytes,
+        "timer": None if found is None else found[0].as_json(), "timer_error": None if found is None else found[1],
+    }
+
+
+def limits_told(hardware: Hardware) -> dict[str, Any]:
+    """In the form that `core/hardware.hardware_of` reads."""
+    return {"machine": hardware.name, "read_bytes_per_s": {str(size): rate for size, rate in hardware.read_bytes_per_s.items()},
+            "ops_per_s": dict(hardware.ops_per_s)}
+
+
+def windows_of(spec: ModelSpec) -> Sequence[tuple[int | None, int]]:
+    """Of each attention window the number of layers with it."""
+    counts: dict[int | None, int] = {}
+    for layer in spec.layers:
+        counts[layer.window] = counts.get(layer.window, 0) + 1
+    return list(counts.items())

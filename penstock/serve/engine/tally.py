@@ -1,0 +1,100 @@
+"""An engine's time, added up: by what bound each step, and by what kept requests waiting. What `binding.py` names a limit from.
+
+A step's time in the backend belongs to whichever of the machine's measured limits would take longest: its arithmetic, or reading its
+weights, keys and values (Williams, Waterman, Patterson, "Roofline", 2009). Kernels that reach less than `1 / SLOW` of that limit are not
+bound by it: what they take beyond is their own. The rest of a step, and the time until the next one where there is more to do, is the
+host's.
+"""
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.core.events import StepRecord
+from penstock.core.hardware import Hardware
+
+# What a second of a step is bound by. `kernels`: beginning, ending and feeding them; `unmeasured`: the machine's limits are not known.
+PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED = (
+    "prefill_compute", "decode_compute", "weights", "kv", "kernels", "host", "unmeasured")
+BOUNDS = (PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED)
+SLOW = 4.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over a stretch of time, in seconds unless said otherwise; each only grows."""
+
+    wall_s: float = 0.0  # of the stretch
+    bound_s: dict[str, float] = field(default_factory=dict)  # busy time, by what binds it
+    least_s: dict[str, float] = field(default_factory=dict)  # that the same steps could have taken at the limit
+    waiting_s: dict[str, float] = field(default_factory=dict)  # in which somebody waits, by what the first in the queue lacks
+    running_s: float = 0.0  # sequences that run, times seconds
+    queued_s: float = 0.0  # sequences that wait, times seconds
+    held_s: float = 0.0  # in which nothing is computed although somebody waits: a batch waits for company
+    squared_s: float = 0.0  # the square of all that run or wait, times seconds
+    num_steps: int = 0
+    num_preempted: int = 0
+    num_requests: int = 0  # that ended
+
+    @property
+    def busy_s(self) -> float:
+        return sum(self.bound_s.values())
+
+    @property
+    def mean_running(self) -> float:
+        return self.running_s / self.wall_s if self.wall_s else 0.0
+
+    @property
+    def mean_queued(self) -> float:
+        return self.queued_s / self.wall_s if self.wall_s else 0.0
+
+    @property
+    def dispersion(self) -> float:
+        """Variance of the number of requests in the engine over its mean: 1 where they come on their own, 0 where users take turns."""
+        mean = self.mean_running + self.mean_queued
+        return max(0.0, self.squared_s / self.wall_s - mean * mean) / mean if mean else 0.0
+
+    def occupy(self, seconds: float, running: int, waiting: int, waits_for: str | None) -> None:
+        """So many run and wait for so long."""
+        self.running_s += seconds * running
+        self.queued_s += seconds * waiting
+        self.squared_s += seconds * (running + waiting) ** 2
+        if waits_for is not None and waiting:
+            self.waiting_s[waits_for] = self.waiting_s.get(waits_for, 0.0) + seconds
+
+    def spend(self, bound: str, seconds: float, least_s: float = 0.0) -> None:
+        self.bound_s[bound] = self.bound_s.get(bound, 0.0) + seconds
+        if least_s:
+            self.least_s[bound] = self.least_s.get(bound, 0.0) + least_s
+
+    def step(self, record: StepRecord, hardware: Hardware | None, compute_type: str) -> None:
+        """A step's own time."""
+        self.num_steps += 1
+        self.num_preempted += record.num_preempted
+        self.occupy(record.seconds, max(record.num_seqs, record.num_running), record.num_waiting, record.waits_for)
+        self.spend(HOST, record.seconds - record.compute_seconds)
+        for bound, seconds, least_s in shared_out(record, hardware, compute_type):
+            self.spend(bound, seconds, least_s)
+
+
+def shared_out(record: StepRecord, hardware: Hardware | None, compute_type: str) -> Iterator[tuple[str, float, float]]:
+    """(what binds, seconds in the backend, least seconds at that limit) of one step."""
+    seconds = record.compute_seconds
+    if hardware is None:
+        yield UNMEASURED, seconds, 0.0
+        return
+    computes = hardware.compute_seconds(record.operations, compute_type) or 0.0
+    reads = hardware.read_seconds(record.weight_bytes + record.kv_bytes)
+    least = max(computes, reads)
+    bound_s = min(seconds, SLOW * least)
+    if seconds > bound_s:
+        yield KERNELS, seconds - bound_s, 0.0
+    if not least:
+        return
+    if computes >= reads:
+        rows = record.num_prefill_tokens + record.num_decode_tokens + record.num_draft_tokens
+        parts = ((PREFILL, record.num_prefill_tokens / rows), (DECODE, 1 - record.num_prefill_tokens / rows)) if rows else ((DECODE, 1.0),)
+    else:
+        weights = record.weight_bytes / (record.weight_bytes + record.kv_bytes)
+        parts = ((WEIGHTS, weights), (KV, 1 - weights))
+    for bound, share in parts:
+        if share:
+            yield bound, bound_s * share, least * share

@@ -1,0 +1,113 @@
+"""An engine's time goes where it belongs, and all of it; what is named from it follows by the rules."""
+import pytest
+
+from penstock.core.clock import VirtualClock
+from penstock.core.events import StepRecord
+from penstock.core.hardware import Hardware
+from penstock.core.work import StepWork
+from penstock.serve.engine.binding import LIMITS, evidence, limit_of
+from penstock.serve.engine.ledger import ALIKE, MAX_SIZES, Ledger, timer_of
+from penstock.serve.engine.tally import BOUNDS, SLOW, Tally, shared_out
+
+HARDWARE = Hardware("box", {1: 1000.0}, {"fp32": 100.0})  # 1,000 bytes and 100 operations a second
+
+
+def step(began_s=0.0, seconds=1.0, compute=0.8, prefill=0, decode=1, *, ops=0, weights=0, kv=0, running=1, waiting=0, waits=None, drafts=0):
+    rows = prefill + decode + drafts
+    return StepRecord(
+        1, began_s, seconds, compute, max(1, decode), prefill, decode, drafts, weight_bytes=weights, kv_bytes=kv, operations=ops,
+        num_running=running, num_waiting=waiting, waits_for=waits, work=StepWork(((rows, rows),), 1))
+
+
+def tally(wall=10.0, bound=None, waiting=None, **more) -> Tally:
+    return Tally(wall, bound_s=bound or {}, waiting_s=waiting or {}, running_s=more.pop("running", wall), **more)
+
+
+@pytest.mark.parametrize(("record", "wanted"), [
+    (step(prefill=30, decode=10, ops=60, weights=100), {"prefill_compute": 0.6, "decode_compute": 0.2}),
+    (step(prefill=1, decode=0, ops=20, weights=100), {"prefill_compute": 0.8}),
+    (step(decode=4, ops=1, weights=300, kv=100), {"weights": 0.6, "kv": 0.2}),
+    (step(decode=4, drafts=12, ops=70, weights=100), {"decode_compute": 0.8}),
+    (step(decode=1, ops=1, weights=100), {"weights": 0.1 * SLOW, "kernels": 0.8 - 0.1 * SLOW}),
+    (step(decode=1), {"kernels": 0.8}),
+])
+def test_the_time_of_a_step_belongs_to_what_binds_it(record: StepRecord, wanted: dict[str, float]) -> None:
+    assert {bound: seconds for bound, seconds, _ in shared_out(record, HARDWARE, "fp32")} == pytest.approx(wanted)
+
+
+def test_where_nothing_was_measured_nothing_is_claimed() -> None:
+    assert list(shared_out(step(ops=60, weights=100), None, "fp32")) == [("unmeasured", 0.8, 0.0)]
+    found = Tally(1.0)
+    found.step(step(), None, "fp32")
+    assert limit_of(found).name == "unmeasured" and "penstock limits" in limit_of(found).sentence
+
+
+def test_least_times_tell_what_was_reached() -> None:
+    found = Tally(1.0)
+    found.step(step(seconds=1.0, compute=0.9, weights=450), HARDWARE, "fp32")
+    assert limit_of(found).name == "weight_bandwidth" and limit_of(found).reached == pytest.approx(0.5)
+    assert evidence(found)["weights_reached"] == pytest.approx(0.5) and found.bound_s["host"] == pytest.approx(0.1)
+
+
+def test_all_the_time_is_accounted_for() -> None:
+    clock = VirtualClock()
+    ledger = Ledger(HARDWARE, "fp32", clock)
+    ledger.on_step(step(0.0, 1.0, weights=500, running=2))
+    ledger.on_step(step(1.25, 1.0, weights=500, running=0, waiting=3, waits="batching"))  # 0.25 between steps while two run: the host's
+    ledger.on_step(step(3.25, 1.0, weights=500, running=0))  # 1.0 in which three wait and nothing runs
+    ledger.on_step(step(5.0, 1.0, weights=500, running=1))  # 0.75 idle
+    clock.advance(8.0)
+    found = ledger.tally()
+    assert (found.wall_s, found.num_steps) == (8.0, 4) and set(found.bound_s) <= set(BOUNDS)
+    assert found.bound_s == pytest.approx({"weights": 3.2, "host": 0.8 + 0.25}) and found.busy_s == pytest.approx(4.25)
+    assert found.held_s == pytest.approx(1.0) and found.waiting_s == pytest.approx({"batching": 2.0})
+    assert found.running_s == pytest.approx(2 + 0.5 + 1 + 1 + 1) and found.queued_s == pytest.approx(6.0)
+    assert evidence(found)["idle_share"] == pytest.approx((8 - 4.25 - 1) / 8)
+
+
+def test_dispersion_tells_users_from_arrivals() -> None:
+    users, arrivals = Tally(2.0), Tally(2.0)
+    users.occupy(2.0, 3, 1, "seqs")
+    for running, seconds in ((0, 1.0), (2, 1.0)):
+        arrivals.occupy(seconds, running, 0, None)
+    assert users.dispersion == 0.0 and arrivals.dispersion == pytest.approx(1.0) and Tally(1.0).dispersion == 0.0
+
+
+def test_steps_of_every_size_are_kept_and_few_of_each() -> None:
+    clock = VirtualClock()
+    ledger = Ledger(HARDWARE, "fp32", clock)
+    for number in range(3 * ALIKE):
+        ledger.on_step(step(number * 1.0, 0.5, 0.4, decode=1 + number % 2, kv=number % 2))
+    timed = ledger.timed()
+    assert len(timed) == 2 * ALIKE and {each.seconds for each in timed} == {1.0}  # until the next one: there was more to do
+    timer, error = timer_of(timed, [(None, 1)])
+    assert timer.seconds(StepWork(((1, 1),), 1)) == pytest.approx(1.0) and error < 1e-6
+    assert timer_of([], [(None, 1)]) is None
+    for number in range(2 * MAX_SIZES):
+        ledger.on_step(step(1e3 + number, 0.5, 0.4, decode=1 << number % 64, kv=1 << number // 64))
+    assert len(ledger._kept) == MAX_SIZES
+
+
+@pytest.mark.parametrize(("found", "name"), [
+    (tally(bound={"prefill_compute": 8.0, "weights": 2.0}), "prefill_compute"),
+    (tally(bound={"decode_compute": 8.0, "weights": 2.0}), "decode_compute"),
+    (tally(bound={"weights": 6.0, "kv": 3.0, "host": 1.0}), "weight_bandwidth"),
+    (tally(bound={"weights": 3.0, "kv": 6.0, "host": 1.0}), "kv_bandwidth"),
+    (tally(bound={"weights": 3.0, "kernels": 3.0, "host": 4.0}), "host_overhead"),
+    (tally(), "arrival_limited"),
+    (tally(bound={"weights": 7.0}), "arrival_limited"),
+    (tally(bound={"weights": 9.5}), "weight_bandwidth"),  # hardly idle
+    (tally(bound={"weights": 7.0}, waiting={"seqs": 5.0}), "queueing"),
+    (tally(bound={"weights": 10.0}, waiting={"seqs": 9.0}), "queueing"),
+    (tally(bound={"weights": 10.0}, waiting={"seqs": 1.0}), "weight_bandwidth"),  # a passing queue
+    (tally(bound={"weights": 7.0}, waiting={"batching": 6.0}, held_s=3.0), "queueing"),
+    (tally(bound={"prefill_compute": 10.0}, waiting={"tokens": 9.0}), "prefill_compute"),  # a larger batch would not pay
+    (tally(bound={"kv": 9.0, "weights": 1.0}, waiting={"seqs": 9.0}), "kv_bandwidth"),
+    (tally(bound={"weights": 10.0}, waiting={"kv": 5.0, "seqs": 1.0}), "kv_capacity"),
+    (tally(bound={"kv": 9.0, "prefill_compute": 1.0}, waiting={"kv": 5.0}, num_preempted=9, num_requests=10), "kv_capacity"),
+    (tally(bound={"kv": 9.0, "prefill_compute": 1.0}, waiting={"kv": 5.0}, num_preempted=0, num_requests=10), "kv_bandwidth"),
+])
+def test_the_limit_is_named_by_the_rules(found: Tally, name: str) -> None:
+    limit = limit_of(found)
+    assert limit.name == name and limit.name in LIMITS and 0 <= limit.share <= 1 and limit.sentence.endswith(".")
+    assert "%" in limit.sentence or not found.busy_s
