@@ -1,5 +1,6 @@
 """The block map: every block in its state, what is shared, what made room, and caches of any size in a picture of one size."""
 import base64
+import itertools
 import json
 
 import numpy as np
@@ -11,12 +12,15 @@ from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
 
 
+TIMES = itertools.count(1.0, 10.0)
+
+
 def cells(told: dict) -> list[int]:
     return list(base64.b64decode(told["cells"]))
 
 
 def look(num_holders: list[int], seqs: dict[int, tuple[int, ...]], evicted: tuple[int, ...] = ()) -> Look:
-    return Look(0.0, tuple(make_seq(i, [1]) for i in seqs), tuple(seqs.values()), num_holders, len(evicted), evicted, 0, 0)
+    return Look(next(TIMES), tuple(make_seq(i, [1]) for i in seqs), tuple(seqs.values()), num_holders, len(evicted), evicted, 0, 0)
 
 
 def test_each_block_is_in_one_state() -> None:
@@ -58,6 +62,16 @@ def test_evictions_are_told_once_each() -> None:
     assert drawing.draw(look([1, 1, 0], {}, evicted=(2,)), none)["evicted"] == []  # before anybody looked
     assert drawing.draw(look([0, 1, 0], {}, evicted=(2, 0, 1)), none)["evicted"] == [0, 1]
     assert drawing.draw(look([0, 1, 0], {}, evicted=(2, 0, 1)), none)["evicted"] == []
+
+
+def test_a_large_cache_is_drawn_less_often() -> None:
+    drawing, early = BlockMap(), look([1] * 100_000, {})
+    told = drawing.draw(early, {}.get)
+    soon = Look(early.at_s + 0.5, (), (), [0] * 100_000, 1, (7,), 0, 0)
+    assert drawing.draw(soon, {}.get) == told | {"evicted": []}
+    later = Look(early.at_s + 1.5, (), (), [0] * 100_000, 1, (7,), 0, 0)
+    told = drawing.draw(later, {}.get)
+    assert told["cached"] == 0 and told["evicted"] == [0]
 
 
 def test_a_real_eviction_shows() -> None:
