@@ -17,7 +17,7 @@ class PlanOptions:
     """The fields of study/plan/request.Request, with help."""
 
     model: str = option("brook", "A folder (config.json is enough), a GGUF file, a hub, bundled or well-known name such as llama-3-70b")
-    hardware: str | None = option(None, "Parts to choose from, separated by commas; all: every one that is known")
+    hardware: str | None = option(None, "Parts to choose from, separated by commas; here: this machine; all: every one that is known")
     batch: int | None = option(None, "Requests that run at once, one after the other: one steady load")
     input: int | None = option(None, "Tokens of a prompt; default: 512")
     output: int | None = option(None, "Tokens of an answer; default: 128")
@@ -35,11 +35,13 @@ class PlanOptions:
     price: str | None = option(None, "Dollars a device-hour, or NAME=DOLLARS,...")
     what_if: str | None = option(None, "Figures to replace, in SI units: memory_bandwidth=8e12,ops.bf16=2e15,link=nvlink-5,...")
     catalogue: str | None = option(None, "A folder with parts of your own: NAME.toml, links/NAME.toml")
+    simulate: bool = option(True, "Whether the best rows are played through by the twin, request for request, at a rate or with a trace")
 
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
     fleet: str | None = option(None, "A TOML file of several models and the devices there are: tell who runs where")
+    calibrate: bool = option(False, "First measure what steps take on this machine, in each --quant: for --hardware here, explain and tune")
     top: int = option(20, "Rows of the table")
     json: bool = option(False, "Print one JSON object as the last line")
 
@@ -58,11 +60,31 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
         placed = shared.shared(Path(show.fleet), asked)
         print(jsonlib.dumps(placed.as_json())) if show.json else tell_fleet(placed)
         return
+    if show.calibrate:
+        calibrate(options)
+        if options.hardware is None:
+            return
     found = request.plan(asked)
     if show.json:
         print(jsonlib.dumps(found.as_json()))
     else:
         tell(found, show.top)
+
+
+def calibrate(options: PlanOptions) -> None:
+    """Puts load on the model, in each weight format that is named, and keeps what steps take."""
+    import sys
+
+    from penstock.cli.progress import LoadingBar
+    from penstock.core.config import EngineConfig
+    from penstock.study.plan import sweep
+
+    for quant in options.quant or ("none",):
+        config = EngineConfig(options.model, dtype=options.dtype, quant=quant)
+        with LoadingBar(f"loading {options.model}") as progress:
+            found = sweep.run(config, progress.say, progress)
+        for line in sweep.lines(config, found):
+            print(line, file=sys.stderr)
 
 
 def tell(found: Any, top: int) -> None:
@@ -80,13 +102,15 @@ def tell(found: Any, top: int) -> None:
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=True)
     for number, row in enumerate(found.configurations[:top], 1):
-        table.add_row(("* " if row.pareto else "") + str(number), *cells(row))
+        table.add_row(("* " if row.pareto else "") + ("~ " if row.predicted_by != "arithmetic" else "") + str(number), *cells(row))
     console.print(table)
     for number, row in enumerate(found.configurations[:top], 1):
         console.print(f"{number:3} {row.reason}", soft_wrap=True)
     if len(found.configurations) > top:
         console.print(f"... and {len(found.configurations) - top} more: --top or --json")
     console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them")
+    if any(row.predicted_by != "arithmetic" for row in found.configurations):
+        console.print("~ by the twin: the scheduler itself on a virtual clock, request for request")
 
 
 def cells(row: Any) -> list[str]:

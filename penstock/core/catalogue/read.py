@@ -3,7 +3,7 @@
 A user's folder holds files of the same form, NAME.toml, and links/NAME.toml; one that says `like = "h100-sxm"` gives only what differs.
 """
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ MAY_BE_ZERO = ("price", "power", "op_latency", "step_latency", "base_latency", "
 
 
 class Catalogue:
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: the user's own, looked into first. Raises UsageError when there is none."""
+    def __init__(self, folder: Path | None = None, more: Mapping[str, Callable[[], dict[str, Any]]] | None = None) -> None:
+        """`folder`: the user's own, looked into first; `more`: parts that are made when they are asked for, by name. Raises UsageError
+        when there is no such folder."""
         if folder is not None and not folder.is_dir():
             raise UsageError(f"there is no folder {str(folder)!r} with parts")
         self._folders = [OWN] if folder is None else [folder, OWN]
+        self._more = more or {}
 
     def names(self) -> list[str]:
         """Of parts."""
@@ -52,7 +54,7 @@ class Catalogue:
 
     def _told(self, name: str) -> dict[str, Any]:
         """A part's file, over the file that it is like."""
-        told = self._read(name, "", self.names())
+        told = self._more[name]() if name in self._more else self._read(name, "", [*self.names(), *self._more])
         if "like" not in told:
             _check(told, name)
             return told

@@ -1,7 +1,7 @@
 """A short sweep of load over an engine in this process, from which the twin learns what its steps take: `Calibration`, kept in a file.
 
-Closed loops of 1, 2, 4 ... users, once with short prompts and long answers and once the other way round, so that steps of all sizes occur
-with a client that does its share of work on the same processors.
+Closed loops of 1, 2, 4 ... users with prompts and answers of several lengths, so that steps of all sizes occur with a client that does its
+share of work on the same processors; then arrivals at random, because a step that follows a pause or a larger one finds colder caches.
 """
 import asyncio
 import dataclasses
@@ -20,21 +20,28 @@ from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
 from penstock.core.hardware import cache_folder
 from penstock.core.modelspec import ModelSpec
-from penstock.serve.engine.machine import processor
+from penstock.core.work import StepWork
+from penstock.serve.engine.build import choose, find, fingerprint
+from penstock.serve.engine.machine import look, processor
+from penstock.serve.engine.resolve import resolve
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
+from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.client.drive import Ahead, Driver, Extent
 from penstock.study.measure.client.inside import Inner, Inside
 from penstock.study.measure.client.precise import new_loop, no_collection
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.load import Arrivals
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.writers import IdWriter
-from penstock.study.plan.simulate.twin import Pace
+from penstock.study.plan.simulate.call import Stretches, calls, scheduled
+from penstock.study.plan.simulate.twin import Pace, simulate
 
 FORMAT = 1  # of the file
 PHASE_S = 1.5
 LEAST_STEPS = 60  # of a phase, which is repeated until it has so many
 MOST_REPEATS = 4
+LOADS = (0.3, 0.6, 0.9)  # of capacity
 SPREAD = 0.9  # of lengths around their mean
 Say = Callable[[str], None]
 
@@ -87,6 +94,14 @@ def kept_in(config: EngineConfig, fingerprint: str, environ: Mapping[str, str] =
     return cache_folder(environ, Path.home()) / "calibrations" / f"{hashlib.sha256(stated.encode()).hexdigest()[:16]}.json"
 
 
+def kept(config: EngineConfig) -> Calibration | None:
+    """What was learned of the engine that this config makes here; None where nothing was. Raises PenstockError for one that it cannot."""
+    found = find(config)
+    chosen = choose(config, found)
+    resolved = resolve(chosen.config, found.spec, chosen.holding.held, look()).engine
+    return read(kept_in(resolved, fingerprint(resolved, chosen.backend)))
+
+
 def read(file: Path) -> Calibration | None:
     try:
         return calibration_from_json(json.loads(file.read_text(encoding="utf-8")))
@@ -107,18 +122,34 @@ def keep(file: Path, found: Calibration) -> None:
 
 def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE_S) -> Calibration:
     """Puts load on the engine, whose listener `recorder` must be. Raises PenstockError when it answers nothing."""
-    samples: list[Sample] = []
+    alone: list[Sample] = []
     config = inner.built.resolved.engine
     with asyncio.Runner(loop_factory=new_loop) as runner, no_collection():
         for users in user_counts(config.max_num_seqs):
             for lengths in shapes(config, users):
-                found = runner.run(phase(inner, recorder, users, lengths, phase_s))
-                samples += found if users == 1 else []
+                found = runner.run(phase(inner, recorder, Closed(ClosedOptions(users)), lengths, phase_s))
+                alone += found if users == 1 else []
             say(f"{users} at once: {len(recorder.records):,} steps so far")
-    timed = list(busy(recorder.records))
-    if not timed:
-        raise PenstockError("the engine answered nothing, so there is nothing to learn from")
-    return learned(timed, windows_of(inner.built.spec), samples, config.max_num_batched_tokens)
+        if not alone:
+            raise PenstockError("the engine answered nothing, so there is nothing to learn from")
+        windows = windows_of(inner.built.spec)
+        pace = Pace(fit(list(busy(recorder.records)), windows))
+        for lengths in shapes(config, config.max_num_seqs):
+            most = capacity(config, pace, lengths)
+            for load in LOADS:
+                runner.run(phase(inner, recorder, Poisson(RateOptions(load * most)), lengths, 2 * phase_s))
+            say(f"up to {LOADS[-1] * most:.3g} requests a second: {len(recorder.records):,} steps so far")
+    return learned(list(busy(recorder.records)), windows, alone, config.max_num_batched_tokens)
+
+
+def capacity(config: EngineConfig, pace: Pace, lengths: SyntheticOptions) -> float:
+    """Requests a second that the twin completes when all seats are taken."""
+    stretches = Stretches()
+    closed = Closed(ClosedOptions(config.max_num_seqs))
+    dataset = Synthetic(lengths, stretches, "capacity")
+    asked = list(calls(scheduled(closed, dataset.sessions(), "", 8 * config.max_num_seqs), stretches))
+    ends = [sample.end_s or 0.0 for sample in simulate(config, pace, asked, config.max_num_seqs).samples]
+    return len(ends) / max(ends)
 
 
 def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], alone: Sequence[Sample], budget: int) -> Calibration:
@@ -135,24 +166,23 @@ def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], a
 
 def alone_s(timer: Fitted, count: int, total: int, budget: int) -> float:
     """Steps of a prompt of `total` tokens, of which the last `count` are computed."""
-    from penstock.core.work import StepWork
-
     ends = [*range(total - count + budget, total, budget), total]
     return sum(timer.seconds(StepWork(((min(budget, count - budget * at), end),), int(end == total))) for at, end in enumerate(ends))
 
 
-async def phase(inner: Inner, recorder: Recorder, users: int, lengths: SyntheticOptions, seconds: float) -> list[Sample]:
-    """So many users ask for so long, again until there are enough steps."""
+async def phase(inner: Inner, recorder: Recorder, arrivals: Arrivals, lengths: SyntheticOptions, seconds: float) -> list[Sample]:
+    """Requests arrive for so long, again until there are enough steps."""
     found: list[Sample] = []
     before = len(recorder.records)
     for repeat in range(MOST_REPEATS):
         watch = Stopwatch(asyncio.get_running_loop().time)
         target = Inside(inner, watch, True, {"temperature": 0.0})
-        dataset = Synthetic(lengths, IdWriter(inner.built.spec.vocab_size), f"calibrate/{users}/{lengths.input}/{repeat}")
-        schedule = Closed(ClosedOptions(users)).schedule(dataset.sessions(), "")
+        seed = f"calibrate/{before}/{repeat}"
+        dataset = Synthetic(lengths, IdWriter(inner.built.spec.vocab_size), seed)
+        schedule = arrivals.schedule(dataset.sessions(), seed)
         driver, extent = Driver(target, watch), Extent(seconds=seconds)
         recorder.on = True
-        await driver.run(Ahead(schedule, target, extent), users, extent)
+        await driver.run(Ahead(schedule, target, extent), arrivals.users, extent)
         recorder.on = False
         found += [sample for sample in driver.samples if sample.ok]
         if len(recorder.records) - before >= LEAST_STEPS:
@@ -166,11 +196,14 @@ def user_counts(most: int) -> list[int]:
 
 
 def shapes(config: EngineConfig, users: int) -> Iterator[SyntheticOptions]:
-    """Lengths that fit the context and, all users together, the KV cache: mostly answers, then mostly prompts."""
+    """Lengths that fit the context and, all users together, the KV cache: answers after short and after long prompts, then mostly
+    prompts."""
     context = min(config.max_model_len or 0, (config.kv_tokens or 0) // users)
     most = max(8, int(context / (1 + SPREAD)) - 2)
-    yield SyntheticOptions(max(2, most // 16), max(2, min(48, most // 2)), SPREAD, SPREAD)
-    yield SyntheticOptions(max(2, min(most // 2, 2048)), max(2, min(12, most // 8)), SPREAD, SPREAD)
+    answer = max(2, min(48, most // 4))
+    yield SyntheticOptions(max(2, most // 16), answer, SPREAD, SPREAD)
+    yield SyntheticOptions(max(2, min(most * 3 // 4, 4096)), answer, SPREAD, SPREAD)
+    yield SyntheticOptions(max(2, min(most // 2, 2048)), max(2, answer // 4), SPREAD, SPREAD)
 
 
 def busy(records: Sequence[StepRecord]) -> Iterator[Timed]:

@@ -39,6 +39,8 @@ class Configuration:
     goodput_per_s: float | None = None  # requests a second that keep the SLO
     goodput_per_usd: float | None = None  # such requests for a dollar
     meets_slo: bool | None = None
+    kept_share: float | None = None  # of the requests, by the twin
+    predicted_by: str = "arithmetic"  # or twin, or twin with steps measured here
     bound: str | None = None
     shares: dict[str, float] = field(default_factory=dict)  # of the time, by what binds
     mbu: float | None = None  # of decoding

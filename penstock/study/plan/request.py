@@ -13,16 +13,21 @@ from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
 from penstock.serve.engine import build
 from penstock.study.measure.slo import parse_slo
+from penstock.study.plan.calibrate import kept
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.evaluate import CHUNKS, Goal
+from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import known_config
-from penstock.study.plan.load import Asked, Load, load_of
-from penstock.study.plan.model import KV_FORMATS, Model, weight_format
+from penstock.study.plan.load import Asked, Load, load_of, read_trace
+from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, weight_format
+from penstock.study.plan.refine import REQUESTS, Twins, calls_of
 from penstock.study.plan.search import Choices, search
+from penstock.study.plan.simulate.twin import Pace
 
 ALL, NONE, AUTO = "all", "none", "auto"
 QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
 KV_DTYPES = (AUTO, "fp8")
+REPLICAS = 16  # whose requests are taken from a trace; each of more has fewer
 MEASURES = ("ttft", "tpot", "e2e")
 
 
@@ -50,6 +55,7 @@ class Request:
     price: str | None = None
     what_if: str | None = None
     catalogue: str | None = None
+    simulate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +81,39 @@ def plan(request: Request) -> Plan:
         raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
     model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
     steady = load.rate is None
-    quants = _listed(request.quant, QUANTS, (NONE,) if steady else QUANTS)
-    kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady else KV_DTYPES)
+    here = request.hardware == HERE  # one machine, with the formats that this engine has
+    ours = tuple(name for name in QUANTS if name not in PLANNED) if here else QUANTS
+    quants = _listed(request.quant, ours, (NONE,) if steady else ours)
+    kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or here else KV_DTYPES)
+    most_devices = 1 if here and request.max_devices is None else request.max_devices
     for name in kv_dtypes:
         if name != AUTO and name not in KV_FORMATS:
             raise UsageError(f"unknown KV format {name!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
     if request.max_devices is not None and request.max_devices < 1:
         raise UsageError(f"--max-devices must be at least 1, not {request.max_devices}")
     ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
-    check_split(model, ranks, stages, request.max_devices)
-    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split)
+    check_split(model, ranks, stages, most_devices)
+    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
-    rows = search(model, goal, Choices(parts, formats, kv_dtypes, ranks, stages))
+    choices = Choices(parts, formats, kv_dtypes, ranks, stages)
+    rows = search(model, goal, choices, list if steady or not request.simulate else twins(request, model, goal, choices).refined)
     if not rows:
         raise UsageError(f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
     return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
+
+
+def twins(request: Request, model: Model, goal: Goal, choices: Choices) -> Twins:
+    """Of the traffic that is asked about."""
+    trace = None if request.traffic is None else read_trace(request.traffic)
+    asked = calls_of(goal.load, trace, REQUESTS * REPLICAS)
+
+    def measured(part: Part, quant: str) -> Pace | None:
+        if part.name != HERE or request.what_if is not None or quant in PLANNED:
+            return None
+        found = kept(EngineConfig(request.model, dtype=request.dtype, quant=quant))
+        return None if found is None else found.pace
+
+    return Twins(model, choices.formats, choices.parts, goal, asked, measured)
 
 
 def model_of(name: str, dtype: str | None = None) -> Model:
@@ -102,9 +126,9 @@ def model_of(name: str, dtype: str | None = None) -> Model:
 
 def parts_of(request: Request) -> list[Part]:
     """Raises UsageError for unknown parts and figures."""
-    catalogue = Catalogue(None if request.catalogue is None else Path(request.catalogue))
+    catalogue = Catalogue(None if request.catalogue is None else Path(request.catalogue), {HERE: told_here})
     if not request.hardware:
-        raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}")
+        raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
     names = catalogue.names() if request.hardware == ALL else [name.strip() for name in request.hardware.split(",") if name.strip()]
     changes = parse_pairs(request.what_if or "", "--what-if")
     prices = _prices(request.price, names)

@@ -1,6 +1,6 @@
 """Which configurations there are, which of them nothing beats, and why each of the others lost."""
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.compute.steptime import Split
@@ -10,6 +10,7 @@ from penstock.study.plan.configuration import Candidate, Configuration
 from penstock.study.plan.evaluate import Evaluator, Goal, ms, rank
 from penstock.study.plan.model import Model, WeightFormat
 
+Refine = Callable[[Sequence[Configuration]], list[Configuration]]
 MOST_RANKS = 8  # of tensor parallelism, where nothing is told: what a node has
 
 
@@ -24,11 +25,12 @@ class Choices:
     pipeline_parallel: Sequence[int] | None = None
 
 
-def search(model: Model, goal: Goal, choices: Choices) -> list[Configuration]:
-    """All of them, the best first, with reasons. What does not fit comes last, the nearest to fitting first."""
+def search(model: Model, goal: Goal, choices: Choices, refine: Refine = list) -> list[Configuration]:
+    """All of them, the best first, with reasons. What does not fit comes last, the nearest to fitting first. `refine` looks closer at
+    rows that arithmetic has put in order."""
     evaluator = Evaluator(model, choices.formats, goal)
     rows = [row for candidate in candidates(model.spec, goal, choices) for row in evaluator.configurations(candidate)]
-    return explained(sorted(rows, key=rank), goal)
+    return explained(sorted(refine(sorted(rows, key=rank)), key=rank), goal)
 
 
 def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candidate]:

@@ -34,7 +34,8 @@ def shared(file: Path, given: Request) -> Shared:
     if not isinstance(entries, list) or not entries or not all(isinstance(each, Mapping) for each in entries):
         raise UsageError(f"{file} must have a list of models, as [[models]] with model = ..., rate = ...")
     hardware = given.hardware or (",".join(counts) if counts else None)
-    requests = [_request(entry, dataclasses.replace(given, hardware=hardware, prefill_split=False), file) for entry in entries]
+    asked = dataclasses.replace(given, hardware=hardware, prefill_split=False, simulate=False)
+    requests = [_request(entry, asked, file) for entry in entries]
     parts: dict[str, Part] = {part.name: part for request in requests for part in parts_of(request)}
     if counts and (strange := [name for name in counts if name not in parts]):
         raise UsageError(f"{file} has devices {', '.join(strange)}, which no model may use")

@@ -17,7 +17,7 @@ STEADY = {"batch": 1, "input": 512, "output": 128}
 
 
 def test_the_best_comes_first_and_every_row_has_a_reason(ask: Ask) -> None:
-    rows = ask("llama-3-8b", "h100-sxm,l4,l40s", rate=10.0, input=1000, output=200, slo="ttft=1s,tpot=30ms")
+    rows = ask("llama-3-8b", "h100-sxm,l4,l40s", rate=10.0, input=1000, output=200, slo="ttft=1s,tpot=30ms", simulate=False)
     assert rows == sorted(rows, key=rank) and all(row.reason for row in rows)
     assert {row.hardware for row in rows} == {"h100-sxm", "l4", "l40s"} and rows[0].meets_slo and rows[0].pareto
     assert any(not row.meets_slo for row in rows if row.fits) or any(not row.fits for row in rows)
@@ -39,9 +39,9 @@ def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:
 
 def test_a_steady_load_is_taken_as_the_checkpoint_is_and_traffic_searches_formats(ask: Ask) -> None:
     assert {(row.quant, row.kv_dtype) for row in ask("llama-3-8b", "h100-sxm", **STEADY)} == {("none", "auto")}
-    assert {row.quant for row in ask("llama-3-8b", "h100-sxm", rate=1.0)} == {"none", "fp8", "int8", "int4"}
+    assert {row.quant for row in ask("llama-3-8b", "h100-sxm", rate=1.0, simulate=False)} == {"none", "fp8", "int8", "int4"}
     assert {row.quant for row in ask("llama-3-8b", "h100-sxm", quant=("all",), **STEADY)} == {"none", "fp8", "int8", "int4"}
-    assert {row.kv_dtype for row in ask("llama-3-8b", "h100-sxm", rate=1.0, kv_dtype=("int8", "int4"))} == {"int8", "int4"}
+    assert {row.kv_dtype for row in ask("llama-3-8b", "h100-sxm", rate=1.0, kv_dtype=("int8", "int4"), simulate=False)} == {"int8", "int4"}
 
 
 def test_a_checkpoint_can_be_taken_in_another_type(ask: Ask) -> None:
@@ -77,10 +77,10 @@ def test_wider_memory_moves_what_memory_binds_and_nothing_else(ask: Ask) -> None
 
 def test_more_traffic_takes_more_replicas_and_the_objective_is_kept(ask: Ask) -> None:
     asked = {"input": 500, "output": 200, "slo": "ttft=2s,tpot=100ms", "quant": ("int8",)}
-    few, many = (ask("llama-3-8b", "l4", rate=rate, prefill_split=False, **asked)[0] for rate in (1.0, 20.0))
+    few, many = (ask("llama-3-8b", "l4", rate=rate, prefill_split=False, simulate=False, **asked)[0] for rate in (1.0, 20.0))
     assert few.meets_slo and many.meets_slo and few.tpot_s <= 0.1 and many.devices > 4 * few.devices
     assert few.output_tokens_per_s == 200 and few.goodput_per_s == 1 and many.ttft_p99_s >= many.ttft_s
-    fewer = ask("llama-3-8b", "l4", rate=20.0, max_devices=2, **asked)
+    fewer = ask("llama-3-8b", "l4", rate=20.0, max_devices=2, simulate=False, **asked)
     assert not any(row.meets_slo for row in fewer)
 
 
@@ -90,7 +90,7 @@ def test_an_objective_that_is_missed_is_named_with_its_value(ask: Ask) -> None:
 
 
 def test_prompts_apart_are_considered_where_traffic_is(ask: Ask) -> None:
-    asked = {"rate": 30.0, "input": 4000, "output": 200, "slo": "ttft=1s,tpot=25ms", "quant": ("fp8",)}
+    asked = {"rate": 30.0, "input": 4000, "output": 200, "slo": "ttft=1s,tpot=25ms", "quant": ("fp8",), "simulate": False}
     rows = ask("llama-3-8b", "h100-sxm", **asked)
     apart = [row for row in rows if row.prefill_replicas]
     assert apart and all(0 < row.prefill_replicas < row.replicas for row in apart)

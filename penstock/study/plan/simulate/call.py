@@ -1,4 +1,5 @@
 """What is asked of the twin: requests whose prompts are stretches of numbers that stand for tokens."""
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,14 +31,19 @@ class Stretches:
 
     _first: dict[str, int] = field(default_factory=dict)
     written: dict[int, tuple[range, ...]] = field(default_factory=dict)  # by the number that stands in for a prompt
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def write(self, parts: Sequence[Part]) -> Prompt:
+        number = next(self._numbers)
+        self.written[number] = self.ranges(parts)
+        return (number,)
+
+    def ranges(self, parts: Sequence[Part]) -> tuple[range, ...]:
+        """The numbers of a prompt's parts."""
         for part in parts:
             if part.num_tokens > STRETCH:
                 raise UsageError(f"a part of {part.num_tokens} tokens is more than the {STRETCH} that are told apart")
-        number = len(self.written)
-        self.written[number] = tuple([range(first := self._number(part.seed), first + part.num_tokens) for part in parts])
-        return (number,)
+        return tuple([range(first := self._number(part.seed), first + part.num_tokens) for part in parts])
 
     def count(self, text: str) -> int | None:
         return None

@@ -1,0 +1,105 @@
+"""The best rows of a plan once more, by the twin: the very requests, with their bursts, their tails and their shared prefixes.
+
+What is dealt to one replica of several is every so-manieth request; the others do alike.
+"""
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.compute.steptime import Roofline, Split
+from penstock.core.catalogue.part import Part
+from penstock.core.config import EngineConfig
+from penstock.study.measure.datasets.traces import Row, parts
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.slo import Slo
+from penstock.study.measure.statistics import distribution
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.cost import kwh_per_year, usd_per_million
+from penstock.study.plan.evaluate import ATTAINED, Goal
+from penstock.study.plan.load import Load
+from penstock.study.plan.model import Model, WeightFormat
+from penstock.study.plan.simulate.call import Call, Stretches
+from penstock.study.plan.simulate.twin import Pace, simulate
+
+ROWS = 6  # of a plan that are simulated
+REQUESTS = 2000  # of one replica, at most
+LEAST_REQUESTS = 500
+MUCH = 100_000  # requests times those that run at once: a second or two of this machine's time
+MOST_RUNNING = 128  # more than so many at once are their mean
+MORE = (1.0, 1.25, 1.5, 2.0)  # times the replicas that arithmetic asks for
+BLOCK = 16  # tokens
+Measured = Callable[[Part, str], Pace | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """`measured(part, quant)`: what steps take where that was measured; None: the roofline predicts it."""
+
+    model: Model
+    formats: Mapping[str, WeightFormat]
+    parts: Sequence[Part]
+    goal: Goal
+    asked: Sequence[Call]
+    measured: Measured
+
+    def refined(self, rows: Sequence[Configuration]) -> list[Configuration]:
+        """The first rows with figures of the twin, the rest as they are."""
+        able = [row for row in rows if row.meets_slo and row.pipeline_parallel == 1 and not row.prefill_replicas]
+        able = [row for row in able if (row.running or 0.0) <= MOST_RUNNING][:ROWS]
+        return [self._refined(row) if any(row is each for each in able) else row for row in rows]
+
+    def _refined(self, row: Configuration) -> Configuration:
+        """With as many more replicas as the SLO takes, up to twice as many."""
+        part = next(part for part in self.parts if part.name == row.hardware)
+        stored = self.model.stored(self.formats[row.quant], row.kv_dtype)
+        found = self.measured(part, row.quant)
+        pace = found or Pace(Roofline(stored.program, stored.numbers, part, Split(row.tensor_parallel)))
+        by = "twin, steps measured here" if found else "twin"
+        tried, most = row, max(LEAST_REQUESTS, min(REQUESTS, int(MUCH / max(1.0, row.running or 1.0))))
+        for count in dict.fromkeys(round(row.replicas * more + 0.49) for more in MORE):
+            if self.goal.max_devices is not None and count * row.tensor_parallel > self.goal.max_devices:
+                break
+            samples = simulate(config_of(row), pace, self.asked[::count][:most]).samples
+            tried = self._told(replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by), part, samples)
+            if tried.meets_slo:
+                break
+        return tried
+
+    def _told(self, row: Configuration, part: Part, samples: Sequence[Sample]) -> Configuration:
+        load, slo = self.goal.load, Slo(self.goal.most_s)
+        kept = sum(slo.kept(sample) for sample in samples) / len(samples)
+        ttft = [sample.ttft_s or 0.0 for sample in samples]
+        tpot = [sample.tpot_s for sample in samples if sample.tpot_s is not None]
+        rate, dollars, watts = load.rate or 0.0, row.devices * part.price, row.devices * part.power
+        good = rate * kept
+        misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests, with {row.replicas} replicas"
+        return replace(
+            row, ttft_s=statistics.fmean(ttft), ttft_p99_s=distribution(ttft).at(99), tpot_s=statistics.fmean(tpot) if tpot else 0.0,
+            e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good,
+            goodput_per_usd=good * 3600 / dollars if dollars else None, meets_slo=not misses, reason=misses, kept_share=kept,
+            running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0), watts=watts, usd_per_hour=dollars,
+            usd_per_million_output_tokens=usd_per_million(dollars, rate * load.output), kwh_per_year=kwh_per_year(watts))
+
+
+def config_of(row: Configuration) -> EngineConfig:
+    batch = row.batch or 1
+    return EngineConfig(
+        max_num_seqs=batch, max_num_batched_tokens=max(row.chunk or 0, batch), kv_tokens=row.kv_tokens // BLOCK * BLOCK, block_size=BLOCK)
+
+
+def calls_of(load: Load, trace: Sequence[Row] | None, most: int) -> list[Call]:
+    """The trace's requests at the load's rate; without a trace, requests of the mean lengths at random."""
+    if trace is None:
+        rng, at_s, found = random.Random(0), 0.0, []
+        for number in range(most):
+            at_s += rng.expovariate(load.rate or 1.0)
+            first = number << 24
+            found.append(Call(at_s, (range(first, first + load.input),), load.output))
+        return found
+    whole = [row for row in trace if row.num_prompt > 0 and row.num_output > 0]
+    stretches = Stretches()
+    own = (len(whole) - 1) / (whole[-1].at_s - whole[0].at_s)
+    speed = (load.rate or own) / own
+    return [Call((row.at_s - whole[0].at_s) / speed, stretches.ranges(parts(row, "trace", number)), row.num_output)
+            for number, row in enumerate(whole[:most])]

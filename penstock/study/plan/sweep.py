@@ -1,0 +1,36 @@
+"""`penstock plan --calibrate`: loads a model, learns what its steps take here, and keeps it."""
+from collections.abc import Callable, Iterator
+
+from penstock.core.config import EngineConfig
+from penstock.serve.engine.machine import num_cpus
+from penstock.study.measure.client.inside import start
+from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
+
+SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # rows
+Say = Callable[[str], None]
+
+
+def run(config: EngineConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> Calibration:
+    """Raises PenstockError when the model cannot be loaded or nothing can be kept."""
+    recorder = Recorder()
+    inner = start(config, progress, say, recorder)
+    try:
+        found = calibrate(inner, recorder, say)
+    finally:
+        inner.loop.stop()
+    file = kept_in(inner.built.resolved.engine, inner.built.fingerprint)
+    keep(file, found)
+    say(f"kept in {file}")
+    return found
+
+
+def lines(config: EngineConfig, found: Calibration) -> Iterator[str]:
+    """What was learned, for people."""
+    timer = found.timer
+    yield f"{config.model} in {config.quant} on {num_cpus()} processors: {found.num_steps:,} steps timed"
+    yield "  rows       " + "".join(f"{rows:>9}" for rows in SHOWN)
+    yield "  ms a step  " + "".join(f"{timer.of_rows(rows) * 1e3:>9.3g}" for rows in SHOWN)
+    yield (f"  beside that {timer.seq_s * 1e6:.3g} us a sequence, {timer.logit_s * 1e6:.3g} us a row of logits, "
+           f"{timer.read_s * 1e9:.3g} ns a key that is read, {timer.pair_s * 1e9:.3g} ns a pair of row and key")
+    yield f"  a client waits {2 * found.delay_s * 1e3:.3g} ms beside its steps"
+    yield f"  predicted again: single steps {found.error:.1%} off on average, all together {found.drift:+.1%}"

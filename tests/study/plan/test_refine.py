@@ -1,0 +1,92 @@
+"""The planner's best rows, played through by the twin; and this machine as hardware."""
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.compute.fitted import Fitted
+from penstock.core.errors import UsageError
+from penstock.core.hardware import Hardware
+from penstock.study.measure.datasets.traces import Row
+from penstock.study.plan import here, refine, request
+from penstock.study.plan.load import Load
+from penstock.study.plan.simulate.twin import Pace
+
+MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
+
+
+@pytest.fixture
+def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device: MACHINE)
+    monkeypatch.setattr(request, "kept", lambda config: None)
+
+
+def test_at_a_rate_the_best_rows_are_played_through(ask: Any) -> None:
+    rows = ask("llama-2-7b", "l4", rate=1.0, input=200, output=50, slo="ttft=2s,tpot=100ms")
+    twin = [row for row in rows if row.predicted_by == "twin"]
+    assert twin and rows[0] in twin and all(row.kept_share >= 0.9 for row in twin if row.meets_slo)
+    plain = ask("llama-2-7b", "l4", rate=1.0, input=200, output=50, slo="ttft=2s,tpot=100ms", simulate=False)
+    assert {row.predicted_by for row in plain} == {"arithmetic"}
+    same = next(row for row in plain if (row.quant, row.kv_dtype, row.chunk) == (rows[0].quant, rows[0].kv_dtype, rows[0].chunk))
+    assert rows[0].tpot_s == pytest.approx(same.tpot_s, rel=0.25) and rows[0].ttft_s == pytest.approx(same.ttft_s, rel=0.5)
+
+
+def test_a_steady_load_stays_arithmetic(ask: Any) -> None:
+    assert {row.predicted_by for row in ask("llama-2-7b", "l4", batch=4)} == {"arithmetic"}
+
+
+def test_bursts_take_more_replicas_than_means_do(ask: Any, tmp_path: Path) -> None:
+    trace = tmp_path / "bursts.jsonl"
+    lines = [{"timestamp": 60_000 * (at // 40), "input_length": 1000, "output_length": 60} for at in range(400)]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
+    means = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", simulate=False, **asked)[0]
+    played = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", **asked)[0]
+    assert means.meets_slo and not played.meets_slo
+    assert played.replicas == 2 * means.replicas and "kept for" in played.reason and played.kept_share < 0.9
+
+
+def test_shared_prefixes_of_a_trace_are_found_by_the_twin(ask: Any, tmp_path: Path) -> None:
+    def asked(name: str, ids: Any) -> float:
+        trace = tmp_path / name
+        trace.write_text("".join(json.dumps(
+            {"timestamp": 2000 * at, "input_length": 1024, "output_length": 4, "hash_ids": ids(at)}) + "\n" for at in range(50)))
+        options = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
+        return ask("llama-2-7b", "l4", traffic=str(trace), **options)[0].ttft_s
+
+    assert asked("shared", lambda at: [0, 1000 + at]) < 0.8 * asked("apart", lambda at: [2 * at, 2 * at + 1])
+
+
+@pytest.mark.usefixtures("this_machine")
+def test_this_machine_is_one_and_has_the_formats_of_the_engine(ask: Any) -> None:
+    rows = ask("llama-2-7b", "here", rate=0.01, input=100, output=20)
+    assert {row.devices for row in rows} == {1} and {row.quant for row in rows} == {"none", "int8", "int4"}
+    assert {row.kv_dtype for row in rows} == {"auto"} and rows[0].hardware == "here"
+    best = next(row for row in rows if row.quant == "none" and row.fits)
+    assert best.tpot_s > best.weight_bytes / MACHINE.memory_bandwidth()
+
+
+@pytest.mark.usefixtures("this_machine")
+def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kept:
+        pace = Pace(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0))
+
+    monkeypatch.setattr(request, "kept", lambda config: Kept if config.quant == "int8" else None)
+    rows = ask("llama-2-7b", "here", rate=0.01, input=100, output=20, chunk="512")
+    by = {row.quant: row for row in rows if row.fits}
+    assert by["int8"].predicted_by == "twin, steps measured here" and by["int8"].tpot_s == pytest.approx(0.5, rel=0.1)
+    assert by["int4"].predicted_by == "twin"
+
+
+def test_without_limits_this_machine_is_not_known(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device: None)
+    with pytest.raises(UsageError, match="penstock limits"):
+        ask("llama-2-7b", "here", batch=1)
+
+
+def test_the_trace_is_taken_at_the_rate_that_is_asked_for() -> None:
+    trace = [Row(5.0 + at, 10, 2) for at in range(11)]
+    assert [call.at_s for call in refine.calls_of(Load(10, 2, rate=2.0), trace, 3)] == [0.0, 0.5, 1.0]
+    drawn = refine.calls_of(Load(10, 2, rate=2.0), None, 4000)
+    assert drawn[-1].at_s == pytest.approx(2000, rel=0.05) and {call.num_prompt for call in drawn} == {10}
