@@ -207,8 +207,13 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     return Built(
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
         loaded.weight_bytes, loaded.kv_bytes_per_token,
-        f"{engine_config.backend} {backend.dtype} {engine_config.dtype} {engine_config.quant}",
+        fingerprint(engine_config, backend),
         measured_limits(backend.caps.devices[0]), grammars)
+
+
+def fingerprint(config: EngineConfig, backend: Any) -> str:
+    """What answers depend on beside the weights: backend, types and weight format."""
+    return f"{config.backend} {backend.dtype} {config.dtype} {config.quant}"
 
 
 def told(found: Found, chosen: Chosen, resolved: Resolved) -> Iterator[str]:
