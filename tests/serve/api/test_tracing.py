@@ -109,7 +109,10 @@ def test_json_answers_say_so_and_what_is_at_rest_is_left_out(kept: Kept) -> None
     assert not {"gen_ai.request.top_k", "gen_ai.request.seed", "gen_ai.request.choice.count"} & attributes.keys()
 
 
-@pytest.mark.parametrize("error,kind", [(RuntimeError("secret words"), "RuntimeError"), (OverloadedError("full", 1.0), "rate_limit_exceeded")])
+FULL = OverloadedError("full", retry_after_s=1.0)
+
+
+@pytest.mark.parametrize("error,kind", [(RuntimeError("secret words"), "RuntimeError"), (FULL, "rate_limit_exceeded")])
 def test_a_failure_ends_the_span_with_its_kind(kept: Kept, error: Exception, kind: str) -> None:
     with pytest.raises(type(error)):
         run(kept, Scripted(error), ASKED)

@@ -11,7 +11,6 @@ from penstock.serve.engine.watch import Look
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
 
-
 TIMES = itertools.count(1.0, 10.0)
 
 

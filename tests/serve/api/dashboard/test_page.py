@@ -223,11 +223,11 @@ def test_words_can_be_read(live: Browser, theme: str) -> None:
 def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
     live.resize(*WINDOWS[window])
     live.until(PLACED)
-    heights = [live.evaluate("new Promise((done) => setTimeout(() => done(document.documentElement.scrollHeight), 400))") for _ in range(2)]
-    assert heights[0] == heights[1], "the page grows by itself"
-    sizes = live.evaluate("['timeline', 'roofline', 'blocks', 'output-line'].map((id) => { const c = document.getElementById(id);"
-                          " return [c.clientWidth, c.clientHeight, c.width / c.clientWidth]; })")
-    assert all(width > 80 and height > 20 and abs(scale - WINDOWS[window][2]) < 0.05 for width, height, scale in sizes), sizes
+    tall = "document.documentElement.scrollHeight"
+    live.until(f"(async () => {{ const before = {tall}; await new Promise((done) => setTimeout(done, 400)); return before === {tall}; }})()")
+    live.until("['timeline', 'roofline', 'blocks', 'output-line'].every((id) => {"
+               " const canvas = document.getElementById(id), scale = canvas.width / canvas.clientWidth;"
+               f" return canvas.clientWidth > 80 && canvas.clientHeight > 20 && Math.abs(scale - {WINDOWS[window][2]}) < 0.05; }})")
     live.resize(1280, 900)
 
 
