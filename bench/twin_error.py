@@ -1,39 +1,46 @@
 #!/usr/bin/env python3
 """How far the twin is from the engine: cuts of traces at 50, 80 and 95 % of capacity, replayed on both.
 
-    python bench/twin_error.py --trace azure:path=conv.csv,scale=0.25 --trace mooncake:path=trace.jsonl,scale=0.05 ... \\
-        [--model brook] [--quant int8] [--requests 600] [--loads 0.5,0.8,0.95] [--rounds 2] [--slo ttft=300ms,tpot=20ms] [--record]
+    python bench/twin_error.py --trace conv.csv:scale=0.2,max_input=900 --trace trace.jsonl:scale=0.05 ... [--model brook] \\
+        [--quant int8] [--requests 600] [--loads 0.5,0.8,0.95] [--rounds 2] [--slo ttft=300ms,tpot=20ms] [--record]
 
-The engine runs in this process, asked by the client of `penstock bench`; what its steps take is learned beforehand by the sweep of
-`penstock plan --calibrate`, with other prompts. Capacity is what the twin completes in a closed loop. Replays keep the trace's rhythm,
+The engine runs in this process, asked by the client of `penstock bench`; what its steps take is learned before each trace by the sweep
+of `penstock plan --calibrate`, with other prompts. Capacity is what the twin completes in a closed loop. Replays keep the trace's rhythm,
 faster or slower. Errors are the twin's figure over the median of the engine's rounds, less one. The last line is JSON.
 """
 import argparse
 import asyncio
+import itertools
 import json
 import platform
 import statistics
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
+from penstock.core.registry import parse_pairs
+from penstock.core.work import StepWork
 from penstock.serve.engine.machine import processor
-from penstock.study.measure import datasets
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
 from penstock.study.measure.client.drive import Ahead, Driver, Extent
 from penstock.study.measure.client.inside import Inner, Inside, start
 from penstock.study.measure.client.precise import new_loop, no_collection
 from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.datasets.traces import Left, Row, TraceOptions, cut, sessions
+from penstock.study.measure.load import Session
 from penstock.study.measure.metrics import Figures, Warmup, figures
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 from penstock.study.measure.writers import IdWriter
-from penstock.study.plan.calibrate import Calibration, Recorder, calibrate
-from penstock.study.plan.simulate.call import Stretches, calls, scheduled
-from penstock.study.plan.simulate.twin import Played, simulate
+from penstock.study.plan.calibrate import Calibration, Recorder, busy, calibrate
+from penstock.study.plan.load import read_trace
+from penstock.study.plan.simulate.call import Stretches, calls
+from penstock.study.plan.simulate.twin import Pace, Played, simulate
 
 WARMUP = Warmup(share=0.1)
 GOALS = {"output_tokens_per_s": 0.03, "ttft_p50": 0.08, "tpot_p50": 0.08, "ttft_p99": 0.15, "tpot_p99": 0.15}
@@ -41,39 +48,73 @@ GOALS = {"output_tokens_per_s": 0.03, "ttft_p50": 0.08, "tpot_p50": 0.08, "ttft_
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Requests of a trace. `gap_s`: between two of them, on average, as recorded."""
+    """The first requests of a trace within its options."""
 
     name: str
-    spec: str
-    requests: int
+    rows: Sequence[Row]
 
-    def dataset(self, writer: Any) -> Any:
-        made, options = datasets.TABLE.parse(self.spec)
-        return made(options, writer, "twin")
-
+    @property
     def gap_s(self) -> float:
-        times = [at for at, _ in self.replay(1.0, Stretches())]
-        return times[-1] / max(1, len(times) - 1)
+        """Between two requests, on average, as recorded."""
+        return (self.rows[-1].at_s - self.rows[0].at_s) / (len(self.rows) - 1)
 
-    def replay(self, speed: float, writer: Any) -> Any:
-        return scheduled(Replay(ReplayOptions(speed)), self.dataset(writer).sessions(), "", self.requests)
+    def replay(self, speed: float, writer: Any, seed: str) -> Iterator[tuple[float, Session]]:
+        """Prompts of another seed share nothing with these: what is cached of one replay is of no use to the next."""
+        return Replay(ReplayOptions(speed)).schedule(sessions(iter(self.rows), writer, seed), "")
 
 
-def twin(cut: Cut, speed: float, config: EngineConfig, found: Calibration, users: int | None = None) -> Played:
+def cut_of(spec: str, requests: int) -> Cut:
+    """PATH[:name=value,...], the options being those of the bench's traces."""
+    path, _, told = spec.partition(":")
+    given = {name: float(value) for name, value in parse_pairs(told, "--trace").items()}
+    options = TraceOptions(path, **{name: int(value) if name.startswith("max") else value for name, value in given.items()})
+    return Cut(Path(path).stem, list(itertools.islice(cut(read_trace(path), options, Left()), requests)))
+
+
+def twin(cut: Cut, speed: float, config: EngineConfig, pace: Pace, users: int | None = None) -> Played:
     stretches = Stretches()
-    return simulate(config, found.pace, list(calls(cut.replay(speed, stretches), stretches)), users)
+    return simulate(config, pace, list(calls(cut.replay(speed, stretches, "twin"), stretches)), users)
 
 
-def engine(cut: Cut, speed: float, inner: Inner, runner: Any) -> list[Sample]:
-    async def run() -> list[Sample]:
+@dataclass(slots=True)
+class Machine:
+    """An engine in this process, with what was learned of it."""
+
+    inner: Inner
+    recorder: Recorder
+    found: Calibration
+    runner: asyncio.Runner
+    num_runs: int = 0
+
+    def replay(self, cut: Cut, speed: float) -> tuple[list[Sample], float]:
+        """(what a client measured, how long steps took over what they were predicted to)."""
+        self.recorder.records.clear()
+        self.recorder.on = True
+        with no_collection():
+            samples = self.runner.run(self._replay(cut, speed))
+        self.recorder.on = False
+        timed = list(busy(self.recorder.records))
+        return samples, sum(each.seconds for each in timed) / sum(self.found.timer.seconds(each.work) for each in timed)
+
+    async def _replay(self, cut: Cut, speed: float) -> list[Sample]:
+        self.num_runs += 1
         watch = Stopwatch(asyncio.get_running_loop().time)
-        target = Inside(inner, watch, True, {"temperature": 0.0})
-        driver, extent = Driver(target, watch), Extent(cut.requests)
-        await driver.run(Ahead(cut.replay(speed, IdWriter(inner.built.spec.vocab_size)), target, extent), None, extent)
+        target = Inside(self.inner, watch, True, {"temperature": 0.0})
+        driver, extent = Driver(target, watch), Extent(len(cut.rows))
+        schedule = cut.replay(speed, IdWriter(self.inner.built.spec.vocab_size), f"run/{self.num_runs}")
+        await driver.run(Ahead(schedule, target, extent), None, extent)
         return driver.samples
 
-    with no_collection():
-        return runner.run(run())
+
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """A StepTimer whose steps all take so many times as long."""
+
+    timer: Fitted
+    times: float
+
+    def seconds(self, work: StepWork) -> float:
+        return self.times * self.timer.seconds(work)
 
 
 def capacity(samples: list[Sample]) -> float:
@@ -89,18 +130,37 @@ def told(found: Figures) -> dict[str, float | None]:
             "goodput_per_s": found.goodput.requests_per_s if found.goodput else None}
 
 
-def compare(cut: Cut, load: float, speed: float, runs: list[dict[str, Any]], predicted: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {"trace": cut.name, "load": load, "speed": speed, "engine": {}, "twin": predicted, "error": {}, "spread": {}}
-    for name, value in predicted.items():
-        values = [run[name] for run in runs if run[name] is not None]
-        if not values or value is None:
-            continue
-        row["engine"][name] = middle = statistics.median(values)
-        row["error"][name] = value / middle - 1 if middle else None
-        row["spread"][name] = (max(values) - min(values)) / middle if middle else None
-    shown = ", ".join(f"{name} {error:+.1%}" for name, error in row["error"].items() if error is not None)
-    print(f"{cut.name} at {load:.0%}: {shown}", flush=True)
-    return row
+def errors(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, float]:
+    return {name: predicted[name] / value - 1 for name, value in measured.items() if value and predicted[name] is not None}
+
+
+def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: Any) -> Iterator[dict[str, Any]]:
+    """A row for each load. `error_at_pace`: the twin's once more, with all steps slowed by what this machine was slower (or faster) than
+    when it was learned: what is left is not the step times' level but their form, and the twin itself."""
+    config, pace = machine.inner.built.resolved.engine, machine.found.pace
+    most = capacity(twin(cut, 1.0, config, pace, config.max_num_seqs).samples)
+    runs: dict[float, list[tuple[dict[str, Any], float]]] = {load: [] for load in loads}
+    for _ in range(rounds):
+        for load in loads:
+            samples, slower = machine.replay(cut, load * most * cut.gap_s)
+            runs[load].append((told(figures(samples, WARMUP, slo)), slower))
+    for load in loads:
+        speed = load * most * cut.gap_s
+        measured = {name: statistics.median([run[name] for run, _ in runs[load]]) for name in runs[load][0][0]}
+        slower = statistics.median([slower for _, slower in runs[load]])
+        began = time.process_time()
+        played = twin(cut, speed, config, pace).samples
+        rate = len(played) / (time.process_time() - began) * 60
+        again = twin(cut, speed, config, Pace(Slower(machine.found.timer, slower), pace.delay_s)).samples
+        predicted, at_pace = (told(figures(samples, WARMUP, slo)) for samples in (played, again))
+        spread = {name: max(run[name] for run, _ in runs[load]) / min(run[name] for run, _ in runs[load]) - 1
+                  for name, value in measured.items() if value}
+        row = {"trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
+               "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
+               "twin_requests_per_min": rate}
+        for name in ("error", "error_at_pace", "spread"):
+            print(f"{cut.name} at {load:.0%}, {name:13}: " + ", ".join(f"{key} {value:+.1%}" for key, value in row[name].items()), flush=True)
+        yield row
 
 
 def main() -> None:
@@ -118,33 +178,19 @@ def main() -> None:
     args = parser.parse_args()
     recorder = Recorder()
     inner = start(EngineConfig(model=args.model, quant=args.quant, max_num_seqs=args.max_num_seqs), listener=recorder)
-    config = inner.built.resolved.engine
-    found = calibrate(inner, recorder, lambda line: print(line, flush=True), args.phase)
-    print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, their sum {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
     slo, loads = parse_slo(args.slo), [float(load) for load in args.loads.split(",")]
-    rows, speeds = [], []
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        for spec in args.trace:
-            cut = Cut(spec.partition(":")[0] + " " + Path(spec.partition("path=")[2].partition(",")[0]).stem, spec, args.requests)
-            most = capacity(twin(cut, 1.0, config, found, config.max_num_seqs).samples)
-            runs: dict[float, list[Any]] = {load: [] for load in loads}
-            for _ in range(args.rounds):
-                for load in loads:
-                    samples = engine(cut, load * most * cut.gap_s(), inner, runner)
-                    runs[load].append(told(figures(samples, WARMUP, slo)))
-            for load in loads:
-                speed = load * most * cut.gap_s()
-                began = time.process_time()
-                played = twin(cut, speed, config, found)
-                speeds.append(len(played.samples) / (time.process_time() - began) * 60)
-                rows.append(compare(cut, load, speed, runs[load], told(figures(played.samples, WARMUP, slo))))
+    rows = []
+    for spec in args.trace:
+        found = calibrate(inner, recorder, lambda line: None, args.phase)
+        print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            rows += compare(Machine(inner, recorder, found, runner), cut_of(spec, args.requests), loads, args.rounds, slo)
     inner.loop.stop()
     report = {
         "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model, "python": platform.python_version(),
-        "requests": args.requests, "rounds": args.rounds, "sweep": {"steps": found.num_steps, "error": found.error, "drift": found.drift},
-        "twin_requests_per_min": statistics.median(speeds), "goals": GOALS,
-        "kept": {name: sum(abs(row["error"].get(name) or 0.0) <= most for row in rows) for name, most in GOALS.items()},
-        "of": len(rows), "rows": rows}
+        "rounds": args.rounds, "goals": GOALS, "rows": rows,
+        "kept": {kind: {name: sum(abs(row[kind].get(name, 0.0)) <= most for row in rows) for name, most in GOALS.items()}
+                 for kind in ("error", "error_at_pace")}}
     if args.record:
         name = f"{time.strftime('%Y-%m-%d')}-twin_error-{Path(args.model).name}.json"
         where = Path(__file__).parent / "results" / name
