@@ -159,7 +159,8 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
                "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
                "twin_requests_per_min": rate}
         for name in ("error", "error_at_pace", "spread"):
-            print(f"{cut.name} at {load:.0%}, {name:13}: " + ", ".join(f"{key} {value:+.1%}" for key, value in row[name].items()), flush=True)
+            shown = ", ".join(f"{key} {value:+.1%}" for key, value in row[name].items())
+            print(f"{cut.name} at {load:.0%}, {name:13}: {shown}", flush=True)
         yield row
 
 

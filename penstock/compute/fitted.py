@@ -75,7 +75,8 @@ def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[flo
 
 
 def fit(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]] = ((None, 1),)) -> Fitted:
-    """The least squares of relative errors; no cost is negative, and more rows never take less. Raises ValueError without a step."""
+    """Least squares, an error's weight being one over the step's time: long steps, of which there are few, and short ones count alike.
+    No cost is negative, and more rows never take less. Raises ValueError without a step."""
     if not timed:
         raise ValueError("no step was timed")
     rows = np.array([each.work.num_tokens for each in timed], dtype=float)
@@ -83,11 +84,11 @@ def fit(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]] = ((No
     knots = knots_of(rows)
     costs = np.array([(each.work.num_seqs, each.work.num_logits, *seen(each.work, windows)) for each in timed], dtype=float)
     columns = np.concatenate([climbs(rows, knots), costs], axis=1)
-    weights = 1 / seconds
+    weights = 1 / np.sqrt(seconds)
     found = np.zeros(columns.shape[1])
     for _ in range(ROUNDS):
         found = nonnegative(columns * weights[:, None], seconds * weights)
-        weights = 1 / np.maximum(columns @ found, 0.1 * seconds)
+        weights = 1 / np.sqrt(np.maximum(columns @ found, 0.1 * seconds))
     climbed = np.cumsum(found[: len(knots)])
     return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *found[len(knots) :].tolist(), tuple(windows))
 

@@ -127,7 +127,8 @@ def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE
     with asyncio.Runner(loop_factory=new_loop) as runner, no_collection():
         for users in user_counts(config.max_num_seqs):
             for lengths in shapes(config, users):
-                found = runner.run(phase(inner, recorder, Closed(ClosedOptions(users)), lengths, phase_s))
+                seconds = phase_s * (1 + users.bit_length() // 3)  # with more of them, fewer steps
+                found = runner.run(phase(inner, recorder, Closed(ClosedOptions(users)), lengths, seconds))
                 alone += found if users == 1 else []
             say(f"{users} at once: {len(recorder.records):,} steps so far")
         if not alone:
