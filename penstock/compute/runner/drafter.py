@@ -1,4 +1,5 @@
 """What a runner does for drafts: checks those of a step, and asks for those of the next."""
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -65,7 +66,8 @@ class Drafter:
         self._spelled = {found.seq_id for found in results if found.drafts}
         rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
         if rooms is not None:
-            asked = [(place, room) for place, room in zip(places, rooms, strict=True) if room]
+            given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms, strict=True)]
+            asked = [(place, room) for place, room in given if room > 0]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
             for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(known[place], offered)
@@ -78,6 +80,12 @@ class Drafter:
     def _draftable(self, planned: PlannedSeq, known: Known, room: int) -> Draftable:
         return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),
                          self._checked.get(planned.seq_id), known.state)
+
+
+def of_use(planned: PlannedSeq, known: Known) -> int:
+    """Drafts that a sequence can take at most: the token after the last of them is its last by max_tokens."""
+    most = known.info.params.max_tokens
+    return sys.maxsize if most is None else most - (len(known.tokens) - planned.num_prompt) - 1
 
 
 def allowed(known: Known, drafts: Drafts) -> Drafts:

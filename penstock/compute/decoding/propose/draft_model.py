@@ -26,7 +26,7 @@ class DraftModel:
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options without sense and for a model with other tokens, ModelError for one that cannot be loaded."""
         if options.k < 1 or options.kv_tokens < 0:
-            raise UsageError(f"draft_model: k={options.k} is at least 1, kv_tokens={options.kv_tokens} not below 0")
+            raise UsageError(f"draft_model: k must be at least 1, kv_tokens at least 0, not k={options.k}, kv_tokens={options.kv_tokens}")
         self._options = options
         self._side = host.model(options.model, options.kv_tokens or host.kv_tokens)
         self._sampler = host.sampler
@@ -55,10 +55,10 @@ class DraftModel:
 
     def _make_room(self, row: Draftable) -> bool:
         """Whether the sequence and its drafts fit the model and its cache. What was computed for drafts that were rejected is dropped."""
-        tokens = row.tokens
-        if len(tokens) + self._options.k > self._side.spec.max_position or max(tokens[-1:]) >= self._side.spec.vocab_size:
+        tokens, num_drafts = row.tokens, min(self._options.k, row.room)
+        if len(tokens) + num_drafts > self._side.spec.max_position or max(tokens[-1:]) >= self._side.spec.vocab_size:
             return False
-        if self._tables.grow(row.seq_id, len(tokens) + self._options.k) is None:
+        if self._tables.grow(row.seq_id, len(tokens) + num_drafts) is None:
             return False
         known = self._computed.setdefault(row.seq_id, [])
         same = len(known)

@@ -88,8 +88,8 @@ class Eagle:
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options without sense, ModelError where there is no such head or one for another model."""
         if min(options.k, options.depth, options.width) < 1 or options.kv_tokens < 0:
-            raise UsageError(f"eagle: k={options.k}, depth={options.depth} and width={options.width} are at least 1, "
-                             f"kv_tokens={options.kv_tokens} not below 0")
+            raise UsageError(f"eagle: k, depth and width must be at least 1 and kv_tokens at least 0, not k={options.k}, "
+                             f"depth={options.depth}, width={options.width}, kv_tokens={options.kv_tokens}")
         self._options = options
         self._most_rows = options.width * options.depth  # of a tree, in the head's cache
         kv_tokens = options.kv_tokens or host.kv_tokens + host.max_num_seqs * self._most_rows

@@ -61,7 +61,8 @@ class Lookahead:
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options without sense."""
         if options.window < 1 or options.n < 2 or options.candidates < 1 or options.kept < 1:
-            raise UsageError("lookahead: window, candidates and kept are at least 1, and n at least 2")
+            raise UsageError(f"lookahead: window, candidates and kept must be at least 1, and n at least 2, not window={options.window}, "
+                             f"candidates={options.candidates}, kept={options.kept}, n={options.n}")
         self._options = options
         self._windows: dict[int, Window] = {}
 

@@ -33,7 +33,8 @@ class Medusa:
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options without sense, ModelError where there are not so many heads, or they are for another model."""
         if min(options.heads, options.k, options.width) < 1:
-            raise UsageError(f"medusa: heads={options.heads}, k={options.k} and width={options.width} are at least 1")
+            raise UsageError(f"medusa: heads, k and width must be at least 1, not heads={options.heads}, k={options.k}, "
+                             f"width={options.width}")
         self._options = options
         self._side = host.heads(options.path, "medusa", medusa.builder(options.heads), host.max_num_seqs)
         self._sampler = host.sampler

@@ -23,9 +23,9 @@ class Ngram:
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for sizes that contradict each other."""
         if not 1 <= options.least <= options.n:
-            raise UsageError(f"ngram: least={options.least} is at least 1 and at most n={options.n}")
+            raise UsageError(f"ngram: least must be at least 1 and at most n, not {options.least} with n={options.n}")
         if options.k < 1:
-            raise UsageError(f"ngram: k={options.k} is at least 1")
+            raise UsageError(f"ngram: k must be at least 1, not {options.k}")
         self._most = options.k
         self._runs = best_runs(options.least, options.n)
         self._num_known: dict[int, int] = {}  # tokens of each sequence

@@ -32,7 +32,9 @@ class Suffix:
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options without sense."""
         if options.k < 1 or options.depth < 2 or not 0 <= options.likely <= 1 or not 0 <= options.doubt < inf or options.remembered < 0:
-            raise UsageError("suffix: k is at least 1, depth at least 2, likely between 0 and 1, doubt and remembered not below 0")
+            raise UsageError(f"suffix: k must be at least 1, depth at least 2, likely from 0 to 1, doubt and remembered at least 0, not "
+                             f"k={options.k}, depth={options.depth}, likely={options.likely}, doubt={options.doubt}, "
+                             f"remembered={options.remembered}")
         self._most = options.k
         self._tries = best_tries(options.depth, options.likely, options.doubt, options.remembered)
         self._num_known: dict[int, int] = {}  # tokens of each sequence

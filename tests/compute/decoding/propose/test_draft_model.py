@@ -104,3 +104,9 @@ def test_a_model_with_other_tokens_is_refused(folder, tmp_path):
 def test_options_without_sense_are_refused(folder, text):
     with pytest.raises(UsageError, match=text.partition(":")[2].partition("=")[0]):
         LLM(str(folder), propose=text)
+
+
+def test_no_more_is_drafted_than_there_is_room_for(llm, proposer):
+    proposer._options = Options(k=5000)
+    assert drafts(proposer, (0, [5, 6, 7, 8]), room=3) == [says(llm, [5, 6, 7, 8], 3)]
+    assert drafts(proposer, (1, [9] * 690), (2, [9] * 699), room=9) == [says(llm, [9] * 690, 9), ()]

@@ -174,7 +174,7 @@ def test_any_options_make_a_tree_in_room(seed: int) -> None:
 
 def test_options_without_sense_are_refused() -> None:
     for options in (Options(k=0), Options(depth=0), Options(width=0), Options(kv_tokens=-1)):
-        with pytest.raises(UsageError, match="eagle: k="):
+        with pytest.raises(UsageError, match="eagle: k, depth and width must be at least 1"):
             Eagle(options, Host())
     host = Host()
     assert Eagle(Options(path="somewhere", k=7), host).lookahead() == 7 and host.asked == ("somewhere", "eagle")

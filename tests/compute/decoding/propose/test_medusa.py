@@ -98,5 +98,5 @@ def test_each_row_is_asked_about_its_last_state_and_newest_token() -> None:
 
 def test_options_without_sense_are_refused() -> None:
     for options in (Options(heads=0), Options(k=0), Options(width=0)):
-        with pytest.raises(UsageError, match="medusa: heads="):
+        with pytest.raises(UsageError, match="medusa: heads, k and width must be at least 1"):
             Medusa(options, Host())
