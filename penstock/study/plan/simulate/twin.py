@@ -10,12 +10,13 @@ from itertools import chain
 
 from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
-from penstock.core.errors import OverloadedError
+from penstock.core.errors import OverloadedError, UsageError
 from penstock.core.types import SamplingParams, Seq, SeqOutput
 from penstock.core.work import StepTimer, StepWork
 from penstock.serve.engine.build import make_scheduler
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import Call, shares_prefixes
+from penstock.study.plan.simulate.drafting import Drafts, Guesses, control_of
 from penstock.study.plan.simulate.predicted import TOKEN, Predicted
 
 ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
@@ -23,10 +24,12 @@ ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things take. `delay_s`: from when a client asks until the engine knows, and from a step until the client has its tokens."""
+    """How long things take. `delay_s`: from when a client asks until the engine knows, and from a step until the client has its tokens.
+    `guesses`: how well drafts do, where the config proposes any."""
 
     timer: StepTimer
     delay_s: float = 0.0
+    guesses: Guesses | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +63,15 @@ def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int
     return Played(twin.run(asked, users), twin.census)
 
 
+def drafts_of(config: EngineConfig, pace: Pace) -> Drafts | None:
+    """Raises UsageError for a proposer of which nothing is known."""
+    if config.propose is None:
+        return None
+    if pace.guesses is None:
+        raise UsageError(f"the twin cannot play --propose {config.propose}: how often its drafts are accepted was not measured")
+    return Drafts(control_of(config, pace.guesses, pace.timer), pace.guesses)
+
+
 class Twin:
     """One engine. `config` needs kv_tokens; its model is of no concern: the timer knows it."""
 
@@ -69,11 +81,13 @@ class Twin:
         self._clock = VirtualClock()
         self._pace = pace
         self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, pace.timer)
-        self._runner = Predicted(pace.timer, self._clock)
+        self._runner = Predicted(pace.timer, self._clock, drafts_of(config, pace))
+        self._drafting = config.propose is not None
         self._coming: deque[Call] = deque()
         self._later: Iterator[Call] = iter(())
         self._open: dict[int, tuple[Seq, Sample]] = {}
         self._samples: list[Sample] = []
+        self._closed = False
 
     def run(self, asked: Iterable[Call], users: int | None = None) -> list[Sample]:
         """Until all are answered. With `users`, so many are asked at once, and the next when one is answered: `at_s` plays no part.
@@ -83,22 +97,22 @@ class Twin:
         self._later = iter(asked)
         if users is not None:
             self._coming.extend(replace(call, at_s=0.0) for _, call in zip(range(users), self._later, strict=False))
-        closed = users is not None
-        while self._take_in(closed) or self._scheduler.has_work():
+        self._closed = users is not None
+        while self._take_in() or self._scheduler.has_work():
             if not self._scheduler.has_work():
                 self._wait_until(self._coming[0].at_s + self._pace.delay_s)
-            elif (steps := self._scheduler.steady_steps()) > 1:
+            elif not self._drafting and (steps := self._scheduler.steady_steps()) > 1:
                 self._leap(steps)
             else:
-                self._step(closed)
+                self._step()
         self.census.num_preempted = self._scheduler.counters.preemptions
         return self._samples
 
-    def _take_in(self, closed: bool) -> bool:
+    def _take_in(self) -> bool:
         """Gives the scheduler what has come by now; whether anything is to come."""
         now = self._clock.now()
         while True:
-            if not self._coming and not closed and (call := next(self._later, None)) is not None:
+            if not self._coming and not self._closed and (call := next(self._later, None)) is not None:
                 self._coming.append(call)
             if not self._coming or self._coming[0].at_s + self._pace.delay_s > now:
                 return bool(self._coming)
@@ -119,13 +133,15 @@ class Twin:
             self._open[number] = seq, sample
 
     def _refuse(self, sample: Sample, refusal: OverloadedError) -> None:
-        sample.fail(str(refusal), self._clock.now() + self._pace.delay_s)
+        at_s = self._clock.now() + self._pace.delay_s
+        sample.fail(str(refusal), at_s)
         sample.status = refusal.status
+        self._ask_next(at_s)
 
     def _wait_until(self, at_s: float) -> None:
         self._clock.advance(max(0.0, at_s - self._clock.now()))
 
-    def _step(self, closed: bool) -> None:
+    def _step(self) -> None:
         began = self._clock.now()
         plan = self._scheduler.schedule()
         for number, refusal in self._scheduler.refused.items():
@@ -140,9 +156,9 @@ class Twin:
         now = self._clock.now()
         self._count(1, now - began, plan.num_tokens, sum([planned.samples and planned.num_output > 0 for planned in plan.seqs]))
         for output in outputs:
-            self._note(output, now + self._pace.delay_s, closed)
+            self._note(output, now + self._pace.delay_s)
 
-    def _note(self, output: SeqOutput, at_s: float, closed: bool) -> None:
+    def _note(self, output: SeqOutput, at_s: float) -> None:
         if not output.tokens:
             return
         seq, sample = self._open[output.seq_id]
@@ -152,7 +168,11 @@ class Twin:
         sample.end_s, sample.num_output, sample.finish_reason = at_s, seq.num_output, output.finish_reason
         sample.num_cached = seq.num_cached
         del self._open[output.seq_id]
-        if closed and (call := next(self._later, None)) is not None:
+        self._ask_next(at_s)
+
+    def _ask_next(self, at_s: float) -> None:
+        """In a closed loop, a user who has been answered goes on."""
+        if self._closed and (call := next(self._later, None)) is not None:
             self._coming.append(replace(call, at_s=at_s))
 
     def _leap(self, most: int) -> None:

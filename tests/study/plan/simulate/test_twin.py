@@ -33,11 +33,7 @@ class Steps(Twin):
     """One step at a time, always."""
 
     def _leap(self, most):
-        self._step(self.closed)
-
-    def run(self, asked, users=None):
-        self.closed = users is not None
-        return super().run(asked, users)
+        self._step()
 
 
 def plain(samples):

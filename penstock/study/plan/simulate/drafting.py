@@ -1,0 +1,82 @@
+"""Speculation in the twin: the real controller decides how much is drafted; what becomes of drafts is drawn from what was measured."""
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.compute.decoding.control import Always, Control, Priced
+from penstock.core.config import EngineConfig
+from penstock.core.drafting import Drafting
+from penstock.core.types import PlannedSeq, StepPlan
+from penstock.core.work import StepTimer, StepWork
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """A proposer. `acceptance`: of chains, the share of drafts at each position that are accepted (those before them included, so that it
+    never rises); `had`: the share of askings in which it has any; `asking_s`: seconds of asking for one sequence."""
+
+    acceptance: tuple[float, ...]
+    had: float = 1.0
+    asking_s: float = 0.0
+
+
+def guesses_of(seen: Drafting, num_answers: int, asking_s: float = 0.0) -> Guesses:
+    """What an engine saw of its drafts while it made `num_answers` tokens in `num_answers` - drafts accepted passes."""
+    passes = num_answers - seen.num_accepted
+    falling, least = [], 1.0
+    for share in seen.acceptance:
+        least = min(least, share)
+        falling.append(least)
+    return Guesses(tuple(falling), min(1.0, seen.passes / passes) if passes > 0 else 1.0, asking_s)
+
+
+def control_of(config: EngineConfig, guesses: Guesses, timer: StepTimer) -> Control:
+    """As the engine's own is made, but for the curve of step times, which comes from the timer."""
+    most = len(guesses.acceptance)
+    if config.draft_control == "always":
+        return Always(most)
+    import numpy as np
+
+    rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
+    table: Any = np.array([timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)])
+    return Priced(table, most)
+
+
+class Drafts:
+    """Of one step at a time: `began`, `accepted` for each sequence with drafts, `wanted`, `ended`."""
+
+    def __init__(self, control: Control, guesses: Guesses) -> None:
+        self._control, self._guesses = control, guesses
+        self._rng = random.Random(0)
+
+    def began(self, plan: StepPlan, now: float) -> None:
+        for seq_id in plan.finished:
+            self._control.forget(seq_id)
+        num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
+        steady = num_rows - num_drafts == len(plan.seqs) and all(planned.samples for planned in plan.seqs)
+        self._control.began(now, num_rows, num_drafts, steady)
+
+    def accepted(self, planned: PlannedSeq) -> int:
+        """Of the sequence's drafts."""
+        luck = self._rng.random()
+        count = sum([luck < share for share in self._guesses.acceptance[: planned.num_drafts]])
+        self._control.checked(planned.seq_id, range(count))
+        return count
+
+    def wanted(self, plan: StepPlan) -> tuple[dict[int, int], float]:
+        """(drafts of each sequence for the next step, seconds that it took to make them)."""
+        seq_ids = [planned.seq_id for planned in plan.seqs if planned.samples]
+        others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
+        rooms = self._control.rooms(seq_ids, others) if seq_ids else None
+        found: dict[int, int] = {}
+        num_asked = 0
+        for seq_id, room in zip(seq_ids, rooms or (), strict=False):
+            if room:
+                num_asked += 1
+                count = min(room, len(self._guesses.acceptance)) if self._rng.random() < self._guesses.had else 0
+                self._control.offered(seq_id, room, count)
+                found[seq_id] = count
+        return found, num_asked * self._guesses.asking_s
+
+    def ended(self, now: float, asking_s: float) -> None:
+        self._control.ended(now, asking_s)

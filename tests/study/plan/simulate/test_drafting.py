@@ -1,0 +1,59 @@
+"""Drafts in the twin: what is drawn, what it gives, and that the real controller has its say."""
+from dataclasses import replace
+
+import pytest
+
+from penstock.compute.fitted import Fitted
+from penstock.core.config import EngineConfig
+from penstock.core.drafting import Drafting
+from penstock.core.errors import UsageError
+from penstock.study.plan.simulate.call import Call
+from penstock.study.plan.simulate.drafting import Guesses, guesses_of
+from penstock.study.plan.simulate.twin import Pace, Twin
+
+BOUND_BY_WEIGHTS = Fitted((1, 64), (0.010, 0.011), 0.0, 0.0, 0.0, 0.0)
+BOUND_BY_ROWS = Fitted((1, 64), (0.001, 0.064), 0.0, 0.0, 0.0, 0.0)
+CONFIG = EngineConfig(max_num_seqs=4, max_num_batched_tokens=64, kv_tokens=4096, propose="ngram", draft_control="always")
+ASKED = [Call(0.0, (range(1 << 24, (1 << 24) + 20),), 400)]
+
+
+def tpot(config, timer, guesses):
+    twin = Twin(config, Pace(timer, guesses=guesses))
+    sample = twin.run(ASKED)[0]
+    assert sample.num_output == 400
+    return sample.tpot_s, twin.census
+
+
+@pytest.mark.parametrize(("acceptance", "per_pass"), [((1.0, 1.0, 1.0), 4.0), ((0.5,), 1.5), ((0.8, 0.4), 2.2), ((0.0,), 1.0)])
+def test_what_drafts_give_follows_from_their_acceptance(acceptance, per_pass):
+    found, _ = tpot(CONFIG, BOUND_BY_WEIGHTS, Guesses(acceptance))
+    step = BOUND_BY_WEIGHTS.of_rows(1 + len(acceptance))
+    assert found == pytest.approx(step / per_pass, rel=0.08)
+
+
+def test_a_proposer_that_seldom_has_anything_gives_less_and_asking_costs():
+    often, seldom, dear = (tpot(CONFIG, BOUND_BY_WEIGHTS, guesses)[0] for guesses in (
+        Guesses((1.0,) * 3), Guesses((1.0,) * 3, had=0.25), Guesses((1.0,) * 3, asking_s=0.005)))
+    assert often < seldom < BOUND_BY_WEIGHTS.of_rows(1) and dear == pytest.approx(often + 0.005 / 4, rel=0.05)
+
+
+def test_the_controller_stops_drafts_that_do_not_pay_and_keeps_those_that_do():
+    plain, _ = tpot(replace(CONFIG, propose=None), BOUND_BY_ROWS, None)
+    priced = replace(CONFIG, draft_control="priced")
+    always, _ = tpot(CONFIG, BOUND_BY_ROWS, Guesses((0.2,) * 4))
+    controlled, _ = tpot(priced, BOUND_BY_ROWS, Guesses((0.2,) * 4))
+    assert always > 2 * plain and controlled < 1.1 * plain
+    good, _ = tpot(priced, BOUND_BY_WEIGHTS, Guesses((0.9, 0.8, 0.7)))
+    assert good < 0.5 * BOUND_BY_WEIGHTS.of_rows(1)
+
+
+def test_what_was_seen_becomes_guesses():
+    seen = Drafting(passes=50, tokens=100, drafted=(50, 40), accepted=(30, 20))
+    found = guesses_of(seen, 150)
+    assert found.acceptance == (0.6, 0.5) and found.had == pytest.approx(0.5)
+    assert guesses_of(Drafting(2, 4, (2, 2), (1, 2)), 4).acceptance == (0.5, 0.5)
+
+
+def test_a_proposer_of_which_nothing_is_known_is_refused_by_name():
+    with pytest.raises(UsageError, match="ngram"):
+        Twin(CONFIG, Pace(BOUND_BY_WEIGHTS))
