@@ -11,11 +11,12 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.figures import Part, Stretch
 
 FULL = 0.5  # of the time in steps; below, what is missing is work
+FAR = 0.3  # of both limits; below, neither of them binds
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`kind`: idle, unmeasured, arrivals, compute, weight_bandwidth, kv_bandwidth or host_overhead."""
+    """`kind`: idle, unmeasured, arrivals, compute, weight_bandwidth, kv_bandwidth, host_overhead or far."""
 
     kind: str
     sentence: str
@@ -27,8 +28,10 @@ Says = Callable[[Stretch, int], Said]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The default. Of the steps that take most of the time, it names what they come nearest to: the bandwidth, the operation rate, or,
-    where most of their time is spent outside the backend, that. `compute_type`: fp32, bf16 or int8."""
+    """The default. Of the steps that take most of the time it names what they come nearest to, the bandwidth or the operation rate, and
+    says so where that is not near: where more of their time is spent outside the model, or both are far.
+
+    `compute_type`: fp32, bf16 or int8."""
 
     hardware: Hardware | None
     compute_type: str
@@ -49,10 +52,12 @@ class Sentence:
         return Said(said.kind, said.sentence + wait, said.share)
 
     def _nearest(self, name: str, part: Part) -> Said:
-        bandwidth, rate = part.bandwidth_share or 0.0, part.rate_share or 0.0
-        if part.outside_share > max(bandwidth, rate, 0.5):
-            return Said("host_overhead", f"{name} spends {percent(part.outside_share)} of its time outside the model: in scheduling, "
-                        f"sampling and drafting. It reads at {percent(bandwidth)} of the bandwidth.", part.outside_share)
+        bandwidth, rate, outside = part.bandwidth_share or 0.0, part.rate_share or 0.0, part.outside_share
+        if max(bandwidth, rate) < max(FAR, outside):
+            computes = "" if part.rate_share is None else f" and computes at {percent(rate)} of the {self.compute_type} rate"
+            return Said("host_overhead" if outside > max(bandwidth, rate) else "far", f"{name} is far from the machine's limits: it reads "
+                        f"at {percent(bandwidth)} of the bandwidth{computes}, and spends {percent(outside)} of its time in scheduling, "
+                        "sampling and drafting.", max(bandwidth, rate))
         if rate > bandwidth:
             ops = part.operations / part.seconds / 1e9
             return Said("compute", f"{name} computes at {percent(rate)} of the {self.compute_type} rate: {ops:,.0f} of {ops / rate:,.0f} "

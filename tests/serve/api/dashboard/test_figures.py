@@ -28,7 +28,11 @@ def test_the_sentence_names_what_steps_come_nearest_to() -> None:
     assert said(Stretch(2.0, decode=part(2.0, 0.71, 0.05, weights=0.2)))[0] == "kv_bandwidth"
     assert said(Stretch(2.0, part(1.5, 0.1, 0.63), part(0.5, 0.7))) == (
         "compute", "Prefill computes at 63 % of the fp32 rate: 63 of 100 Gop/s.")
-    assert said(Stretch(2.0, decode=part(2.0, 0.1, 0.05, inside=0.2)))[0] == "host_overhead"
+    assert said(Stretch(2.0, decode=part(2.0, 0.1, 0.05, inside=0.2))) == (
+        "host_overhead", "Decode is far from the machine's limits: it reads at 10 % of the bandwidth and computes at 5 % of the fp32 rate, "
+        "and spends 80 % of its time in scheduling, sampling and drafting.")
+    assert said(Stretch(2.0, decode=part(2.0, 0.4, 0.05, inside=0.5)))[0] == "host_overhead"
+    assert said(Stretch(2.0, decode=part(2.0, 0.2, 0.1)))[0] == "far"
     assert said(Stretch(2.0, decode=part(2.0, 0.9, 0.05)), 3)[1].endswith("3 requests wait in the queue.")
 
 

@@ -224,7 +224,8 @@ def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
     live.resize(*WINDOWS[window])
     live.until(PLACED)
     tall = "document.documentElement.scrollHeight"
-    live.until(f"(async () => {{ const before = {tall}; await new Promise((done) => setTimeout(done, 400)); return before === {tall}; }})()")
+    wait = "await new Promise((done) => setTimeout(done, 400))"
+    live.until(f"(async () => {{ const before = {tall}; {wait}; return before === {tall}; }})()")
     live.until("['timeline', 'roofline', 'blocks', 'output-line'].every((id) => {"
                " const canvas = document.getElementById(id), scale = canvas.width / canvas.clientWidth;"
                f" return canvas.clientWidth > 80 && canvas.clientHeight > 20 && Math.abs(scale - {WINDOWS[window][2]}) < 0.05; }})")

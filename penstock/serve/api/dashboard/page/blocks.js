@@ -72,8 +72,8 @@ function wireBlocks() {
     pen.strokeStyle = ink("rejected");
     for (const [cell, when] of blocks.evicted) {
       const x = (cell % on.columns) * on.size, y = Math.floor(cell / on.columns) * on.size;
-      pen.globalAlpha = Math.max(0, 1 - (now - when) / FADE_MS);
-      pen.lineWidth = 1.5;
+      pen.globalAlpha = 0.85 * Math.max(0, 1 - (now - when) / FADE_MS);
+      pen.lineWidth = 1;
       pen.strokeRect(x + 0.5, y + 0.5, inner - 1, inner - 1);
       pen.beginPath();
       pen.moveTo(x + 1, y + inner - 1);

@@ -3,45 +3,59 @@
 
 const history_ = []; // [time, output/s, prompt/s, running, waiting, KV share], one a second
 const HISTORY = 300;
+const GAP = 3; // seconds without a point after which a line begins anew
 
-/** One or two lines over the last five minutes; the first is filled. */
+/** The points in stretches without a gap. */
+function stretches(points) {
+  const found = [];
+  for (const point of points) {
+    const last = found.length && found[found.length - 1];
+    if (last && point[0] - last[last.length - 1][0] < GAP) last.push(point);
+    else found.push([point]);
+  }
+  return found;
+}
+
+/** A line, dashed or with what is below it filled. */
+function drawStretch(pen, points, floor, colour, dashed) {
+  pen.strokeStyle = pen.fillStyle = colour;
+  pen.lineWidth = 1.5;
+  pen.lineJoin = "round";
+  pen.setLineDash(dashed ? [3, 2] : []);
+  pen.beginPath();
+  for (const [x, y] of points) pen.lineTo(x, y);
+  pen.stroke();
+  pen.setLineDash([]);
+  if (dashed) return;
+  pen.lineTo(points[points.length - 1][0], floor);
+  pen.lineTo(points[0][0], floor);
+  pen.globalAlpha = 0.12;
+  pen.fill();
+  pen.globalAlpha = 1;
+}
+
+/** One or two lines over the last five minutes; the first is filled and ends in a dot. */
 function sparkline(id, columns, colours) {
   return surface(at(id), (pen, width, height) => {
     const last = history_.length ? history_[history_.length - 1][0] : 0;
     const points = history_.filter((point) => point[0] > last - HISTORY);
     const most = Math.max(1e-9, ...points.flatMap((point) => columns.map((column) => point[column])));
-    const x = (point) => width - 2 - ((last - point[0]) / HISTORY) * (width - 2), y = (value) => height - 1.5 - (value / most) * (height - 5);
+    const x = (point) => width - 3 - ((last - point[0]) / HISTORY) * (width - 3), y = (value) => height - 1.5 - (value / most) * (height - 5);
     pen.fillStyle = ink("line");
     pen.fillRect(0, height - 1, width, 1);
-    if (points.length) {
-      pen.font = font(0.68);
-      pen.textAlign = "left";
-      pen.fillStyle = ink("faint");
-      pen.fillText(`max ${figure(most)}`, 0, rem(0.62));
-    }
+    if (!points.length) return;
+    pen.font = font(0.68);
+    pen.textAlign = "left";
+    pen.fillStyle = ink("faint");
+    pen.fillText(`max ${figure(most)}`, 0, rem(0.62));
     columns.forEach((column, number) => {
-      if (!points.length) return;
-      pen.beginPath();
-      points.forEach((point, i) => (i ? pen.lineTo(x(point), y(point[column])) : pen.moveTo(x(point), y(point[column]))));
-      pen.strokeStyle = ink(colours[number]);
-      pen.lineWidth = 1.5;
-      pen.lineJoin = "round";
-      if (number) pen.setLineDash([3, 2]);
-      pen.stroke();
-      pen.setLineDash([]);
-      const end = points[points.length - 1];
-      if (number === 0) {
-        pen.lineTo(x(end), height);
-        pen.lineTo(x(points[0]), height);
-        pen.globalAlpha = 0.12;
-        pen.fillStyle = ink(colours[0]);
-        pen.fill();
-        pen.globalAlpha = 1;
-        pen.beginPath();
-        pen.arc(x(end), y(end[column]), 2.2, 0, 7);
-        pen.fill();
-      }
+      for (const stretch of stretches(points)) drawStretch(pen, stretch.map((point) => [x(point), y(point[column])]), height, ink(colours[number]), number > 0);
     });
+    const end = points[points.length - 1];
+    pen.fillStyle = ink(colours[0]);
+    pen.beginPath();
+    pen.arc(x(end), y(end[columns[0]]), 2.2, 0, 7);
+    pen.fill();
   });
 }
 
@@ -95,11 +109,10 @@ function wireTiles() {
 /** The sentence changes at most every two seconds, unless what binds has changed: it is read aloud. */
 function showLimit(limit) {
   const now = Date.now();
-  if (limit.sentence !== spoken.text && (limit.kind !== spoken.kind || now - spoken.at > 2000)) {
-    const parts = limit.sentence.split("`");
-    at("sentence").replaceChildren(...parts.map((part, i) => (i % 2 ? element("code", { textContent: part }) : part)));
-    spoken = { text: limit.sentence, kind: limit.kind, at: now };
-  }
+  if (limit.sentence === spoken.text || (limit.kind === spoken.kind && now - spoken.at < 2000)) return;
+  const parts = limit.sentence.split("`");
+  at("sentence").replaceChildren(...parts.map((part, i) => (i % 2 ? element("code", { textContent: part }) : part)));
+  spoken = { text: limit.sentence, kind: limit.kind, at: now };
   const known = limit.share !== null && limit.share !== undefined;
   at("ring").style.opacity = known ? 1 : 0;
   at("ring").style.strokeDasharray = `${known ? Math.min(100, 100 * limit.share) : 0} 100`;
