@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Goodput over load: requests a second that keep their TTFT and TPOT, by who goes first.
+
+    python bench/goodput.py [--model brook] [--loads 0.5,0.75,1,1.25,1.5,2] [--seconds 15] [--orders fcfs,priority,shortest,deadline]
+                            [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin]
+
+Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are so
+many times what one such request takes alone on this machine. Capacity is what first-come completes when everybody is there at once. Every
+order serves the same requests, one engine of this process after the other at each load; `priority` puts chat first. What is refused keeps
+nothing. With --twin the same is asked of the twin instead, after a sweep from which it learns what steps take. The last line is JSON.
+"""
+import argparse
+import asyncio
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
+from penstock.core.types import SamplingParams
+from penstock.serve.engine.requests import Request
+from penstock.study.measure.client.inside import Inner, start
+from penstock.study.measure.client.precise import new_loop, no_collection
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.slo import Slo
+from penstock.study.plan.calibrate import Recorder, calibrate
+from penstock.study.plan.simulate.call import Call
+from penstock.study.plan.simulate.twin import Pace, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`prompt` and `output`: the least and the most tokens."""
+
+    name: str
+    share: float
+    prompt: tuple[int, int]
+    output: tuple[int, int]
+    priority: int
+
+
+KINDS = (
+    Kind("chat", 0.6, (32, 192), (16, 64), 0),
+    Kind("document", 0.25, (384, 896), (16, 48), 1),
+    Kind("essay", 0.15, (64, 256), (96, 192), 2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    kind: Kind
+    at_s: float
+    seed: int
+    num_prompt: int
+    num_output: int
+
+    def tokens(self, vocab_size: int) -> tuple[int, ...]:
+        rng = random.Random(self.seed)
+        return tuple([rng.randrange(10, vocab_size) for _ in range(self.num_prompt)])
+
+
+def draw(rng: random.Random, at_s: float) -> Ask:
+    kind = rng.choices(KINDS, [each.share for each in KINDS])[0]
+    return Ask(kind, at_s, rng.randrange(1 << 30), rng.randint(*kind.prompt), rng.randint(*kind.output))
+
+
+def poisson(rate: float, seconds: float, seed: int) -> list[Ask]:
+    rng, at_s, asked = random.Random(seed), 0.0, []
+    while (at_s := at_s + rng.expovariate(rate)) < seconds:
+        asked.append(draw(rng, at_s))
+    return asked
+
+
+class Engine:
+    """A real one, on its thread; `play` is the client."""
+
+    def __init__(self, config: EngineConfig, recorder: Recorder | None = None) -> None:
+        self.inner: Inner = start(config, listener=recorder)
+        self._number = 0
+
+    def play(self, asked: Sequence[Ask], slos: dict[str, Slo], runner: asyncio.Runner, patience_s: float = 1e9) -> list[Sample]:
+        """Whoever is not answered `patience_s` after the last one asked is given up."""
+        async def run() -> list[Sample]:
+            loop = asyncio.get_running_loop()
+            began, last = loop.time(), asked[-1].at_s
+            samples = [Sample(number, ask.at_s) for number, ask in enumerate(asked)]
+            tasks = [asyncio.create_task(self._ask(ask, sample, slos.get(ask.kind.name), began))
+                     for ask, sample in zip(asked, samples, strict=True)]
+            _, open_ = await asyncio.wait(tasks, timeout=last + patience_s)
+            for task in open_:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for sample in samples:
+                if sample.end_s is None:
+                    sample.fail("not answered in time", loop.time() - began)
+            return samples
+
+        with no_collection():
+            return runner.run(run())
+
+    def close(self) -> None:
+        self.inner.loop.stop()
+
+    async def _ask(self, ask: Ask, sample: Sample, slo: Slo | None, began: float) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, began + ask.at_s - loop.time()))
+        self._number += 1
+        most = slo.most_s if slo is not None else {}
+        params = SamplingParams(temperature=0, max_tokens=ask.num_output, ignore_eos=True)
+        request = Request(
+            f"goodput-{self._number}", ask.tokens(self.inner.built.spec.vocab_size), params, priority=ask.kind.priority,
+            ttft_slo_s=most.get("ttft"), tpot_slo_s=most.get("tpot"))
+        try:
+            async for delta in self.inner.loop.submit(request):
+                sample.arrived(loop.time() - began)
+                if delta.done:
+                    sample.num_output, sample.end_s = ask.num_output, loop.time() - began
+        except PenstockError as error:
+            sample.fail(str(error), loop.time() - began)
+
+
+class Twin:
+    """The same, predicted."""
+
+    def __init__(self, config: EngineConfig, pace: Pace) -> None:
+        self._config, self._pace = config, pace
+
+    def play(self, asked: Sequence[Ask], slos: dict[str, Slo], runner: asyncio.Runner, patience_s: float = 1e9) -> list[Sample]:
+        return simulate(self._config, self._pace, [self._call(ask, slos) for ask in asked]).samples
+
+    def _call(self, ask: Ask, slos: dict[str, Slo]) -> Call:
+        most = slos[ask.kind.name].most_s if slos else {}
+        first = ask.seed << 12
+        prompt = range(first, first + ask.num_prompt)
+        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), ask.kind.priority)
+
+    def close(self) -> None:
+        pass
+
+
+def alone(engine: Any, kind: Kind, runner: asyncio.Runner) -> tuple[float, float]:
+    """(TTFT, TPOT) of a middling request of this kind with the machine to itself; the best of five."""
+    sizes = [sum(span) // 2 for span in (kind.prompt, kind.output)]
+    found = [engine.play([Ask(kind, 0.0, 1000 + number, *sizes)], {}, runner)[0] for number in range(6)][1:]
+    return min([sample.ttft_s for sample in found]), min([sample.tpot_s for sample in found])
+
+
+def capacity(engine: Any, requests: int, runner: asyncio.Runner) -> float:
+    """Requests a second between a fifth and four fifths of the answers; the better of two rounds."""
+    found = []
+    for seed in range(2):
+        rng = random.Random(seed)
+        ends = sorted([sample.end_s for sample in engine.play([draw(rng, 0.0) for _ in range(requests)], {}, runner)])
+        low, high = len(ends) // 5, len(ends) * 4 // 5
+        found.append((high - low) / (ends[high] - ends[low]))
+    return max(found)
+
+
+def row_of(asked: Sequence[Ask], samples: Sequence[Sample], slos: dict[str, Slo], seconds: float) -> dict[str, Any]:
+    pairs = [(ask, sample, slos[ask.kind.name]) for ask, sample in zip(asked, samples, strict=True)]
+    kept = [ask.kind.name for ask, sample, slo in pairs if slo.kept(sample)]
+    answered = [(sample, slo) for _, sample, slo in pairs if sample.ok]
+    late = {name: sum(not slo.keeps(sample, name) for sample, slo in answered) for name in ("ttft", "tpot")}
+    return {"goodput_per_s": len(kept) / seconds, "kept": len(kept), "asked": len(asked), "answered": len(answered), "late": late,
+            "kept_by_kind": {kind.name: kept.count(kind.name) for kind in KINDS}}
+
+
+def engines(args: argparse.Namespace) -> dict[str, Any]:
+    """By order. They share nothing but the processors, and only one works at a time."""
+    config = EngineConfig(model=args.model, max_num_seqs=args.max_num_seqs, kv_tokens=args.kv_tokens)
+    names = args.orders.split(",")
+    if not args.twin:
+        return {name: Engine(replace(config, order=name)) for name in names}
+    recorder = Recorder()
+    engine = Engine(config, recorder)
+    pace = calibrate(engine.inner, recorder, lambda line: print(line, flush=True)).pace
+    engine.close()
+    resolved = engine.inner.built.resolved.engine
+    return {name: Twin(replace(resolved, order=name), pace) for name in names}
+
+
+def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner) -> dict[str, Any]:
+    first = next(iter(made.values()))
+    least = {kind.name: alone(first, kind, runner) for kind in KINDS}
+    slos = {name: Slo({"ttft": ttft * args.ttft_times, "tpot": tpot * args.tpot_times}) for name, (ttft, tpot) in least.items()}
+    rate = capacity(first, 160, runner)
+    print(f"capacity {rate:.1f} requests/s; " + "; ".join(f"{name}: {slo}" for name, slo in slos.items()), flush=True)
+    patience_s = max(slo.most_s["ttft"] + slo.most_s["tpot"] * kind.output[1] for slo, kind in zip(slos.values(), KINDS, strict=True))
+    rows = []
+    for load in map(float, args.loads.split(",")):
+        asked = poisson(load * rate, args.seconds, args.seed)
+        for name, engine in made.items():
+            found = row_of(asked, engine.play(asked, slos, runner, patience_s), slos, args.seconds)
+            rows.append({"load": load, "order": name, **found})
+            print(f"{load:5.2f} x capacity  {name:9} {found['goodput_per_s']:7.2f}/s  {found['kept']} of {found['asked']} kept, "
+                  f"{found['answered']} answered, late {found['late']}", flush=True)
+    by = {(row["load"], row["order"]): row["goodput_per_s"] for row in rows}
+    ratios = {str(load): by[load, "deadline"] / max(by[load, "fcfs"], 1 / args.seconds)
+              for load, order in by if order == "deadline" and (load, "fcfs") in by}
+    return {"capacity_per_s": rate, "slo": {name: str(slo) for name, slo in slos.items()}, "deadline_over_fcfs": ratios, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="brook")
+    parser.add_argument("--orders", default="fcfs,priority,shortest,deadline")
+    parser.add_argument("--loads", default="0.5,0.75,1,1.25,1.5,2")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--ttft-times", type=float, default=10.0)
+    parser.add_argument("--tpot-times", type=float, default=30.0)
+    parser.add_argument("--max-num-seqs", type=int, default=32)
+    parser.add_argument("--kv-tokens", type=int, default=65536)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--twin", action="store_true")
+    args = parser.parse_args()
+    began, made = time.time(), engines(args)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        found = sweep(made, args, runner)
+    for engine in made.values():
+        engine.close()
+    told = {"bench": "goodput", "model": args.model, "twin": args.twin, "seconds": args.seconds, "took_s": time.time() - began}
+    print(json.dumps(told | found))
+
+
+if __name__ == "__main__":
+    main()
