@@ -16,7 +16,7 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.blocks import BlockMap
 from penstock.serve.api.dashboard.figures import Figures, Stretch
 from penstock.serve.api.dashboard.lanes import Lanes
-from penstock.serve.api.dashboard.limit import Says, Sentence, points, roof
+from penstock.serve.api.dashboard.limit import Binding, points, roof
 from penstock.serve.engine.requests import Gauges, Health
 from penstock.serve.engine.watch import Look, Seen, Watch, Watchable
 
@@ -38,7 +38,7 @@ class Observed(Watchable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at. `about`: what does not change, as the page shows it. `says`: what binds; None: the sentence of `limit.py`."""
+    """What is looked at. `about`: what does not change, as the page shows it."""
 
     engine: Observed
     clock: Clock
@@ -46,7 +46,6 @@ class Subject:
     compute_type: str
     block_size: int
     about: dict[str, Any] = field(default_factory=dict)
-    says: Says | None = None
 
 
 class Watcher:
@@ -69,7 +68,7 @@ class Picture:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._says = subject.says or Sentence(subject.hardware, subject.compute_type)
+        self._binding = Binding(subject.hardware, subject.compute_type, subject.clock)
         self.figures = Figures(subject.hardware, subject.compute_type)
         self._lanes = Lanes()
         self._blocks = BlockMap()
@@ -91,7 +90,7 @@ class Picture:
         figures.add(steps, now)
         gauges, health = subject.engine.gauges(), subject.engine.health()
         recent = figures.recent()
-        said = self._says(recent, gauges.num_waiting)
+        said = self._binding.say(seen.record for seen in steps)
         kv_share = gauges.kv_blocks_used / max(1, gauges.kv_blocks_total)
         self._number += 1
         return {
@@ -101,7 +100,7 @@ class Picture:
                     "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total},
             "rates": rates(recent), "cache": figures.cache(look),
             "latency": figures.requests(lanes.entries(), lanes.ended, now),
-            "limit": {"kind": said.kind, "sentence": said.sentence, "share": said.share}, "points": points(recent),
+            "limit": {"kind": said.kind, "sentence": said.sentence, "reached": said.reached}, "points": points(recent),
             "history": figures.remember(now, gauges.num_running, gauges.num_waiting, kv_share),
             "map": self._blocks.draw(look, lanes.lane_of), "timeline": lanes.tell(),
         }

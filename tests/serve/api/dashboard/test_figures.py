@@ -1,56 +1,61 @@
 """Rates, percentiles and the sentence: each is what the steps' own figures say, and nothing is said that was not measured."""
 import pytest
 
+from penstock.core.clock import VirtualClock
+from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.figures import Figures, Latencies, Part, Sample, Stretch, percentile
-from penstock.serve.api.dashboard.limit import Sentence, points, roof
+from penstock.serve.api.dashboard.limit import Binding, Said, points, roof
+from penstock.serve.engine.binding import ARRIVALS, PREFILL_COMPUTE, WEIGHT_BANDWIDTH
+from penstock.serve.engine.tally import UNMEASURED
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
 
 ROOF = Hardware("box", {1: 1e9}, {"fp32": 1e11})
 
 
-def part(seconds: float, share_read: float = 0.0, share_ops: float = 0.0, inside: float = 1.0, weights: float = 0.8) -> Part:
-    """Steps that take so many seconds, at these shares of ROOF."""
-    num_bytes = int(seconds * share_read * 1e9)
-    return Part(10, seconds, seconds * inside, int(seconds * share_ops * 1e11), int(num_bytes * weights), int(num_bytes * (1 - weights)),
-                seconds * share_read, seconds * share_ops)
+def step(number: int, seconds: float, least_read_s: float = 0.0, least_compute_s: float = 0.0, prefill: int = 0) -> StepRecord:
+    """One of a row of steps without a pause, which ROOF would allow to take so long."""
+    num_bytes = int(least_read_s * 1e9)
+    return StepRecord(number, number * seconds, seconds, seconds * 0.95, 4, prefill, 0 if prefill else 4, weight_bytes=num_bytes,
+                      operations=int(least_compute_s * 1e11), num_running=4)
 
 
-def said(stretch: Stretch, waiting: int = 0, hardware: Hardware | None = ROOF) -> tuple[str, str]:
-    found = Sentence(hardware, "fp32")(stretch, waiting)
-    return found.kind, found.sentence.replace("\N{NARROW NO-BREAK SPACE}", " ")
+def said(records: list[StepRecord], hardware: Hardware | None = ROOF) -> Said:
+    clock = VirtualClock()
+    binding = Binding(hardware, "fp32", clock)
+    clock.advance(records[-1].began_s + records[-1].seconds if records else 1.0)
+    return binding.say(records)
 
 
-def test_the_sentence_names_what_steps_come_nearest_to() -> None:
-    assert said(Stretch(2.0, decode=part(2.0, 0.71, 0.05))) == (
-        "weight_bandwidth", "Decode reads weights at 71 % of the bandwidth: 0.7 of 1.0 GB/s.")
-    assert said(Stretch(2.0, decode=part(2.0, 0.71, 0.05, weights=0.2)))[0] == "kv_bandwidth"
-    assert said(Stretch(2.0, part(1.5, 0.1, 0.63), part(0.5, 0.7))) == (
-        "compute", "Prefill computes at 63 % of the fp32 rate: 63 of 100 Gop/s.")
-    assert said(Stretch(2.0, decode=part(2.0, 0.1, 0.05, inside=0.2))) == (
-        "host_overhead", "Decode is far from the machine's limits: it reads at 10 % of the bandwidth and computes at 5 % of the fp32 rate, "
-        "and spends 80 % of its time in scheduling, sampling and drafting.")
-    assert said(Stretch(2.0, decode=part(2.0, 0.4, 0.05, inside=0.5)))[0] == "host_overhead"
-    assert said(Stretch(2.0, decode=part(2.0, 0.2, 0.1)))[0] == "far"
-    assert said(Stretch(2.0, decode=part(2.0, 0.9, 0.05)), 3)[1].endswith("3 requests wait in the queue.")
+def test_the_sentence_is_what_explain_says_of_the_last_seconds() -> None:
+    found = said([step(i, 0.5, least_read_s=0.35) for i in range(8)])
+    assert found.kind == WEIGHT_BANDWIDTH and found.reached == pytest.approx(0.35 / 0.475) and "weights" in found.sentence
+    assert said([step(i, 0.5, 0.1, 0.3, prefill=64) for i in range(8)]).kind == PREFILL_COMPUTE
+    assert said([]).kind == ARRIVALS and said([]).sentence.startswith("Idle")
 
 
-def test_little_work_is_not_called_a_limit() -> None:
-    kind, sentence = said(Stretch(10.0, decode=part(1.0, 0.7)))
-    assert kind == "arrivals" and sentence.startswith("Steps take 10 % of the time: there is room for more requests.")
-    assert said(Stretch(2.0)) == ("idle", "Idle: there is nothing to compute.")
-    assert said(Stretch(2.0), 1) == ("idle", "No step has ended lately. 1 request waits in the queue.")
+def test_what_bound_long_ago_binds_no_more() -> None:
+    clock = VirtualClock()
+    binding = Binding(ROOF, "fp32", clock)
+    for i in range(40):
+        clock.advance(0.5)
+        binding.say([step(i, 0.5, least_read_s=0.4)])
+    for i in range(40, 60):
+        clock.advance(0.5)
+        found = binding.say([step(i, 0.5, 0.1, 0.4, prefill=64)])
+    assert found.kind == PREFILL_COMPUTE and found.reached == pytest.approx(0.4 / 0.475)
+    clock.advance(20.0)
+    assert [binding.say([]).kind, binding.say([]).kind][-1] == ARRIVALS
 
 
 def test_nothing_is_made_up_where_limits_were_not_measured() -> None:
-    kind, sentence = said(Stretch(2.0, decode=Part(10, 1.8, 1.5, 10**9, 10**9, 10**6)), hardware=None)
-    assert kind == "unmeasured" and "`penstock limits` has not been run" in sentence and "90 % of the time" in sentence
-    assert Sentence(None, "fp32")(Stretch(2.0, decode=part(1.0)), 0).share is None
+    found = said([step(i, 0.5, least_read_s=0.35) for i in range(8)], hardware=None)
+    assert found.kind == UNMEASURED and found.reached is None and "`penstock limits`" in found.sentence
     assert roof(None, "fp32") is None
-    found = points(Stretch(2.0, decode=Part(2, 1.0, 0.5, 1000, 10, 10)))
-    assert found == {"decode": {"intensity": 50.0, "ops_per_s": 1000.0, "bandwidth_share": None, "rate_share": None, "outside_share": 0.5,
-                                "bytes_per_step": 10.0, "step_s": 0.5}}
+    assert points(Stretch(2.0, decode=Part(2, 1.0, 0.5, 1000, 10, 10))) == {"decode": {
+        "intensity": 50.0, "ops_per_s": 1000.0, "bandwidth_share": None, "rate_share": None, "outside_share": 0.5, "bytes_per_step": 10.0,
+        "step_s": 0.5}}
 
 
 def test_a_rate_that_is_not_known_is_not_compared_with() -> None:

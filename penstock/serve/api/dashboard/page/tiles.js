@@ -110,13 +110,13 @@ function wireTiles() {
 function showLimit(limit) {
   const now = Date.now();
   if (limit.sentence === spoken.text || (limit.kind === spoken.kind && now - spoken.at < 2000)) return;
-  const parts = limit.sentence.split("`");
+  const parts = limit.sentence.replace(/(\d)%/g, `$1${thin}%`).split("`");
   at("sentence").replaceChildren(...parts.map((part, i) => (i % 2 ? element("code", { textContent: part }) : part)));
   spoken = { text: limit.sentence, kind: limit.kind, at: now };
-  const known = limit.share !== null && limit.share !== undefined;
+  const known = limit.reached !== null;
   at("ring").style.opacity = known ? 1 : 0;
-  at("ring").style.strokeDasharray = `${known ? Math.min(100, 100 * limit.share) : 0} 100`;
-  at("ring-text").textContent = known ? `${Math.round(100 * limit.share)}%` : limit.kind === "idle" ? "idle" : "?";
+  at("ring").style.strokeDasharray = `${known ? Math.min(100, 100 * limit.reached) : 0} 100`;
+  at("ring-text").textContent = known ? `${Math.round(100 * limit.reached)}%` : { arrival_limited: "idle", unmeasured: "?" }[limit.kind] ?? "–";
 }
 
 function showTiles(update) {
