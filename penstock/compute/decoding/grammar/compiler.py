@@ -123,5 +123,5 @@ def reason(error: str) -> str:
     """llguidance's error in one sentence: of a regex error its last line, which says what is wrong."""
     fault = re.findall(r"^error: (.*)$", error, re.MULTILINE)
     text = f"invalid regex: {fault[-1]}" if fault else error.split("\n   1 |")[0]
-    text = " ".join(text.split())
+    text = " ".join(text.split()).replace("Regex is empty:", "no text is as all of these want it:")
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 3] + "..."

@@ -7,7 +7,7 @@ from penstock.compute.decoding.grammar.patterns.automaton import automaton
 from penstock.compute.decoding.grammar.patterns.chars import WRITABLE
 from penstock.compute.decoding.grammar.patterns.derive import holds
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import Both, Chars, Tree, alt, both, other, rep, text
+from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Both, Chars, Tree, alt, both, other, rep, text
 from penstock.compute.decoding.grammar.patterns.write import is_plain, regex
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -211,6 +211,8 @@ def pattern_written(tree: Tree) -> str:
 
 def has_text(record: Strings) -> bool:
     """Whether there is such a text, as far as that is known: with formats and lengths it is left to llguidance."""
+    if NOTHING in record.patterns:
+        return False
     if record.values is not None or not (record.excluded or len(record.patterns) > 1 or not all(map(is_plain, record.patterns))):
         return True
     try:

@@ -14,6 +14,7 @@ from penstock.compute.decoding.grammar.schema.negate import NEGATIVE
 from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape
 
 MAX_SHAPES = 1024  # of one goal
+CIRCULAR = "a schema refers to itself at the same place, so that it says nothing"
 SOME_SHAPES = 16  # of what is kept away from: any part of it will do
 MAX_STEPS = 300_000  # of the whole schema
 # What the algebra makes narrower than it is.
@@ -45,7 +46,7 @@ class Expander:
         """Raises UnsupportedError for what cannot be obeyed, and when there are too many shapes."""
         if goal not in self._goals:
             if goal in self._open:
-                raise UnsupportedError("a schema refers to itself at the same place, so that it says nothing")
+                raise UnsupportedError(CIRCULAR)
             self._open.add(goal)
             try:
                 self._goals[goal] = self._work_out(goal)
@@ -79,18 +80,20 @@ class Expander:
         """Choices of one branch come last: what all else says tells their branches apart."""
         found: Shapes = [EVERY]
         choices: list[tuple[Node, list[Any]]] = []
-        for shapes in self._parts(list(goal), set(), choices):
+        for shapes in self._parts(list(goal), {}, choices):
             found = self.cross(found, shapes)
         for node, listed in choices:
             found = self._one_of(node, listed, found)
         return found
 
-    def _parts(self, literals: list[Literal], seen: set[Literal], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
-        """All that must hold, `allOf` and references followed; but `oneOf`, which goes to `choices`."""
+    def _parts(self, literals: list[Literal], seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+        """All that must hold, `allOf` and references followed; but `oneOf`, which goes to `choices`. `seen`: whether it is still open."""
         for literal in literals:
+            if seen.get(literal):
+                raise UnsupportedError(CIRCULAR)
             if literal in seen:
                 continue
-            seen.add(literal)
+            seen[literal] = True
             node = literal.node
             if isinstance(node.schema, bool):
                 yield [EVERY] if node.schema is literal.positive else []
@@ -102,6 +105,7 @@ class Expander:
                     yield self._evaluated(node, words)
                 else:
                     yield from self._allowed(node, words, seen, choices)
+            seen[literal] = False
 
     def _denied(self, node: Node) -> Shapes:
         self.excludes = True
@@ -110,7 +114,7 @@ class Expander:
                  for shape in deny(self, node, value[0], words)]
         return [unspoken(shape) for shape in found[:SOME_SHAPES]]
 
-    def _allowed(self, node: Node, words: Words, seen: set[Literal], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+    def _allowed(self, node: Node, words: Words, seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
         done: set[str] = set()
         if self._loosely and "patternProperties" in words:
             words = {name: value for name, value in words.items() if name not in ("patternProperties", "additionalProperties")}

@@ -9,6 +9,7 @@ from penstock.compute.decoding.grammar.schema.records import Bound, Number, Numb
 
 DIGITS = 15  # that every decimal number keeps as a double
 STEP_DIGITS = 9  # of what numbers may be multiples of
+MOST_REMAINDERS = 100_000  # 100 MB and a second to compile
 EXACT = 1 << 53  # up to here every integer is a double
 
 
@@ -103,8 +104,19 @@ def written(wanted: Numbers) -> dict[str, Number | str]:
         size = float(step)
         if Fraction(size) != step or len(f"{size:.20f}".strip("0").replace(".", "")) > STEP_DIGITS:
             raise UnsupportedError(f"multipleOf {' and '.join(map(str, wanted.multiples))} has more digits than can be checked exactly")
+        if remainders(step) > MOST_REMAINDERS:
+            raise UnsupportedError(f"multipleOf {' and '.join(map(str, wanted.multiples))} leaves {remainders(step):,} remainders; at most "
+                                   f"{MOST_REMAINDERS:,} are told apart")
         found["multipleOf"] = int(step) if step.denominator == 1 else size
     return found
+
+
+def remainders(step: Fraction) -> int:
+    """That numbers may leave, of which a grammar needs a state for each; zeros at the end of a step cost nothing."""
+    rest = step.numerator
+    while rest % 10 == 0:
+        rest //= 10
+    return rest
 
 
 def just_inside(value: Number, inward: int) -> float:

@@ -156,13 +156,25 @@ def test_what_is_let_through_and_what_is_not(schema: Any, good: list[Any], bad: 
     ({"anyOf": []}, "anyOf is []"), ({"properties": []}, "properties is []"), ({"items": 5}, "5 stands where a schema is needed"),
     ({"enum": ["a\0"]}, "control character"), ({"enum": [2**53 + 1]}, "not a double"), ({"pattern": r"(a)\1"}, "refers back"),
     ({"multipleOf": 0}, "above 0"), ({"multipleOf": 0.123456789}, "checked exactly"), ({"type": "array", "minItems": 9999}, "at most 4000"),
-    ({"anyOf": [{"$ref": "#"}]}, "refers to itself"),
+    ({"anyOf": [{"$ref": "#"}]}, "refers to itself"), ({"$ref": "#"}, "refers to itself"), ({"allOf": [{"$ref": "#"}]}, "refers to itself"),
+    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "null", "$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "refers to itself"),
+    ({"type": "string", "pattern": "a^b"}, "no value is valid"), ({"type": "string", "pattern": "aa", "maxLength": 1}, "no text is as all"),
+    ({"type": "integer", "multipleOf": 123456789}, "123,456,789 remainders; at most 100,000"),
+    ({"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}, "988,027 remainders"),
     ({"allOf": [{"anyOf": [{"required": [f"{m}{n}"]} for n in range(9)]} for m in range(9)]}, "combinations"),
 ])
 def test_what_cannot_be_obeyed_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(RequestError) as refusal:
         COMPILER.compile(StructuredOutputsParams(json=schema))
     assert why in str(refusal.value)
+
+
+@pytest.mark.parametrize("schema", [
+    {"$defs": {"a": {"type": "integer"}}, "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"allOf": [{"$ref": "#/$defs/a"}]}]},
+    {"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"}, {"multipleOf": 10**8, "type": "integer"},
+])
+def test_what_looks_alike_and_can_be_obeyed(schema: Any) -> None:
+    assert COMPILER.compile(StructuredOutputsParams(json=schema))
 
 
 def test_properties_come_in_the_order_of_the_schema() -> None:
