@@ -20,6 +20,7 @@ COMMANDS = {  # name -> "module:function", in the order of the help
     "info": "penstock.cli.info:info",
     "limits": "penstock.cli.limits:limits",
     "plan": "penstock.cli.plan:plan",
+    "tune": "penstock.cli.tune:tune",
     "doctor": "penstock.cli.doctor:doctor",
     "bench": "penstock.cli.bench:bench",
     "train-heads": "penstock.cli.train_heads:train_heads",

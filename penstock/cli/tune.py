@@ -1,0 +1,170 @@
+"""`penstock tune MODEL --slo S`: searches the settings that suit a model, its traffic and this machine, and writes them to a file."""
+import json as jsonlib
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.live import Live
+from penstock.cli.options import option, takes
+from penstock.cli.progress import LoadingBar
+from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
+
+DURATION = 10.0
+DATASET = "synthetic"
+UNSAID = ("json", "restart", "output")  # what another call may say differently
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
+    traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake: what is asked, and when")
+    rate: float | None = option(None, "Requests a second: at random, or those of --traffic, faster or slower")
+    dataset: str | None = option(None, f"What is asked, as name:key=value,...; default: --traffic, else {DATASET}")
+    arrivals: str | None = option(None, "When requests come, as name:key=value,...; default: as the dataset says; else --find-goodput")
+    find_goodput: bool = option(False, "Tune for the highest rate at which enough requests keep --slo")
+    attain: float = option(0.9, "The share of requests that is enough")
+    start_rate: float = option(1.0, "The rate that the search begins with")
+    requests: int | None = option(None, "Requests of a run; default: what --duration takes")
+    duration: float | None = option(None, f"Seconds of a run in which requests begin; default: {DURATION:g}")
+    warmup: str = option("10%", "What is not counted at the beginning of a run: a time like 5s, or a share of the requests like 10%")
+    text: str | None = option(None, "File of text that made-up prompts are cut from, so that drafts meet what they will meet")
+    body: str | None = option(None, 'Further fields of each request, as a JSON object like {"temperature": 0}')
+    load_seed: int = option(0, "Seeds arrivals and random prompts")
+    quality_budget: str | None = option(None, "What answers may lose, as kl=0.02 (nats) or flips=0.05; without it nothing lossy is tried")
+    levers: str | None = option(None, "Options to try, separated by commas; default: all")
+    finalists: int = option(4, "Proposals of the twin that are measured")
+    pairs: int = option(5, "Paired runs that a comparison takes")
+    output: str = option("tuned.toml", "File to write; what is found on the way is kept beside it")
+    restart: bool = option(False, "Forget what an earlier call found")
+    json: bool = option(False, "Print one JSON object as the last line")
+
+
+@takes(TuneOptions, EngineConfig)
+def tune(options: TuneOptions, engine: EngineConfig) -> None:
+    """Search settings for a model on this machine."""
+    from penstock.study.plan.tune import report
+    from penstock.study.plan.tune.engines import Watchers
+    from penstock.study.plan.tune.request import tune as search
+
+    request = make_request(options, engine)
+    out = sys.stderr if options.json else sys.stdout
+    try:
+        with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
+            found = search(request, Watchers(progress.say, live if sys.stderr.isatty() else None, progress))
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one was", file=sys.stderr)
+        raise
+    for line in report.lines(found.outcome):
+        print(line, file=out)
+    print(f"written to {options.output}: penstock serve --config {options.output}", file=out)
+    if options.json:
+        print(jsonlib.dumps(found.as_json()))
+
+
+def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
+    """Everything that was asked for, checked. Raises UsageError for what cannot be."""
+    from penstock.study.measure.slo import parse_slo
+    from penstock.study.plan.tune.budget import parse_budget
+    from penstock.study.plan.tune.engines import Goal
+    from penstock.study.plan.tune.request import Request
+
+    check(options, engine)
+    traffic, searches = traffic_of(options, engine)
+    if options.slo is None:
+        raise UsageError("a search needs to know what is good: --slo ttft=200ms,tpot=50ms")
+    goal = Goal(parse_slo(options.slo), options.attain, searches, options.start_rate)
+    said = {name: value for name, value in asdict(options).items() if name not in UNSAID and value not in (None, ())}
+    only = tuple([name.strip().replace("-", "_") for name in (options.levers or "").split(",") if name.strip()])
+    return Request(
+        engine, traffic, goal, parse_budget(options.quality_budget), choices(), Path(options.output), said, only, options.finalists,
+        options.pairs, options.restart)
+
+
+def check(options: TuneOptions, engine: EngineConfig) -> None:
+    """Raises UsageError for numbers that mean nothing, and for options that exclude each other."""
+    if engine.model.startswith(("http://", "https://")):
+        raise UsageError(f"a search starts engines of its own, so it takes a model and not the server {engine.model}")
+    numbers = {"requests": options.requests, "duration": options.duration, "rate": options.rate, "start-rate": options.start_rate}
+    for name, value in numbers.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name} must be more than 0, not {value:g}")
+    for name, count, least in (("finalists", options.finalists, 1), ("pairs", options.pairs, 2)):
+        if count < least:
+            raise UsageError(f"--{name} must be at least {least}, not {count}")
+    if options.traffic is not None and options.dataset is not None:
+        raise UsageError("--traffic and --dataset both say what is asked: give one of them")
+    if options.arrivals is not None and (options.rate is not None or options.traffic is not None):
+        raise UsageError("--arrivals says when requests come, and so do --rate and --traffic: give one of them")
+    if options.find_goodput and options.rate is not None:
+        raise UsageError("--find-goodput searches for a rate, and --rate gives one: give one of them")
+
+
+def traffic_of(options: TuneOptions, engine: EngineConfig) -> tuple[Any, bool]:
+    """(the traffic, whether a rate is searched for)."""
+    from penstock.cli.bench import BenchOptions, warmup_of, wish_of
+    from penstock.study.measure import arrivals
+    from penstock.study.measure.client.drive import Extent
+    from penstock.study.plan.tune.traffic import Traffic
+
+    dataset, speed = dataset_of(options)
+    if options.arrivals is not None:
+        named = options.arrivals
+    elif options.find_goodput or speed is None:
+        named = "poisson" if options.rate is None else f"poisson:rate={options.rate}"
+    else:
+        named = f"replay:speed={speed}"
+    searches = options.find_goodput or (options.arrivals is None and options.rate is None and speed is None)
+    process, process_options = arrivals.TABLE.parse(named)
+    made = process(process_options)
+    if searches:
+        made.at_rate(options.start_rate)
+    seconds = DURATION if options.duration is None and options.requests is None else options.duration
+    return Traffic(
+        dataset, made, Extent(options.requests, seconds), warmup_of(options.warmup), str(options.load_seed), text_of(options, engine),
+        wish_of(BenchOptions(body=options.body)).more), searches
+
+
+def dataset_of(options: TuneOptions) -> tuple[Callable[..., Any], float | None]:
+    """(the dataset, how much faster than recorded it is replayed: None where nothing was recorded)."""
+    from penstock.study.measure import datasets
+    from penstock.study.measure.datasets.traces import Recorded, TraceOptions
+    from penstock.study.plan.load import of_trace, read_trace
+    from penstock.study.plan.simulate.call import Stretches
+
+    if options.traffic is not None:
+        rows = read_trace(options.traffic)
+        own = of_trace(rows, None, options.traffic).rate or 1.0
+        return lambda writer, seed: Recorded(rows, TraceOptions(options.traffic), writer, seed), (options.rate or own) / own
+    plugin, plugin_options = datasets.TABLE.parse(options.dataset or DATASET)
+    first = next(iter(plugin(plugin_options, Stretches(), "0").sessions()), None)
+    recorded = first is not None and first.at_s is not None and options.rate is None
+    return lambda writer, seed: plugin(plugin_options, writer, seed), 1.0 if recorded else None
+
+
+def text_of(options: TuneOptions, engine: EngineConfig) -> tuple[int, ...]:
+    """The tokens that prompts are cut from. Raises UsageError for a file that cannot be read or holds nothing."""
+    from penstock.study.measure.datasets.jsonl import read_text
+    from penstock.study.plan.tune.engines import Text
+
+    if options.text is None:
+        return ()
+    ids = Text.of(engine).tokenizer.encode(read_text(options.text, "--text"), add_special_tokens=False)
+    if not ids:
+        raise UsageError(f"--text {options.text} is empty: it is what prompts are cut from")
+    return tuple(ids)
+
+
+def choices() -> Any:
+    """What the tables hold."""
+    from penstock.compute import quant
+    from penstock.compute.decoding import acceptance, propose
+    from penstock.decide.kv import evict
+    from penstock.decide.scheduler import batching, order
+    from penstock.study.plan.tune.levers import Choices
+
+    tables = {"quant": quant, "order": order, "batching": batching, "evict": evict, "propose": propose}
+    lossy = [name for name in acceptance.TABLE if not acceptance.TABLE.load(name).lossless]
+    return Choices({name: tuple(module.TABLE) for name, module in tables.items()}, lossy)

@@ -1,0 +1,201 @@
+"""Where settings are tried: the twin, with what was learned of each weight format, and engines in this process, one at a time."""
+import asyncio
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from penstock.compute.models.load.hub import fetch_weights
+from penstock.core.config import EngineConfig
+from penstock.serve.engine.build import choose, find
+from penstock.serve.engine.machine import look
+from penstock.serve.engine.requests import Request
+from penstock.serve.engine.resolve import resolve
+from penstock.serve.text.chat import ChatTemplate
+from penstock.serve.text.tokenizer import Tokenizer
+from penstock.study.measure import goodput
+from penstock.study.measure.bench import Load, Terms, View, measure
+from penstock.study.measure.client.inside import Inner, Inside, start
+from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.client.precise import new_loop
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.load import Dataset, Writer
+from penstock.study.measure.metrics import figures
+from penstock.study.measure.result import Overhead, Probe, Result
+from penstock.study.measure.series import series
+from penstock.study.measure.slo import Slo
+from penstock.study.measure.statistics import Distribution
+from penstock.study.measure.writers import IdWriter
+from penstock.study.plan import sweep
+from penstock.study.plan.calibrate import Calibration, Say, kept
+from penstock.study.plan.simulate.call import Call
+from penstock.study.plan.simulate.twin import simulate
+from penstock.study.plan.tune.budget import Drift
+from penstock.study.plan.tune.drifts import Drifts
+from penstock.study.plan.tune.score import Score, score
+from penstock.study.plan.tune.setting import Setting
+from penstock.study.plan.tune.traffic import CutFrom, Traffic
+
+BUSY, WRITTEN = "penstock_step_seconds_total", "penstock_generation_tokens_total"
+NOBODY = Overhead(Distribution(), Distribution(), 0.0)  # a twin has no client
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`searches`: the traffic has no rate, so the highest is asked for at which this `share` of the requests keeps the SLO."""
+
+    slo: Slo
+    share: float = 0.9
+    searches: bool = False
+    start_rate: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    say: Say
+    view: View | None = None
+    progress: Any = None  # called with (bytes loaded, bytes in all)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What makes tokens of a model's text."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> "Text":
+        """Raises ModelError where there is no tokenizer."""
+        tokenizer = Tokenizer.load(fetch_weights(find(config).source))
+        return cls(tokenizer, ChatTemplate.of(tokenizer))
+
+
+@dataclass(slots=True)
+class Engines:
+    """A Bench (see conduct.py)."""
+
+    given: EngineConfig
+    traffic: Traffic
+    goal: Goal
+    watchers: Watchers
+    _drifts: Drifts | None = None
+    _text: "Text | None" = None
+    _learned: dict[str, Calibration] = field(default_factory=dict)
+
+    def resolved(self, setting: Setting) -> EngineConfig:
+        """As an engine would run. Raises PenstockError for what does not go together, or does not fit."""
+        config = setting.apply(self.given)
+        found = find(config)
+        chosen = choose(config, found)
+        return resolve(chosen.config, found.spec, chosen.holding.held, look()).engine
+
+    def drift(self, quant: str) -> Drift:
+        self._drifts = self._drifts or Drifts(self.given)
+        return self._drifts.of(quant)
+
+    def predicted(self, setting: Setting) -> Score:
+        config = self.resolved(setting)
+        learned = self._calibration(config.quant)
+        if not self.goal.searches:
+            return self._played(config, learned, None)[1]
+
+        async def attempt(rate: float, number: int) -> Result:
+            return self._played(config, learned, rate)[0]
+
+        found = asyncio.run(goodput.find(attempt, self.goal.start_rate, self.goal.share))
+        best = found.best or min(found.probes, key=lambda probe: probe.rate)
+        return replace(self._played(config, learned, best.rate)[1], rate=best.rate if found.best else 0.0)
+
+    def measured(self, setting: Setting, traffic: str, rate: float | None) -> Score:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return scored(runner.run(self._with(setting, lambda inner, watch: self._run(inner, watch, traffic, rate))))
+
+    def highest(self, setting: Setting, start_rate: float) -> Score:
+        async def searched(inner: Inner, watch: Stopwatch) -> Score:
+            async def attempt(rate: float, number: int) -> Result:
+                return await self._run(inner, watch, f"highest/{number}", rate)
+
+            def told(probe: Probe) -> None:
+                self.watchers.say(f"  {probe.rate:.3g} requests/s: {probe.kept:.1%} keep the SLO")
+
+            found = await goodput.find(attempt, start_rate, self.goal.share, told)
+            best = found.best or min(found.probes, key=lambda probe: probe.rate)
+            return replace(scored(best.result), rate=best.rate if found.best else 0.0)
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            found: Score = runner.run(self._with(setting, searched))
+            return found
+
+    def _played(self, config: EngineConfig, learned: Calibration, rate: float | None) -> tuple[Result, Score]:
+        played = simulate(config, learned.pace, self._calls(rate), self.traffic.arrivals_at(rate).users)
+        found = figures(played.samples, self.traffic.warmup, self.goal.slo)
+        told = Result(found, series(()), None, None, None, NOBODY, (), ())
+        return told, score(found, played.census.decode_tokens / max(played.census.busy_s, 1e-9))
+
+    def _calls(self, rate: float | None) -> list[Call]:
+        promised = objectives(self.goal.slo, Call)
+        return [replace(call, **promised) for call in self.traffic.calls(rate, self._tokens)]
+
+    def _tokens(self, ask: Ask) -> Sequence[int]:
+        if isinstance(ask.prompt, tuple):
+            return ask.prompt
+        self._text = self._text or Text.of(self.given)
+        if ask.prompt is not None:
+            return self._text.tokenizer.encode(ask.prompt)
+        return self._text.tokenizer.encode(self._text.template.render(ask.messages), add_special_tokens=False)
+
+    def _calibration(self, quant: str) -> Calibration:
+        """Of the model in this format: as it was kept, else learned in a sweep."""
+        if quant not in self._learned:
+            config = replace(self.given, quant=quant, propose=None)
+            found = kept(config)
+            if found is None:
+                self.watchers.say(f"learning what steps take with --quant {quant}: a sweep of half a minute, which is kept")
+                found = sweep.run(config, self.watchers.say, self.watchers.progress)
+            self._learned[quant] = found
+        return self._learned[quant]
+
+    async def _with(self, setting: Setting, work: Any) -> Any:
+        """An engine for as long as the work takes."""
+        inner = await asyncio.to_thread(start, setting.apply(self.given), self.watchers.progress)
+        try:
+            return await work(inner, Stopwatch(asyncio.get_running_loop().time))
+        finally:
+            await asyncio.to_thread(inner.loop.stop)
+            del inner
+            gc.collect()
+
+    async def _run(self, inner: Inner, watch: Stopwatch, traffic: str, rate: float | None) -> Result:
+        asked = self.traffic
+        writer: Writer = CutFrom(asked.text) if asked.text else IdWriter(inner.built.spec.vocab_size, inner.built.tokenizer)
+
+        def dataset(seed: str) -> Dataset:
+            return asked.dataset(writer, seed)
+
+        load = Load(asked.arrivals_at(rate), dataset, asked.extent, asked.warmup, f"{asked.seed}/{traffic}")
+        target = Promised(inner, watch, asked.more, objectives(self.goal.slo, Request))
+        return await measure(target, load, Terms(self.goal.slo), watch, self.watchers.view)
+
+
+class Promised(Inside):
+    """Requests that carry the SLO, for whatever in the scheduler works for it."""
+
+    def __init__(self, inner: Inner, watch: Stopwatch, more: Mapping[str, Any], promised: Mapping[str, Any]) -> None:
+        super().__init__(inner, watch, True, more)
+        self._promised = promised
+
+    def prepare(self, ask: Ask) -> Request:
+        return replace(super().prepare(ask), **self._promised)
+
+
+def objectives(slo: Slo, kind: type) -> dict[str, Any]:
+    """What of an SLO a request can carry, as fields of its class."""
+    known = {each.name for each in fields(kind)}
+    return {field: seconds for name, seconds in slo.most_s.items() if (field := f"{name}_slo_s") in known}
+
+
+def scored(result: Result) -> Score:
+    """Of a run on an engine."""
+    grown = {} if result.server is None else result.server.grown
+    return score(result.figures, grown.get(WRITTEN, 0.0) / max(grown.get(BUSY, 0.0), 1e-9))

@@ -1,0 +1,111 @@
+"""What was found so far, in a file of JSON lines: a search that is run again finds there what it would have to measure, and goes on.
+
+The first line holds the arguments. A line is on the disk before its answer is used; half a line at the end, as a crash leaves it, is
+taken away.
+"""
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from penstock.core.errors import PenstockError, UsageError
+
+FORMAT = 1
+BEGINS = b'{"format": '
+Found = dict[str, Any]
+
+
+class Journal:
+    """`num_recalled` answers came out of the file, `num_made` were made."""
+
+    def __init__(self, path: Path, asked: Mapping[str, Any], restart: bool = False) -> None:
+        """`asked`: the arguments, by the names that a user knows. `restart` forgets what the file holds.
+
+        Raises UsageError where the file is of other arguments, is none of ours or is in use, PenstockError where it cannot be written.
+        """
+        self.path = path
+        self.num_recalled = self.num_made = 0
+        try:
+            self._file: BinaryIO = open(path, "ab+")  # noqa: SIM115
+        except OSError as error:
+            raise PenstockError(f"cannot write {path}: {error.strerror}") from None
+        try:
+            self._lock()
+            self._found = self._begin(json.loads(json.dumps(asked)), restart)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def recall(self, key: str, make: Callable[[], Found]) -> Found:
+        """What is kept under this key; else it is made and kept."""
+        if key in self._found:
+            self.num_recalled += 1
+            return self._found[key]
+        found = make()
+        self._write({"key": key, "found": found})
+        self._found[key] = found
+        self.num_made += 1
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{self.path} is in use by another penstock tune: give this one another --output") from None
+
+    def _begin(self, asked: Mapping[str, Any], restart: bool) -> dict[str, Found]:
+        """Raises UsageError, naming what differs, for a file of other arguments."""
+        self._file.seek(0)
+        content = b"" if restart else self._file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        if not whole and not content.startswith(BEGINS[: len(content)]):
+            raise self._foreign()
+        lines = [self._line(line) for line in whole.splitlines()]
+        if len(whole) < len(content) or restart:
+            self._file.truncate(len(whole))
+        if not lines:
+            self._write({"format": FORMAT, "asked": asked})
+            return {}
+        head = lines[0]
+        if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict):
+            raise self._foreign()
+        self._check(head["asked"], asked)
+        return {line["key"]: line["found"] for line in lines[1:]}
+
+    def _line(self, text: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not ("asked" in found or ("key" in found and "found" in found)):
+            raise self._foreign()
+        return found
+
+    def _foreign(self) -> UsageError:
+        return UsageError(f"{self.path} is not the state of a search: give another --output, or --restart to overwrite it")
+
+    def _check(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        if differing:
+            told = " and ".join(f"{name} {said(before.get(name))}, not {said(now.get(name))}" for name in differing)
+            raise UsageError(f"{self.path} was begun with {told}: give another --output, or --restart to begin anew")
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def said(value: Any) -> str:
+    return "not given" if value is None else value if isinstance(value, str) else json.dumps(value)

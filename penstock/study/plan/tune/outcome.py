@@ -1,0 +1,63 @@
+"""What a search came to."""
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.study.plan.tune.pairs import Pairs
+from penstock.study.plan.tune.score import Score
+from penstock.study.plan.tune.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An option that was not chosen, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What an option of the winner gave: `pairs` of runs with it and without."""
+
+    name: str
+    value: Any
+    pairs: Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`best` is empty where the defaults are. `pairs`: it, or what was `rejected`, against the defaults; None where nothing was to be
+    compared. `rate`: at which settings were compared, where the traffic has none; `rates`: the highest of the defaults and of the best."""
+
+    best: Setting = Setting()
+    pairs: Pairs | None = None
+    gains: tuple[Gain, ...] = ()
+    rejected: Setting | None = None
+    left: tuple[Left, ...] = ()
+    proposed: tuple[tuple[Setting, Score], ...] = ()
+    rate: float | None = None
+    rates: tuple[float, float] | None = None
+    num_trials: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The answer."""
+        if len(self.best):
+            assert self.pairs is not None
+            return f"{self.best}: {self.pairs} against the defaults"
+        if self.pairs is None:
+            return "the defaults are best: nothing that was tried leads"
+        return f"the defaults are best: {self.rejected or 'the best other setting'} came to {self.pairs}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "best": self.best.as_json(), "defaults_are_best": not len(self.best), "sentence": self.sentence,
+            "against_defaults": None if self.pairs is None else self.pairs.as_json(),
+            "rejected": None if self.rejected is None else self.rejected.as_json(),
+            "gains": [{"option": gain.name, "value": gain.value, **gain.pairs.as_json()} for gain in self.gains],
+            "left_out": [{"what": each.what, "why": each.why} for each in self.left],
+            "predicted": [{"setting": setting.as_json(), **score.as_json()} for setting, score in self.proposed],
+            "compared_at_rate": self.rate,
+            "highest_rate": None if self.rates is None else {"defaults": self.rates[0], "best": self.rates[1]},
+            "trials": self.num_trials,
+        }

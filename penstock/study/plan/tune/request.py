@@ -1,0 +1,77 @@
+"""From what a user asks for to an answer in a file: checked, searched, written."""
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
+from penstock.serve.engine.machine import num_cpus, processor
+from penstock.study.plan.tune.budget import Budget
+from penstock.study.plan.tune.conduct import Search, Terms
+from penstock.study.plan.tune.engines import Engines, Goal, Watchers
+from penstock.study.plan.tune.journal import Journal
+from penstock.study.plan.tune.levers import Choices, levers
+from penstock.study.plan.tune.outcome import Outcome
+from penstock.study.plan.tune.setting import Setting
+from penstock.study.plan.tune.toml import text
+from penstock.study.plan.tune.traffic import Traffic
+
+STATE = ".state.jsonl"  # behind the output's name
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`said`: the arguments as the user gave them, by their names; a search that goes on must have the same. `only`: these options alone
+    are tried."""
+
+    engine: EngineConfig
+    traffic: Traffic
+    goal: Goal
+    budget: Budget
+    choices: Choices
+    output: Path
+    said: Mapping[str, Any]
+    only: tuple[str, ...] = ()
+    finalists: int = 4
+    pairs: int = 5
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """`recalled` answers came from an earlier call."""
+
+    outcome: Outcome
+    told: Mapping[str, Any] = field(default_factory=dict)
+    recalled: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.told, **self.outcome.as_json(), "recalled": self.recalled}
+
+
+def tune(request: Request, watchers: Watchers) -> Tuned:
+    """Raises UsageError for what cannot be asked for, PenstockError where the engine or the files cannot be used."""
+    machine = processor()
+    where = f"{machine.model}, {machine.num_cpus} processors"
+    options = {each.name: value for each in fields(EngineConfig) if (value := getattr(request.engine, each.name)) != each.default}
+    asked = {**{f"--{name.replace('_', '-')}": value for name, value in (options | dict(request.said)).items()}, "machine": where}
+    engines = Engines(request.engine, request.traffic, request.goal, watchers)
+    found = levers(request.engine, engines.resolved(Setting()), request.choices, num_cpus(), request.only)
+    terms = Terms(
+        request.budget, request.goal.searches, request.traffic.is_made_up() and not request.traffic.text, request.finalists, request.pairs)
+    with Journal(request.output.with_name(request.output.name + STATE), asked, request.restart) as journal:
+        outcome = Search(found, terms, engines, journal, watchers.say).run()
+        told = {name: str(value) for name, value in asked.items()}
+        write(request.output, text(outcome, request.engine, request.goal.slo, told))
+        return Tuned(outcome, {"asked": asked, "model": request.engine.model, "output": str(request.output)}, journal.num_recalled)
+
+
+def write(path: Path, content: str) -> None:
+    """Whole or not at all. Raises PenstockError where it cannot be written."""
+    try:
+        new = path.with_name(path.name + ".new")
+        new.write_text(content, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise PenstockError(f"cannot write {path}: {error.strerror}") from None

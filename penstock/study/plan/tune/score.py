@@ -1,0 +1,73 @@
+"""How good a run was: its goodput, and where that does not decide, what it cost."""
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.core.errors import PenstockError
+from penstock.study.measure.metrics import Figures
+
+LEAST_RATE = 1e-6
+WORTH = 0.01  # a gain below this share is none
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`kept` of `measured` requests kept the SLO, in a window of `seconds`; `answered` were answered at all. `tokens_per_busy_s`: output
+    tokens over the time that the engine spent in steps, which is what a token costs whether or not the engine had pauses. Latencies in
+    seconds; None: unknown."""
+
+    kept: int
+    measured: int
+    seconds: float
+    tokens_per_busy_s: float
+    answered: int = 0
+    output_tokens_per_s: float = 0.0
+    ttft_p50_s: float | None = None
+    ttft_p99_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p99_s: float | None = None
+    rate: float | None = None  # the highest that keeps the SLO, where that was searched for: it then stands for the goodput
+
+    @property
+    def goodput(self) -> float:
+        """Requests a second that kept the SLO."""
+        return self.kept / self.seconds
+
+    @property
+    def share(self) -> float:
+        return self.kept / self.measured
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Grows with goodput; where that is the same but for less than WORTH, with tokens a busy second."""
+        return round(math.log(self.counted) / math.log1p(WORTH)), self.tokens_per_busy_s
+
+    @property
+    def counted(self) -> float:
+        """Goodput with half a request more, so that it has ratios where nothing was kept (Haldane, 1956)."""
+        return (self.kept + 0.5) / self.seconds if self.rate is None else max(self.rate, LEAST_RATE)
+
+    def beats(self, other: "Score") -> bool:
+        """By more than WORTH, taken as they are: for predictions, which have no noise."""
+        goodput = self.counted / other.counted
+        cheaper = self.tokens_per_busy_s > other.tokens_per_busy_s * (1 + WORTH)
+        return goodput > 1 + WORTH or (goodput > 1 - WORTH and cheaper)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def of_json(told: Mapping[str, Any]) -> Score:
+    """Raises TypeError for what `as_json` did not make."""
+    return Score(**told)
+
+
+def score(found: Figures, tokens_per_busy_s: float) -> Score:
+    """Raises PenstockError where no request was due after the warm-up."""
+    if found.goodput is None:
+        raise PenstockError("no request was due after the warm-up: give a longer --duration or more --requests")
+    counts, ttft, tpot = found.counts, found.latencies.ttft, found.latencies.tpot
+    return Score(
+        round(found.goodput.kept.value * counts.measured), counts.measured, found.window.seconds, tokens_per_busy_s, counts.completed,
+        found.rates.output_tokens_per_s, ttft.at(50), ttft.at(99), tpot.at(50), tpot.at(99))

@@ -1,0 +1,141 @@
+import json
+import os
+
+import pytest
+
+from penstock.core.errors import PenstockError
+from penstock.study.plan.tune.budget import Budget
+from penstock.study.plan.tune.journal import Journal
+from penstock.study.plan.tune.levers import Levers
+from penstock.study.plan.tune.setting import Setting
+from tests.study.plan.tune.fake_bench import FakeBench, search
+
+LEVERS = Levers({
+    "max_num_seqs": (8, 128), "max_num_batched_tokens": (128, 2048), "order": ("deadline",), "quant": ("int8", "int4"),
+    "propose": ("ngram", "suffix"), "draft_control": ("priced", "always"), "threads": (2, 4)})
+WORTH = {
+    ("max_num_seqs", 128): 1.3, ("max_num_seqs", 8): 0.5, ("max_num_batched_tokens", 2048): 1.1, ("max_num_batched_tokens", 128): 0.9,
+    ("order", "deadline"): 1.2, ("quant", "int8"): 1.5, ("quant", "int4"): 2.0, ("propose", "ngram"): 0.9, ("propose", "suffix"): 1.25,
+    ("draft_control", "always"): 1.05, ("threads", 2): 1.1, ("threads", 4): 0.8}
+
+
+@pytest.fixture(autouse=True)
+def no_disk(monkeypatch):
+    """test_journal.py looks after the disk."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal(tmp_path / "state", {}) as opened:
+        yield opened
+
+
+def test_what_pays_is_found_each_where_it_can_be(journal):
+    bench = FakeBench(WORTH, blind=("order",), drifts={"int8": 0.001, "int4": 0.05}, noise=0.1)
+    found = search(bench, journal, LEVERS, budget=Budget({"kl": 0.02}), made_up=False).run()
+    assert found.best.as_json() == {
+        "max_num_seqs": 128, "max_num_batched_tokens": 2048, "order": "deadline", "quant": "int8", "propose": "suffix",
+        "draft_control": "always", "threads": 2}
+    assert found.pairs.is_better and found.pairs.goodput.median == pytest.approx(1.3 * 1.1 * 1.2 * 1.5 * 1.25 * 1.05 * 1.1, rel=0.02)
+    assert {gain.name: gain.pairs.goodput.median for gain in found.gains} == pytest.approx(
+        {"max_num_seqs": 1.3, "max_num_batched_tokens": 1.1, "order": 1.2, "quant": 1.5, "propose": 1.25 * 1.05, "draft_control": 1.05,
+         "threads": 1.1}, rel=0.02)
+    assert any(left.what == "quant=int4" and "its kl of 0.05 is above the budget of 0.02" in left.why for left in found.left)
+
+
+def test_without_a_budget_nothing_lossy_is_even_looked_at(journal):
+    bench = FakeBench(WORTH)
+    found = search(bench, journal, LEVERS, made_up=False).run()
+    assert "quant" not in found.best.as_json() and not any("int" in key for _, key in bench.asked)
+    assert {left.what for left in found.left} >= {"quant=int8", "quant=int4"}
+
+
+def test_drafts_are_not_judged_on_random_tokens(journal):
+    bench = FakeBench(WORTH)
+    found = search(bench, journal, LEVERS, made_up=True).run()
+    assert "propose" not in found.best.as_json() and not any("suffix" in key for _, key in bench.asked)
+    assert any(left.what == "propose" and "--text" in left.why for left in found.left)
+
+
+def test_the_defaults_are_best_where_the_twin_is_wrong(journal):
+    bench = FakeBench({("max_num_seqs", 128): 0.97}, foreseen=WORTH, noise=0.05)
+    found = search(bench, journal, Levers({"max_num_seqs": (128,)})).run()
+    assert found.best == Setting() and "the defaults are best" in found.sentence
+
+
+def test_noise_is_no_gain(tmp_path):
+    """Nothing is worth anything: what leads by luck stands against the defaults no more often than 95 % confidence lets it."""
+    levers, wrong = Levers({"max_num_seqs": (8, 16, 32, 128), "threads": (2, 3, 4)}), 0
+    for seed in range(40):
+        with Journal(tmp_path / f"state-{seed}", {}) as journal:
+            wrong += search(FakeBench({}, foreseen=WORTH, noise=0.3, seed=seed), journal, levers).run().best != Setting()
+    assert wrong <= 4
+
+
+def test_what_gains_nothing_is_left_at_its_default(journal):
+    bench = FakeBench({("max_num_seqs", 128): 1.5}, foreseen={("max_num_seqs", 128): 1.3, ("block_size", 64): 1.2}, noise=0.02)
+    found = search(bench, journal, Levers({"max_num_seqs": (128,), "block_size": (64,)}), pairs=4).run()
+    assert found.best.as_json() == {"max_num_seqs": 128}
+    assert found.pairs.goodput.median == pytest.approx(1.5, rel=0.02)
+
+
+def test_cost_decides_where_goodput_does_not(journal):
+    bench = FakeBench({}, cost={("threads", 2): 1.4}, noise=0.01)
+    found = search(bench, journal, Levers({"threads": (2,)})).run()
+    assert found.best.as_json() == {"threads": 2} and "tokens per second of work 1" in found.sentence and "1.4 times" in found.sentence
+
+
+def test_what_cannot_run_is_told_and_left_out(journal):
+    bench = FakeBench(WORTH, broken=("max_num_seqs=128",))
+    found = search(bench, journal, Levers({"max_num_seqs": (128,)})).run()
+    assert found.best == Setting() and [left.why for left in found.left] == ["max_num_seqs=128 does not fit"]
+
+
+def test_an_engine_that_does_not_run_at_all_is_an_error(journal):
+    class Dead(FakeBench):
+        def measured(self, setting, traffic, rate):
+            raise PenstockError("there is no memory")
+
+    with pytest.raises(PenstockError, match="there is no memory"):
+        search(Dead(WORTH), journal, LEVERS).run()
+
+
+def test_without_a_rate_settings_are_compared_where_the_defaults_are_at_their_end(journal):
+    bench = FakeBench({("max_num_seqs", 128): 1.44})
+    found = search(bench, journal, Levers({"max_num_seqs": (128,)}), searches_rate=True).run()
+    assert found.rate == pytest.approx(12.0, rel=1e-4) and found.rates == pytest.approx((10.0, 14.4))
+    assert found.best.as_json() == {"max_num_seqs": 128}
+
+
+def run_all(bench, path, **terms):
+    few = Levers({"max_num_seqs": (128,), "order": ("deadline",), "quant": ("int8",), "propose": ("suffix",)})
+    with Journal(path, {"--slo": "ttft=1s"}) as journal:
+        return search(bench, journal, few, budget=Budget({"kl": 0.02}), made_up=False, pairs=2, **terms).run(), journal
+
+
+def test_a_search_goes_on_wherever_it_was_interrupted(tmp_path):
+    """Whatever was asked before the interruption is not asked again, and the answer is that of a search that was left alone."""
+    whole = FakeBench(WORTH, blind=("order",), noise=0.1)
+    expected, _ = run_all(whole, tmp_path / "whole")
+    for stops_after in range(len(whole.asked)):
+        path = tmp_path / f"cut-{stops_after}"
+        with pytest.raises(KeyboardInterrupt):
+            run_all(FakeBench(WORTH, blind=("order",), noise=0.1, stops_after=stops_after), path)
+        before = [json.loads(line)["key"] for line in path.read_text().splitlines()[1:]]
+        rest = FakeBench(WORTH, blind=("order",), noise=0.1)
+        found, journal = run_all(rest, path)
+        assert found.as_json() == expected.as_json()
+        assert journal.num_made + len(before) == len((tmp_path / "whole").read_text().splitlines()) - 1
+    again = FakeBench(WORTH, blind=("order",), noise=0.1)
+    assert run_all(again, tmp_path / "whole")[0].as_json() == expected.as_json()
+    assert not [what for what, key in again.asked if what != "predicted"]
+
+
+def test_a_setting_is_not_kept_as_broken(tmp_path):
+    """It may have failed for want of memory that is there now."""
+    path = tmp_path / "state"
+    with Journal(path, {}) as journal:
+        search(FakeBench(WORTH, broken=("max_num_seqs=128",)), journal, Levers({"max_num_seqs": (128,)})).run()
+    with Journal(path, {}) as journal:
+        assert len(search(FakeBench(WORTH), journal, Levers({"max_num_seqs": (128,)})).run().best)

@@ -1,0 +1,44 @@
+import pytest
+
+from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs, ratio
+from tests.study.plan.tune.fake_bench import score
+
+
+def pairs(*goodputs, costs=None):
+    costs = costs or [1.0] * len(goodputs)
+    return Pairs(tuple([(score(10 * value, 1000 * cost), score(10.0, 1000.0)) for value, cost in zip(goodputs, costs, strict=True)]))
+
+
+def test_a_ratio_has_students_interval():
+    found = ratio([1.0, 1.1, 1.21])  # logs 0, a, 2a with a = ln 1.1: mean a, deviation a, t(2) = 4.303
+    assert found.median == pytest.approx(1.1)
+    assert (found.low, found.high) == pytest.approx((1.1 ** (1 - 4.303 / 3**0.5), 1.1 ** (1 + 4.303 / 3**0.5)))
+
+
+def test_one_pair_says_nothing():
+    assert not ratio([2.0]).is_gain and not pairs(2.0).is_better and pairs(2.0).leads
+
+
+def test_many_pairs_come_near_the_normal_distribution():
+    found = ratio([1.0, 1.1] * 50)
+    middle = 1.1**0.5  # logs 0 and ln 1.1, evenly: deviation ln 1.1 / 2
+    assert found.low == pytest.approx(middle / 1.1 ** (1.984 * 0.5025 / 10), rel=1e-4)
+    assert found.high == pytest.approx(middle * 1.1 ** (1.984 * 0.5025 / 10), rel=1e-4)
+
+
+@pytest.mark.parametrize(("goodputs", "costs", "better", "measure"), [
+    ((1.2, 1.25, 1.22), None, True, GOODPUT), ((1.5, 0.8, 1.3), None, False, GOODPUT), ((0.8, 0.82, 0.81), None, False, GOODPUT),
+    ((1.0, 1.0, 1.0), (1.3, 1.31, 1.29), True, COST), ((1.0, 1.0, 1.0), (1.3, 0.7, 1.2), False, COST),
+    ((1.0, 1.0, 1.0), (1.001, 1.001, 1.001), False, COST),  # beyond the noise, and not worth it
+    ((0.9, 0.9, 0.9), (2.0, 2.0, 2.0), False, GOODPUT),  # cheaper is nothing where fewer are served
+])
+def test_what_is_better(goodputs, costs, better, measure):
+    found = pairs(*goodputs, costs=costs)
+    assert found.is_better is better and found.measure[0] == measure
+    assert ("within the noise" in str(found)) is (found.measure[1].low <= 1 <= found.measure[1].high)
+
+
+def test_a_run_that_keeps_nothing_has_ratios():
+    found = Pairs(((score(10.0), score(0.0)), (score(11.0), score(0.0))))
+    assert found.goodput.median > 1000 and found.is_better
+    assert found.as_json()["goodput"]["low"] is not None
