@@ -23,6 +23,7 @@ COMMANDS = {  # name -> "module:function", in the order of the help
     "tune": "penstock.cli.tune:tune",
     "doctor": "penstock.cli.doctor:doctor",
     "bench": "penstock.cli.bench:bench",
+    "explain": "penstock.cli.explain:explain",
     "train-heads": "penstock.cli.train_heads:train_heads",
 }
 WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
@@ -45,12 +46,12 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("PENSTOCK_DEBUG") == "1":
             raise
-        message, status = explain(error)
+        message, status = sentence(error)
         print(f"error: {message}", file=sys.stderr)
         return status
 
 
-def explain(error: Exception) -> tuple[str, int]:
+def sentence(error: Exception) -> tuple[str, int]:
     """An exception as a sentence and an exit status."""
     if isinstance(error, WrongUsage):
         return " ".join(error.format_message().split()), 2

@@ -73,8 +73,8 @@ def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
     else:
         reason = max((reason for reason in waiting if reason != "kv"), key=lambda reason: waiting[reason])
         name, share, lacks = QUEUEING, seats, LACKS.get(reason, reason)
-    said = f"For {share:.0%} of the time requests wait for {lacks}, {queue:.3g} on average, while {tally.mean_running:.3g} run; twice as many"
-    return Limit(name, f"{said} at once would give some {growth(tally) - 1:.0%} more.", share)
+    said = f"For {share:.0%} of the time requests wait for {lacks}, {queue:.3g} on average, while {tally.mean_running:.3g} run"
+    return Limit(name, f"{said}; twice as many at once would give some {growth(tally) - 1:.0%} more.", share)
 
 
 def _bound(tally: Tally) -> Limit:

@@ -1,17 +1,17 @@
-"""Keeps an engine's `Tally` up to date, step by step, and some of its steps of every size, from which a timer can be fitted at any time."""
+"""Keeps an engine's `Tally` up to date, step by step, and steps of every size, from which a timer can be learned at any time."""
 import threading
 from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
 
-from penstock.compute.fitted import Fitted, Timed, fit
+from penstock.compute.fitted import Timed, seen
 from penstock.core.clock import Clock
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.serve.engine.tally import HOST, Tally
 
 ALIKE = 32  # steps of one size that are kept, the latest
-MAX_SIZES = 256  # sizes that are told apart
+MAX_SIZES = 128  # sizes that are told apart
 Size = tuple[int, int, int]
 
 
@@ -69,9 +69,11 @@ class Ledger:
         kept.append(Timed(record.work, seconds))
 
 
-def timer_of(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]]) -> tuple[Fitted, float] | None:
-    """(what these steps teach, its mean relative error on them); None without a step."""
-    if not timed:
-        return None
-    timer = fit(timed, windows)
-    return timer, sum(abs(timer.seconds(each.work) / each.seconds - 1) for each in timed) / len(timed)
+def columns(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]]) -> list[list[float]]:
+    """All that the time of a step depends on, and its time: rows, sequences, logits, keys read and pairs (means of layers), seconds."""
+    found = []
+    for each in timed:
+        read, pairs = seen(each.work, windows)
+        found.append([each.work.num_tokens, each.work.num_seqs, each.work.num_logits, round(read, 1), round(pairs, 1),
+                      round(each.seconds, 7)])
+    return found

@@ -7,7 +7,7 @@ import penstock
 from penstock.core.hardware import Hardware
 from penstock.core.modelspec import ModelSpec
 from penstock.serve.engine.build import Built
-from penstock.serve.engine.ledger import Ledger, timer_of
+from penstock.serve.engine.ledger import Ledger, columns
 from penstock.serve.engine.machine import look
 
 FORMAT = 1
@@ -18,9 +18,8 @@ def make_ledger(built: Built) -> Ledger:
 
 
 def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:
-    """As JSON. Fits a timer, which takes up to some hundred milliseconds: not for the engine's thread."""
+    """As JSON. Takes some milliseconds: not for the engine's thread."""
     windows = windows_of(built.spec)
-    found = timer_of(ledger.timed(), windows)
     return {
         "format": FORMAT, "version": penstock.__version__, "fingerprint": built.fingerprint, "config": asdict(built.resolved.engine),
         "reasons": dict(built.resolved.reasons),
@@ -29,7 +28,7 @@ def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:
             "kv_bytes_per_token": built.kv_bytes_per_token, "windows": [list(each) for each in windows]},
         "limits": None if built.hardware is None else limits_told(built.hardware), "compute_type": built.engine.facts.compute_type,
         "free_memory_bytes": look().memory_bytes,
-        "timer": None if found is None else found[0].as_json(), "timer_error": None if found is None else found[1],
+        "steps": columns(ledger.timed(), windows),
     }
 
 

@@ -1,0 +1,65 @@
+"""`penstock explain [URL|REPORT]`: which limit binds a server, which lever moves it, and by how much."""
+import json as jsonlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.options import option, takes
+from penstock.core.errors import UsageError
+
+HERE = "http://127.0.0.1:8000"
+PARTS = "l4,a10g,l40s,rtx-4090,a100-80gb-sxm,h100-sxm,mi300x,b200-sxm"
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    model: str = option(HERE, "A running Penstock server (a URL), or a report of `penstock bench --save`")
+    duration: float = option(10.0, "Seconds in which a server is watched; 0: all since its start")
+    hardware: str = option(PARTS, "Parts to compare this machine with, separated by commas; none: no other")
+    api_key: str | None = option(None, "Key for the server; default: OPENAI_API_KEY of the environment")
+    json: bool = option(False, "Print one JSON object as the last line")
+
+
+@takes(ExplainOptions)
+def explain(options: ExplainOptions) -> None:
+    """Tell which limit binds, and what would move it."""
+    from penstock.study.explain import levers
+    from penstock.study.explain.explanation import explain as explained
+    from penstock.study.explain.source import case_of
+    from penstock.study.explain.text import lines
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if not 0 <= options.duration < float("inf"):
+        raise UsageError(f"--duration must be 0 or more seconds, not {options.duration:g}")
+    parts = parts_of(options.hardware)
+    notes: list[str] = []
+    case = case_of(told(options, say), parts, notes)
+    found = explained(case, {name: levers.TABLE.load(name)() for name in levers.TABLE}, notes)
+    for line in lines(found):
+        print(line, file=sys.stderr if options.json else sys.stdout)
+    if options.json:
+        print(jsonlib.dumps(found.as_json()))
+
+
+def told(options: ExplainOptions, say: Any) -> Any:
+    """The counters and the state of a server or of a report."""
+    from pathlib import Path
+
+    from penstock.study.explain.source import access_to, ask, is_url, read_report
+
+    if not is_url(options.model):
+        return read_report(Path(options.model))
+    key = options.api_key or os.environ.get("OPENAI_API_KEY")
+    return ask(access_to(options.model, () if key is None else (key,)), options.duration, say)
+
+
+def parts_of(text: str) -> dict[str, Any]:
+    """Raises UsageError for a part that the catalogue does not have."""
+    from penstock.core.catalogue.read import Catalogue
+
+    names = [name.strip() for name in text.split(",") if name.strip() and name.strip() != "none"]
+    catalogue = Catalogue()
+    return {name: catalogue.part(name) for name in names}

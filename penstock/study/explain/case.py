@@ -1,0 +1,135 @@
+"""What is explained: an engine's config, its traffic, what binds it, and how long its steps take; and what a lever is asked."""
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from penstock.compute.fitted import Fitted
+from penstock.core.catalogue.part import Part
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
+from penstock.core.hardware import COMPUTE_TYPES, Hardware
+from penstock.core.work import StepTimer
+from penstock.serve.engine import build
+from penstock.serve.engine.binding import Limit
+from penstock.study.explain.observed import Observed
+from penstock.study.explain.predict import Way
+from penstock.study.explain.roof import Exchanged, InRatio, Roof
+from penstock.study.explain.traffic import Traffic
+from penstock.study.plan.model import KV_FORMATS, Model, Stored, weight_format
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A lever, moved. `option`: how. `costs`: in words and numbers. `here`: whether this engine on this machine can do it. `source`: where
+    the step times come from, where that is not what was measured of the engine."""
+
+    option: str
+    way: Way
+    costs: tuple[str, ...] = ()
+    here: bool = True
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A model in a weight and a KV format, as an engine holds it. `kv_formats`: that its backend keeps."""
+
+    stored: Stored
+    roof: Roof | None
+    weight_bytes: int
+    kv_formats: tuple[str, ...] = ()
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        return self.stored.kv_bytes_per_token
+
+
+class Forms:
+    """What a model weighs in other formats, and how far its steps' roof moves. Nothing of it is loaded."""
+
+    def __init__(self, model: Model, found: build.Found, hardware: Hardware | None) -> None:
+        self.model = model
+        self._found, self._hardware = found, hardware
+
+    def of(self, config: EngineConfig, kv_dtype: str = AUTO) -> Form:
+        """Raises PenstockError where the engine cannot hold it so."""
+        chosen = build.choose(replace(config, kv_dtype=AUTO), self._found)
+        held = chosen.holding.held
+        kv_dtype = held.dtype if kv_dtype == AUTO else kv_dtype
+        plain = self.model.stored(weight_format(config.quant, build.parse_quant), kv_dtype)
+        storage = replace(plain.numbers.storage, weights=chosen.holding.held_bytes)
+        stored = replace(plain, numbers=replace(plain.numbers, storage=storage))
+        roof = None
+        if self._hardware is not None and {COMPUTE_TYPES[held.dtype], held.compute_type} <= self._hardware.ops_per_s.keys():
+            roof = Roof(stored, self._hardware, COMPUTE_TYPES[held.dtype], held.compute_type)
+        return Form(stored, roof, held.weight_bytes, tuple(chosen.backend.caps.kv_formats))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`way`: as it is served. `forms` None: the model's config was not found here; `form` is the present one. `kept`: timers that were
+    calibrated, by config. `parts`: hardware to compare with."""
+
+    way: Way
+    traffic: Traffic
+    seen: Observed
+    limit: Limit
+    weight_bytes: int
+    kv_bytes_per_token: float
+    free_memory_bytes: float = float("inf")
+    forms: Forms | None = None
+    form: Form | None = None
+    kept: Callable[[EngineConfig], Fitted | None] = lambda config: None
+    parts: Mapping[str, Part] = field(default_factory=dict)
+
+    @property
+    def config(self) -> EngineConfig:
+        return self.way.config
+
+    def with_config(self, **changes: object) -> Way:
+        """The same steps, other plans."""
+        return replace(self.way, config=replace(self.config, **changes))  # type: ignore[arg-type]
+
+    def formed(self, config: EngineConfig, kv_dtype: str = AUTO) -> Form | None:
+        """None where it cannot be held so, or nothing is known of the model."""
+        try:
+            return None if self.forms is None else self.forms.of(config, kv_dtype)
+        except PenstockError:
+            return None
+
+    def timer_of(self, config: EngineConfig, form: Form) -> tuple[StepTimer, str] | None:
+        """(timer, where it comes from) of the same engine with the model in another form."""
+        before, after = self.kept(self.config), self.kept(config)
+        if before is not None and after is not None:
+            return InRatio(self.way.timer, before, after), "both formats were calibrated on this machine"
+        if self.form is None or self.form.roof is None or form.roof is None:
+            return None
+        return (Exchanged(self.way.timer, self.form.roof, form.roof, self.seen.host_s),
+                f"scaled by the roofline; `penstock plan {config.model} --quant {config.quant} --calibrate` measures it")
+
+
+class Lever(Protocol):
+    """One per file of `levers`."""
+
+    name: str
+
+    def changes(self, case: Case) -> Iterator[Change]:
+        """Ways to move it, of which the best counts. Nothing where it is moved as far as it goes."""
+        ...
+
+    def unknown(self, case: Case) -> str | None:
+        """Why its gain cannot be told from counters, where that is so, and what to do about it."""
+        ...
+
+
+def kv_formats(case: Case) -> tuple[str, ...]:
+    """Those that keep fewer bytes than the present one, which `kv_dtype` names once it is resolved."""
+    now = sum(KV_FORMATS.get(case.config.kv_dtype, (2, 0)))
+    return tuple([name for name in ("fp8", "int8", "int4") if sum(KV_FORMATS[name]) < now])
+
+
+def megabytes(num_bytes: float) -> str:
+    """5.2 MB, 1.3 GB."""
+    return f"{num_bytes / 1e6:,.3g} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:,.3g} GB"

@@ -1,0 +1,151 @@
+"""From a case to an explanation: the limit, then each lever with what the twin says that it gains."""
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import PenstockError
+from penstock.serve.engine.binding import (
+    ARRIVALS,
+    DECODE_COMPUTE,
+    HOST_OVERHEAD,
+    KV_BANDWIDTH,
+    LIMITS,
+    PREFILL_COMPUTE,
+    WEIGHT_BANDWIDTH,
+    evidence,
+)
+from penstock.study.explain.case import Case, Change, Lever
+from penstock.study.explain.predict import Figures, predict
+
+LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
+NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
+WORSE = 0.03  # of another figure: told as a cost
+TOKENS, TTFT, TPOT = "output tokens/s", "mean TTFT", "mean TPOT"
+READ: Mapping[str, Callable[[Figures], float]] = {
+    TOKENS: lambda found: found.output_tokens_per_s, TTFT: lambda found: found.ttft_s, TPOT: lambda found: found.tpot_s}
+RATES = (TOKENS,)  # more is better; of the others less
+OF_LIMIT = {PREFILL_COMPUTE: TTFT, WEIGHT_BANDWIDTH: TPOT, KV_BANDWIDTH: TPOT, DECODE_COMPUTE: TPOT, HOST_OVERHEAD: TPOT, ARRIVALS: TOKENS}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A lever, and what the twin says of it. `gain`: of the measure that counts here, as a speed-up less one."""
+
+    lever: str
+    change: Change
+    gain: float
+    figures: Figures
+    costs: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"lever": self.lever, "option": self.change.option, "gain": self.gain, "here": self.change.here, "costs": list(self.costs),
+                "source": self.change.source, "predicted": self.figures.as_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`recommended` can be moved here, `elsewhere` not; the best first. `tried`: the best move of every lever. `unknown`: by lever, why
+    its gain cannot be told."""
+
+    case: Case
+    measure: str
+    present: Figures
+    recommended: Sequence[Moved]
+    elsewhere: Sequence[Moved]
+    tried: Sequence[Moved]
+    unknown: Mapping[str, str]
+    notes: Sequence[str] = ()
+
+    @property
+    def at_the_limit(self) -> bool:
+        return not self.recommended
+
+    @property
+    def verdict(self) -> str:
+        best = self.recommended[0] if self.recommended else None
+        if best is not None:
+            return f"{best.change.option} would give {best.gain:+.0%} {self.measure}" if self.measure in RATES else (
+                f"{best.change.option} would make {self.measure} {best.gain:.0%} faster")
+        if self.case.limit.name == ARRIVALS:
+            return "nothing: you are at the limit of what is asked; more requests would be answered as they come"
+        return "nothing: you are at the limit of this machine"
+
+    def as_json(self) -> dict[str, Any]:
+        case, limit = self.case, self.case.limit
+        seen = case.seen
+        return {
+            "limit": limit.name, "called": LIMITS[limit.name], "sentence": limit.sentence, "share": limit.share, "reached": limit.reached,
+            "evidence": evidence(seen.tally), "verdict": self.verdict, "at_the_limit": self.at_the_limit, "measure": self.measure,
+            "traffic": {"told": case.traffic.told(), "users": case.traffic.users, "rate": case.traffic.rate,
+                        "prompt_tokens": case.traffic.prompt.mean, "output_tokens": case.traffic.output.mean,
+                        "shared": case.traffic.shared},
+            "measured": {"output_tokens_per_s": seen.output_tokens_per_s, "requests_per_s": seen.requests_per_s, "ttft_s": seen.ttft_s,
+                         "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s},
+            "twin": self.present.as_json(), "twin_error": twin_error(self),
+            "levers": [moved.as_json() for moved in self.recommended], "elsewhere": [moved.as_json() for moved in self.elsewhere],
+            "tried": [moved.as_json() for moved in self.tried], "unknown": dict(self.unknown), "notes": list(self.notes),
+        }
+
+
+def twin_error(found: Explanation) -> float | None:
+    """Of the twin's tokens a second with everything as it is, against those that were measured."""
+    measured = found.case.seen.output_tokens_per_s
+    return found.present.output_tokens_per_s / measured - 1 if measured else None
+
+
+def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), say: Say = lambda line: None) -> Explanation:
+    """Raises PenstockError where the twin cannot play the traffic as it is."""
+    present = predict(case.way, case.traffic)
+    measure = TOKENS if case.traffic.closed else OF_LIMIT.get(case.limit.name, TTFT)
+    moved = []
+    unknown = {}
+    for name, lever in levers.items():
+        say(f"the twin tries {name}")
+        reason = lever.unknown(case)
+        if reason is not None:
+            unknown[name] = reason
+        moved += best_moves(name, list(tried(name, lever, case, present, measure)))
+    good = sorted([each for each in moved if each.gain >= LEAST_GAIN], key=lambda each: -each.gain)
+    return Explanation(
+        case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
+        unknown, tuple(notes))
+
+
+def tried(name: str, lever: Lever, case: Case, present: Figures, measure: str) -> Iterable[Moved]:
+    for change in lever.changes(case):
+        try:
+            found = predict(change.way, case.traffic)
+        except PenstockError:
+            continue  # the traffic cannot be served so
+        yield Moved(name, change, gain(found, present, measure), found, (*change.costs, *worse(found, present)))
+
+
+def best_moves(name: str, moves: Sequence[Moved]) -> list[Moved]:
+    """The smallest of those that gain about the most, here and elsewhere."""
+    best = []
+    for here in (True, False):
+        able = [each for each in moves if each.change.here is here]
+        if able:
+            most = max(each.gain for each in able)
+            best.append(next(each for each in able if each.gain >= most * NEARLY or each.gain == most))
+    return best
+
+
+def gain(found: Figures, present: Figures, measure: str) -> float:
+    """A speed-up less one: of rates the new over the old, of times the old over the new."""
+    new, old = READ[measure](found), READ[measure](present)
+    if not new or not old:
+        return 0.0
+    return (new / old if measure in RATES else old / new) - 1
+
+
+def worse(found: Figures, present: Figures) -> list[str]:
+    """What the change makes worse, in words."""
+    told = []
+    for name, read in (*READ.items(), ("p99 TTFT", lambda each: each.ttft_p99_s)):
+        new, old = read(found), read(present)
+        change = new / old - 1 if old else 0.0
+        if (-change if name in RATES else change) > WORSE:
+            told.append(f"{name} {change:+.0%}")
+    return told

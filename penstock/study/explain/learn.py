@@ -1,0 +1,140 @@
+"""A timer of the steps that an engine timed, which leans on the roofline where they say nothing.
+
+Steps of one load say little of others: how a step would grow with rows that none had, or what of its time goes to keys when all read about
+as many. So made-up steps stand beside them, with the time that the roofline gives at the share of it that real ones of about as many rows
+reached. They weigh little, and decide what real ones leave open.
+"""
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.compute.fitted import Fitted, climbs, nonnegative, seen
+from penstock.core.work import StepTimer, StepWork
+
+Array = Any
+Windows = Sequence[tuple[int | None, int]]
+WEIGHT = 0.05  # of all made-up steps, against all real ones
+ROUNDS = 3
+FARTHEST = 4.0  # times the roof: what is slower is no matter of the roof
+CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Timed steps, a row each: [rows, sequences, logits, keys read, pairs] (serve/engine/ledger.columns), and seconds."""
+
+    sizes: Array
+    seconds: Array
+    windows: Windows
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How far a timer will be asked: rows and sequences of a step, and tokens of a sequence on average."""
+
+    rows: int
+    seqs: int
+    context: float
+
+
+def steps_of(told: Sequence[Sequence[float]], windows: Sequence[Sequence[Any]]) -> Steps:
+    """Raises ValueError or TypeError for what `columns` did not make."""
+    table = np.array(told, dtype=float).reshape(-1, 6)
+    if not np.isfinite(table).all() or (table[:, -1] <= 0).any():
+        raise ValueError("a step took no time")
+    return Steps(table[:, :-1], table[:, -1], [(None if window is None else int(window), int(layers)) for window, layers in windows])
+
+
+def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span) -> Fitted:
+    """The least squares of relative errors. `host_s`: of a step, beside what the roof bounds. Raises ValueError without a step."""
+    if not steps.num_steps:
+        raise ValueError("no step was timed")
+    sizes, seconds = steps.sizes, steps.seconds
+    weight = np.ones(len(seconds))
+    if roof is not None:
+        works = list(made_up(span))
+        sizes = np.concatenate([sizes, [size_of(work, steps.windows) for work in works]])
+        seconds = np.concatenate([seconds, times_of(works, steps, roof, host_s)])
+        weight = np.concatenate([weight, np.full(len(works), (WEIGHT * steps.num_steps / len(works)) ** 0.5)])
+    knots = knots_of(sizes[:, 0], roof is not None)
+    columns = np.concatenate([climbs(sizes[:, 0], knots), sizes[:, 1:]], axis=1)
+    weights = weight / seconds
+    found = np.zeros(columns.shape[1])
+    for _ in range(ROUNDS):
+        found = nonnegative(columns * weights[:, None], seconds * weights)
+        weights = weight / np.maximum(columns @ found, 0.1 * seconds)
+    climbed = np.cumsum(found[: len(knots)])
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *found[len(knots) :].tolist(), tuple(steps.windows))
+
+
+def error(timer: Fitted, steps: Steps) -> float:
+    """Mean relative error on the steps themselves."""
+    knots = list(map(float, timer.rows))
+    rows = np.interp(steps.sizes[:, 0], knots, timer.rows_s)
+    told = rows + steps.sizes[:, 1:] @ np.array([timer.seq_s, timer.logit_s, timer.read_s, timer.pair_s])
+    return float(np.abs(told / steps.seconds - 1).mean())
+
+
+def made_up(span: Span) -> Iterator[StepWork]:
+    """Steps that decode, and steps with a chunk of a prompt, of every size."""
+    for count in powers(span.seqs):
+        for times in CONTEXTS:
+            yield StepWork(((1, max(1, round(times * span.context))),) * count, count)
+    for rows in powers(span.rows):
+        yield StepWork(((rows, rows),), 1)
+
+
+def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host_s: float) -> Array:
+    """What the roofline says, times what real steps of about as many rows took of it."""
+    real = np.log2(steps.sizes[:, 0])
+    shares = np.clip((steps.seconds - host_s) / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0, FARTHEST)
+    found = []
+    for work in works:
+        away = np.abs(real - np.log2(work.num_tokens))
+        found.append(host_s + float(np.median(shares[away <= away.min() + 0.5])) * roof.seconds(work))
+    return np.array(found)
+
+
+def roof_of(roof: StepTimer, size: Sequence[float]) -> float:
+    """Of a step of which only counts are known. `Roofline` asks for no more."""
+    return roof.seconds(Counted(*size))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A step in counts (compute/steptime.Counts)."""
+
+    num_tokens: float
+    num_seqs: float
+    num_logits: float
+    read: float
+    pairs: float
+
+    def windowed(self, window: int | None) -> tuple[float, float]:
+        return self.read, self.pairs
+
+
+def size_of(work: StepWork, windows: Windows) -> list[float]:
+    return [work.num_tokens, work.num_seqs, work.num_logits, *seen(work, windows)]
+
+
+def knots_of(rows: Array, dense: bool) -> list[float]:
+    """The powers of two among the numbers of rows, the first and the last number; `dense`: there are steps between all of them."""
+    first, last = float(rows.min()), float(rows.max())
+    inner = [float(power) for power in powers(int(last)) if first < power < last]
+    if not dense:
+        inner = [power for power in inner if ((rows > power / 2) & (rows <= power)).any() or ((rows > power) & (rows <= 2 * power)).any()]
+    return [first, *inner, last] if last > first else [first]
+
+
+def powers(most: int) -> Iterator[int]:
+    """1, 2, 4 ... and the most."""
+    yield from (1 << power for power in range(max(1, most).bit_length()) if 1 << power < most)
+    yield max(1, most)
+

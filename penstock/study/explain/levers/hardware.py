@@ -1,0 +1,28 @@
+"""Another machine: steps from the figures of its makers, as `penstock plan` has them."""
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.compute.steptime import Roofline, Split
+from penstock.study.explain.case import Case, Change
+from penstock.study.plan.memory import room
+
+
+class OtherHardware:
+    name = "other-hardware"
+
+    def changes(self, case: Case) -> Iterator[Change]:
+        if case.form is None:
+            return
+        stored, config = case.form.stored, case.config
+        for name, part in case.parts.items():
+            fits = room(stored, part, Split(), config.max_num_batched_tokens).kv_tokens // config.block_size * config.block_size
+            wanted = config.max_num_seqs * (config.max_model_len or 0)
+            tokens = max(min(fits, wanted), min(fits, config.kv_tokens or 0))
+            if tokens < min(config.max_model_len or 0, config.kv_tokens or 0):
+                continue
+            way = replace(case.way, config=replace(config, kv_tokens=tokens), timer=Roofline(stored.program, stored.numbers, part))
+            yield Change(name, way, (f"{part.price:.3g} dollars an hour, {part.power:,.0f} W",), here=False,
+                         source="from the figures of its maker")
+
+    def unknown(self, case: Case) -> str | None:
+        return None if case.forms is not None else "the model's config was not found here"

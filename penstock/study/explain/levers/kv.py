@@ -1,0 +1,40 @@
+"""Fewer bits for keys and values: more of them fit, and attention reads less."""
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.study.explain.case import Case, Change, Form, kv_formats, megabytes
+
+HALF = "bfloat16"
+
+
+class KV:
+    name = "quantize-kv"
+
+    def changes(self, case: Case) -> Iterator[Change]:
+        if case.config.dtype == "float32":
+            config = replace(case.config, dtype=HALF, kv_dtype=HALF)
+            form = case.formed(config)
+            if form is not None:
+                yield from self._change(case, f"--dtype {HALF}", form, replace(config, kv_tokens=self._tokens(case, form)), (
+                    "weights and products are rounded to bfloat16, too",), True)
+        for name in kv_formats(case):
+            form = case.formed(case.config, name)
+            if form is not None:
+                config = replace(case.config, kv_tokens=self._tokens(case, form))
+                here = name in form.kv_formats
+                costs = ("lossy: its drift is not measured yet",) if here else ("this engine does not keep keys and values so yet",)
+                yield from self._change(case, f"--kv-dtype {name}", form, config, costs, here)
+
+    def unknown(self, case: Case) -> str | None:
+        return None
+
+    def _tokens(self, case: Case, form: Form) -> int:
+        """As many as fit where the present ones are."""
+        blocks = int((case.config.kv_tokens or 0) * case.kv_bytes_per_token / form.kv_bytes_per_token) // case.config.block_size
+        return blocks * case.config.block_size
+
+    def _change(self, case: Case, option: str, form: Form, config: object, costs: tuple[str, ...], here: bool) -> Iterator[Change]:
+        timed = case.timer_of(config, form)  # type: ignore[arg-type]
+        if timed is not None:
+            told = f"{megabytes(case.kv_bytes_per_token)} -> {megabytes(form.kv_bytes_per_token)} a token"
+            yield Change(option, replace(case.way, config=config, timer=timed[0]), (told, *costs), here, timed[1])  # type: ignore[arg-type]

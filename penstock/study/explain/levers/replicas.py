@@ -1,0 +1,16 @@
+"""The same engine twice, each with half of the traffic."""
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.study.explain.case import Case, Change, megabytes
+
+
+class Replicas:
+    name = "more-replicas"
+
+    def changes(self, case: Case) -> Iterator[Change]:
+        yield Change("a second machine", replace(case.way, replicas=2), (
+            f"twice the machines: {megabytes(case.weight_bytes)} of weights once more, and a prefix cache each",), here=False)
+
+    def unknown(self, case: Case) -> str | None:
+        return None

@@ -1,0 +1,20 @@
+"""Drafts: several tokens a step, for rows that may be thrown away. What they gain is measured while they are on, and only then."""
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.study.explain.case import Case, Change
+
+
+class Speculation:
+    name = "speculation"
+
+    def changes(self, case: Case) -> Iterator[Change]:
+        if case.config.propose is not None and case.seen.drafted is not None:
+            drafted = case.seen.drafted
+            yield Change("without --propose", replace(case.way, config=replace(case.config, propose=None), drafted=None), (
+                f"a step yields 1 token of a sequence instead of {drafted.tokens:.3g}, with {drafted.rows:.3g} fewer rows",))
+
+    def unknown(self, case: Case) -> str | None:
+        if case.config.propose is not None:
+            return None
+        return "how many drafts would be accepted is a matter of the text: `--propose auto` tries, and drafts only where that pays"

@@ -1,0 +1,37 @@
+"""Fewer bits a weight: what a step reads once, and with rounded rows what it computes."""
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from penstock.study.explain.case import Case, Change, megabytes
+
+# What it costs brook in nats of KL and in tokens that change; bench/quant_drift.py, as docs/quantization.md tells.
+DRIFT: Mapping[str, tuple[str, str]] = {
+    "int8": ("0.0002", "1.3 %"), "int4": ("0.0170", "9.5 %"), "int8:activations=int8": ("0.0010", "2.6 %"),
+    "int4:activations=int8": ("0.0177", "9.7 %"),
+}
+SMALLER = 0.97  # of the weights' bytes: a format that saves less changes nothing
+
+
+class Weights:
+    name = "quantize-weights"
+
+    def changes(self, case: Case) -> Iterator[Change]:
+        for quant, (kl, flips) in DRIFT.items():
+            config = replace(case.config, quant=quant)
+            form = case.formed(config)
+            rounds = "activations" in quant and "activations" not in case.config.quant
+            if form is None or quant == case.config.quant or (form.weight_bytes > SMALLER * case.weight_bytes and not rounds):
+                continue
+            timed = case.timer_of(config, form)
+            if timed is not None:
+                timer, source = timed
+                costs = (f"weights {megabytes(case.weight_bytes)} -> {megabytes(form.weight_bytes)}",
+                         f"lossy: brook moves by {kl} nats and changes {flips} of its tokens; bench/quant_drift.py measures other models")
+                yield Change(f"--quant {quant}", replace(case.way, config=config, timer=timer), costs, source=source)
+
+    def unknown(self, case: Case) -> str | None:
+        if case.forms is None:
+            return "the model's config was not found here, so what it weighs in other formats is not known"
+        if case.form is None or case.form.roof is None:
+            return "the limits of this machine are not known: `penstock limits` measures them"
+        return None

@@ -1,0 +1,118 @@
+"""What an engine's counters gained, as figures of its time and of its traffic."""
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.errors import PenstockError
+from penstock.serve.engine.tally import Tally
+
+PREFIX = "penstock_"
+UNANSWERED = ("abort", "error")  # requests whose lengths say nothing
+Values = Mapping[str, float]  # name{label="value"} -> growth
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Of prompts or answers, in tokens. `scv`: squared coefficient of variation, 0 where all are alike."""
+
+    mean: float
+    scv: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """`rows`: drafts that a sequence has in a step; `tokens`: that it gains in one."""
+
+    rows: float
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A stretch of an engine's time. Latencies are means in seconds, None where nothing is known."""
+
+    tally: Tally
+    requests_per_s: float
+    output_tokens_per_s: float
+    prompt: Lengths
+    output: Lengths
+    hit_share: float  # of prompt tokens
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float | None
+    drafted: Drafted | None = None
+    host_s: float = 0.0  # of a step, beside the backend
+
+
+def observed(grown: Values, ever: Values | None = None) -> Observed:
+    """`ever`: growth since the engine's start, which tells lengths where no request ended meanwhile.
+
+    Raises PenstockError where the counters are not Penstock's, or nothing was ever answered.
+    """
+    tally = tally_of(grown)
+    if not tally.wall_s:
+        raise PenstockError("the counters do not say where the engine's time went: they are no Penstock server's, or an older one's")
+    lengths = grown if answered(grown) else ever or grown
+    count = answered(lengths)
+    if not count:
+        raise PenstockError(f"no request has ended in {tally.wall_s:.3g} s, so nothing is known of the traffic: ask again, or for longer")
+    prompt, output = (lengths_of(lengths, name, count) for name in ("prompt", "generation"))
+    tokens = value(grown, 'step_tokens_total{kind="decode"}') + value(grown, "spec_accepted_tokens_total") + answered(grown)
+    rate = tokens / tally.wall_s
+    return Observed(
+        tally, rate / max(1.0, output.mean), rate, prompt, output,
+        part(value(lengths, "prefix_cache_hits_total"), value(lengths, "prefix_cache_queries_total")) or 0.0,
+        mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
+        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps))
+
+
+def tally_of(grown: Values) -> Tally:
+    """What `serve/api/metrics.py` made of one."""
+    bound, least, waiting, requests = (
+        labelled(grown, name) for name in ("step_bound_seconds", "step_bound_least_seconds", "queue_seconds", "request_seconds"))
+    return Tally(
+        value(grown, "engine_seconds_total"), bound, least, waiting, requests.get("running", 0.0), requests.get("waiting", 0.0),
+        value(grown, "held_seconds_total"), value(grown, "request_squared_seconds_total"),
+        int(sum(labelled(grown, "steps").values())), int(value(grown, "preemptions_total")), int(answered(grown)))
+
+
+def growth(first: Values, last: Values) -> dict[str, float]:
+    """Between two scrapes."""
+    grows = ("_total", "_sum", "_count")
+    return {name: count - first.get(name, 0.0) for name, count in last.items() if name.partition("{")[0].endswith(grows)}
+
+
+def value(grown: Values, name: str) -> float:
+    return grown.get(PREFIX + name, 0.0)
+
+
+def labelled(grown: Values, name: str) -> dict[str, float]:
+    """A counter's growth by the value of its label."""
+    begin = f"{PREFIX}{name}_total{{"
+    return {key[len(begin) :].split('"')[1]: count for key, count in grown.items() if key.startswith(begin) and count}
+
+
+def answered(grown: Values) -> float:
+    return sum(count for reason, count in labelled(grown, "requests").items() if reason not in UNANSWERED)
+
+
+def lengths_of(grown: Values, name: str, count: float) -> Lengths:
+    average = value(grown, f"{name}_tokens_total") / count
+    squares = value(grown, f"{name}_tokens_squared_total") / count
+    return Lengths(average, max(0.0, squares / average**2 - 1) if average else 0.0)
+
+
+def mean(grown: Values, name: str) -> float | None:
+    """Of a histogram."""
+    return part(value(grown, f"{name}_sum"), value(grown, f"{name}_count"))
+
+
+def drafts_of(grown: Values) -> Drafted | None:
+    """Means over all that a step decodes, with drafts or without."""
+    decoded = value(grown, 'step_tokens_total{kind="decode"}')
+    if not decoded or not value(grown, "spec_passes_total"):
+        return None
+    return Drafted(value(grown, "spec_drafted_tokens_total") / decoded, 1 + value(grown, "spec_accepted_tokens_total") / decoded)
+
+
+def part(some: float, whole: float) -> float | None:
+    return some / whole if whole else None

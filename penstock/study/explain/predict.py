@@ -1,0 +1,76 @@
+"""What the twin says of a way to serve this traffic."""
+import math
+import statistics
+from dataclasses import asdict, dataclass
+
+from penstock.core.config import EngineConfig
+from penstock.core.work import StepTimer, StepWork
+from penstock.study.explain.observed import Drafted
+from penstock.study.explain.traffic import Traffic
+from penstock.study.measure.metrics import Window, tokens_within
+from penstock.study.plan.simulate.twin import Pace, simulate
+
+WARMUP = 0.2  # of the requests
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to serve: `replicas` engines that share the traffic."""
+
+    config: EngineConfig
+    timer: StepTimer
+    drafted: Drafted | None = None
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Rates of all replicas; latencies in seconds, means but for p99."""
+
+    output_tokens_per_s: float
+    requests_per_s: float
+    ttft_s: float
+    ttft_p99_s: float
+    tpot_s: float
+    e2e_s: float
+    num_preempted: int
+
+    def as_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+class Drafting:
+    """A StepTimer of an engine that drafts: whatever decodes has so many rows more."""
+
+    def __init__(self, timer: StepTimer, rows: float) -> None:
+        self._timer, self._rows = timer, round(rows)
+
+    def seconds(self, work: StepWork) -> float:
+        more = self._rows
+        decodes = sum([rows == 1 for rows, _ in work.contexts])
+        contexts = tuple([(rows + more, total + more) if rows == 1 else (rows, total) for rows, total in work.contexts])
+        return self._timer.seconds(StepWork(contexts, work.num_logits + more * decodes))
+
+
+def predict(way: Way, traffic: Traffic) -> Figures:
+    """Raises what `simulate` raises."""
+    share, drafted = traffic.split(way.replicas), way.drafted
+    gains = 1.0 if drafted is None else drafted.tokens
+    timer = way.timer if drafted is None else Drafting(way.timer, drafted.rows)
+    asked = share.calls(way.config, gains)
+    played = simulate(way.config, Pace(timer, share.delay_s), asked, share.users)
+    due = sorted(sample.due_s for sample in played.samples)
+    window = Window(due[int(WARMUP * len(due))], max(due[-1], due[0] + 1e-9))
+    measured = [sample for sample in played.samples if sample.ok and sample.due_s >= window.begin_s]
+    if traffic.closed:  # until the last has come all users were there
+        seconds, tokens = window.seconds, sum(tokens_within(sample, window) for sample in played.samples) * gains
+        answers = sum(window.holds(sample.end_s) for sample in played.samples)
+    else:
+        seconds = max(max((sample.end_s or 0.0) for sample in measured) - window.begin_s, 1e-9)
+        tokens, answers = sum(sample.num_output or 0 for sample in measured) * gains, len(measured)
+    ttft = sorted(sample.ttft_s or 0.0 for sample in measured)
+    tpot = [found for sample in measured if (found := sample.tpot_s) is not None]
+    return Figures(
+        tokens / seconds * way.replicas, answers / seconds * way.replicas, statistics.fmean(ttft), ttft[math.ceil(0.99 * len(ttft)) - 1],
+        statistics.fmean(tpot) / gains if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in measured),
+        played.census.num_preempted)

@@ -1,0 +1,57 @@
+"""What the limits of a machine say of a model's steps, and timers that lean on it where nothing was measured."""
+from dataclasses import dataclass, replace
+
+from penstock.compute.steptime import Roofline
+from penstock.core.catalogue.part import Efficiency, Link, Part
+from penstock.core.hardware import Hardware
+from penstock.core.work import StepTimer, StepWork
+from penstock.study.plan.model import Stored
+
+FARTHEST = 4.0  # times the roof that a step takes where it is bound by it; what it takes beyond is overhead, and stays
+NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0)
+
+
+class Roof:
+    """A StepTimer: the least time of the backend's part of a step. Activations are taken to stay in caches."""
+
+    def __init__(self, stored: Stored, hardware: Hardware, dtype: str, coded_dtype: str) -> None:
+        """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in."""
+        rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
+        part = Part(
+            "here", hardware.name, 1.0, 1.0, hardware.bandwidth(stored.weight_bytes), 1.0, 0.0, 1, 0.0, 0.0, rates,
+            Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0)), NOWHERE, NOWHERE)
+        numbers = replace(
+            stored.numbers, storage=replace(stored.numbers.storage, activation=0.0), dtype=dtype,
+            coded_dtype=coded_dtype if coded_dtype in rates else dtype)
+        self._roofline = Roofline(stored.program, numbers, part)
+
+    def seconds(self, work: StepWork) -> float:
+        return self._roofline.seconds(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """A StepTimer of steps whose roof is another: what was measured changes as the roof does, at the share of the roof that was reached.
+    `host_s` of a step stays."""
+
+    timer: StepTimer
+    old: StepTimer
+    new: StepTimer
+    host_s: float
+
+    def seconds(self, work: StepWork) -> float:
+        measured, old = self.timer.seconds(work), self.old.seconds(work)
+        times = min(max((measured - self.host_s) / old, 1.0), FARTHEST)
+        return max(measured - times * (old - self.new.seconds(work)), self.new.seconds(work))
+
+
+@dataclass(frozen=True, slots=True)
+class InRatio:
+    """A StepTimer of steps that were measured in another way: what was measured here, times the ratio of what was measured there."""
+
+    timer: StepTimer
+    before: StepTimer
+    after: StepTimer
+
+    def seconds(self, work: StepWork) -> float:
+        return self.timer.seconds(work) * self.after.seconds(work) / max(self.before.seconds(work), 1e-12)

@@ -1,0 +1,178 @@
+"""Where a case comes from: a running server that is asked, or the report of a `penstock bench`."""
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.compute.fitted import Fitted
+from penstock.core.catalogue.part import Part
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError, UsageError
+from penstock.core.hardware import Hardware, hardware_of
+from penstock.core.work import StepTimer
+from penstock.serve.engine import build
+from penstock.serve.engine.binding import limit_of
+from penstock.study.explain.case import Case, Form, Forms
+from penstock.study.explain.learn import Span, Steps, error, learn, steps_of
+from penstock.study.explain.observed import Observed, Values, growth, observed
+from penstock.study.explain.predict import Way
+from penstock.study.explain.traffic import traffic_of
+from penstock.study.measure.client.connections import address_of, tcp
+from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.client.precise import new_loop
+from penstock.study.measure.client.server import Access, Server
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.counters import values_of
+from penstock.study.plan import calibrate
+from penstock.study.plan.model import Model
+
+FORMAT = 1  # of a report, and of what an engine says of itself
+LEAST_STEPS = 8  # that teach something
+MOST_TIMES = 8  # of the present rows of a step: as far as levers go
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py)."""
+
+    grown: Values
+    ever: Values | None
+    state: Mapping[str, Any]
+    name: str
+
+
+def ask(access: Access, seconds: float, say: Say) -> Told:
+    """Counters' growth over so many seconds; 0: since the start. Raises PenstockError where the server is no Penstock server."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_ask(access, seconds, say))
+
+
+async def _ask(access: Access, seconds: float, say: Say) -> Told:
+    loop = asyncio.get_running_loop()
+    server = Server(access, Wish(), tcp(access.address), Stopwatch(loop.time))
+    name = f"{access.address.scheme}://{access.address.host_header}{access.address.base}"
+    try:
+        first = await _scrape(server, name)
+        grown: Values = first
+        if seconds:
+            say(f"watching {name} for {seconds:g} s")
+            await asyncio.sleep(seconds)
+            grown = growth(first, await _scrape(server, name))
+        state = await server.state()
+        if state is None:
+            raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server, or wants a key: --api-key")
+    finally:
+        await server.close()
+    return Told(grown, first, state, name)
+
+
+async def _scrape(server: Server, name: str) -> Values:
+    text = await server.metrics()
+    if text is None:
+        raise PenstockError(f"{name} cannot be reached, or has no /metrics")
+    return values_of(text)
+
+
+def read_report(path: Path) -> Told:
+    """Raises UsageError for a file that is no report of a Penstock engine's run."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path} is not JSON; `penstock bench --save {path}` writes a report") from None
+    if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("server"), dict):
+        raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
+    if not isinstance(told.get("engine"), dict):
+        raise UsageError(f"{path} does not say what engine it is of: it is no Penstock server's, or older than `explain`")
+    return Told(told["server"]["counters"], None, told["engine"], str(path))
+
+
+def case_of(told: Told, parts: Mapping[str, Part], notes: list[str]) -> Case:
+    """`notes` gains what is missing. Raises PenstockError where counters or state do not suffice."""
+    state = told.state
+    try:
+        config, hardware, model = config_of(state["config"]), limits_of(state["limits"]), state["model"]
+        weights, kv_bytes = int(model["weight_bytes"]), float(model["kv_bytes_per_token"])
+        steps = steps_of(state["steps"], model["windows"])
+        fingerprint = str(state["fingerprint"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
+    seen = observed(told.grown, told.ever)
+    forms, form = forms_of(config, hardware, notes)
+    kept = calibrations(fingerprint)
+    traffic = traffic_of(seen)
+    timer = timer_of(steps, kept(config), form, seen, Span(
+        MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
+        traffic.prompt.mean + traffic.output.mean / 2), notes)
+    return Case(
+        Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free_of(state), forms, form, kept, parts)
+
+
+def timer_of(steps: Steps, kept: Fitted | None, form: Form | None, seen: Observed, span: Span, notes: list[str]) -> StepTimer:
+    """The steps that the engine timed, else a calibration, else the roofline. Raises PenstockError without any."""
+    roof = None if form is None else form.roof
+    if steps.num_steps >= LEAST_STEPS:
+        timer = learn(steps, roof, seen.host_s, span)
+        notes.append(f"step times: learned from {steps.num_steps} of the engine's own steps, {error(timer, steps):.1%} off on average")
+        return timer
+    if kept is not None:
+        notes.append("step times: from a kept calibration of this model on this machine")
+        return kept
+    if roof is None:
+        raise PenstockError(f"{steps.num_steps} steps were timed, and without the machine's limits (`penstock limits`) nothing else says "
+                            "how long they take")
+    notes.append("step times: the roofline of the machine's measured limits, which is faster than any engine")
+    return roof
+
+
+def calibrations(fingerprint: str) -> Callable[[EngineConfig], Fitted | None]:
+    """Of this machine, by config. `fingerprint`: the present engine's."""
+
+    def kept(config: EngineConfig) -> Fitted | None:
+        backend, held, *_ = fingerprint.split(" ")
+        found = calibrate.read(calibrate.kept_in(config, f"{backend} {held} {config.dtype} {config.quant}"))
+        return None if found is None else found.timer
+
+    return kept
+
+
+def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) -> tuple[Forms | None, Form | None]:
+    """What the model would be in other formats, where its config is found from here."""
+    try:
+        found = build.find(config)
+        forms = Forms(Model(config.model, found, config.dtype), found, hardware)
+        form = forms.of(config)
+    except PenstockError as error:
+        notes.append(f"the model is not known here, so formats and other hardware are not judged: {error}")
+        return None, None
+    if hardware is None:
+        notes.append("the limits of the engine's machine were not measured (`penstock limits`), so formats are not judged")
+    return forms, form
+
+
+def config_of(told: Mapping[str, Any]) -> EngineConfig:
+    """What is known of it here. Raises TypeError for what is no config."""
+    known = {field.name for field in fields(EngineConfig)}
+    return EngineConfig(**{name: value for name, value in told.items() if name in known})
+
+
+def limits_of(told: Mapping[str, Any] | None) -> Hardware | None:
+    return None if told is None else hardware_of(told)
+
+
+def free_of(state: Mapping[str, Any]) -> float:
+    return float(state.get("free_memory_bytes", float("inf")))
+
+
+def access_to(url: str, keys: tuple[str, ...], timeout_s: float = 30.0) -> Access:
+    """Raises UsageError for what is no URL."""
+    return Access(address_of(url), keys, {}, timeout_s)
+
+
+def is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+

@@ -1,0 +1,66 @@
+"""An explanation as lines for people."""
+from collections.abc import Iterator
+
+from penstock.serve.engine.binding import LIMITS, evidence
+from penstock.study.explain.explanation import Explanation, Moved, twin_error
+from penstock.study.explain.predict import Figures
+
+FAR = 0.15  # the twin's error beyond which its gains are doubtful
+
+
+def lines(found: Explanation) -> Iterator[str]:
+    case, limit = found.case, found.case.limit
+    yield f"limit      {LIMITS[limit.name]}"
+    yield f"           {limit.sentence}"
+    for line in seen(found):
+        yield f"           {line}"
+    yield f"traffic    {case.traffic.told()}"
+    seen_figures = case.seen
+    yield (f"now        {rate(seen_figures.output_tokens_per_s)} output tokens/s, {rate(seen_figures.requests_per_s)} requests/s; "
+           f"the twin says {figures(found.present)}")
+    error = twin_error(found)
+    if error is not None and abs(error) > FAR:
+        yield f"           the twin is {error:+.0%} off what was measured: take the gains below with as much doubt"
+    yield f"verdict    {found.verdict}"
+    if found.recommended:
+        yield f"levers     gain in {found.measure}, as the twin predicts it for this traffic"
+    for moved in found.recommended:
+        yield from told(moved)
+    if found.elsewhere:
+        yield f"elsewhere  not on this machine or not by this engine yet; gain in {found.measure}"
+    for moved in found.elsewhere:
+        yield from told(moved)
+    for name, reason in found.unknown.items():
+        yield f"not known  {name}: {reason}"
+    for note in found.notes:
+        yield f"note       {note}"
+
+
+def told(moved: Moved) -> Iterator[str]:
+    yield f"  {moved.gain:+7.0%}  {moved.change.option}  ({moved.lever})"
+    yield f"           -> {figures(moved.figures)}"
+    if moved.costs:
+        yield f"           costs: {'; '.join(moved.costs)}"
+    if moved.change.source:
+        yield f"           step times {moved.change.source}"
+
+
+def seen(found: Explanation) -> Iterator[str]:
+    """The evidence."""
+    numbers = evidence(found.case.seen.tally)
+    shares = {name.removesuffix("_share"): value for name, value in numbers.items()
+              if name.endswith("_share") and not name.startswith(("waits", "busy", "idle"))}
+    if shares:
+        yield "of the time: " + ", ".join(
+            f"{value:.0%} {name.replace('_', ' ')}" for name, value in sorted(shares.items(), key=lambda each: -each[1]) if value >= 0.005)
+    yield (f"busy {numbers['busy_share']:.0%}, idle {numbers['idle_share']:.0%}; {numbers['mean_running']:.3g} run and "
+           f"{numbers['mean_waiting']:.3g} wait on average, over {numbers['seconds']:.3g} s")
+
+
+def figures(found: Figures) -> str:
+    return f"{rate(found.output_tokens_per_s)} tokens/s, TTFT {found.ttft_s * 1e3:,.3g} ms, TPOT {found.tpot_s * 1e3:,.3g} ms"
+
+
+def rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+

@@ -1,0 +1,135 @@
+"""An engine whose machine is made up: the real engine, scheduler and metrics on a virtual clock, with steps that take what a roofline says.
+So it is known what binds it, and a counter cannot tell more than a real engine's."""
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.compute.price import Price
+from penstock.core.clock import VirtualClock
+from penstock.core.config import EngineConfig
+from penstock.core.hardware import Hardware
+from penstock.core.types import SamplingParams, SeqResult, StepPlan, StepResult
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.engine import build
+from penstock.serve.engine.desk import Desk
+from penstock.serve.engine.engine import Engine, Facts
+from penstock.serve.engine.ledger import Ledger, columns
+from penstock.serve.engine.requests import Request
+from penstock.serve.engine.state import limits_told, windows_of
+from penstock.serve.text.tokenizer import Tokenizer
+from penstock.study.explain.case import Forms
+from penstock.study.explain.roof import Roof
+from penstock.study.plan.model import Model
+from penstock.study.plan.simulate.predicted import work_of
+
+BANDWIDTH = 20e9  # bytes a second
+REACHED = 0.8  # of the limits
+
+
+class Machine:
+    """A runner: a step takes what the roofline says of its ops, over the share of the limits that is reached, and the host's part."""
+
+    def __init__(self, price: Price, roof: Roof, clock: VirtualClock, host_s: float) -> None:
+        self._price, self._roof, self._clock, self._host_s = price, roof, clock, host_s
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        work = work_of(plan.seqs)
+        seconds = self._roof.seconds(work) / REACHED
+        self._clock.advance(seconds + self._host_s)
+        cost = self._price.count(work)
+        found = tuple([SeqResult(planned.seq_id, (0,) if planned.samples else ()) for planned in plan.seqs])
+        return StepResult(
+            plan.step_id, found, seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations, work)
+
+
+@dataclass(frozen=True)
+class Load:
+    """`users` who take turns, or `rate` a second; lengths vary by a third around their means."""
+
+    users: int | None = None
+    rate: float | None = None
+    prompt: int = 64
+    output: int = 64
+    spread: float = 0.3
+    seconds: float = 30.0
+
+
+class Planted:
+    """`model`: a folder with a config.json and a tokenizer."""
+
+    def __init__(self, model: Path, host_s: float = 1e-4, ridge: float = 50.0, measured: bool = True, **options: Any) -> None:
+        """`ridge`: operations for each byte; `measured`: whether the engine knows its machine's limits."""
+        hardware = Hardware("made up", {1: BANDWIDTH}, {"fp32": ridge * BANDWIDTH})
+        given = {"model": str(model), "backend": "reference", "dtype": "float32", "kv_dtype": "float32", "max_model_len": 4096,
+                 "kv_tokens": 65536, "threads": 1}
+        self.config = EngineConfig(**given | options)
+        self.found = build.find(self.config)
+        form = Forms(Model(str(model), self.found, "float32"), self.found, hardware).of(self.config)
+        assert form.roof is not None
+        self.weight_bytes = form.weight_bytes
+        self.clock = VirtualClock()
+        scheduler = build.make_scheduler(self.config, (self.config.kv_tokens or 0) // self.config.block_size, self.clock)
+        self.metrics = Metrics()
+        self.machine = Machine(form.stored.price, form.roof, self.clock, host_s)
+        facts = Facts(str(model), 4096, self.found.spec.vocab_size, 0)
+        self.engine = Engine(facts, Desk(scheduler, Tokenizer.load(model), object), self.machine, self.clock, self.metrics)
+        self.hardware = hardware if measured else None
+        self.ledger = Ledger(self.hardware, "fp32", self.clock)
+        self.metrics.watch(self.engine.gauges, None, self.ledger)
+        self.tokens = 0
+
+    def run(self, load: Load) -> None:
+        """Until the time is over; what runs then is left."""
+        rng, came, at_s = random.Random(1), 0, 0.0
+        arrived: dict[str, tuple[float, float | None, int]] = {}
+        coming: list[float] = [0.0] * load.users if load.users is not None else []
+        while self.clock.now() < load.seconds:
+            if load.rate is not None:
+                while at_s < self.clock.now() + 1.0:
+                    at_s += rng.expovariate(load.rate)
+                    coming.append(at_s)
+            while coming and coming[0] <= self.clock.now():
+                due = coming.pop(0)
+                name, came = f"r{came}", came + 1
+                low, high = 1 - load.spread, 1 + load.spread
+                prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
+                self.engine.add(Request(name, tuple(rng.choices(range(self.found.spec.vocab_size), k=prompt)),
+                                        SamplingParams(max_tokens=output, ignore_eos=True)))
+                arrived[name] = (due, None, 0)
+            deltas = self.engine.step() if self.engine.has_work() else None
+            if deltas is None:
+                wake = self.engine.wake_s() if self.engine.has_work() else float("inf")
+                self.clock.advance(max(1e-6, min(wake, coming[0] if coming else wake) - self.clock.now()))
+                continue
+            num_done = sum(self._take(name, delta, arrived) for name, delta in deltas)
+            coming += [self.clock.now()] * (num_done if load.users is not None else 0)
+
+    def _take(self, name: str, delta: Any, arrived: dict[str, tuple[float, float | None, int]]) -> bool:
+        """What the API tells the metrics; whether the request is done."""
+        now = self.clock.now()
+        began, last, _ = arrived[name]
+        if delta.token_ids:
+            self.tokens += len(delta.token_ids)
+            if last is None:
+                self.metrics.on_first_token(now - began)
+            else:
+                self.metrics.on_tokens(now - last, len(delta.token_ids))
+            arrived[name] = (began, now, 0)
+        if delta.done:
+            self.metrics.on_request(delta.finish_reason or "stop", delta.usage, now - began)
+        return bool(delta.done)
+
+    def scrape(self) -> str:
+        return self.metrics.render().decode()
+
+    def state(self) -> dict[str, Any]:
+        """As serve/engine/state.py tells it."""
+        windows = windows_of(self.found.spec)
+        return {
+            "format": 1, "fingerprint": "reference float32 float32 none", "config": asdict(self.config),
+            "model": {"weight_bytes": self.weight_bytes, "kv_bytes_per_token": self.found.spec.kv_bytes_per_token(4),
+                      "windows": [list(each) for each in windows]},
+            "limits": None if self.hardware is None else limits_told(self.hardware), "compute_type": "fp32",
+            "steps": columns(self.ledger.timed(), windows), "free_memory_bytes": 1e12}
+

@@ -1,0 +1,131 @@
+"""Planted bottlenecks: for each limit an engine that is bound by it, seen through nothing but its counters."""
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.catalogue.read import Catalogue
+from penstock.serve.engine.binding import LIMITS
+from penstock.study.explain import levers
+from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain, twin_error
+from penstock.study.explain.source import Told, case_of
+from penstock.study.explain.text import lines
+from penstock.study.measure.counters import values_of
+from tests.study.explain.planted import Load, Planted
+
+LEVERS = {name: levers.TABLE.load(name)() for name in levers.TABLE}
+PLANTED: Mapping[str, tuple[Load, dict[str, Any]]] = {
+    "prefill_compute": (Load(users=4, prompt=1500, output=4), {}),
+    "decode_compute": (Load(users=64, prompt=16, output=128, seconds=20), {"max_num_seqs": 64, "ridge": 5.0}),
+    "weight_bandwidth": (Load(users=3, prompt=32, output=200), {}),
+    "kv_bandwidth": (Load(users=24, prompt=600, output=300, seconds=40), {}),
+    "kv_capacity": (Load(users=16, prompt=200, output=200), {"kv_tokens": 2048}),
+    "queueing": (Load(users=24, prompt=64, output=64), {"max_num_seqs": 4}),
+    "host_overhead": (Load(users=4, prompt=64, output=64, seconds=60), {"host_s": 0.05}),
+    "arrival_limited": (Load(rate=2, prompt=64, output=16, seconds=60), {}),
+}
+OTHERWISE: Mapping[str, tuple[str, Load, dict[str, Any]]] = {
+    "static batches": ("queueing", Load(rate=4, output=64), {"batching": "static:size=8"}),
+    "a queue in which more seats would not pay": ("prefill_compute", Load(users=12, prompt=1500, output=2), {"max_num_seqs": 2}),
+    "open, and more than it can do": ("weight_bandwidth", Load(rate=20, prompt=32, output=100, seconds=12), {"max_num_seqs": 256}),
+    "open and busy": ("weight_bandwidth", Load(rate=3, prompt=32, output=200), {}),
+    "few tokens a step": ("queueing", Load(users=24, prompt=64, output=64), {"max_num_batched_tokens": 4, "max_num_seqs": 4}),
+}
+
+
+def explained(model: Path, load: Load, hardware: tuple[str, ...] = (), only: str = "", **options: Any) -> tuple[Planted, Explanation]:
+    """`only`: the lever that is tried; all of them if not given."""
+    planted = Planted(model, **options)
+    planted.run(load)
+    notes: list[str] = []
+    parts = {name: Catalogue().part(name) for name in hardware}
+    case = case_of(Told(values_of(planted.scrape()), None, planted.state(), "planted"), parts, notes)
+    return planted, explain(case, {only: LEVERS[only]} if only else LEVERS, notes)
+
+
+def limit(model: Path, load: Load, options: dict[str, Any]) -> str:
+    planted = Planted(model, **options)
+    planted.run(load)
+    return case_of(Told(values_of(planted.scrape()), None, planted.state(), "planted"), {}, []).limit.name
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_every_limit_is_named(model: Path, name: str) -> None:
+    load, options = PLANTED[name]
+    assert name in LIMITS and limit(model, load, options) == name
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_what_looks_like_another_limit_is_not_taken_for_it(model: Path, what: str) -> None:
+    name, load, options = OTHERWISE[what]
+    assert limit(model, load, options) == name
+
+
+@pytest.mark.parametrize(("name", "lever", "option"), [
+    ("kv_capacity", "larger-kv-cache", "kv_tokens"), ("queueing", "larger-batch", "max_num_seqs"),
+])
+def test_the_gain_that_is_promised_is_the_gain_that_comes(model: Path, name: str, lever: str, option: str) -> None:
+    """The lever is moved on the planted engine itself."""
+    load, options = PLANTED[name]
+    planted, found = explained(model, load, only=lever, **options)
+    best = found.recommended[0]
+    assert best.lever == lever and best.gain > LEAST_GAIN and abs(twin_error(found) or 0.0) < 0.05
+    moved = Planted(model, **options | {option: getattr(best.change.way.config, option)})
+    moved.run(load)
+    assert moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15)
+
+
+def test_static_batches_are_told_to_go(model: Path) -> None:
+    _, load, options = OTHERWISE["static batches"]
+    planted, found = explained(model, load, only="batching-mode", **options)
+    best = found.recommended[0]
+    assert best.lever == "batching-mode" and best.change.option == "--batching continuous" and found.measure == "mean TTFT"
+    moved = Planted(model)
+    moved.run(load)
+    before, after = (mean_ttft(each) for each in (planted, moved))
+    assert before / after - 1 == pytest.approx(best.gain, rel=0.15)
+
+
+def mean_ttft(planted: Planted) -> float:
+    values = values_of(planted.scrape())
+    return values["penstock_time_to_first_token_seconds_sum"] / values["penstock_time_to_first_token_seconds_count"]
+
+
+@pytest.mark.parametrize(("name", "verdict"), [
+    ("weight_bandwidth", "nothing: you are at the limit of this machine"),
+    ("arrival_limited", "nothing: you are at the limit of what is asked; more requests would be answered as they come"),
+])
+def test_at_the_limit_it_says_so(model: Path, name: str, verdict: str) -> None:
+    load, options = PLANTED[name]
+    _, found = explained(model, load, **options)
+    assert found.at_the_limit and found.verdict == verdict and f"verdict    {verdict}" in list(lines(found))
+    assert found.as_json()["at_the_limit"] is True and not found.as_json()["levers"]
+
+
+def test_another_machine_helps_where_this_one_is_at_its_limit(model: Path) -> None:
+    load, options = PLANTED["weight_bandwidth"]
+    _, found = explained(model, load, ("h100-sxm", "epyc-9654"), **options)
+    assert found.at_the_limit and found.elsewhere[0].change.option == "h100-sxm" and found.elsewhere[0].gain > 1
+    assert "dollars an hour" in found.elsewhere[0].costs[0] and not found.elsewhere[0].change.here
+
+
+def test_without_measured_limits_it_says_what_is_missing(model: Path) -> None:
+    _, found = explained(model, replace(PLANTED["weight_bandwidth"][0], seconds=10), hardware=(), measured=False)
+    told = "\n".join(lines(found))
+    assert found.case.limit.name == "unmeasured" and "penstock limits" in told and "quantize-weights" in found.unknown
+
+
+def test_what_is_told_is_whole(model: Path) -> None:
+    load, options = PLANTED["queueing"]
+    _, found = explained(model, load, ("l4",), **options)
+    told = found.as_json()
+    assert told["limit"] == "queueing" and told["called"] == "queueing or admission" and told["evidence"]["mean_waiting"] > 10
+    assert told["traffic"]["users"] == 24 and told["measure"] == "output tokens/s" and abs(told["twin_error"]) < 0.05
+    assert {each["lever"] for each in told["tried"]} >= {"larger-batch", "larger-kv-cache", "chunk-size", "more-replicas"}
+    best = told["levers"][0]
+    assert best["option"].startswith("--max-num-seqs") and best["gain"] > 1 and any("mean TPOT +" in cost for cost in best["costs"])
+    text = "\n".join(lines(found))
+    for words in ("limit      queueing or admission", "24 users who take turns", "--max-num-seqs", "not known  speculation", "note"):
+        assert words in text, words
