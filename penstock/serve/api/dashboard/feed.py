@@ -100,7 +100,7 @@ class Picture:
                     "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total},
             "rates": rates(recent), "cache": figures.cache(look),
             "latency": figures.requests(lanes.entries(), lanes.ended, now),
-            "limit": {"kind": said.kind, "sentence": said.sentence, "reached": said.reached}, "points": points(recent),
+            "limit": {"kind": said.kind, "sentence": said.sentence, "share": said.share, "reached": said.reached}, "points": points(recent),
             "history": figures.remember(now, gauges.num_running, gauges.num_waiting, kv_share),
             "map": self._blocks.draw(look, lanes.lane_of), "timeline": lanes.tell(),
         }

@@ -20,10 +20,12 @@ WINDOW_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`kind`: one of `binding.LIMITS`. `reached`: of the machine's measured limit, where it is one of those."""
+    """`kind`: one of `binding.LIMITS`. `share`: of the time, that speaks for it. `reached`: of the machine's measured limit, where it is
+    one of those."""
 
     kind: str
     sentence: str
+    share: float
     reached: float | None = None
 
 
@@ -43,7 +45,7 @@ class Binding:
             self._past.popleft()
         limit = limit_of(since(self._past[0], now))
         self._past.append(now)
-        return Said(limit.name, limit.sentence, limit.reached)
+        return Said(limit.name, limit.sentence, limit.share, limit.reached)
 
 
 def since(before: Tally, now: Tally) -> Tally:

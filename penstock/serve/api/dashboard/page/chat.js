@@ -28,7 +28,11 @@ async function answer() {
       if (first === null && (delta.content || delta.reasoning_content)) first = performance.now();
       const log = at("log"), follows = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
       if (delta.reasoning_content) (thought ??= entry("thought", "")).append(delta.reasoning_content);
-      if (delta.content) { text += delta.content; (shown ??= entry("assistant", "")).append(delta.content); }
+      if (delta.content) {
+        const before = text.trimStart();
+        text += delta.content;
+        (shown ??= entry("assistant", "")).append(before ? delta.content : text.trimStart());
+      }
       if (follows) log.scrollTop = log.scrollHeight;
     }
   } catch (error) {

@@ -109,7 +109,7 @@ function drawPoint(pen, on, name, point) {
   pen.fill();
   pen.stroke();
   const right = x > on.box.x + on.box.w * 0.66;
-  label(pen, name, x + (right ? -1 : 1) * rem(0.7), y + rem(1.15), right ? "right" : "left", ink("text"));
+  label(pen, name, x + (right ? -1 : 1) * rem(0.7), y + (name === "prefill" ? -rem(0.55) : rem(1.15)), right ? "right" : "left", ink("text"));
 }
 
 function wireRoofline() {

@@ -113,10 +113,12 @@ function showLimit(limit) {
   const parts = limit.sentence.replace(/(\d)%/g, `$1${thin}%`).split("`");
   at("sentence").replaceChildren(...parts.map((part, i) => (i % 2 ? element("code", { textContent: part }) : part)));
   spoken = { text: limit.sentence, kind: limit.kind, at: now };
-  const known = limit.reached !== null;
-  at("ring").style.opacity = known ? 1 : 0;
-  at("ring").style.strokeDasharray = `${known ? Math.min(100, 100 * limit.reached) : 0} 100`;
-  at("ring-text").textContent = known ? `${Math.round(100 * limit.reached)}%` : { arrival_limited: "idle", unmeasured: "?" }[limit.kind] ?? "–";
+  const measured = limit.kind !== "unmeasured", idle = limit.kind === "arrival_limited";
+  const shown = limit.reached ?? limit.share;
+  at("ring").style.opacity = measured && !idle ? 1 : 0;
+  at("ring").style.strokeDasharray = `${Math.min(100, 100 * shown)} 100`;
+  at("ring-text").textContent = !measured ? "?" : idle ? "idle" : `${Math.round(100 * shown)}%`;
+  at("ring").closest("div").title = limit.reached === null ? "of the time" : "of the machine's measured limit";
 }
 
 function showTiles(update) {
