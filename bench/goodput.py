@@ -186,7 +186,7 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
     first = next(iter(made.values()))
     least = {kind.name: alone(first, kind, runner) for kind in KINDS}
     slos = {name: Slo({"ttft": ttft * args.ttft_times, "tpot": tpot * args.tpot_times}) for name, (ttft, tpot) in least.items()}
-    rate = capacity(first, 160, runner)
+    rate = capacity(first, 120, runner)
     print(f"capacity {rate:.1f} requests/s; " + "; ".join(f"{name}: {slo}" for name, slo in slos.items()), flush=True)
     patience_s = max(slo.most_s["ttft"] + slo.most_s["tpot"] * kind.output[1] for slo, kind in zip(slos.values(), KINDS, strict=True))
     rows = []

@@ -76,11 +76,13 @@ class Rig:
         batching=None,
         num_drafts=0,
         policy=None,
+        pacing=None,
     ):
         self.clock = VirtualClock()
         self.kv = make_kv(num_blocks, block_size, prefix_cache, policy, self.clock)
         self.runner = FakeRunner(block_size, VOCAB, num_drafts)
-        self.scheduler = Scheduler(Limits(max_num_seqs, budget), self.kv, order or Fcfs(), batching or Continuous(), self.clock)
+        limits = Limits(max_num_seqs, budget)
+        self.scheduler = Scheduler(limits, self.kv, order or Fcfs(), batching or Continuous(), self.clock, pacing)
 
     def step(self):
         """One step; the plan and its outputs, or (None, [])."""

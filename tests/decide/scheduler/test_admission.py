@@ -1,0 +1,239 @@
+import random
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.clock import VirtualClock
+from penstock.core.errors import OverloadedError, RequestError, UsageError
+from penstock.core.types import SeqResult, StepResult
+from penstock.core.work import StepWork
+from penstock.decide.scheduler.admission.deadline import Deadline
+from penstock.decide.scheduler.batching.continuous import Continuous
+from penstock.decide.scheduler.chunking.slo import Slo
+from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.order import deadline as order
+from penstock.decide.scheduler.order.fcfs import Fcfs
+from penstock.decide.scheduler.pacing import Pacing
+from penstock.decide.scheduler.scheduler import Scheduler
+from tests.decide.builders import SteadyTimer, make_kv, make_seq
+
+BUDGET = 64
+
+
+class Play:
+    """A scheduler on a virtual clock whose steps take what the timer says; what came of each sequence."""
+
+    def __init__(self, admission=None, *, serves=True, num_blocks=4096, prefix_cache=False):
+        self.timer = SteadyTimer(0.01, 0.001)
+        self.clock = VirtualClock()
+        costs = StepCosts(self.timer, BUDGET)
+        pacing = Pacing(Deadline(costs, admission) if admission else None, Slo(costs, Slo.Options(0.0)) if serves else None, costs)
+        kv = make_kv(num_blocks, 4, prefix_cache, clock=self.clock)
+        self.scheduler = Scheduler(Limits(16, BUDGET), kv, order.Deadline(costs) if serves else Fcfs(), Continuous(), self.clock, pacing)
+        self.last_s = {}
+        self.refused = {}
+        self.seqs = []
+
+    def ask(self, seq_id, num_prompt, num_new, arrival_s=None, **slo):
+        """Whether it is taken in."""
+        at_s = self.clock.now() if arrival_s is None else arrival_s
+        seq = make_seq(seq_id, [seq_id % 50] * num_prompt, num_new, arrival_s=at_s, **slo)
+        try:
+            self.scheduler.add(seq)
+        except OverloadedError as refusal:
+            self.refused[seq_id] = refusal
+            return False
+        self.seqs.append(seq)
+        return True
+
+    def step(self):
+        plan = self.scheduler.schedule()
+        self.refused |= self.scheduler.refused
+        self.scheduler.refused.clear()
+        if plan is None:
+            return False
+        work = StepWork(tuple([(len(each.tokens), each.start + len(each.tokens)) for each in plan.seqs]))
+        self.clock.advance(self.timer.seconds(work))
+        found = tuple([SeqResult(each.seq_id, (1,) if each.samples else ()) for each in plan.seqs])
+        for output in self.scheduler.commit(plan, StepResult(plan.step_id, found, work=work)):
+            self.last_s[output.seq_id] = self.clock.now()
+        return True
+
+    def run(self, until_s=float("inf")):
+        while self.clock.now() < until_s and self.scheduler.has_work() and self.step():
+            pass
+        self.scheduler.check_integrity()
+
+    def kept(self, seq):
+        num_steps = seq.num_output - 1
+        return seq.finish_reason != "abort" and (
+            seq.first_token_s - seq.arrival_s <= (seq.ttft_slo_s or 1e9)
+            and (self.last_s[seq.seq_id] - seq.first_token_s <= (seq.tpot_slo_s or 1e9) * num_steps or not num_steps))
+
+
+def deadline(**options):
+    return Play(Deadline.Options(**options))
+
+
+def test_who_can_be_in_time_is_taken_in_and_who_cannot_is_refused_at_once():
+    # A prompt of 64 tokens takes a step of 74 ms: three of them 222 ms.
+    play = deadline(reserve=0.0)
+    assert [play.ask(number, 64, 1, ttft_slo_s=0.23) for number in range(5)] == [True, True, True, False, False]
+    assert play.scheduler.counters.refused == 2
+    refusal = play.refused[3]
+    assert (refusal.status, refusal.param, refusal.code) == (429, "slo", "slo_overloaded")
+    assert "would come after 296 ms, and should within 230 ms" in str(refusal)
+    play.run()
+    assert all(play.kept(seq) for seq in play.seqs)
+
+
+def test_who_asks_for_nothing_is_never_refused():
+    play = deadline()
+    assert all(play.ask(number, 64, 4) for number in range(200))
+    assert play.ask(200, 64, 1, ttft_slo_s=0.2)  # and holds up nobody who does
+    play.run()
+    assert play.kept(play.seqs[-1]) and all(seq.finish_reason == "length" for seq in play.seqs)
+
+
+def test_a_reserve_is_kept():
+    assert sum(deadline(reserve=0.0).ask(n, 64, 1, ttft_slo_s=0.08) for n in range(1)) == 1
+    with pytest.raises(RequestError, match="even on an idle machine"):
+        deadline(reserve=0.1).ask(0, 64, 1, ttft_slo_s=0.08)
+
+
+@pytest.mark.parametrize("slo", [{"ttft_slo_s": 0.01}, {"tpot_slo_s": 0.01}, {"e2e_slo_s": 0.05}])
+def test_what_an_idle_machine_could_not_do_is_no_matter_of_load(slo):
+    with pytest.raises(RequestError, match="cannot be met even on an idle machine") as raised:
+        deadline().ask(0, 32, 8, **slo)
+    assert raised.value.status == 400 and raised.value.code == "slo_unattainable" and raised.value.param == "slo"
+
+
+def test_deferred_requests_go_last_and_are_served():
+    play = deadline(reserve=0.0, late="defer")
+    assert all(play.ask(number, 64, 1, ttft_slo_s=0.23) for number in range(5)) and play.ask(5, 64, 1)
+    assert play.scheduler.counters.deferred == 2 and [seq.deferred for seq in play.seqs] == [False] * 3 + [True] * 2 + [False]
+    play.run()
+    assert sorted(range(6), key=lambda number: play.seqs[number].first_token_s) == [0, 1, 2, 5, 3, 4]
+
+
+def test_who_was_overtaken_is_told_as_soon_as_it_is_hopeless():
+    play = deadline(reserve=0.0)
+    assert play.ask(0, 64, 1, ttft_slo_s=0.2) and play.ask(1, 64, 1, ttft_slo_s=0.25)
+    play.step()
+    assert all(play.ask(number, 64, 1, ttft_slo_s=0.16) for number in (2, 3))
+    play.run()
+    assert set(play.refused) == {1} and "no longer" in str(play.refused[1]) and play.clock.now() == pytest.approx(0.222)
+    assert play.seqs[1].finish_reason == "abort" and all(play.kept(seq) for seq in play.seqs if seq.seq_id != 1)
+    assert play.scheduler.counters.refused == 1
+
+
+def test_cached_prompts_are_cheap():
+    play = Play(Deadline.Options(), prefix_cache=True)
+    assert play.ask(1, 320, 1)
+    play.run()
+    assert play.ask(51, 320, 1, ttft_slo_s=0.05)  # the same tokens
+    with pytest.raises(RequestError):
+        play.ask(2, 320, 1, ttft_slo_s=0.05)
+
+
+def test_answers_are_not_begun_where_they_would_slow_those_that_run():
+    play = deadline(reserve=0.0)
+    assert all(play.ask(number, 8, 40, tpot_slo_s=0.0145) for number in range(8))
+    most = 0
+    while play.scheduler.has_work() and play.step():
+        most = max(most, play.scheduler.num_running)
+    assert most == 4 and all(play.kept(seq) for seq in play.seqs)
+
+
+@pytest.mark.parametrize("options", [{"late": "drop"}, {"reserve": 1.0}, {"reserve": -0.1}])
+def test_options_are_checked(options):
+    with pytest.raises(UsageError, match="admission deadline"):
+        Deadline.Options(**options)
+
+
+def offered(rate, seconds, seed):
+    """(arrival, prompt, output, TTFT, TPOT): mixed lengths, Poisson."""
+    rng, at_s, found = random.Random(seed), 0.0, []
+    while (at_s := at_s + rng.expovariate(rate)) < seconds:
+        long = rng.random() < 0.2
+        found.append((at_s, rng.randint(100, 250) if long else rng.randint(8, 60), rng.randint(4, 30), 1.0 if long else 0.4, 0.05))
+    return found
+
+
+def serve(play, asked):
+    """How many keep their objectives."""
+    for number, (at_s, num_prompt, num_new, ttft, tpot) in enumerate(asked):
+        play.run(at_s)
+        play.clock.advance(max(0.0, at_s - play.clock.now()))
+        play.ask(number, num_prompt, num_new, at_s, ttft_slo_s=ttft, tpot_slo_s=tpot)
+    play.run()
+    return sum(play.kept(seq) for seq in play.seqs)
+
+
+def capacity(num=150):
+    """Requests a second when all are there at once."""
+    play = Play(serves=False)
+    for number, (_, num_prompt, num_new, _, _) in enumerate(offered(1.0, num, 7)):
+        play.ask(number, num_prompt, num_new)
+    play.run()
+    return len(play.seqs) / play.clock.now()
+
+
+def test_at_one_and_a_half_times_capacity_twice_as_many_are_in_time_as_with_first_come():
+    asked = offered(1.5 * capacity(), 14.0, 3)
+    first_come, ours, without = serve(Play(serves=False), asked), serve(deadline(), asked), serve(Play(), asked)
+    assert ours >= 2 * first_come and ours >= 0.5 * len(asked) and ours >= 0.95 * without, (first_come, ours, without, len(asked))
+
+
+def test_at_half_of_capacity_nobody_is_refused_and_nobody_is_late():
+    play = deadline()
+    asked = offered(0.5 * capacity(), 14.0, 4)
+    assert serve(play, asked) == len(asked) and not play.refused
+
+
+sequences = st.tuples(
+    st.floats(0, 2), st.integers(1, 200), st.integers(1, 30), st.sampled_from([None, 0.3, 0.6, 2.0]), st.sampled_from([None, 0.03, 0.1]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(sequences, min_size=1, max_size=25), st.sampled_from(["refuse", "defer"]), st.integers(80, 400))
+def test_everybody_is_answered_or_told(asked, late, num_blocks):
+    play = Play(Deadline.Options(late=late), num_blocks=num_blocks)
+    impossible = 0
+    for number, (at_s, num_prompt, num_new, ttft, tpot) in enumerate(sorted(asked, key=lambda each: each[0])):
+        play.run(at_s)
+        play.clock.advance(max(0.0, at_s - play.clock.now()))
+        try:
+            play.ask(number, num_prompt, num_new, at_s, ttft_slo_s=ttft, tpot_slo_s=tpot)
+        except RequestError:
+            impossible += 1
+    play.run()
+    answered = [seq for seq in play.seqs if seq.finish_reason == "length" and seq.num_output == seq.max_len - seq.num_prompt]
+    assert len(answered) + len(play.refused) + impossible == len(asked)
+    assert all(refusal.retry_after_s > 0 for refusal in play.refused.values()) and (late == "refuse" or not play.refused)
+    assert not play.scheduler.has_work() and play.scheduler.counters.refused == len(play.refused)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(sequences, min_size=1, max_size=20), st.integers(8, 250), st.sampled_from([0.5, 1.0]), st.sampled_from([None, 0.05]))
+def test_who_comes_again_when_told_is_taken_in_if_nobody_else_has_come(asked, num_prompt, ttft, tpot):
+    play = deadline()
+    for number, (_, prompt, num_new, other_ttft, other_tpot) in enumerate(asked):
+        try:
+            play.ask(number, prompt, num_new, ttft_slo_s=other_ttft, tpot_slo_s=other_tpot)
+        except RequestError:
+            continue
+    again = 100
+    play.step()
+    try:
+        if play.ask(again, num_prompt, 4, ttft_slo_s=ttft, tpot_slo_s=tpot):
+            return
+    except RequestError:
+        return
+    came_s = play.clock.now() + ceil(play.refused[again].retry_after_s)
+    play.run(came_s)
+    play.clock.advance(max(0.0, came_s - play.clock.now()))
+    assert play.ask(again + 1, num_prompt, 4, ttft_slo_s=ttft, tpot_slo_s=tpot)

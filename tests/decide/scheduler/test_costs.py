@@ -1,0 +1,70 @@
+import random
+
+import pytest
+
+from penstock.core.work import StepWork
+from penstock.decide.scheduler.costs import Correction, StepCosts
+from tests.decide.builders import SteadyTimer
+
+
+def test_what_was_predicted_rightly_is_not_corrected():
+    correction = Correction()
+    for predicted in (0.01, 0.5, 0.02):
+        correction.add(predicted, predicted)
+    assert correction.of(0.3) == pytest.approx(0.3)
+
+
+def test_a_share_and_an_amount_are_told_apart():
+    rng, correction = random.Random(1), Correction()
+    for _ in range(300):
+        predicted = rng.choice([0.002, 0.01, 0.05])
+        correction.add(predicted, 1.25 * predicted + 0.001)
+    assert correction.of(0.05) == pytest.approx(0.0635, rel=0.03) and correction.of(0.002) == pytest.approx(0.0035, rel=0.1)
+
+
+def test_equal_steps_correct_equal_steps():
+    correction = Correction()
+    for _ in range(200):
+        correction.add(0.01, 0.013)
+    assert correction.of(0.01) == pytest.approx(0.013, rel=0.02)
+
+
+def test_one_step_that_was_held_up_changes_little():
+    correction = Correction()
+    for _ in range(60):
+        correction.add(0.01, 0.01)
+    correction.add(0.01, 60.0)
+    assert correction.of(0.01) < 0.012
+
+
+def test_what_changed_is_learned_anew():
+    correction = Correction()
+    for took in (0.03, 0.01):
+        for _ in range(400):
+            correction.add(0.01, took)
+    assert correction.of(0.01) == pytest.approx(0.01, rel=0.02)
+
+
+def test_costs_are_the_timers_in_round_figures():
+    costs = StepCosts(SteadyTimer(0.01, 0.001), 16)
+    assert costs.step_s(4, 100) == pytest.approx(0.014) and costs.step_s(4, 100, 8) == pytest.approx(0.022)
+    assert costs.seconds(StepWork(((3, 3),))) == pytest.approx(0.013)
+    assert costs.step_s(0, 0, 33) == pytest.approx(0.01 + 0.048)  # rounded up to multiples of 16
+
+
+def test_a_long_prompt_takes_several_steps():
+    costs = StepCosts(SteadyTimer(0.01, 0.001), 16)
+    assert costs.prompt_s(5, 5) == pytest.approx(0.015) and costs.prompt_s(40, 40) == pytest.approx(3 * 0.01 + 0.040)
+    assert costs.prompt_s(8, 40) == pytest.approx(0.018)
+
+
+@pytest.mark.parametrize(("seconds", "rows"), [(0.1, 16), (0.02, 6), (0.0141, 0), (0.013, 0), (0.0151, 1)])
+def test_rows_that_a_step_has_time_for(seconds, rows):
+    assert StepCosts(SteadyTimer(0.01, 0.001), 16).rows_within(4, 100, seconds, 16) == rows
+
+
+def test_steps_teach():
+    costs = StepCosts(SteadyTimer(0.01, 0.001), 16)
+    for rows in (1, 2, 4) * 100:
+        costs.learn(StepWork(((rows, rows),)), 2 * (0.01 + 0.001 * rows))
+    assert costs.step_s(2, 10) == pytest.approx(0.024, rel=0.02)

@@ -1,0 +1,56 @@
+from math import inf
+
+import pytest
+
+from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.promise import affords_s, first_due_s, has_objectives, next_due_s, num_left, tpot_s
+from tests.decide.builders import SteadyTimer, make_seq
+
+COSTS = StepCosts(SteadyTimer(0.01, 0.001), 16)
+
+
+def seq(num_new=11, **slo):
+    return make_seq(0, range(10), num_new, arrival_s=1.0, **slo)
+
+
+def test_without_objectives_nothing_is_due():
+    free = seq()
+    assert not has_objectives(free) and first_due_s(free, COSTS) == tpot_s(free, 2.0) == affords_s(free, 2.0, 9.0) == inf
+
+
+def test_what_is_deferred_has_none():
+    late = seq(ttft_slo_s=1.0)
+    assert has_objectives(late)
+    late.deferred = True
+    assert not has_objectives(late)
+
+
+def test_tokens_are_due_one_by_one():
+    asked = seq(ttft_slo_s=0.5, tpot_slo_s=0.1)
+    assert first_due_s(asked, COSTS) == 1.5
+    asked.tokens += [0] * 4
+    assert next_due_s(asked, 2.0) == pytest.approx(2.4)
+    # seven tokens are left, and the last is due at 2 + 10 * 0.1
+    assert affords_s(asked, 2.0, 2.3) == pytest.approx(0.7 / 7)
+    assert affords_s(asked, 2.0, 2.65) == pytest.approx(0.05)
+
+
+def test_an_end_to_end_objective_becomes_both():
+    # The prompt takes 20 ms alone, ten tokens more 11 ms each: of 1 s, 870 ms are spare, and half of them are for waiting.
+    asked = seq(e2e_slo_s=1.0)
+    assert first_due_s(asked, COSTS) == pytest.approx(1.0 + 0.02 + 0.87 / 2)
+    assert tpot_s(asked, 1.5) == pytest.approx(0.05)
+    assert first_due_s(seq(e2e_slo_s=1.0, ttft_slo_s=0.1), COSTS) == pytest.approx(1.1)
+    assert tpot_s(seq(e2e_slo_s=1.0, tpot_slo_s=0.02), 1.5) == 0.02
+
+
+def test_one_token_has_no_pace():
+    assert tpot_s(seq(1, e2e_slo_s=1.0), 1.5) == inf and first_due_s(seq(1, e2e_slo_s=1.0), COSTS) == pytest.approx(1.51)
+
+
+def test_what_the_cache_is_expected_to_hold_is_not_left():
+    asked = seq()
+    asked.num_cached = 8
+    assert num_left(asked) == 2
+    asked.num_preemptions = 1
+    assert num_left(asked) == 10
