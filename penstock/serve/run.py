@@ -86,7 +86,7 @@ def banner(built: Built, server: ServerConfig) -> Iterator[str]:
     name = server.served_model_name or config.model
     at = f"http://{server.host}:{server.port}"
     key = " -H 'Authorization: Bearer KEY'" if server.api_key or server.api_keys else ""
-    yield f"Serving {name} at {at}  (stop with Ctrl-C). Try:"
+    yield f"Serving {name} at {at}, where a browser finds a dashboard  (stop with Ctrl-C). Try:"
     yield (f"""  curl {at}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n"""
            """    -d '{"messages": [{"role": "user", "content": "Tell me about the fox and the old king."}], "max_tokens": 120}'""")
 
