@@ -70,6 +70,7 @@ class FakeEngine:
         self.script: str | None = None  # said instead of invented tokens
         self.fail_after: int | None = None  # tokens, then the engine dies
         self.give_up_after: int | None = None  # tokens, then a choice ends with "abort"
+        self.late: OverloadedError | None = None  # what requests with objectives are told instead of a first token
         self.cached: set[tuple[int, ...]] = set()
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
@@ -91,6 +92,9 @@ class FakeEngine:
         return Gauges(num_running=len(self.active), kv_blocks_used=len(self.active), kv_blocks_total=64)
 
     async def _steps(self, request: Request) -> AsyncIterator[Delta]:
+        if self.late is not None and request.ttft_slo_s is not None:
+            self.active.discard(request.request_id)
+            raise self.late
         params = request.params
         usage_cached = len(request.token_ids) // 2 if request.token_ids in self.cached else 0
         self.cached.add(request.token_ids)
