@@ -10,7 +10,7 @@ from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
 
-DEPTH = 512  # requests that are prepared ahead
+DEPTH = 4096  # requests that are prepared ahead
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
 

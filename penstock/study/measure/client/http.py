@@ -93,16 +93,22 @@ class Reply:
         return found or None
 
     def _read_size(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n")
+        """A chunk's size and, where it is there already, the chunk."""
+        buffer = self._buffer
+        end = buffer.find(b"\r\n")
         if end < 0:
             return None
-        size = self._buffer[:end].partition(b";")[0].strip()
+        size = buffer[:end].partition(b";")[0].strip()
         try:
-            self._left = int(size, 16)
+            self._left = left = int(size, 16)
         except ValueError:
             raise BadAnswer(f"a chunk's size is {size!r:.30}") from None
-        self._buffer = self._buffer[end + 2 :]
-        self._read = self._read_chunk if self._left else self._read_trailer
+        begin = end + 2
+        if left and len(buffer) >= begin + left + 2:
+            self._buffer = buffer[begin + left + 2 :]
+            return buffer[begin : begin + left]
+        self._buffer = buffer[begin:]
+        self._read = self._read_chunk if left else self._read_trailer
         return b""
 
     def _read_chunk(self) -> bytes | None:
