@@ -36,7 +36,10 @@ from penstock.compute.decoding.grammar.patterns.tree import (
     other,
     rep,
     seq,
+    shortest,
 )
+
+MOST_NEEDED = 20_000  # characters
 
 BEGIN, END = -2, -1  # the edges, as code points that no character has
 BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
@@ -53,7 +56,7 @@ def matching(pattern: str, widely: bool = False) -> Tree:
     """
     before = alt([EMPTY, seq([BEGINS, ANYTHING])])
     node = Reader(pattern, widely).read()
-    return without_edges(Following(widely).row(before, node.items if isinstance(node, Row) else (node,), REST))
+    return writable(without_edges(Following(widely).row(before, node.items if isinstance(node, Row) else (node,), REST)))
 
 
 @lru_cache(maxsize=512)
@@ -61,7 +64,14 @@ def whole(pattern: str) -> Tree:
     """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
     node, following = Reader(pattern, False).read(), Following(False)
     inner = alt([following.of(node, ENDS), following.of(node, EMPTY)])
-    return without_edges(alt([seq([BEGINS, inner]), inner]))
+    return writable(without_edges(alt([seq([BEGINS, inner]), inner])))
+
+
+def writable(tree: Tree) -> Tree:
+    """Raises PatternError where every text is long: what must come is looked for character by character."""
+    if (length := shortest(tree)) > MOST_NEEDED:
+        raise PatternError(f"a pattern whose texts have at least {length:,} characters is not obeyed; at most {MOST_NEEDED:,} are needed")
+    return tree
 
 
 def without_edges(tree: Tree) -> Tree:

@@ -137,3 +137,16 @@ def texts(tree: Tree, most: int = 64) -> list[str] | None:
             return None
         found = [before + after for before in found for after in part]
     return found
+
+
+def shortest(tree: Tree) -> int:
+    """Characters that each of its texts has at least, as far as that is seen at once."""
+    if isinstance(tree, Chars):
+        return 1
+    if isinstance(tree, Seq):
+        return sum(map(shortest, tree.items))
+    if isinstance(tree, Rep):
+        return tree.low * shortest(tree.item)
+    if isinstance(tree, Alt | Both):
+        return (min if isinstance(tree, Alt) else max)(map(shortest, tree.items), default=0)
+    return 0
