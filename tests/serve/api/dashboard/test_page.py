@@ -222,13 +222,13 @@ def test_words_can_be_read(live: Browser, theme: str) -> None:
 @pytest.mark.parametrize("window", WINDOWS)
 def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
     live.resize(*WINDOWS[window])
-    live.until(PLACED)
     tall = "document.documentElement.scrollHeight"
     wait = "await new Promise((done) => setTimeout(done, 400))"
     live.until(f"(async () => {{ const before = {tall}; {wait}; return before === {tall}; }})()")
     live.until("['timeline', 'roofline', 'blocks', 'output-line'].every((id) => {"
                " const canvas = document.getElementById(id), scale = canvas.width / canvas.clientWidth;"
                f" return canvas.clientWidth > 80 && canvas.clientHeight > 20 && Math.abs(scale - {WINDOWS[window][2]}) < 0.05; }})")
+    assert live.evaluate(PLACED), "something is wider than the window"
     live.resize(1280, 900)
 
 
