@@ -69,7 +69,8 @@ class Portable:
     def score(self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], num: int) -> Scores:
         return score(take(logits, rows), token_ids, num)
 
-    def _draw(self, logits: Array, drawings: Sequence[Drawing], output_index: Sequence[int]) -> list[int]:
+    def scaled(self, logits: Array, drawings: Sequence[Drawing]) -> Array:
+        """Of rows with a temperature, what they are drawn from: logits over it, less the largest, and -inf for what is filtered out."""
         xp = array_namespace(logits)
         temperatures = [drawing.temperature for drawing in drawings]
         scaled = below_max(logits) / xp.asarray(temperatures, dtype=xp.float32, device=device(logits))[:, None]
@@ -80,7 +81,11 @@ class Portable:
             elif settings:
                 rows = xp.asarray(list(settings), device=device(logits))
                 scaled[rows] = each.apply(scaled[rows, :], list(settings.values()))
-        return draw(scaled, [uniform(drawing.seed, index) for drawing, index in zip(drawings, output_index, strict=True)])
+        return scaled
+
+    def _draw(self, logits: Array, drawings: Sequence[Drawing], output_index: Sequence[int]) -> list[int]:
+        numbers = [uniform(drawing.seed, index) for drawing, index in zip(drawings, output_index, strict=True)]
+        return draw(self.scaled(logits, drawings), numbers)
 
 
 def take(logits: Array, rows: Sequence[int] | None) -> Array:

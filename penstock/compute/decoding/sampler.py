@@ -23,7 +23,7 @@ from penstock.compute.decoding.portable import Filter, Portable
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.decoding.state import RowState
 from penstock.core.message import message
-from penstock.core.types import TokenLogprobs
+from penstock.core.types import SamplingParams, TokenLogprobs
 
 
 @message
@@ -38,7 +38,8 @@ class Chosen:
 class Sampler:
     def __init__(self, filters: Sequence[Filter], fused: Sampling | None = None) -> None:
         """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's form of the same."""
-        self._sampling: Sampling = Portable(filters) if fused is None else fused
+        self._portable = Portable(filters)
+        self._sampling: Sampling = self._portable if fused is None else fused
 
     def sample(
         self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None = None
@@ -72,6 +73,10 @@ class Sampler:
     def score(self, logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
         """For each row of logits [rows, vocab] the log-probability and rank of its token, and the `nums` likeliest tokens."""
         return self._report(in_float32(logits), None, token_ids, nums)
+
+    def scaled(self, logits: Array, params: SamplingParams) -> Array:
+        """What a row [vocab] is drawn from at a temperature above 0: logits over it, less the largest, -inf for what is filtered out."""
+        return self._portable.scaled(in_float32(logits)[None, :], [self._portable.drawing(params, 0)])[0, :]
 
     def _report(
         self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], nums: Sequence[int]

@@ -38,7 +38,8 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: C
             continue
         choices = [chosen.tokens[row_of[first + row]] for row in range(planned.num_drafts + 1)]
         rows, tokens = walk(
-            drafts_of(planned), planned.draft_parents, choices.__getitem__, replacing(acceptance, planned, choosing, first, logits))
+            drafts_of(planned), planned.draft_parents, choices.__getitem__,
+            replacing(sampler, acceptance, planned, choosing, first, logits))
         at = [row_of[first + row] for row in rows]
         result = SeqResult(
             planned.seq_id, tuple([token for token in tokens if token is not None]),
@@ -52,7 +53,8 @@ def some_of(logits: Array, rows: list[int]) -> Array:
     return logits if rows == list(range(len(logits))) else logits[rows]
 
 
-def replacing(acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array) -> Instead | None:
+def replacing(sampler: Sampler, acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array,
+              ) -> Instead | None:
     """What may stand in for the choices of a sequence whose rows begin at `first`, where its choices may be replaced at all."""
     state = choosing.states[first]
     if acceptance.lossless or not planned.num_drafts or not state.plain or state.params.temperature == 0:
@@ -60,7 +62,7 @@ def replacing(acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, f
     drafts = drafts_of(planned)
 
     def instead(row: int, after: list[int]) -> int | None:
-        found = acceptance.instead(logits[choosing.rows[first + row]], state.params, [drafts[i] for i in after])
+        found = acceptance.instead(sampler.scaled(logits[choosing.rows[first + row]], state.params), [drafts[i] for i in after])
         return None if found is None else after[found]
 
     return instead

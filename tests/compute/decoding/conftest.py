@@ -34,7 +34,8 @@ def portable_sampler():
 
 def native_sampler(threads=2, kernels=""):
     native = pytest.importorskip("penstock._native")
-    return RowByRow((), NativeSampling(native, native.Model(native.Pool(threads, []), kernels, False, False)))
+    model = native.Model(native.Pool(threads, []), kernels, False, False)
+    return RowByRow([TABLE.load(name)() for name in TABLE], NativeSampling(native, model))
 
 
 @pytest.fixture(params=[portable_sampler, native_sampler], ids=["portable", "native"])

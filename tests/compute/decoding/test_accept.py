@@ -125,16 +125,20 @@ class TestTypical:
     FLAT = np.zeros(4)
 
     def test_likely_drafts_are_taken_by_a_bound_that_falls_with_entropy(self):
-        rule, params = Typical(Options(epsilon=0.3, delta=0.5)), SamplingParams()
-        assert rule.instead(self.SHARP, params, [1, 0]) == 1 and rule.instead(self.SHARP, params, [1]) is None
-        assert rule.instead(self.FLAT, params, [2]) == 0  # a quarter is more than half of exp(-log 4)
-        assert Typical(Options(epsilon=1.0, delta=1.0)).instead(self.FLAT, params, [2]) is None
+        rule = Typical(Options(epsilon=0.3, delta=0.5))
+        assert rule.instead(self.SHARP, [1, 0]) == 1 and rule.instead(self.SHARP, [1]) is None
+        assert rule.instead(self.FLAT, [2]) == 0  # a quarter is more than half of exp(-log 4)
+        assert Typical(Options(epsilon=1.0, delta=1.0)).instead(self.FLAT, [2]) is None
 
-    def test_temperature_counts(self):
-        rule = Typical(Options(epsilon=0.3, delta=1.0))
-        assert rule.instead(self.SHARP, SamplingParams(temperature=1.0), [1]) is None
-        assert rule.instead(self.SHARP, SamplingParams(temperature=100.0), [1]) is None
-        assert rule.instead(self.SHARP, SamplingParams(temperature=0.5), [0]) == 0
+    @pytest.mark.parametrize(("params", "first", "second"), [
+        ({"temperature": 1.0}, 0, None), ({"temperature": 5.0}, 0, 0), ({"temperature": 5.0, "top_k": 1}, 0, None),
+        ({"temperature": 5.0, "top_p": 0.3}, 0, None), ({"temperature": 5.0, "min_p": 0.9}, 0, None), ({"temperature": 1e-9}, 0, None),
+    ], ids=str)
+    def test_temperature_and_filters_count(self, sampler, params, first, second):
+        """What is not drawn from is never accepted."""
+        rule = Typical(Options(epsilon=0.09, delta=1.0))
+        scaled = sampler.scaled(self.SHARP.astype(np.float32), SamplingParams(**params))
+        assert rule.instead(scaled, [0]) == first and rule.instead(scaled, [1]) == second
 
     @pytest.mark.parametrize("options", [Options(epsilon=0), Options(delta=0), Options(epsilon=2)])
     def test_bounds_are_probabilities(self, options):

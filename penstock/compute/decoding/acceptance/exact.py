@@ -2,11 +2,9 @@
 from collections.abc import Sequence
 from typing import Any as Array
 
-from penstock.core.types import SamplingParams
-
 
 class Exact:
     lossless = True
 
-    def instead(self, logits: Array, params: SamplingParams, drafts: Sequence[int]) -> int | None:
+    def instead(self, scaled: Array, drafts: Sequence[int]) -> int | None:
         return None

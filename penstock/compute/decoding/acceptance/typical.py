@@ -1,6 +1,6 @@
-"""Typical acceptance (Cai et al. 2024, arXiv:2401.10774): a draft is also accepted when the model finds it likely enough, by a bound that
-falls with the entropy of its distribution: p > min(epsilon, delta * exp(-entropy)). Lossy: likely tokens come out more often than they are
-drawn. At temperature 0 nothing changes."""
+"""Typical acceptance (Cai et al. 2024, arXiv:2401.10774): a draft is also accepted when it is likely enough in what the token is
+drawn from, after temperature and filters, by a bound that falls with the entropy: p > min(epsilon, delta * exp(-entropy)). Lossy: likely
+tokens come out more often than they are drawn. At temperature 0 nothing changes."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any as Array
@@ -8,7 +8,6 @@ from typing import Any as Array
 import numpy as np
 
 from penstock.core.errors import UsageError
-from penstock.core.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +23,11 @@ class Typical:
     def __init__(self, options: Options) -> None:
         """Raises UsageError for bounds that are no probabilities."""
         if not (0 < options.epsilon <= 1 and 0 < options.delta <= 1):
-            raise UsageError(f"typical: epsilon={options.epsilon} and delta={options.delta} are above 0 and at most 1")
+            raise UsageError(f"typical: epsilon and delta must be above 0 and at most 1, not {options.epsilon} and {options.delta}")
         self._options = options
 
-    def instead(self, logits: Array, params: SamplingParams, drafts: Sequence[int]) -> int | None:
-        wide = np.asarray(logits, dtype=np.float64) / params.temperature
+    def instead(self, scaled: Array, drafts: Sequence[int]) -> int | None:
+        wide = np.asarray(scaled, dtype=np.float64)
         shares = np.exp(wide - wide.max())
         shares /= shares.sum()
         entropy = -float((shares * np.log(np.maximum(shares, 1e-300))).sum())
