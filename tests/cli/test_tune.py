@@ -13,6 +13,7 @@ from penstock.study.plan.calibrate import Calibration
 
 Command = Callable[[list[str]], tuple[int, str, str]]
 SLO = ["--slo", "ttft=2s,tpot=1s"]
+STEPS = Calibration(Fitted((1, 64), (0.001, 0.002), 0.0, 0.0, 0.0, 0.0), 0.0005, 100, 0.1, 0.0)
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:17:{second:02}.0,{20 + second},4\n" for second in range(10))
 
 
@@ -59,10 +60,17 @@ def test_a_trace_brings_its_rate_and_other_traffic_searches_for_one(tmp_path: Pa
     assert traffic_of(TuneOptions(rate=3.0), EngineConfig())[1] is False
 
 
+def test_requests_that_do_not_fit_the_context_are_told_before_anything_is_measured(
+        penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
+    output = str(tmp_path / "tuned.toml")
+    status, _, err = penstock(["tune", "rill", *SLO, "--rate", "9", "--dataset", "synthetic:input=5000", "--output", output])
+    assert status == 2 and "requests of up to 5,064 tokens, and the context holds 1,024" in err and "trial" not in err
+
+
 def test_a_whole_search(penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a tiny model on random prompts; its answer is a file that serve reads, and a second call finds all of it done."""
-    known_steps = Calibration(Fitted((1, 64), (0.001, 0.002), 0.0, 0.0, 0.0, 0.0), 0.0005, 100, 0.1, 0.0)
-    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: known_steps)
+    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
     output = tmp_path / "tuned.toml"
     args = ["tune", "rill", *SLO, "--arrivals", "constant:rate=40", "--duration", "0.2", "--dataset", "synthetic:input=12,output=3",
             "--levers", "threads,max_num_seqs", "--pairs", "2", "--kv-tokens", "2048", "--max-model-len", "64",

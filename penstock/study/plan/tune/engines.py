@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.compute.models.load.hub import fetch_weights
 from penstock.core.config import EngineConfig
-from penstock.serve.engine.build import choose, find
+from penstock.core.errors import UsageError
+from penstock.serve.engine.build import Found, choose, find
 from penstock.serve.engine.machine import look
 from penstock.serve.engine.requests import Request
 from penstock.serve.engine.resolve import resolve
@@ -79,6 +80,7 @@ class Engines:
     traffic: Traffic
     goal: Goal
     watchers: Watchers
+    _found: Found | None = None
     _drifts: Drifts | None = None
     _text: "Text | None" = None
     _learned: dict[str, Calibration] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class Engines:
     def resolved(self, setting: Setting) -> EngineConfig:
         """As an engine would run. Raises PenstockError for what does not go together, or does not fit."""
         config = setting.apply(self.given)
-        found = find(config)
+        found = self._found = self._found or find(config)
         chosen = choose(config, found)
         return resolve(chosen.config, found.spec, chosen.holding.held, look()).engine
 
@@ -128,7 +130,9 @@ class Engines:
             return found
 
     def _played(self, config: EngineConfig, learned: Calibration, rate: float | None) -> tuple[Result, Score]:
-        played = simulate(config, learned.pace, self._calls(rate), self.traffic.arrivals_at(rate).users)
+        asked = self._calls(rate)
+        check_lengths(asked, config.max_model_len or 0)
+        played = simulate(config, learned.pace, asked, self.traffic.arrivals_at(rate).users)
         found = figures(played.samples, self.traffic.warmup, self.goal.slo)
         told = Result(found, series(()), None, None, None, NOBODY, (), ())
         return told, score(found, played.census.decode_tokens / max(played.census.busy_s, 1e-9))
@@ -157,12 +161,12 @@ class Engines:
         return self._learned[quant]
 
     async def _with(self, setting: Setting, work: Any) -> Any:
-        """An engine for as long as the work takes."""
-        inner = await asyncio.to_thread(start, setting.apply(self.given), self.watchers.progress)
+        """An engine for as long as the work takes. It is started on this thread: an interruption waits until it can be stopped again."""
+        inner = start(setting.apply(self.given), self.watchers.progress)
         try:
             return await work(inner, Stopwatch(asyncio.get_running_loop().time))
         finally:
-            await asyncio.to_thread(inner.loop.stop)
+            inner.loop.stop()
             del inner
             gc.collect()
 
@@ -187,6 +191,15 @@ class Promised(Inside):
 
     def prepare(self, ask: Ask) -> Request:
         return replace(super().prepare(ask), **self._promised)
+
+
+def check_lengths(asked: Sequence[Call], most: int) -> None:
+    """Raises UsageError for requests that the engine would refuse."""
+    longest = max(call.num_prompt + call.num_output for call in asked)
+    if longest > most:
+        raise UsageError(
+            f"the traffic has requests of up to {longest:,} tokens, and the context holds {most:,}: leave out the long ones or shorten "
+            "all, as in --dataset azure:path=FILE,max_input=800,max_output=200 or azure:path=FILE,scale=0.1")
 
 
 def objectives(slo: Slo, kind: type) -> dict[str, Any]:

@@ -97,8 +97,8 @@ class Pairs:
 
     def __str__(self) -> str:
         name, found = self.measure
-        one, other = self.medians()
-        values = (one.goodput, other.goodput) if name == GOODPUT else (one.tokens_per_busy_s, other.tokens_per_busy_s)
+        pairs = [[each.goodput if name == GOODPUT else each.tokens_per_busy_s for each in pair] for pair in self.scores]
+        values = [statistics.median(each) for each in zip(*pairs, strict=True)]
         noise = ", within the noise" if found.low <= 1 <= found.high else ""
         return f"{name} {values[0]:.4g} for {values[1]:.4g}, {found}{noise}"
 
