@@ -1,10 +1,11 @@
 """What a search came to, for people."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.study.plan.tune.outcome import Outcome
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import told
 
+RESTLESS = 1.3
 COLUMNS = (("kept", 8), ("answered", 10), ("good/s", 9), ("out tok/s", 11), ("tok/s work", 12), ("TTFT p50", 12), ("p99", 12),
            ("TPOT p50", 12), ("p99", 12))
 
@@ -21,6 +22,10 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield "left out"
         for left in outcome.left:
             yield f"  {left.what}: {left.why}"
+    if outcome.pairs is not None and (spread := unrest([other for _, other in outcome.pairs.scores])) > RESTLESS:
+        yield ""
+        yield (f"the defaults' own runs differ by {spread:.2g} times: something else runs on this machine, and smaller gains are not seen; "
+               "a quiet machine, longer runs (--duration) and more --pairs would see them")
     yield ""
     yield outcome.sentence
 
@@ -38,6 +43,12 @@ def compared(outcome: Outcome) -> Iterator[str]:
     if outcome.rates is not None:
         yield (f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults, {outcome.rates[1]:.3g} tuned; "
                f"compared at {outcome.rate:.3g}")
+
+
+def unrest(scores: Sequence[Score]) -> float:
+    """How far runs of the same settings lie apart in what their engine got done."""
+    speeds = [max(score.tokens_per_busy_s, 1e-9) for score in scores]
+    return max(speeds) / min(speeds)
 
 
 def row(score: Score) -> str:

@@ -11,7 +11,7 @@ from penstock.study.measure.load import Arrivals, Dataset, Part, Prompt, Session
 from penstock.study.measure.metrics import Warmup
 from penstock.study.plan.simulate.call import Call, Stretches
 
-MOST_PLAYED = 2000  # requests that the twin plays for each setting
+MOST_PLAYED = 1000  # requests that the twin plays for each setting
 Count = Callable[[Ask], Sequence[int]]  # the tokens of what is asked
 
 

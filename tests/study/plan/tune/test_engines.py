@@ -1,0 +1,84 @@
+"""The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
+import pytest
+
+from penstock.compute.fitted import Fitted
+from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
+from penstock.serve.engine.requests import Request
+from penstock.study.measure.arrivals.renewal import Even, RateOptions
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.slo import Slo
+from penstock.study.plan.calibrate import Calibration
+from penstock.study.plan.simulate.call import Call
+from penstock.study.plan.tune.drifts import Drifts
+from penstock.study.plan.tune.engines import Engines, Goal, Watchers, objectives
+from penstock.study.plan.tune.setting import Setting
+from penstock.study.plan.tune.traffic import Traffic
+
+GIVEN = EngineConfig(model="rill", max_model_len=128, kv_tokens=1024, max_num_seqs=4, threads=1)
+# A step takes 10 ms, whatever is in it: 4 seats serve requests of a prompt step and 4 more tokens 80 times a second.
+STEPS = Calibration(Fitted((1, 64), (0.01, 0.01), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
+
+
+def engines(slo, rate=20.0, seconds=0.5, **goal):
+    traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, 5), writer, seed), Even(RateOptions(rate)),
+                      Extent(seconds=seconds), Warmup(), "0")
+    return Engines(GIVEN, traffic, Goal(Slo(slo), **goal), Watchers([].append))
+
+
+@pytest.fixture
+def known_steps(monkeypatch):
+    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
+
+
+def test_the_twin_says_what_is_kept(known_steps):
+    found = engines({"tpot": 0.0101, "ttft": 0.021}).predicted(Setting())
+    assert (found.kept, found.measured, found.answered) == (10, 10, 10) and found.tpot_p50_s == pytest.approx(0.01)
+    assert engines({"tpot": 0.0099}).predicted(Setting()).kept == 0
+
+
+def test_the_twin_finds_the_highest_rate(known_steps):
+    bench = engines({"ttft": 0.05}, seconds=5.0, searches=True, start_rate=10.0)
+    found, half = bench.predicted(Setting()), bench.predicted(Setting((("max_num_seqs", 2),)))
+    assert found.rate == pytest.approx(80, rel=0.12) and half.rate == pytest.approx(40, rel=0.12)
+    assert found.beats(half) and found.counted == found.rate
+    assert engines({"ttft": 0.005}, searches=True).predicted(Setting()).rate == 0.0
+
+
+def test_whatever_orders_requests_can_be_predicted(known_steps):
+    bench = engines({"ttft": 0.05}, rate=160.0, seconds=2.0)
+    late, in_time = bench.predicted(Setting()), bench.predicted(Setting((("order", "deadline"),)))
+    assert in_time.kept > 3 * late.kept > 0 and in_time.answered < in_time.measured == late.answered
+
+
+def test_requests_carry_what_of_the_slo_they_can():
+    slo = Slo({"ttft": 0.2, "tpot": 0.05, "e2e": 3.0, "itl": 0.1})
+    assert objectives(slo, Request) == {"ttft_slo_s": 0.2, "tpot_slo_s": 0.05, "e2e_slo_s": 3.0}
+    assert objectives(slo, Call) == {"ttft_slo_s": 0.2, "tpot_slo_s": 0.05}
+
+
+def test_an_engine_is_run_under_the_traffic():
+    found = engines({"e2e": 60.0}, seconds=0.2).measured(Setting((("max_num_seqs", 2),)), "race/0", None)
+    assert found.kept == found.measured == found.answered == 4
+    assert found.tokens_per_busy_s > 0 and found.ttft_p50_s > 0
+    fast = engines({"e2e": 60.0}, seconds=0.2).measured(Setting(), "race/0", 50.0)
+    assert fast.measured == 10
+
+
+def test_a_rate_that_cannot_be_kept_is_none():
+    found = engines({"ttft": 1e-6}, seconds=0.1, searches=True).highest(Setting(), 64.0)
+    assert found.rate == 0.0 and found.kept == 0 and found.measured > 0
+
+
+def test_settings_that_cannot_be_are_refused_before_anything_is_loaded():
+    with pytest.raises(UsageError, match="unknown weight format"):
+        engines({"ttft": 1.0}).predicted(Setting((("quant", "int3"),)))
+
+
+def test_drift_is_that_of_the_format():
+    drifts = Drifts(GIVEN)
+    same, fine, coarse = drifts.of("none"), drifts.of("int8"), drifts.of("int4")
+    assert (same.kl, same.flips) == (0.0, 0.0)
+    assert 0 < fine.kl < coarse.kl and fine.flips <= coarse.flips and fine.places == 128

@@ -1,0 +1,34 @@
+from penstock.study.plan.tune.outcome import Gain, Left, Outcome
+from penstock.study.plan.tune.pairs import Pairs
+from penstock.study.plan.tune.report import lines
+from penstock.study.plan.tune.score import Score
+from penstock.study.plan.tune.setting import Setting
+
+FAST = Score(80, 100, 10.0, 900.0, 95, 400.0, 0.1, 0.2, 0.01, 0.02)
+SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None)
+
+
+def test_a_winner_is_shown_beside_the_defaults():
+    pairs = Pairs(((FAST, SLOW),) * 3)
+    outcome = Outcome(Setting((("max_num_seqs", 8),)), pairs, (Gain("max_num_seqs", 8, pairs),), left=(Left("quant=int8", "no budget"),),
+                      rate=12.0, rates=(10.0, 15.0))
+    text = list(lines(outcome))
+    heading, defaults, tuned = (line.split() for line in text[:3])
+    assert heading == "kept answered good/s out tok/s tok/s work TTFT p50 p99 TPOT p50 p99".split()
+    assert defaults == "the defaults 40.0% 100.0% 4 400 600 300.0 ms 400.0 ms 30.0 ms -".split()
+    assert tuned == "tuned 80.0% 95.0% 8 400 900 100.0 ms 200.0 ms 10.0 ms 20.0 ms".split()
+    assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
+    assert "  quant=int8: no budget" in text and any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4") for line in text)
+    assert text[-1].startswith("max_num_seqs=8: good requests/s 8 for 4, 1.99 times")
+    assert not any("something else runs" in line for line in text)
+
+
+def test_a_restless_machine_is_told():
+    busy = Score(40, 100, 10.0, 300.0, 100)
+    assert any("differ by 2 times: something else runs" in line for line in lines(Outcome(pairs=Pairs(((FAST, SLOW), (FAST, busy))))))
+
+
+def test_the_defaults_may_be_best():
+    assert list(lines(Outcome()))[-1] == "the defaults are best: nothing that was tried leads"
+    text = list(lines(Outcome(pairs=Pairs(((SLOW, FAST),) * 2), rejected=Setting((("threads", 2),)))))
+    assert text[-1].startswith("the defaults are best: threads=2 came to good requests/s 4 for 8") and text[2].startswith("the best other")
