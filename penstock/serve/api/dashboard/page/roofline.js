@@ -1,7 +1,7 @@
 "use strict";
 // The machine's measured roof, and where steps stand under it now. Both axes are logarithmic.
 
-const roofline = { roof: null, points: {}, trail: { prefill: [], decode: [] } };
+const roofline = { roof: undefined, points: {}, trail: { prefill: [], decode: [] } };
 const TRAIL = 40;
 let drawRoofline = () => {};
 
@@ -128,8 +128,8 @@ function wireRoofline() {
       if (roof.ops) label(pen, `${si(roof.ops, "op/s")} in ${roof.type}`, on.box.x + on.box.w - rem(0.3), on.y(roof.ops) - rem(0.45), "right", ink("dim"));
     }
     for (const [name, point] of Object.entries(points)) drawPoint(pen, on, name, point);
-    if (!roof) label(pen, "no roof: penstock limits has not been run here", on.box.x + on.box.w / 2, on.box.y + rem(1.6), "center", ink("dim"));
-    else if (!Object.keys(points).length) label(pen, "idle: no step to place", on.box.x + on.box.w / 2, on.box.y + on.box.h / 2, "center", ink("dim"));
+    if (roof === null) label(pen, "no roof: penstock limits has not been run here", on.box.x + on.box.w / 2, on.box.y + rem(1.6), "center", ink("dim"));
+    else if (roof && !Object.keys(points).length) label(pen, "idle: no step to place", on.box.x + on.box.w - rem(0.4), on.box.y + on.box.h - rem(0.7), "right", ink("dim"));
   });
 }
 

@@ -47,7 +47,7 @@ function sparkline(id, columns, colours) {
     pen.font = font(0.68);
     pen.textAlign = "left";
     pen.fillStyle = ink("faint");
-    pen.fillText(`max ${figure(most)}`, 0, rem(0.62));
+    if (most > 0.005) pen.fillText(`max ${figure(most)}`, 0, rem(0.62));
     columns.forEach((column, number) => {
       for (const stretch of stretches(points)) drawStretch(pen, stretch.map((point) => [x(point), y(point[column])]), height, ink(colours[number]), number > 0);
     });
