@@ -9,7 +9,7 @@ from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
 
 HERE = "http://127.0.0.1:8000"
-PARTS = "l4,a10g,l40s,rtx-4090,a100-80gb-sxm,h100-sxm,mi300x,b200-sxm"
+PARTS = "l4,rtx-4090,h100-sxm,b200-sxm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,9 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
     for name, text, seconds in (
         ("engine_seconds", "Seconds since the engine's start.", tally.wall_s),
         ("held_seconds", "Seconds in which nothing was computed although a request waited.", tally.held_s),
-        ("request_squared_seconds", "The square of the number of requests in the engine, times seconds.", tally.squared_s),
+        ("requests_arrived", "Sequences that came to the engine.", tally.num_arrived),
+        ("requests_found", "Sequences in the engine when one came, itself included: a sum over arrivals.", tally.found),
+        ("requests_found_squared", "The squares of these.", tally.found_squared),
     ):
         yield CounterMetricFamily(PREFIX + name, text, value=seconds)
 

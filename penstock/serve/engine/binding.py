@@ -47,7 +47,7 @@ def limit_of(tally: Tally) -> Limit:
     """First what keeps requests out where more of them would pay, then whether there is enough to do, then what steps are bound by."""
     if not tally.busy_s:
         return Limit(ARRIVALS, "Idle: there was nothing to compute.", 1.0)
-    waiting = {reason: seconds / tally.wall_s for reason, seconds in tally.waiting_s.items()}
+    waiting = {reason: min(1.0, seconds / tally.wall_s) for reason, seconds in tally.waiting_s.items()}
     waits = sum(waiting.values())
     if (found := _kept_out(tally, waiting)) is not None:
         return found

@@ -1,36 +1,40 @@
-"""Keeps an engine's `Tally` up to date, step by step, and steps of every size, from which a timer can be learned at any time."""
+"""Keeps an engine's `Tally` up to date, step by step, and what steps of every size took, from which a timer can be learned at any time."""
 import threading
-from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
 
-from penstock.compute.fitted import Timed, seen
+from penstock.compute.fitted import seen
 from penstock.core.clock import Clock
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
+from penstock.core.work import StepWork
 from penstock.serve.engine.tally import HOST, Tally
 
-ALIKE = 32  # steps of one size that are kept, the latest
-MAX_SIZES = 128  # sizes that are told apart
+MAX_SIZES = 512  # sizes that are told apart
+MANY = 4096  # steps of a size, after which older ones count half
+Windows = Sequence[tuple[int | None, int]]  # attention windows (None: all), and the number of layers with each
 Size = tuple[int, int, int]
 
 
 class Ledger:
     """`on_step` is called on the engine's thread, everything else from any."""
 
-    def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock) -> None:
+    def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock, windows: Windows = ((None, 1),)) -> None:
         """`hardware`: measured limits; None: not known."""
-        self._hardware, self._compute_type, self._clock = hardware, compute_type, clock
+        self._hardware, self._compute_type, self._clock, self._windows = hardware, compute_type, clock, windows
         self._lock = threading.Lock()
         self._tally = Tally()
         self._began_s = clock.now()
         self._last: StepRecord | None = None
-        self._kept: dict[Size, deque[Timed]] = {}  # by powers of two of rows, sequences and bytes of keys and values
+        self._sums: dict[Size, list[float]] = {}  # of rows, sequences, logits, keys read, pairs, seconds; and how many steps
 
     def on_step(self, record: StepRecord) -> None:
         with self._lock:
+            present = max(record.num_seqs, record.num_running) + record.num_waiting
             if self._last is not None:
                 self._pause(self._last, record)
+            left = 0 if self._last is None else self._last.num_running + self._last.num_waiting
+            self._tally.arrive(max(0, present - left), present)
             self._tally.step(record, self._hardware, self._compute_type)
             self._last = record
 
@@ -41,10 +45,11 @@ class Ledger:
             found.wall_s = self._clock.now() - self._began_s
             return found
 
-    def timed(self) -> list[Timed]:
-        """Steps of every size that occurred, with all that they cost: each until the next one's begin, where there was more to do."""
+    def steps(self) -> list[list[float]]:
+        """Of steps of each size that occurred the means of rows, sequences, logits, keys read, pairs (of a layer) and seconds, and their
+        number. A step's seconds are all that it cost: until the next one's begin, where there was more to do."""
         with self._lock:
-            return [each for kept in self._kept.values() for each in kept]
+            return [[*(each / sums[-1] for each in sums[:-1]), sums[-1]] for sums in self._sums.values()]
 
     def _pause(self, last: StepRecord, following: StepRecord) -> None:
         """What was between two steps."""
@@ -54,26 +59,27 @@ class Ledger:
         elif last.num_waiting:
             self._tally.held_s += seconds
         self._tally.occupy(seconds, last.num_running, last.num_waiting, last.waits_for or "batching")
-        self._keep(last, last.seconds + seconds if last.num_running else last.seconds)
+        if last.work is not None:
+            self._keep(last.work, last.seconds + seconds if last.num_running else last.seconds)
 
-    def _keep(self, record: StepRecord, seconds: float) -> None:
-        if record.work is None or seconds <= 0:
-            return
-        rows = record.num_prefill_tokens + record.num_decode_tokens + record.num_draft_tokens
-        size = rows.bit_length(), record.num_seqs.bit_length(), record.kv_bytes.bit_length()
-        kept = self._kept.get(size)
-        if kept is None:
-            if len(self._kept) >= MAX_SIZES:
+    def _keep(self, work: StepWork, seconds: float) -> None:
+        rows, seqs = work.num_tokens, work.num_seqs
+        read, pairs = seen(work, self._windows)
+        size = fine(rows), seqs.bit_length(), fine(int(read))
+        sums = self._sums.get(size)
+        if sums is None:
+            if len(self._sums) >= MAX_SIZES:
                 return
-            kept = self._kept[size] = deque(maxlen=ALIKE)
-        kept.append(Timed(record.work, seconds))
+            sums = self._sums[size] = [0.0] * 7
+        elif sums[-1] >= MANY:
+            sums[:] = [each / 2 for each in sums]
+        for at, each in enumerate((rows, seqs, work.num_logits, read, pairs, seconds, 1)):
+            sums[at] += each
 
 
-def columns(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]]) -> list[list[float]]:
-    """All that the time of a step depends on, and its time: rows, sequences, logits, keys read and pairs (means of layers), seconds."""
-    found = []
-    for each in timed:
-        read, pairs = seen(each.work, windows)
-        found.append([each.work.num_tokens, each.work.num_seqs, each.work.num_logits, round(read, 1), round(pairs, 1),
-                      round(each.seconds, 7)])
-    return found
+def fine(count: int) -> int:
+    """The same for counts that differ by a quarter at most: 16 to 19, 20 to 23, 24 to 27, 28 to 31, 32 to 39 ..."""
+    if count < 8:
+        return count
+    bits = count.bit_length()
+    return bits << 2 | count >> (bits - 3) & 3

@@ -7,28 +7,27 @@ import penstock
 from penstock.core.hardware import Hardware
 from penstock.core.modelspec import ModelSpec
 from penstock.serve.engine.build import Built
-from penstock.serve.engine.ledger import Ledger, columns
+from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.machine import look
 
 FORMAT = 1
 
 
 def make_ledger(built: Built) -> Ledger:
-    return Ledger(built.hardware, built.engine.facts.compute_type, built.engine.clock)
+    return Ledger(built.hardware, built.engine.facts.compute_type, built.engine.clock, windows_of(built.spec))
 
 
 def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:
-    """As JSON. Takes some milliseconds: not for the engine's thread."""
-    windows = windows_of(built.spec)
+    """As JSON."""
     return {
         "format": FORMAT, "version": penstock.__version__, "fingerprint": built.fingerprint, "config": asdict(built.resolved.engine),
         "reasons": dict(built.resolved.reasons),
         "model": {
             "parameters": built.spec.num_parameters(), "weight_bytes": built.weight_bytes,
-            "kv_bytes_per_token": built.kv_bytes_per_token, "windows": [list(each) for each in windows]},
+            "kv_bytes_per_token": built.kv_bytes_per_token, "windows": [list(each) for each in windows_of(built.spec)]},
         "limits": None if built.hardware is None else limits_told(built.hardware), "compute_type": built.engine.facts.compute_type,
         "free_memory_bytes": look().memory_bytes,
-        "steps": columns(ledger.timed(), windows),
+        "steps": [[float(f"{each:.7g}") for each in row] for row in ledger.steps()],
     }
 
 

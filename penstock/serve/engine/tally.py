@@ -29,7 +29,9 @@ class Tally:
     running_s: float = 0.0  # sequences that run, times seconds
     queued_s: float = 0.0  # sequences that wait, times seconds
     held_s: float = 0.0  # in which nothing is computed although somebody waits: a batch waits for company
-    squared_s: float = 0.0  # the square of all that run or wait, times seconds
+    num_arrived: int = 0  # sequences
+    found: float = 0.0  # that run or wait when one arrives, itself included: sum over arrivals
+    found_squared: float = 0.0
     num_steps: int = 0
     num_preempted: int = 0
     num_requests: int = 0  # that ended
@@ -47,16 +49,27 @@ class Tally:
         return self.queued_s / self.wall_s if self.wall_s else 0.0
 
     @property
-    def dispersion(self) -> float:
-        """Variance of the number of requests in the engine over its mean: 1 where they come on their own, 0 where users take turns."""
-        mean = self.mean_running + self.mean_queued
-        return max(0.0, self.squared_s / self.wall_s - mean * mean) / mean if mean else 0.0
+    def mean_found(self) -> float:
+        """Sequences that one which arrives finds in the engine, itself included."""
+        return self.found / self.num_arrived if self.num_arrived else 0.0
+
+    @property
+    def dispersion(self) -> float | None:
+        """Of how many others a sequence finds that arrives the variance over the mean: about 1 where they come on their own (Poisson arrivals
+        see averages), 0 where so many users take turns. None where nobody found anybody."""
+        mean = self.mean_found
+        return max(0.0, self.found_squared / self.num_arrived - mean * mean) / (mean - 1) if mean > 1 else None
+
+    def arrive(self, count: int, total: int) -> None:
+        """So many have come, and are so many with those that were there."""
+        self.num_arrived += count
+        self.found += count * total
+        self.found_squared += count * total * total
 
     def occupy(self, seconds: float, running: int, waiting: int, waits_for: str | None) -> None:
         """So many run and wait for so long."""
         self.running_s += seconds * running
         self.queued_s += seconds * waiting
-        self.squared_s += seconds * (running + waiting) ** 2
         if waits_for is not None and waiting:
             self.waiting_s[waits_for] = self.waiting_s.get(waits_for, 0.0) + seconds
 

@@ -114,6 +114,7 @@ class Lever(Protocol):
     """One per file of `levers`."""
 
     name: str
+    each: bool  # its ways are told one by one, instead of the best alone
 
     def changes(self, case: Case) -> Iterator[Change]:
         """Ways to move it, of which the best counts. Nothing where it is moved as far as it goes."""

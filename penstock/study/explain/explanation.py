@@ -105,7 +105,8 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
         reason = lever.unknown(case)
         if reason is not None:
             unknown[name] = reason
-        moved += best_moves(name, list(tried(name, lever, case, present, measure)))
+        moves = list(tried(name, lever, case, present, measure))
+        moved += moves if lever.each else best_moves(moves)
     good = sorted([each for each in moved if each.gain >= LEAST_GAIN], key=lambda each: -each.gain)
     return Explanation(
         case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
@@ -121,7 +122,7 @@ def tried(name: str, lever: Lever, case: Case, present: Figures, measure: str) -
         yield Moved(name, change, gain(found, present, measure), found, (*change.costs, *worse(found, present)))
 
 
-def best_moves(name: str, moves: Sequence[Moved]) -> list[Moved]:
+def best_moves(moves: Sequence[Moved]) -> list[Moved]:
     """The smallest of those that gain about the most, here and elsewhere."""
     best = []
     for here in (True, False):

@@ -15,6 +15,7 @@ from penstock.core.work import StepTimer, StepWork
 
 Array = Any
 Windows = Sequence[tuple[int | None, int]]
+ENOUGH = 200  # steps of a size: their mean is known then, and others shall count, too
 WEIGHT = 0.05  # of all made-up steps, against all real ones
 ROUNDS = 3
 FARTHEST = 4.0  # times the roof: what is slower is no matter of the roof
@@ -23,15 +24,17 @@ CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Timed steps, a row each: [rows, sequences, logits, keys read, pairs] (serve/engine/ledger.columns), and seconds."""
+    """Timed steps, those of a size in a row of means (serve/engine/ledger.Ledger.steps): [rows, sequences, logits, keys read, pairs],
+    seconds, and how many they were."""
 
     sizes: Array
     seconds: Array
+    counts: Array
     windows: Windows
 
     @property
     def num_steps(self) -> int:
-        return len(self.seconds)
+        return int(self.counts.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,12 @@ class Span:
 
 
 def steps_of(told: Sequence[Sequence[float]], windows: Sequence[Sequence[Any]]) -> Steps:
-    """Raises ValueError or TypeError for what `columns` did not make."""
-    table = np.array(told, dtype=float).reshape(-1, 6)
-    if not np.isfinite(table).all() or (table[:, -1] <= 0).any():
+    """Raises ValueError or TypeError for what a ledger did not make."""
+    table = np.array(told, dtype=float).reshape(-1, 7)
+    if not np.isfinite(table).all() or (table[:, -2:] <= 0).any():
         raise ValueError("a step took no time")
-    return Steps(table[:, :-1], table[:, -1], [(None if window is None else int(window), int(layers)) for window, layers in windows])
+    layers = [(None if window is None else int(window), int(count)) for window, count in windows]
+    return Steps(table[:, :-2], table[:, -2], table[:, -1], layers)
 
 
 def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span) -> Fitted:
@@ -56,12 +60,12 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span) -> Fi
     if not steps.num_steps:
         raise ValueError("no step was timed")
     sizes, seconds = steps.sizes, steps.seconds
-    weight = np.ones(len(seconds))
+    weight = np.sqrt(np.minimum(steps.counts, ENOUGH))
     if roof is not None:
         works = list(made_up(span))
         sizes = np.concatenate([sizes, [size_of(work, steps.windows) for work in works]])
         seconds = np.concatenate([seconds, times_of(works, steps, roof, host_s)])
-        weight = np.concatenate([weight, np.full(len(works), (WEIGHT * steps.num_steps / len(works)) ** 0.5)])
+        weight = np.concatenate([weight, np.full(len(works), (WEIGHT * float((weight**2).sum()) / len(works)) ** 0.5)])
     knots = knots_of(sizes[:, 0], roof is not None)
     columns = np.concatenate([climbs(sizes[:, 0], knots), sizes[:, 1:]], axis=1)
     weights = weight / seconds
@@ -74,11 +78,11 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span) -> Fi
 
 
 def error(timer: Fitted, steps: Steps) -> float:
-    """Mean relative error on the steps themselves."""
+    """Mean relative error on the mean steps of each size, by their number."""
     knots = list(map(float, timer.rows))
     rows = np.interp(steps.sizes[:, 0], knots, timer.rows_s)
     told = rows + steps.sizes[:, 1:] @ np.array([timer.seq_s, timer.logit_s, timer.read_s, timer.pair_s])
-    return float(np.abs(told / steps.seconds - 1).mean())
+    return float(np.average(np.abs(told / steps.seconds - 1), weights=steps.counts))
 
 
 def made_up(span: Span) -> Iterator[StepWork]:

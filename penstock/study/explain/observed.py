@@ -71,8 +71,9 @@ def tally_of(grown: Values) -> Tally:
         labelled(grown, name) for name in ("step_bound_seconds", "step_bound_least_seconds", "queue_seconds", "request_seconds"))
     return Tally(
         value(grown, "engine_seconds_total"), bound, least, waiting, requests.get("running", 0.0), requests.get("waiting", 0.0),
-        value(grown, "held_seconds_total"), value(grown, "request_squared_seconds_total"),
-        int(sum(labelled(grown, "steps").values())), int(value(grown, "preemptions_total")), int(answered(grown)))
+        value(grown, "held_seconds_total"), int(value(grown, "requests_arrived_total")), value(grown, "requests_found_total"),
+        value(grown, "requests_found_squared_total"), int(sum(labelled(grown, "steps").values())),
+        int(value(grown, "preemptions_total")), int(answered(grown)))
 
 
 def growth(first: Values, last: Values) -> dict[str, float]:

@@ -1,13 +1,16 @@
 """What the twin says of a way to serve this traffic."""
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.explain.observed import Drafted
 from penstock.study.explain.traffic import Traffic
 from penstock.study.measure.metrics import Window, tokens_within
+from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.twin import Pace, simulate
 
 WARMUP = 0.2  # of the requests
@@ -59,18 +62,25 @@ def predict(way: Way, traffic: Traffic) -> Figures:
     timer = way.timer if drafted is None else Drafting(way.timer, drafted.rows)
     asked = share.calls(way.config, gains)
     played = simulate(way.config, Pace(timer, share.delay_s), asked, share.users)
-    due = sorted(sample.due_s for sample in played.samples)
-    window = Window(due[int(WARMUP * len(due))], max(due[-1], due[0] + 1e-9))
-    measured = [sample for sample in played.samples if sample.ok and sample.due_s >= window.begin_s]
-    if traffic.closed:  # until the last has come all users were there
-        seconds, tokens = window.seconds, sum(tokens_within(sample, window) for sample in played.samples) * gains
-        answers = sum(window.holds(sample.end_s) for sample in played.samples)
-    else:
-        seconds = max(max((sample.end_s or 0.0) for sample in measured) - window.begin_s, 1e-9)
-        tokens, answers = sum(sample.num_output or 0 for sample in measured) * gains, len(measured)
+    found = figures_of(played.samples, share.closed)
+    return replace(
+        found, output_tokens_per_s=found.output_tokens_per_s * gains * way.replicas, requests_per_s=found.requests_per_s * way.replicas,
+        tpot_s=found.tpot_s / gains, num_preempted=played.census.num_preempted)
+
+
+def figures_of(samples: Sequence[Sample], closed: bool) -> Figures:
+    """Of a run, the begin left out. In a closed loop what comes until the last request is sent counts: until then all users are there."""
+    due = sorted(sample.due_s for sample in samples)
+    begin_s = due[int(WARMUP * len(due))]
+    measured = [sample for sample in samples if sample.ok and sample.due_s >= begin_s]
+    if not measured:
+        raise PenstockError(f"not one of {len(samples)} requests was answered")
+    window = Window(begin_s, max(due[-1] if closed else max(sample.end_s or 0.0 for sample in measured), begin_s + 1e-9))
+    done = samples if closed else measured
+    tokens = sum(tokens_within(sample, window) for sample in done)
+    answers = sum(window.holds(sample.end_s) for sample in done)
     ttft = sorted(sample.ttft_s or 0.0 for sample in measured)
     tpot = [found for sample in measured if (found := sample.tpot_s) is not None]
     return Figures(
-        tokens / seconds * way.replicas, answers / seconds * way.replicas, statistics.fmean(ttft), ttft[math.ceil(0.99 * len(ttft)) - 1],
-        statistics.fmean(tpot) / gains if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in measured),
-        played.census.num_preempted)
+        tokens / window.seconds, answers / window.seconds, statistics.fmean(ttft), ttft[math.ceil(0.99 * len(ttft)) - 1],
+        statistics.fmean(tpot) if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in measured), 0)

@@ -4,10 +4,12 @@ import random
 from dataclasses import dataclass, replace
 
 from penstock.core.config import EngineConfig
+from penstock.serve.engine.binding import idle_share
 from penstock.study.explain.observed import Lengths, Observed
 from penstock.study.plan.simulate.call import STRETCH, Call
 
-TAKING_TURNS = 0.5  # dispersion of the number of requests below which it is users who take turns
+TAKING_TURNS = 0.5  # dispersion of what those find who come, below which they are users who take turns
+SPARSE = 0.5  # of the time idle: whoever finds nobody then is one of many, not one who asks again and again
 SATURATED = 0.95  # busy time at which the rate that came says nothing: what waits is what counts
 LEAST, MOST, PER_USER = 160, 1200, 10  # requests that are simulated
 OPEN = 400
@@ -61,18 +63,16 @@ class Traffic:
 
 
 def traffic_of(seen: Observed) -> Traffic:
-    """Users who take turns keep the number of requests in the engine still; requests that come on their own vary as much as they number,
-    or more. The number of users is the mean of the number of requests that each of them finds, itself included: a run's begin and end, when
-    few are there, count little in it."""
+    """Who takes turns with others finds all of them whenever he comes back; who comes on his own finds now more of them, now fewer."""
     tally = seen.tally
-    inside = tally.mean_running + tally.mean_queued
-    rate = max(seen.requests_per_s, 1e-9)
-    if tally.dispersion >= TAKING_TURNS and not saturated(seen):
-        outside_s = (seen.e2e_s or 0.0) - inside / rate
-        delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
-        return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
-    users = max(1, round(tally.squared_s / tally.wall_s / inside))
-    return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, max(0.0, users - inside) / rate / 2)
+    inside, rate = tally.mean_running + tally.mean_queued, max(seen.requests_per_s, 1e-9)
+    turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
+    if turns or saturated(seen):
+        users = max(1, round(tally.mean_found if turns else inside))
+        return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, max(0.0, users - inside) / rate / 2)
+    outside_s = (seen.e2e_s or 0.0) - inside / rate
+    delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
+    return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
 
 
 def saturated(seen: Observed) -> bool:

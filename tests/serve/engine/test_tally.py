@@ -6,7 +6,7 @@ from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine.binding import LIMITS, evidence, limit_of
-from penstock.serve.engine.ledger import ALIKE, MAX_SIZES, Ledger, columns
+from penstock.serve.engine.ledger import MANY, MAX_SIZES, Ledger, fine
 from penstock.serve.engine.tally import BOUNDS, SLOW, Tally, shared_out
 
 HARDWARE = Hardware("box", {1: 1000.0}, {"fp32": 100.0})  # 1,000 bytes and 100 operations a second
@@ -67,23 +67,44 @@ def test_all_the_time_is_accounted_for() -> None:
 
 def test_dispersion_tells_users_from_arrivals() -> None:
     users, arrivals = Tally(2.0), Tally(2.0)
-    users.occupy(2.0, 3, 1, "seqs")
-    for running, seconds in ((0, 1.0), (2, 1.0)):
-        arrivals.occupy(seconds, running, 0, None)
-    assert users.dispersion == 0.0 and arrivals.dispersion == pytest.approx(1.0) and Tally(1.0).dispersion == 0.0
+    users.arrive(3, 4)
+    users.arrive(1, 4)
+    for total in (1, 1, 2, 3):
+        arrivals.arrive(1, total)
+    assert users.dispersion == 0.0 and users.mean_found == 4 and arrivals.dispersion == pytest.approx((15 / 4 - 49 / 16) / 0.75)
+    alone = Tally(1.0)
+    alone.arrive(5, 1)
+    assert alone.dispersion is None and Tally(1.0).dispersion is None
 
 
-def test_steps_of_every_size_are_kept_and_few_of_each() -> None:
+def test_arrivals_are_seen_between_steps() -> None:
+    ledger = Ledger(HARDWARE, "fp32", VirtualClock())
+    ledger.on_step(step(0.0, decode=2, running=2, waiting=1, waits="seqs"))  # three came
+    ledger.on_step(step(1.0, decode=2, running=1, waiting=1, waits="seqs"))  # nobody came, one is done
+    ledger.on_step(step(2.0, decode=2, running=2, waiting=1, waits="seqs"))  # one came
+    found = ledger.tally()
+    assert (found.num_arrived, found.found, found.found_squared) == (4, 12, 36)
+
+
+def test_steps_of_every_size_are_kept_as_means() -> None:
     clock = VirtualClock()
     ledger = Ledger(HARDWARE, "fp32", clock)
-    for number in range(3 * ALIKE):
-        ledger.on_step(step(number * 1.0, 0.5, 0.4, decode=1 + number % 2, kv=number % 2))
-    timed = ledger.timed()
-    assert len(timed) == 2 * ALIKE and {each.seconds for each in timed} == {1.0}  # until the next one: there was more to do
-    assert columns(timed, [(None, 1)])[0] == [1, 1, 1, 1, 1, 1.0] and columns(timed, [(None, 1)])[-1] == [2, 1, 1, 2, 3, 1.0]
+    for number in range(100):
+        ledger.on_step(step(number * 1.0, 0.5, 0.4, decode=1 + number % 2))
+    one, two = sorted(ledger.steps())
+    assert one == [1, 1, 1, 1, 1, 1.0, 50] and two == [2, 1, 1, 2, 3, 1.0, 49]  # until the next one: there was more to do
+    for number in range(2 * MANY):
+        ledger.on_step(step(1e3 + number, 0.5, 0.4, decode=3))
+    assert max(ledger.steps())[:6] == [3, 1, 1, 3, 6, 1.0] and MANY / 2 < max(ledger.steps())[-1] <= MANY
     for number in range(2 * MAX_SIZES):
-        ledger.on_step(step(1e3 + number, 0.5, 0.4, decode=1 << number % 64, kv=1 << number // 64))
-    assert len(ledger._kept) == MAX_SIZES
+        ledger.on_step(step(1e5 + number, 0.5, 0.4, decode=8 + number * number))
+    assert len(ledger.steps()) <= MAX_SIZES
+
+
+def test_sizes_are_told_apart_by_a_quarter() -> None:
+    assert [fine(count) for count in (0, 1, 7)] == [0, 1, 7] and len({fine(count) for count in range(16, 32)}) == 4
+    sizes = [fine(count) for count in range(4096)]
+    assert fine(20) == fine(23) != fine(24) and sizes == sorted(sizes)
 
 
 @pytest.mark.parametrize(("found", "name"), [

@@ -14,7 +14,7 @@ from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine import build
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts
-from penstock.serve.engine.ledger import Ledger, columns
+from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.requests import Request
 from penstock.serve.engine.state import limits_told, windows_of
 from penstock.serve.text.tokenizer import Tokenizer
@@ -75,7 +75,7 @@ class Planted:
         facts = Facts(str(model), 4096, self.found.spec.vocab_size, 0)
         self.engine = Engine(facts, Desk(scheduler, Tokenizer.load(model), object), self.machine, self.clock, self.metrics)
         self.hardware = hardware if measured else None
-        self.ledger = Ledger(self.hardware, "fp32", self.clock)
+        self.ledger = Ledger(self.hardware, "fp32", self.clock, windows_of(self.found.spec))
         self.metrics.watch(self.engine.gauges, None, self.ledger)
         self.tokens = 0
 
@@ -125,11 +125,10 @@ class Planted:
 
     def state(self) -> dict[str, Any]:
         """As serve/engine/state.py tells it."""
-        windows = windows_of(self.found.spec)
         return {
             "format": 1, "fingerprint": "reference float32 float32 none", "config": asdict(self.config),
             "model": {"weight_bytes": self.weight_bytes, "kv_bytes_per_token": self.found.spec.kv_bytes_per_token(4),
-                      "windows": [list(each) for each in windows]},
+                      "windows": [list(each) for each in windows_of(self.found.spec)]},
             "limits": None if self.hardware is None else limits_told(self.hardware), "compute_type": "fp32",
-            "steps": columns(self.ledger.timed(), windows), "free_memory_bytes": 1e12}
+            "steps": self.ledger.steps(), "free_memory_bytes": 1e12}
 

@@ -8,6 +8,7 @@ TIMES = (2, 4, 8)
 
 class Batch:
     name = "larger-batch"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         seats = case.config.max_num_seqs

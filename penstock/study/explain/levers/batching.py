@@ -8,6 +8,7 @@ CONTINUOUS = "continuous"
 
 class BatchingMode:
     name = "batching-mode"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         if case.config.batching != CONTINUOUS:

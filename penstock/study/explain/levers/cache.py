@@ -8,6 +8,7 @@ TIMES = (2, 4, 8)
 
 class Cache:
     name = "larger-kv-cache"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         now = case.config.kv_tokens or 0

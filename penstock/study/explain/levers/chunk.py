@@ -8,6 +8,7 @@ TIMES = (0.125, 0.25, 0.5, 2, 4, 8)
 
 class Chunk:
     name = "chunk-size"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         now = case.config.max_num_batched_tokens

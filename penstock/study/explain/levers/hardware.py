@@ -9,6 +9,7 @@ from penstock.study.plan.memory import room
 
 class OtherHardware:
     name = "other-hardware"
+    each = True
 
     def changes(self, case: Case) -> Iterator[Change]:
         if case.form is None:

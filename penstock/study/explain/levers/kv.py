@@ -9,6 +9,7 @@ HALF = "bfloat16"
 
 class KV:
     name = "quantize-kv"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         if case.config.dtype == "float32":

@@ -6,6 +6,7 @@ from penstock.study.explain.case import Case, Change
 
 class Prefix:
     name = "prefix-caching"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         if not case.config.prefix_cache and case.traffic.shared:

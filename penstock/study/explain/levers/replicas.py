@@ -7,6 +7,7 @@ from penstock.study.explain.case import Case, Change, megabytes
 
 class Replicas:
     name = "more-replicas"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         yield Change("a second machine", replace(case.way, replicas=2), (

@@ -7,6 +7,7 @@ from penstock.study.explain.case import Case, Change
 
 class Speculation:
     name = "speculation"
+    each = False
 
     def changes(self, case: Case) -> Iterator[Change]:
         if case.config.propose is not None and case.seen.drafted is not None:

@@ -14,6 +14,7 @@ SMALLER = 0.97  # of the weights' bytes: a format that saves less changes nothin
 
 class Weights:
     name = "quantize-weights"
+    each = True
 
     def changes(self, case: Case) -> Iterator[Change]:
         for quant, (kl, flips) in DRIFT.items():
