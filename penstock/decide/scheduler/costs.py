@@ -4,14 +4,13 @@ A timer knows the model's step; what else goes by between one step and the next 
 themselves, as a share and as an amount: took = a * predicted + b, by least squares that forget, drawn towards a = 1 and b = 0.
 """
 from collections.abc import Sequence
-from functools import lru_cache
 
 from penstock.core.types import Seq
 from penstock.core.work import StepTimer, StepWork
 
-CONTEXT_STEP = 64  # tokens: contexts are rounded up to multiples of it
-EXACT_ROWS, ROWS_STEP = 32, 16  # chunks of more rows are rounded up to multiples
-REMEMBERED = 1 << 15
+CONTEXT_BITS = 6  # contexts are rounded up to multiples of 64 tokens
+EXACT_ROWS, ROWS_BITS = 32, 4  # chunks of more rows are rounded up to multiples of 16
+REMEMBERED = 1 << 16  # steps
 FORGET = 0.98  # of what was known, with each step: the last 50 count
 PRIOR = 5.0  # steps that say a = 1, b = 0
 MOST_RATIO = 4.0  # a step that takes longer was held up by something that need not happen again
@@ -20,15 +19,15 @@ MOST_RATIO = 4.0  # a step that takes longer was held up by something that need 
 class Correction:
     """`of(predicted)`: what steps that were predicted so have come to take."""
 
-    __slots__ = ("_level", "_rate", "_size", "_spread", "_sum", "_weight")
+    __slots__ = ("_size", "_spread", "_sum", "_weight", "level", "rate")
 
     def __init__(self) -> None:
-        self._rate, self._level = 1.0, 0.0
+        self.rate, self.level = 1.0, 0.0  # a and b
         self._weight = self._sum = self._size = 0.0  # of steps: their number, predicted seconds, seconds more than predicted
         self._spread = [0.0, 0.0]  # sums of predicted squared, and of predicted times what was more
 
     def of(self, predicted_s: float) -> float:
-        return max(self._rate * predicted_s + self._level, 0.0)
+        return max(self.rate * predicted_s + self.level, 0.0)
 
     def add(self, predicted_s: float, took_s: float) -> None:
         """A step that was predicted to take `predicted_s` seconds took `took_s`."""
@@ -48,8 +47,8 @@ class Correction:
         det = s00 * s11 - s01 * s01
         if det <= 0:
             return
-        self._rate = max(0.25, 1 + (s00 * product - s01 * self._size) / det)
-        self._level = (s11 * self._size - s01 * product) / det
+        self.rate = max(0.25, 1 + (s00 * product - s01 * self._size) / det)
+        self.level = (s11 * self._size - s01 * product) / det
 
 
 class StepCosts:
@@ -59,7 +58,7 @@ class StepCosts:
         self.max_rows = max_rows
         self._timer = timer
         self._correction = Correction()
-        self._raw = lru_cache(REMEMBERED)(self._ask)
+        self._known: dict[tuple[int, int, int, int], float] = {}  # of the timer
 
     def seconds(self, work: StepWork) -> float:
         return self._correction.of(self._timer.seconds(work))
@@ -67,7 +66,14 @@ class StepCosts:
     def step_s(self, num_decodes: int, context: float, rows: int = 0, start: int = 0) -> float:
         """A step in which `num_decodes` sequences of `context` tokens on average gain a token each, and `rows` tokens of a prompt are
         computed behind `start` others."""
-        return self._correction.of(self._raw(num_decodes, round_up(context), round_rows(rows), round_up(start)))
+        if rows > EXACT_ROWS:
+            rows = -(-rows >> ROWS_BITS) << ROWS_BITS
+        key = num_decodes, -(-int(context) >> CONTEXT_BITS), rows, -(-start >> CONTEXT_BITS)
+        known = self._known.get(key)
+        if known is None:
+            known = self._ask(*key)
+        corrected = self._correction.rate * known + self._correction.level
+        return corrected if corrected > 0.0 else 0.0
 
     def prompt_s(self, left: int, total: int) -> float:
         """The last `left` of a prompt's `total` tokens, alone on the machine."""
@@ -94,18 +100,14 @@ class StepCosts:
         self._correction.add(self._timer.seconds(work), took_s)
 
     def _ask(self, num_decodes: int, context: int, rows: int, start: int) -> float:
-        contexts = ((1, max(context, 1)),) * num_decodes
+        """`context` and `start` in multiples of 64 tokens."""
+        contexts = ((1, max(context << CONTEXT_BITS, 1)),) * num_decodes
         if rows:
-            contexts += ((rows, start + rows),)
-        return self._timer.seconds(StepWork(contexts, num_logits=num_decodes + (rows > 0)))
-
-
-def round_up(tokens: float) -> int:
-    return -(-int(tokens) // CONTEXT_STEP) * CONTEXT_STEP
-
-
-def round_rows(rows: int) -> int:
-    return rows if rows <= EXACT_ROWS else -(-rows // ROWS_STEP) * ROWS_STEP
+            contexts += ((rows, (start << CONTEXT_BITS) + rows),)
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        seconds = self._known[num_decodes, context, rows, start] = self._timer.seconds(StepWork(contexts, num_decodes + (rows > 0)))
+        return seconds
 
 
 def mean_context(seqs: Sequence[Seq]) -> float:

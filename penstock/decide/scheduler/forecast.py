@@ -51,19 +51,19 @@ class Forecast:
         self._free = load.free_tokens
         self._answers = [self._running(seq) for seq in load.decodes]
         self._seats = load.limits.max_num_seqs - len(load.prefills)
-        self._bound = self._limit = 0.0
-        self._num_rows = 0  # of prompts that a step takes
         self._settle()
 
     def first_token_s(self, wanted: Seq) -> float:
-        """When the first token of one of the prompts comes; inf where one before it never could enter."""
+        """When the first token of one of the prompts comes; inf where there never is time for it."""
         load = self._load
         queue = [(seq, True) for seq in load.prefills] + [(seq, False) for seq in load.waiting]
         behind = sum([num_left(seq) for seq, _ in queue])
         for seq, entered in queue:
             left = num_left(seq)
             behind -= left
-            if not self._has_entered(seq, entered) or not self._compute(left, len(seq.tokens) - left):
+            if not entered:
+                self._enter(seq)
+            if not self._compute(left, len(seq.tokens) - left):
                 break
             if seq is wanted:
                 return self._now + self._step_s(max(self._rows, min(self._rows + behind, self._num_rows)))
@@ -75,17 +75,15 @@ class Forecast:
         affords = affords_s(seq, first_s, self._load.now) if has_objectives(seq) else inf
         return _Answer(0, num_more(seq) + 1, affords, len(seq.tokens))
 
-    def _has_entered(self, seq: Seq, entered: bool) -> bool:
-        """Runs until the prompt is let in. False: it never is."""
+    def _enter(self, seq: Seq) -> None:
+        """Runs until the prompt is let in: at the latest when nothing else runs."""
         own = self._planned * tpot_s(seq, self._now) if has_objectives(seq) else inf
-        while not entered:
-            num = len(self._answers)
-            bound = min(self._bound, own)
-            fits = num < self._seats and self._free >= len(seq.tokens)
-            if (fits and (bound == inf or self._costs.step_s(num + 1, self._context) <= bound)) or not num:
-                return fits or not num
+        while self._answers:
+            num, bound = len(self._answers), min(self._bound, own)
+            bears = bound == inf or self._costs.step_s(num + 1, self._context) <= bound
+            if bears and num < self._seats and self._free >= len(seq.tokens):
+                return
             self._skip()
-        return True
 
     def _compute(self, left: int, start: int) -> bool:
         """Fills steps with so many rows behind `start` others; the last of them is in the step that is then being filled. False: there
@@ -93,22 +91,23 @@ class Forecast:
         end = start + left
         while True:
             self._start = end - left
-            room = self._num_rows - self._rows
+            most = self._num_rows
+            room = most - self._rows
             if left <= room:
                 self._rows += left
                 return True
-            if not self._num_rows and not self._answers:
+            if not most and not self._answers:
                 return False
-            if not self._num_rows:
+            if not most:
                 self._skip()
                 continue
             left -= max(room, 0)
-            self._rows = max(self._rows, self._num_rows)
-            whole = min((left - 1) // self._num_rows, self._next_end() - self._step - 1)
+            self._rows = max(self._rows, most)
+            whole = min((left - 1) // most, self._next_end() - self._step - 1)
             self._advance(1)
             if whole > 0:
-                self._rows, self._start = self._num_rows, end - left + whole * self._num_rows // 2
-                left -= whole * self._num_rows
+                self._rows, self._start = most, end - left + whole * most // 2
+                left -= whole * most
                 self._advance(whole)
 
     def _begin(self, seq: Seq, entered: bool) -> None:
@@ -149,13 +148,20 @@ class Forecast:
         return self._costs.step_s(len(self._answers), self._context, rows, self._start if rows else 0)
 
     def _settle(self) -> None:
-        """What holds while the same answers run: the seconds that a step may take, and the rows of prompts that fit in it."""
-        num = len(self._answers)
-        most = self._load.limits.max_num_batched_tokens - num
-        helpless = self._costs.step_s((num + 1) // 2, self._context)
+        """What holds while the same answers run: the seconds that a step may take."""
+        helpless = self._costs.step_s((len(self._answers) + 1) // 2, self._context)
         affords = [answer.affords_s for answer in self._answers if helpless <= answer.affords_s < inf]
         self._bound = self._planned * min(affords, default=inf)
-        self._num_rows = most if self._bound == inf else self._costs.rows_within(num, self._context, self._bound, most)
+        self._fitting: int | None = None
+
+    @property
+    def _num_rows(self) -> int:
+        """Of prompts, in a step."""
+        if self._fitting is None:
+            num = len(self._answers)
+            most = self._load.limits.max_num_batched_tokens - num
+            self._fitting = most if self._bound == inf else self._costs.rows_within(num, self._context, self._bound, most)
+        return self._fitting
 
 
 def first_token_s(seq: Seq, load: Load, costs: StepCosts, reserve: float) -> float:
