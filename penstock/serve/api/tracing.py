@@ -3,6 +3,7 @@
 A request is a span with its parameters and usage and the moment of its first token, and below it what it waited for: queue, prefill,
 decode. What users write is never in it. Nothing of OpenTelemetry is imported before `open_tracing` finds that somebody asks for traces.
 """
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
 PATH = "/v1/traces"
+CLOSE_S = 3.0
 
 
 @dataclass(slots=True)
@@ -56,8 +58,10 @@ class Tracing:
         self._model = model
 
     def close(self) -> None:
-        """Sends what has not been sent."""
-        self._provider.shutdown()
+        """Sends what has not been sent, for `CLOSE_S` at most: a collector that does not answer does not keep the server from ending."""
+        closing = threading.Thread(target=self._provider.shutdown, name="penstock-traces", daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
 
     def enter(self, headers: Mapping[str, str], asked: Asked) -> object:
         """From here on, requests of this task belong to the caller's trace (W3C traceparent). Returns what `leave` takes."""
@@ -242,7 +246,7 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
         raise UsageError(f"{source} asks for traces, which need OpenTelemetry: pip install 'penstock[otel]'") from None
     named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({"service.version": penstock.__version__} | ({} if named else {"service.name": PROVIDER}))
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=None if endpoint is None else url_of(endpoint))))
     return Tracing(provider, model)
 

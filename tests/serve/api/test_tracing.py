@@ -12,6 +12,7 @@ import pytest
 
 from penstock.core.errors import OverloadedError, UsageError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
+from penstock.serve.api import tracing
 from penstock.serve.api.tracing import Propagating, Traced, Tracing, open_tracing, url_of
 from penstock.serve.engine.requests import Delta, Request, Usage
 from tests.serve.api import fakes
@@ -200,16 +201,25 @@ def test_spans_reach_a_collector() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Collector) as collector:
         threading.Thread(target=collector.serve_forever, daemon=True).start()
-        tracing = open_tracing(f"http://127.0.0.1:{collector.server_port}", {}, "tiny")
-        assert tracing is not None
-        trail = tracing.begin(ASKED)
+        made = open_tracing(f"http://127.0.0.1:{collector.server_port}", {}, "tiny")
+        assert made is not None
+        trail = made.begin(ASKED)
         for delta in ANSWER:
-            tracing.note(trail, delta)
-        tracing.end(trail, "cmpl-1", None)
-        tracing.close()
+            made.note(trail, delta)
+        made.end(trail, "cmpl-1", None)
+        made.close()
         collector.shutdown()
     ((path, body),) = bodies
     assert path == "/v1/traces" and b"gen_ai.usage.output_tokens" in body and b"penstock" in body
+
+
+def test_a_collector_that_does_not_answer_keeps_nobody(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(tracing, "CLOSE_S", 0.01)
+    monkeypatch.setattr(kept.tracing._provider, "shutdown", lambda: begun.set() or go_on.wait(20))
+    kept.tracing.close()
+    assert begun.wait(20) and not go_on.is_set()
+    go_on.set()
 
 
 def test_traces_are_asked_for_by_option_or_variable() -> None:
