@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Goodput over load: requests a second that keep their TTFT and TPOT, by who goes first.
 
-    python bench/goodput.py [--model brook] [--loads 0.5,0.75,1,1.25,1.5,2] [--seconds 15] [--orders fcfs,priority,shortest,deadline]
+    python bench/goodput.py [--model brook] [--loads 0.5,0.75,1,1.25,1.5,2] [--seconds 15] [--orders fcfs,...,shortest+slo]
                             [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin]
 
 Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are so
 many times what one such request takes alone on this machine. Capacity is what first-come completes when everybody is there at once. Every
-order serves the same requests, one engine of this process after the other at each load; `priority` puts chat first. What is refused keeps
-nothing. With --twin the same is asked of the twin instead, after a sweep from which it learns what steps take. The last line is JSON.
+order serves the same requests, one engine of this process after the other at each load; `priority` puts chat first; ORDER+slo has the
+admission control and the chunks that come with `deadline`. What is refused keeps nothing. With --twin the same is asked of the twin
+instead, after a sweep from which it learns what steps take. The last line is JSON.
 """
 import argparse
 import asyncio
@@ -168,18 +169,23 @@ def row_of(asked: Sequence[Ask], samples: Sequence[Sample], slos: dict[str, Slo]
             "kept_by_kind": {kind.name: kept.count(kind.name) for kind in KINDS}}
 
 
+def config_of(config: EngineConfig, name: str) -> EngineConfig:
+    order, _, more = name.partition("+")
+    return replace(config, order=order, admission="deadline", chunking="slo") if more else replace(config, order=order)
+
+
 def engines(args: argparse.Namespace) -> dict[str, Any]:
     """By order. They share nothing but the processors, and only one works at a time."""
     config = EngineConfig(model=args.model, max_num_seqs=args.max_num_seqs, kv_tokens=args.kv_tokens)
     names = args.orders.split(",")
     if not args.twin:
-        return {name: Engine(replace(config, order=name)) for name in names}
+        return {name: Engine(config_of(config, name)) for name in names}
     recorder = Recorder()
     engine = Engine(config, recorder)
     pace = calibrate(engine.inner, recorder, lambda line: print(line, flush=True)).pace
     engine.close()
     resolved = engine.inner.built.resolved.engine
-    return {name: Twin(replace(resolved, order=name), pace) for name in names}
+    return {name: Twin(config_of(resolved, name), pace) for name in names}
 
 
 def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner) -> dict[str, Any]:
@@ -206,7 +212,7 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="brook")
-    parser.add_argument("--orders", default="fcfs,priority,shortest,deadline")
+    parser.add_argument("--orders", default="fcfs,priority,shortest,deadline,shortest+slo")
     parser.add_argument("--loads", default="0.5,0.75,1,1.25,1.5,2")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--ttft-times", type=float, default=10.0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive
 
-from penstock.core.errors import PenstockError, RequestError
+from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.serve.api.limits import ClientGone
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage
@@ -91,6 +91,9 @@ class Call:
                     return
             raise PenstockError("the engine stopped before the answer was complete")
         except Exception as error:  # whoever reads the deltas decides what it means
+            if isinstance(error, OverloadedError) and not progress.done:
+                progress.done = True
+                self._desk.parts.metrics.on_request("refused", Usage(), None)
             self._queue.put_nowait(error)
 
     async def _watch(self) -> None:

@@ -72,8 +72,8 @@ def refused(server: Running, body: dict[str, Any], headers: Any = None) -> dict[
 @pytest.mark.parametrize(("slo", "param", "why"), [
     ("ttft=200", "slo", "must be a time with its unit"), ("itl=5ms", "slo", "slo has no 'itl'"), ("", "slo", "slo is like"),
     ({"ttft": "1s"}, "slo", "unknown field 'slo.ttft'"), ({"ttft_ms": 0}, "slo.ttft_ms", "a number above 0"),
-    ({"tpot_ms": "50"}, "slo.tpot_ms", "must be a number"), ({"tpot_ms": -1}, "slo.tpot_ms", "of at least 0"), (7, "slo", "must be an object"),
-    (["ttft=1s"], "slo", "must be an object")])
+    ({"tpot_ms": "50"}, "slo.tpot_ms", "must be a number"), ({"tpot_ms": -1}, "slo.tpot_ms", "of at least 0"),
+    (7, "slo", "must be an object"), (["ttft=1s"], "slo", "must be an object")])
 def test_a_wrong_field_is_refused_by_name(server: Running, slo: Any, param: str, why: str) -> None:
     error = refused(server, {"slo": slo})
     assert error["param"] == param and why in error["message"]
@@ -171,7 +171,8 @@ def test_who_would_be_late_is_told_when_to_come_again(late: Running, path: str, 
     assert response.json() == {"error": {
         "message": "too busy for the objectives of this request", "type": "rate_limit_error", "param": "slo", "code": "slo_overloaded"}}
     assert late.client.post(path, json={**body, "stream": stream}).status_code == 200
-    assert not late.engine.active
+    assert not late.engine.active and not late.engine.aborted
+    assert 'penstock_requests_total{finish_reason="refused"}' in late.client.get("/metrics").text
 
 
 def test_openais_client_knows_it_for_what_it_is(late: Running) -> None:
