@@ -63,16 +63,16 @@ class Tracing:
         closing.start()
         closing.join(CLOSE_S)
 
-    def enter(self, headers: Mapping[str, str], asked: Asked) -> object:
+    def enter(self, headers: Mapping[str, str], asked: Asked) -> Any:
         """From here on, requests of this task belong to the caller's trace (W3C traceparent). Returns what `leave` takes."""
-        token: object = self._context.attach(self._context.set_value(self._asked_key, asked, self._propagate.extract(headers)))
-        return token
+        return self._context.attach(self._context.set_value(self._asked_key, asked, self._propagate.extract(headers)))
 
-    def leave(self, token: object) -> None:
+    def leave(self, token: Any) -> None:
         self._context.detach(token)
 
     def begin(self, request: Request) -> Trail:
-        asked: Asked | None = self._context.get_value(self._asked_key)
+        noted = self._context.get_value(self._asked_key)
+        asked = noted if isinstance(noted, Asked) else None
         operation = "embeddings" if request.wants_embedding else asked.operation if asked is not None else "text_completion"
         attributes = {"gen_ai.operation.name": operation, "gen_ai.request.model": self._model, **parameters(request)}
         if asked is not None and asked.host is not None:
