@@ -73,13 +73,13 @@ class Search:
             self.say("the twin expects nothing better than the defaults from the options that it knows")
         self._leave_formats(seen, formats, chosen)
         before = self._set_rate(seen, chosen)
-        best = self._race(Setting(), [setting for setting, _ in chosen], "proposals")
-        best = self._drafts(best)
+        first = self._race(Setting(), [setting for setting, _ in chosen], "proposals")
+        best = self._drafts(first)
         for name in dict.fromkeys(change[0] for setting in seen.unknown for change in setting):
             rivals = [best.given(*change) for setting in seen.unknown for change in setting if change[0] == name]
             best = self._race(best, rivals, name)
         best = self._race(best, [best.given("threads", value) for value in self.levers.of("threads")], "threads")
-        found = self._confirmed(best)
+        found = self._confirmed([best, first])
         highest = self._highest(found.best, before.counted) if before is not None and len(found.best) else before
         if before is not None and highest is not None and highest.counted < before.counted:
             self.left.append(Left(str(found.best), f"its highest rate, {highest.counted:.3g}, is below the defaults' {before.counted:.3g}"))
@@ -133,27 +133,32 @@ class Search:
             best = self._race(best, [best.given(name, value) for value in controls], name)
         return best
 
-    def _confirmed(self, best: Setting) -> Outcome:
-        """The winner against the defaults on traffic that chose nothing, and then without each of its options: what does not pay goes."""
-        if not len(best):
-            return Outcome()
-        pairs = self._duel(best, Setting(), "against the defaults")
-        if not pairs.is_better:
-            return Outcome(pairs=pairs, rejected=best)
-        whole = best
+    def _confirmed(self, candidates: Sequence[Setting]) -> Outcome:
+        """The first of these that beats the defaults, on traffic that chose nothing, without those of its options that do not pay."""
+        lost = None
+        for number, best in enumerate({each.key: each for each in candidates if len(each)}.values()):
+            pairs = self._duel(best, Setting(), f"against the defaults, {number}")
+            if pairs.is_better:
+                return self._pruned(best, pairs)
+            lost = lost or Outcome(pairs=pairs, rejected=best)
+        return lost or Outcome()
+
+    def _pruned(self, whole: Setting, pairs: Pairs) -> Outcome:
+        """The winner runs beside itself without each of its options: what loses nothing by that goes back to its default."""
+        if len(whole) == 1:
+            return Outcome(whole, pairs, (Gain(*whole.changes[0], pairs),))
+        best = whole
         gains: list[Gain] = []
         dropped: list[Gain] = []
-        for name, value in reversed(best.changes):
-            if name not in dict(best) or (len(best) == 1 and not dropped):
+        for name, value in reversed(whole.changes):
+            if name not in dict(best):
                 continue
             gain = Gain(name, value, self._duel(best, best.without(name), f"without {name}"))
-            if gain.pairs.leads or gain.pairs.is_better:
+            if gain.pairs.leads or gain.pairs.is_better or not len(best.without(name)):
                 gains.append(gain)
-            elif len(best.without(name)):
+            else:
                 best = best.without(name)
                 dropped.append(gain)
-        if len(whole) == 1:
-            gains = [Gain(*whole.changes[0], pairs)]
         if dropped:
             again = self._duel(best, Setting(), "against the defaults once more")
             if not again.is_better:
@@ -166,13 +171,13 @@ class Search:
         if not rivals:
             return standing
         self.say(f"{name}: {len(rivals)} beside {standing}")
-        found = race(standing, rivals, self._measured, self._leave, f"race {name}")
+        found = race(standing, rivals, self._runs, self._leave, f"race {name}")
         self.say(f"{name}: {'nothing leads' if found is standing else f'{found} leads'}")
         return found
 
     def _duel(self, one: Setting, other: Setting, name: str) -> Pairs:
         self.say(f"{name}: {one} and {other}, {self.terms.pairs} pairs")
-        found = duel(one, other, self._measured, name, self.terms.pairs)
+        found = duel(one, other, self._runs, name, self.terms.pairs)
         self.say(f"{name}: {found}")
         return found
 
@@ -194,12 +199,25 @@ class Search:
     def _predicted(self, setting: Setting) -> Score:
         return of_json(self._recall(["predicted", setting.key], lambda: self.bench.predicted(setting).as_json()))
 
-    def _measured(self, setting: Setting, traffic: str) -> Score:
-        self.num_trials += 1
-        found = of_json(self._recall(
-            ["measured", traffic, self.rate, setting.key], lambda: self.bench.measured(setting, traffic, self.rate).as_json()))
-        self.say(f"  trial {self.num_trials}: {setting}: {brief(found)}")
-        return found
+    def _runs(self, settings: Sequence[Setting], traffic: str, must: Sequence[Setting]) -> dict[str, Score | str]:
+        """A Round (see race.py). It is kept whole or not at all: runs that are compared are runs of one stretch of time."""
+        def made() -> dict[str, Any]:
+            return {each.key: self._run(each, traffic, each in must) for each in settings}
+
+        self.num_trials += len(settings)
+        found = self._recall(["runs", traffic, self.rate, [each.key for each in settings]], made)
+        return {key: each if isinstance(each, str) else of_json(each) for key, each in found.items()}
+
+    def _run(self, setting: Setting, traffic: str, must: bool) -> dict[str, Any] | str:
+        """A score as JSON, or why there is none."""
+        try:
+            found = self.bench.measured(setting, traffic, self.rate)
+        except PenstockError as error:
+            if must:
+                raise
+            return str(error)
+        self.say(f"  {setting}: {brief(found)}")
+        return found.as_json()
 
     def _highest(self, setting: Setting, start_rate: float) -> Score:
         return of_json(self._recall(["highest", setting.key], lambda: self.bench.highest(setting, start_rate).as_json()))

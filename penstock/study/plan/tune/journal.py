@@ -49,6 +49,9 @@ class Journal:
         self.num_made += 1
         return found
 
+    def __len__(self) -> int:
+        return len(self._found)
+
     def close(self) -> None:
         self._file.close()
 

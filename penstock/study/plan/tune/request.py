@@ -61,6 +61,8 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     terms = Terms(
         request.budget, request.goal.searches, request.traffic.is_made_up() and not request.traffic.text, request.finalists, request.pairs)
     with Journal(request.output.with_name(request.output.name + STATE), asked, request.restart) as journal:
+        if len(journal):
+            watchers.say(f"going on: {len(journal)} answers are in {journal.path}")
         outcome = Search(found, terms, engines, journal, watchers.say).run()
         told = {name: str(value) for name, value in asked.items()}
         write(request.output, text(outcome, request.engine, request.goal.slo, told))

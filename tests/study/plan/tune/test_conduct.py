@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -127,15 +128,34 @@ def test_a_search_goes_on_wherever_it_was_interrupted(tmp_path):
         found, journal = run_all(rest, path)
         assert found.as_json() == expected.as_json()
         assert journal.num_made + len(before) == len((tmp_path / "whole").read_text().splitlines()) - 1
+        assert path.read_text() == (tmp_path / "whole").read_text()
     again = FakeBench(WORTH, blind=("order",), noise=0.1)
     assert run_all(again, tmp_path / "whole")[0].as_json() == expected.as_json()
     assert not [what for what, key in again.asked if what != "predicted"]
 
 
-def test_a_setting_is_not_kept_as_broken(tmp_path):
-    """It may have failed for want of memory that is there now."""
-    path = tmp_path / "state"
-    with Journal(path, {}) as journal:
-        search(FakeBench(WORTH, broken=("max_num_seqs=128",)), journal, Levers({"max_num_seqs": (128,)})).run()
-    with Journal(path, {}) as journal:
-        assert len(search(FakeBench(WORTH), journal, Levers({"max_num_seqs": (128,)})).run().best)
+def test_runs_that_are_compared_are_of_one_stretch_of_time(tmp_path):
+    """A round that was interrupted begins anew."""
+    whole = FakeBench(WORTH, blind=("order",), noise=0.1)
+    run_all(whole, tmp_path / "whole")
+    firsts = [number for number, (what, key) in enumerate(whole.asked) if what == "measured" and "/0 " in key]
+    path = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        run_all(FakeBench(WORTH, blind=("order",), noise=0.1, stops_after=firsts[0] + 1), path)
+    rest = FakeBench(WORTH, blind=("order",), noise=0.1)
+    run_all(rest, path)
+    assert whole.asked[firsts[0]] in rest.asked
+
+
+def test_where_the_whole_fails_its_first_part_may_stand(journal):
+    """A choice that only luck made must not take down the one before it."""
+    class Lucky(FakeBench):
+        def measured(self, setting, traffic, rate):
+            found = super().measured(setting, traffic, rate)
+            if "threads" not in dict(setting):
+                return found
+            factor = 2.0 if traffic.startswith("race") else 0.5
+            return replace(found, kept=round(found.kept * factor))
+
+    found = search(Lucky({("max_num_seqs", 128): 1.5}), journal, Levers({"max_num_seqs": (128,), "threads": (2,)})).run()
+    assert found.best.as_json() == {"max_num_seqs": 128}

@@ -22,7 +22,7 @@ def test_what_was_made_is_recalled(tmp_path):
         assert journal.recall("a", made(1)) == {"value": 1} == journal.recall("a", never)
     with Journal(tmp_path / "state", ASKED) as journal:
         assert journal.recall("a", never) == {"value": 1}
-        assert (journal.num_recalled, journal.num_made) == (1, 0)
+        assert (journal.num_recalled, journal.num_made, len(journal)) == (1, 0, 1)
 
 
 def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path, monkeypatch):
