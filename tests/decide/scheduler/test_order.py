@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.core.errors import UsageError
 from penstock.core.work import StepWork
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.order import TABLE
@@ -41,8 +42,8 @@ class Timer:
         return float(work.num_tokens)
 
 
-def deadline():
-    return Deadline(StepCosts(Timer(), 16))
+def deadline(work=0.0):
+    return Deadline(StepCosts(Timer(), 16), Deadline.Options(work))
 
 
 def slo(seq_id, ttft, num_prompt=4, **rest):
@@ -52,6 +53,15 @@ def slo(seq_id, ttft, num_prompt=4, **rest):
 def test_earliest_deadline_that_can_be_met_first_then_those_without_then_the_hopeless():
     seqs = [slo(0, None), slo(1, 30.0), slo(2, 20.0), slo(3, 13.0), slo(4, 5.0)]
     assert order_of(deadline(), seqs) == [2, 1, 0, 4, 3]
+
+
+def test_of_two_deadlines_that_are_near_the_one_that_costs_less_goes_first():
+    short, long = slo(0, 21.0, num_prompt=2), slo(1, 20.0, num_prompt=8)
+    assert order_of(deadline(), [short, long]) == [1, 0] and order_of(deadline(work=1.0), [short, long]) == [0, 1]
+    long.num_computed = 7  # what is left of it is less
+    assert order_of(deadline(work=1.0), [short, long]) == [1, 0]
+    with pytest.raises(UsageError, match="work must be 0 or above"):
+        Deadline.Options(-1.0)
 
 
 def test_what_is_computed_already_needs_no_time():

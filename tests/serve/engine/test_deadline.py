@@ -177,7 +177,7 @@ def test_each_lever_can_be_switched_off() -> None:
 
 @pytest.mark.parametrize(("options", "why"), [
     ({"admission": "soon"}, "unknown admission 'soon'; known: none, deadline"), ({"chunking": "big"}, "unknown chunking 'big'"),
-    ({"order": "deadline:prefill_tokens_per_s=5"}, "takes no options"), ({"admission": "deadline:late=never"}, "late must be one of")])
+    ({"order": "deadline:speed=5"}, "has no option 'speed'"), ({"admission": "deadline:late=never"}, "late must be one of")])
 def test_options_that_there_are_none_of_are_refused_before_anything_is_loaded(options: dict[str, str], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         check_scheduler(EngineConfig(**options))  # type: ignore[arg-type]

@@ -2,11 +2,16 @@
 
 Until its first token a request's deadline is that of its TTFT, and it is hopeless when its prompt can no longer be computed by then.
 After that the deadline is its next token's, and it is hopeless when even alone its last token would come too late for its mean TPOT.
-Among equals the smaller priority goes first. Earliest deadline first is optimal on one machine while all can be met (Jackson, 1955; Liu and
-Layland, 1973); beyond that it is the worst of orders, which is why the hopeless go last and admission control stands before it.
+Among equals the smaller priority goes first.
+
+Earliest deadline first meets all deadlines that can be met (Jackson, 1955; Liu and Layland, 1973). Where they cannot, it does not ask what
+each costs: so a prompt stands behind its deadline by some times the seconds that it takes, and of two that cannot both be served in time
+the one goes that leaves room for others. While there is time for all, that changes little.
 """
+from dataclasses import dataclass
 from math import inf
 
+from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 from penstock.core.types import Seq
 from penstock.decide.scheduler.costs import StepCosts
@@ -17,8 +22,17 @@ class Deadline:
     needs = Needs(step_timer=True)
     varies = True
 
-    def __init__(self, costs: StepCosts) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        work: float = 4.0  # seconds that a deadline is put back for each second of its prompt; 0: earliest deadline first
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.work < inf:
+                raise UsageError(f"order deadline: work must be 0 or above, not {self.work}")
+
+    def __init__(self, costs: StepCosts, options: Options | None = None) -> None:
         self._costs = costs
+        self._work = (options or self.Options()).work
 
     def key(self, seq: Seq, now: float) -> tuple[float, ...]:
         if seq.deferred:
@@ -27,9 +41,9 @@ class Deadline:
         return (0.0 if feasible else 1.0, due_s, seq.priority, seq.arrival_s)
 
     def _due(self, seq: Seq, now: float) -> tuple[float, bool]:
-        """(when its next token is due, whether what was promised can still be kept)."""
+        """(its deadline, whether what was promised can still be kept)."""
         costs, first_s = self._costs, seq.first_token_s
         if first_s is None:
-            due_s = first_due_s(seq, costs)
-            return due_s, due_s == inf or now + costs.prompt_s(num_left(seq), len(seq.tokens)) <= due_s
+            due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(num_left(seq), len(seq.tokens))
+            return due_s + self._work * prompt_s, now + prompt_s <= due_s
         return next_due_s(seq, first_s), costs.step_s(1, len(seq.tokens)) <= affords_s(seq, first_s, now)
