@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What `--accept typical` does to drawn answers: how much likelier they are than exact ones, and what it gives for that.
+
+    python bench/typical_drift.py --text FILE... [--model brook] [--propose eagle ...] [--typical typical ...]
+                                   [--temperatures 0.7 1.0] [--prompts 128] [--new 96]
+
+The same openings of paragraphs are answered by plain decoding with two sets of seeds, and with each proposer under the exact and the
+typical rules. The model then tells the log-probabilities of all their tokens, at temperature 1. Printed are, for each way: nats a
+token; the divergence (Jensen-Shannon, nats) of its counts of tokens from those of plain decoding's first seeds, of which the second seeds
+show how much is chance; the share of different pairs of successive tokens (less: it repeats itself more); tokens a pass. Exact answers are
+compared with plain ones: one token that differs is an error. The last line is JSON.
+"""
+import argparse
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from drafts import prompts
+
+from penstock import LLM, SamplingParams
+from penstock.core.drafting import together
+from penstock.serve.engine.machine import processor
+
+Tokens = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    temperature: float
+    propose: str
+    accept: str
+    nats: float  # a token, under the model itself
+    divergence: float  # of token counts, from plain decoding's
+    different: float  # pairs of tokens, of all
+    tokens_per_pass: float | None
+
+
+def answers(llm: LLM, asked: Sequence[Tokens], temperature: float, num_new: int, seed: int) -> tuple[list[Tokens], float | None]:
+    """(the answers, tokens a pass)."""
+    params = [SamplingParams(max_tokens=num_new, temperature=temperature, seed=seed + at, ignore_eos=True) for at in range(len(asked))]
+    outputs = llm.generate([{"prompt_token_ids": tokens} for tokens in asked], params)
+    return [output.outputs[0].token_ids for output in outputs], together(output.drafting for output in outputs).tokens_per_pass
+
+
+def nats(judge: LLM, asked: Sequence[Tokens], found: Sequence[Tokens]) -> float:
+    """What a token of the answers takes, mean."""
+    whole = [{"prompt_token_ids": [*prompt, *answer]} for prompt, answer in zip(asked, found, strict=True)]
+    outputs = judge.generate(whole, SamplingParams(max_tokens=1, prompt_logprobs=0))
+    losses = []
+    for prompt, answer, output in zip(asked, found, outputs, strict=True):
+        told = output.prompt_logprobs[len(prompt) :]
+        losses += [-each[token].logprob for token, each in zip(answer, told, strict=True)]
+    return sum(losses) / len(losses)
+
+
+def divergence(a: Counter[int], b: Counter[int]) -> float:
+    """Jensen-Shannon, of two counts."""
+    total = 0.0
+    for token in a | b:
+        p, q = a[token] / a.total(), b[token] / b.total()
+        total += sum(share * math.log(2 * share / (p + q)) / 2 for share in (p, q) if share)
+    return total
+
+
+def counts(found: Sequence[Tokens]) -> Counter[int]:
+    return Counter(token for answer in found for token in answer)
+
+
+def different(found: Sequence[Tokens]) -> float:
+    pairs = [pair for answer in found for pair in pairwise(answer)]
+    return len(set(pairs)) / len(pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, nargs="+", required=True)
+    parser.add_argument("--model", default="brook")
+    parser.add_argument("--propose", nargs="+", default=["eagle", "draft_model:model=rill"])
+    parser.add_argument("--typical", nargs="+", default=["typical"], help="rules beside the exact one")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.7, 1.0])
+    parser.add_argument("--prompts", type=int, default=128)
+    parser.add_argument("--new", type=int, default=96)
+    args = parser.parse_args()
+    plain = LLM(args.model)
+    asked = prompts.story(plain.get_tokenizer().encode, args.text)(args.prompts)
+    engines = {(propose, accept): LLM(args.model, propose=propose, accept=accept)
+               for propose in args.propose for accept in ("exact", *args.typical)}
+    rows = []
+    for temperature in args.temperatures:
+        first, _ = answers(plain, asked, temperature, args.new, 0)
+        again, _ = answers(plain, asked, temperature, args.new, len(asked))
+        ways = {("", "plain"): (first, None), ("", "other seeds"): (again, None)}
+        ways |= {way: answers(llm, asked, temperature, args.new, 0) for way, llm in engines.items()}
+        for (propose, accept), (found, per_pass) in ways.items():
+            if accept == "exact" and found != first:
+                raise SystemExit(f"{propose} under the exact rule gave other tokens than plain decoding")
+            shift = divergence(counts(first), counts(found))
+            row = Row(temperature, propose, accept, nats(plain, asked, found), shift, different(found), per_pass)
+            rows.append(row)
+            passes = "" if per_pass is None else f", {per_pass:.2f} tokens a pass"
+            print(f"temperature {temperature:g} {propose or 'plain':24} {accept:28} {row.nats:.3f} nats a token, "
+                  f"divergence {row.divergence:.4f}, different pairs {row.different:.3f}{passes}", flush=True)
+    print(json.dumps({"bench": "typical_drift", "model": args.model, "machine": processor().model, "prompts": args.prompts, "new": args.new,
+                      "rows": [asdict(row) for row in rows]}))
+
+
+if __name__ == "__main__":
+    main()
