@@ -240,9 +240,11 @@ def make_compiler(tokenizer: Tokenizer, spec: ModelSpec) -> Compiler:
 
 
 def check_proposer(text: str | None, backend: Any) -> None:
-    """Raises UsageError for a proposer that the backend does not have what it needs for."""
+    """Raises UsageError for "auto" with options, and for a proposer that the backend does not have what it needs for."""
     if text is None or text == AUTO:
         return
+    if text.partition(":")[0] == AUTO:
+        raise UsageError(f"--propose {text}: {AUTO} takes no options; name a proposer, with --draft-control priced to draft only what pays")
     plugin, _ = propose.TABLE.parse(text)
     if lacks := unmet(plugin.needs, backend.caps):
         raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")

@@ -74,6 +74,8 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     (EngineConfig(batching="sometimes"), "unknown batching mode"),
     (EngineConfig(order="random"), "unknown order"),
     (EngineConfig(evict="fifo"), "unknown eviction policy"),
+    (EngineConfig(propose="guess"), "unknown proposer 'guess'"),
+    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, with --draft-control priced"),
 ])
 def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:
     with pytest.raises(PenstockError, match=says):
