@@ -13,6 +13,7 @@ from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.load import Part, Session, Turn
 from penstock.study.measure.metrics import Warmup, figures
+from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.simulate.call import Call, Stretches, calls, scheduled, shares_prefixes
 from penstock.study.plan.simulate.twin import Pace, Twin, simulate
 
@@ -123,3 +124,14 @@ def test_conversations_are_refused_by_name():
         list(calls(iter([(0.0, Session((turn, turn)))]), stretches))
     with pytest.raises(UsageError, match="length"):
         list(calls(iter([(0.0, Session((Turn("text"),)))]), stretches))
+
+
+def test_what_the_scheduler_refuses_the_twin_refuses():
+    calls = [replace(call, ttft_slo_s=0.5, tpot_slo_s=0.06) for call in asked(200, 12.0, most=60)]
+    slo = parse_slo("ttft=500ms,tpot=60ms")
+    first_come, deadline = (
+        simulate(replace(CONFIG, order=order), Pace(TIMER), calls).samples for order in ("fcfs", "deadline"))
+    refused = [sample for sample in deadline if not sample.ok]
+    assert len(deadline) == len(calls) and refused and all(sample.status == 429 and "try again in" in sample.error for sample in refused)
+    assert all(sample.ok for sample in first_come)
+    assert sum(map(slo.kept, deadline)) >= 2 * sum(map(slo.kept, first_come)) > 0
