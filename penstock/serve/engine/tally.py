@@ -55,8 +55,8 @@ class Tally:
 
     @property
     def dispersion(self) -> float | None:
-        """Of how many others a sequence finds that arrives the variance over the mean: about 1 where they come on their own (Poisson arrivals
-        see averages), 0 where so many users take turns. None where nobody found anybody."""
+        """Of how many others a sequence finds that arrives the variance over the mean: about 1 where they come on their own (Poisson
+        arrivals see averages), 0 where so many users take turns. None where nobody found anybody."""
         mean = self.mean_found
         return max(0.0, self.found_squared / self.num_arrived - mean * mean) / (mean - 1) if mean > 1 else None
 

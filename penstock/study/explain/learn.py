@@ -18,7 +18,6 @@ Windows = Sequence[tuple[int | None, int]]
 ENOUGH = 200  # steps of a size: their mean is known then, and others shall count, too
 WEIGHT = 0.05  # of all made-up steps, against all real ones
 ROUNDS = 3
-FARTHEST = 4.0  # times the roof: what is slower is no matter of the roof
 CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
 
 
@@ -97,7 +96,7 @@ def made_up(span: Span) -> Iterator[StepWork]:
 def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host_s: float) -> Array:
     """What the roofline says, times what real steps of about as many rows took of it."""
     real = np.log2(steps.sizes[:, 0])
-    shares = np.clip((steps.seconds - host_s) / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0, FARTHEST)
+    shares = np.maximum((steps.seconds - host_s) / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0)
     found = []
     for work in works:
         away = np.abs(real - np.log2(work.num_tokens))

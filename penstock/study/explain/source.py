@@ -20,6 +20,7 @@ from penstock.study.explain.observed import Observed, Values, growth, observed
 from penstock.study.explain.predict import Way
 from penstock.study.explain.traffic import traffic_of
 from penstock.study.measure.client.connections import address_of, tcp
+from penstock.study.measure.client.http import BadAnswer
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server
@@ -53,7 +54,7 @@ def ask(access: Access, seconds: float, say: Say) -> Told:
 async def _ask(access: Access, seconds: float, say: Say) -> Told:
     loop = asyncio.get_running_loop()
     server = Server(access, Wish(), tcp(access.address), Stopwatch(loop.time))
-    name = f"{access.address.scheme}://{access.address.host_header}{access.address.base}"
+    name = f"{access.address.scheme}://{access.address.host_header}{access.address.root}"
     try:
         first = await _scrape(server, name)
         grown: Values = first
@@ -63,17 +64,22 @@ async def _ask(access: Access, seconds: float, say: Say) -> Told:
             grown = growth(first, await _scrape(server, name))
         state = await server.state()
         if state is None:
-            raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server, or wants a key: --api-key")
+            raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
     finally:
         await server.close()
     return Told(grown, first, state, name)
 
 
 async def _scrape(server: Server, name: str) -> Values:
-    text = await server.metrics()
-    if text is None:
-        raise PenstockError(f"{name} cannot be reached, or has no /metrics")
-    return values_of(text)
+    try:
+        status, body = await server.fetch("GET", "/metrics")
+    except (OSError, BadAnswer, TimeoutError) as error:
+        raise PenstockError(f"{name} cannot be reached: {error or type(error).__name__}") from None
+    if status in (401, 403):
+        raise PenstockError(f"{name} wants another key (status {status}): --api-key")
+    if status != 200:
+        raise PenstockError(f"{name} does not tell its counters: /metrics has status {status}")
+    return values_of(body.decode("utf-8", "replace"))
 
 
 def read_report(path: Path) -> Told:

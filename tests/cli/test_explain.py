@@ -1,0 +1,73 @@
+"""`penstock explain` of a really started server, and what it refuses."""
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+KEY = "secret"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """brook with two seats, which needs a key."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["serve", "brook", "--port", str(port), "--max-num-seqs", "2", "--kv-tokens", "2048", "--api-key", KEY]
+    server = subprocess.Popen([sys.executable, "-m", "penstock", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
+    while True:
+        assert server.poll() is None and time.monotonic() < until, "the server did not start"
+        try:
+            if httpx.get(address + "/health").status_code == 200:
+                break
+        except httpx.TransportError:
+            time.sleep(0.1)
+    yield address
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=60) == 0
+
+
+def ask(url: str, number: int) -> int:
+    body = {"prompt": [number + 5] * 24, "max_tokens": 16, "ignore_eos": True, "temperature": 0}
+    return httpx.post(url + "/v1/completions", json=body, headers={"Authorization": f"Bearer {KEY}"}, timeout=60).status_code
+
+
+def test_a_server_is_explained_from_its_counters(url: str, penstock: Any) -> None:
+    with ThreadPoolExecutor(6) as users:
+        assert set(users.map(lambda number: ask(url, number), range(36))) == {200}
+    status, out, err = penstock(["explain", url, "--duration", "0", "--api-key", KEY, "--hardware", "l4", "--json"])
+    assert status == 0, err
+    told = json.loads(out.strip().splitlines()[-1])
+    assert told["traffic"]["prompt_tokens"] == 24 and told["traffic"]["output_tokens"] == 16 and told["evidence"]["mean_running"] > 0
+    assert told["evidence"]["busy_share"] + told["evidence"]["idle_share"] == pytest.approx(1.0, abs=0.05)
+    assert {each["lever"] for each in told["tried"]} >= {"larger-batch", "chunk-size", "more-replicas", "other-hardware"}
+    assert "speculation" in told["unknown"] and "limit " in err and "verdict" in err
+    assert any(note.startswith("step times: learned from") for note in told["notes"])
+
+
+def test_the_state_needs_the_key(url: str, penstock: Any) -> None:
+    assert httpx.get(url + "/v1/penstock/state").status_code == 401
+    told = httpx.get(url + "/v1/penstock/state", headers={"Authorization": f"Bearer {KEY}"}).json()
+    assert told["config"]["max_num_seqs"] == 2 and "api_key" not in told["config"] and told["model"]["weight_bytes"] > 10**6
+    status, _, err = penstock(["explain", url, "--duration", "0"])
+    assert status == 1 and "--api-key" in err
+
+
+def test_wrong_usage_is_one_sentence(penstock: Any, tmp_path: Path) -> None:
+    cases = (
+        (["explain", str(tmp_path / "none.json")], 2, "cannot read"), (["explain", "--duration", "-1"], 2, "--duration"),
+        (["explain", "--hardware", "abacus"], 2, "unknown hardware"),
+        (["explain", "http://127.0.0.1:9", "--duration", "0"], 1, "cannot be reached"))
+    for words, code, said in cases:
+        status, out, err = penstock(words)
+        assert (status, out) == (code, "") and said in err and len(err.splitlines()) == 1

@@ -1,0 +1,87 @@
+"""Timers learned from few kinds of steps, with the roofline for the rest; timers of other formats."""
+import pytest
+
+from penstock.compute.fitted import Fitted, seen
+from penstock.core.work import StepTimer, StepWork
+from penstock.study.explain.learn import Span, Steps, error, knots_of, learn, powers, size_of, steps_of
+from penstock.study.explain.roof import Exchanged, InRatio
+
+WINDOWS = [(None, 4)]
+SPAN = Span(256, 32, 100.0)
+
+
+class Roof:
+    """Weights take 1 ms, a row 0.05 ms of arithmetic, a key 1 us."""
+
+    def seconds(self, work: StepWork) -> float:
+        read, _ = work.windowed(None)
+        return max(1e-3, 5e-5 * work.num_tokens) + 1e-6 * read
+
+
+def real(work: StepWork) -> float:
+    return 2 * Roof().seconds(work) + 3e-4
+
+
+def table(works: list[StepWork]) -> Steps:
+    return steps_of([[*size_of(work, WINDOWS), real(work), 10] for work in works], [[None, 4]])
+
+
+def decodes(count: int, context: int) -> StepWork:
+    return StepWork(((1, context),) * count, count)
+
+
+@pytest.mark.parametrize("work", [
+    decodes(1, 50), decodes(16, 100), decodes(32, 200), StepWork(((128, 128),), 1), StepWork(((256, 300),), 1)])
+def test_what_was_never_timed_follows_the_roof(work: StepWork) -> None:
+    """All that was timed: four sequences that decode, and a few chunks, all of whose keys are as many."""
+    steps = table([decodes(4, context) for context in (99, 100, 101)] + [StepWork(((40, 400),), 1), StepWork(((48, 400),), 1)])
+    timer = learn(steps, Roof(), 3e-4, SPAN)
+    assert timer.seconds(work) == pytest.approx(real(work), rel=0.1) and error(timer, steps) < 0.02
+
+
+def test_without_a_roof_the_steps_are_all_there_is() -> None:
+    steps = table([decodes(count, 100) for count in (1, 2, 4, 8)])
+    timer = learn(steps, None, 0.0, SPAN)
+    assert error(timer, steps) < 0.02 and timer.rows[-1] == 8
+    with pytest.raises(ValueError, match="no step"):
+        learn(steps_of([], [[None, 1]]), Roof(), 0.0, SPAN)
+
+
+@pytest.mark.parametrize("rows", [[[1, 1, 1, 1, 1, 0.0, 1]], [[1, 1, 1, 1, 1, float("nan"), 1]], [[1, 2]]])
+def test_what_no_ledger_made_is_refused(rows: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="."):
+        steps_of(rows, [[None, 1]])
+
+
+def test_knots_stand_where_steps_are() -> None:
+    import numpy as np
+
+    assert knots_of(np.array([3.0, 40.0]), True) == [3, 4, 8, 16, 32, 40] and knots_of(np.array([3.0, 40.0]), False) == [3, 4, 32, 40]
+    assert knots_of(np.array([4.0, 4.0]), True) == [4] and list(powers(1)) == [1] and list(powers(12)) == [1, 2, 4, 8, 12]
+
+
+class Half:
+    """A roof of half the bytes."""
+
+    def seconds(self, work: StepWork) -> float:
+        read, _ = work.windowed(None)
+        return max(5e-4, 5e-5 * work.num_tokens) + 1e-6 * read
+
+
+class Real:
+    def seconds(self, work: StepWork) -> float:
+        return real(work)
+
+
+@pytest.mark.parametrize(("work", "saved"), [(decodes(1, 1), 1e-3), (StepWork(((64, 64),), 1), 0.0)])
+def test_a_format_saves_what_it_takes_from_the_roof(work: StepWork, saved: float) -> None:
+    """At the share of the roof that was reached, here a half: nothing where arithmetic binds."""
+    timer: StepTimer = Exchanged(Real(), Roof(), Half(), 3e-4)
+    assert real(work) - timer.seconds(work) == pytest.approx(saved)
+    assert timer.seconds(work) >= Half().seconds(work)
+
+
+def test_two_calibrations_give_a_ratio() -> None:
+    slow, fast = (Fitted((1,), (seconds,), 0.0, 0.0, 0.0, 0.0) for seconds in (2e-3, 1e-3))
+    assert InRatio(Real(), slow, fast).seconds(decodes(1, 1)) == pytest.approx(real(decodes(1, 1)) / 2)
+    assert seen(decodes(1, 1), WINDOWS) == (1, 1)

@@ -1,0 +1,124 @@
+"""From a server over HTTP, and from the report of a bench, to a case: nothing else is known of the engine."""
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError, UsageError
+from penstock.serve.engine.state import FORMAT
+from penstock.study.explain import source
+from penstock.study.explain.observed import growth, observed
+from penstock.study.explain.traffic import traffic_of
+from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.job import Asking, Job, Watchers, run
+from penstock.study.measure.metrics import Warmup
+from tests.serve.api.fakes import serve as serve_fake
+from tests.tiny import write_model
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    model = str(write_model(tmp_path_factory.mktemp("model"), vocab_size=300))
+    engine = EngineConfig(model=model, backend="reference", kv_tokens=2048, threads=1, max_num_seqs=2)
+    job = Job(engine, None, Asking(), Closed(ClosedOptions(4)), lambda writer, seed: Synthetic(
+        SyntheticOptions(input=24, output=8), writer, seed), Extent(30), Warmup(share=0.1), "1")
+    return run(job, Watchers(lambda line: None)).as_json()
+
+
+def saved(folder: Path, told: Any) -> Path:
+    (folder / "report.json").write_text(json.dumps(told))
+    return folder / "report.json"
+
+
+def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: Path) -> None:
+    notes: list[str] = []
+    case = source.case_of(source.read_report(saved(tmp_path, report)), {}, notes)
+    assert case.config.max_num_seqs == 2 and case.traffic.users == 4 and case.traffic.prompt.mean == 24 and case.traffic.output.mean == 8
+    assert case.seen.tally.waiting_s["seqs"] > 0 and case.seen.tally.num_requests >= 25
+    assert case.form is not None and case.weight_bytes == case.form.weight_bytes and case.limit.name in ("queueing", "unmeasured")
+    assert any(note.startswith("step times: learned from") for note in notes)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda told: "text", "is not JSON|is no report"), (lambda told: told | {"format": 0}, "is no report"),
+    (lambda told: told | {"server": None}, "is no report"), (lambda told: told | {"engine": None}, "none of|is no Penstock"),
+])
+def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, change: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        source.read_report(saved(tmp_path, change(report)))
+    with pytest.raises(UsageError, match="cannot read"):
+        source.read_report(tmp_path / "nothing.json")
+
+
+def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:
+    told = source.Told(report["server"]["counters"], None, {"config": {}}, "server")
+    with pytest.raises(PenstockError, match="another version"):
+        source.case_of(told, {}, [])
+
+
+def test_a_model_that_is_not_here_is_no_reason_to_stop(report: dict[str, Any]) -> None:
+    engine = report["engine"]
+    notes: list[str] = []
+    told = source.Told(report["server"]["counters"], None, engine | {"config": engine["config"] | {"model": "/nowhere/at-all"}}, "server")
+    case = source.case_of(told, {}, notes)
+    assert case.forms is None and any("not known here" in note for note in notes)
+
+
+def test_without_steps_and_without_limits_nothing_can_be_said(report: dict[str, Any]) -> None:
+    told = source.Told(report["server"]["counters"], None, report["engine"] | {"steps": [], "limits": None}, "server")
+    with pytest.raises(PenstockError, match="penstock limits"):
+        source.case_of(told, {}, [])
+
+
+def test_a_server_is_asked_over_http(report: dict[str, Any]) -> None:
+    """Its state needs the key that /v1 needs."""
+    running = serve_fake()
+    try:
+        answer = running.client.get("/v1/penstock/state")
+        assert answer.status_code == 404  # this fake tells nothing of itself
+        with pytest.raises(PenstockError, match="no Penstock server"):
+            source.ask(source.access_to(str(running.client.base_url), ()), 0.0, lambda line: None)
+    finally:
+        running.stop()
+    with pytest.raises(PenstockError, match="cannot be reached"):
+        source.ask(source.access_to("http://127.0.0.1:9", ()), 0.0, lambda line: None)
+    assert report["engine"]["format"] == FORMAT
+
+
+def test_counters_of_others_are_refused() -> None:
+    with pytest.raises(PenstockError, match="no Penstock server's"):
+        observed({"vllm:request_success_total": 5.0})
+    with pytest.raises(PenstockError, match="no request has ended"):
+        observed({"penstock_engine_seconds_total": 3.0})
+    assert growth({"a_total": 2.0, "b": 1.0}, {"a_total": 5.0, "b": 7.0, "c_sum": 1.0}) == {"a_total": 3.0, "c_sum": 1.0}
+
+
+def counters(found: float, squared: float, **more: float) -> dict[str, float]:
+    given = {"engine_seconds_total": 10.0, "requests_arrived_total": 10.0, "requests_found_total": found,
+             "requests_found_squared_total": squared, 'requests_total{finish_reason="length"}': 10.0, "prompt_tokens_total": 100.0,
+             "prompt_tokens_squared_total": 1250.0, "generation_tokens_total": 200.0, "generation_tokens_squared_total": 4000.0,
+             'step_tokens_total{kind="decode"}': 190.0, 'request_seconds_total{state="running"}': 20.0,
+             'step_bound_seconds_total{bound="weights"}': 9.0, **more}
+    return {f"penstock_{name}": value for name, value in given.items()}
+
+
+def test_users_and_arrivals_are_told_apart() -> None:
+    closed, opened = (traffic_of(observed(counters(*found))) for found in ((30.0, 90.0), (30.0, 130.0)))
+    assert closed.users == 3 and closed.rate is None and closed.delay_s == pytest.approx(0.5)  # 2 of 3 are in the engine, 1 a second
+    assert opened.users is None and opened.rate == pytest.approx(1.0)
+    assert opened.prompt.scv == pytest.approx(0.25) and opened.output.scv == 0
+    alone, sparse = observed(counters(10.0, 10.0)), observed(counters(10.0, 10.0, **{'step_bound_seconds_total{bound="weights"}': 1.0}))
+    assert traffic_of(alone).users == 1 and traffic_of(sparse).users is None
+    busy = {'request_seconds_total{state="waiting"}': 400.0, 'step_bound_seconds_total{bound="weights"}': 10.0}
+    flooded = counters(300.0, 12000.0, **busy)
+    assert traffic_of(observed(flooded)).users == 42
+
+
+def test_drafts_are_seen_in_the_counters() -> None:
+    more = {"spec_passes_total": 80.0, "spec_drafted_tokens_total": 380.0, "spec_accepted_tokens_total": 95.0}
+    drafted = observed(counters(30.0, 90.0, **more)).drafted
+    assert drafted is not None and (drafted.rows, drafted.tokens) == (2.0, 1.5) and observed(counters(30.0, 90.0)).drafted is None
