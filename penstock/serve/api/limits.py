@@ -105,7 +105,7 @@ class Intake:
         return RequestError(message, status=413, code="request_too_large")
 
 
-PUBLIC = ("/", "/health")  # the dashboard's page asks for the key itself, and has nothing to show without
+PUBLIC = ("/", "/health", "/ping")  # the dashboard's page asks for the key itself, and has nothing to show without
 
 
 class Gate:

@@ -48,6 +48,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/penstock/state", state.state),
     ("GET", "/metrics", status.metrics),
     ("GET", "/health", status.health),
+    ("GET", "/ping", status.health),
     ("GET", "/version", status.version),
 )
 

@@ -13,8 +13,10 @@ from penstock.serve.api.values import show
 
 
 def model_object(desk: Desk) -> dict[str, Any]:
-    limit = desk.parts.engine.max_model_len
-    return {"id": desk.model, "object": "model", "created": desk.began, "owned_by": "penstock", "max_model_len": limit}
+    """`root`: what the server was told to load; clients of vLLM's take the tokenizer from it where they are given none."""
+    engine = desk.parts.engine
+    return {"id": desk.model, "object": "model", "created": desk.began, "owned_by": "penstock", "root": engine.model_name, "parent": None,
+            "max_model_len": engine.max_model_len}
 
 
 async def models(desk: Desk, http: HttpRequest) -> Response:

@@ -1,6 +1,8 @@
 """The official client against a really listening server."""
 import asyncio
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -61,3 +63,33 @@ def test_64_streams_at_once_give_each_what_it_gets_alone(server: Running) -> Non
     texts = asyncio.run(together())
     alone = [server.client.post("/v1/completions", json={"prompt": p, "temperature": 0}).json()["choices"][0]["text"] for p in prompts]
     assert texts == alone and not server.engine.active
+
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ALL_USAGE = {"include_usage": True, "continuous_usage_stats": True}
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    (COMPLETIONS, {"prompt": "the fox", "max_tokens": 8, "stop": None, "ignore_eos": True, "stream_options": ALL_USAGE}),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "the fox"}]}], "max_completion_tokens": 8, "stop": None,
+            "ignore_eos": True, "stream_options": ALL_USAGE}),
+    (COMPLETIONS, {"prompt": "the fox", "max_tokens": 8, "repetition_penalty": 1.0, "logprobs": None, "ignore_eos": True,
+                   "stream_options": {"include_usage": True}}),
+    (CHAT, {"messages": [{"role": "user", "content": "the fox"}], "max_completion_tokens": 8, "ignore_eos": True,
+            "stream_options": {"include_usage": True}}),
+    (COMPLETIONS, {"prompt": "the fox", "temperature": 0.0, "best_of": 1, "max_tokens": 8, "ignore_eos": True}),
+], ids=["guidellm", "guidellm chat", "vllm bench serve", "vllm bench serve chat", "sglang.bench_serving"])
+def test_what_load_generators_send_is_answered_as_they_count(server: Running, path: str, body: dict[str, Any]) -> None:
+    """The first event with choices comes with the first token, the last with the last one; the usage stands alone and comes last."""
+    told = {"model": "tiny", "stream": True, **body}
+    lines = [line[len("data: "):] for line in server.client.post(path, json=told).text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    events = [json.loads(line) for line in lines]
+    if "stream_options" in body:
+        last = events.pop()
+        assert last["choices"] == [] and last["usage"]["completion_tokens"] == 8 and last["usage"]["prompt_tokens"] > 0
+    assert all(event["choices"] for event in events) and events[-1]["choices"][0]["finish_reason"] == "length"
+    pieces = [choice.get("text") or choice.get("delta", {}).get("content") for event in events for choice in event["choices"]]
+    assert all(pieces[1:]) and len([piece for piece in pieces if piece]) <= 8
+    if body.get("stream_options") == ALL_USAGE:
+        assert [event["usage"]["completion_tokens"] for event in events][-1] == 8

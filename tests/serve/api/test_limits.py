@@ -36,7 +36,7 @@ def test_the_key_is_asked_for_everywhere_but_at_health(strict: Running) -> None:
             response = strict.client.request("POST" if path.endswith("ns") else "GET", path, headers=headers)
             assert response.status_code == 401 and response.json()["error"]["code"] == "invalid_api_key"
             assert response.headers["www-authenticate"] == "Bearer" and "sésame" not in response.text
-    assert strict.client.get("/health").status_code == 200
+    assert strict.client.get("/health").status_code == strict.client.get("/ping").status_code == 200
     assert post(strict).status_code == 200
     assert post(strict, headers={"authorization": "bearer sésame".encode()}).status_code == 200
 
@@ -178,6 +178,7 @@ def test_an_unknown_model_is_a_404_that_names_it(server: Running) -> None:
 def test_models_health_and_version(server: Running) -> None:
     (model,) = server.client.get("/v1/models").json()["data"]
     assert model["id"] == "tiny" and model["object"] == "model" and model["max_model_len"] == 256
+    assert model["root"] == "tiny" and model["parent"] is None
     assert server.client.get("/v1/models/tiny").json() == model
     assert server.client.get("/version").json()["version"] and server.client.get("/health").json() == {"status": "ok"}
 
