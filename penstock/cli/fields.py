@@ -45,8 +45,8 @@ SERVER = {
     "tool_parser": "Finds tool calls in the model's text; default: by its chat template",
     "reasoning_parser": "Separates the model's reasoning from its answer; default: by its chat template",
     "chat_template": "A jinja file to use instead of the model's own template",
-    "otlp_endpoint": "URL that OpenTelemetry traces of requests are sent to, like http://localhost:4318 (pip install penstock[otel])",
     "scorer_url": "URL that requests may have answers scored by, with all below it; may be given several times",
+    "otlp_endpoint": "URL that OpenTelemetry traces of requests are sent to, like http://localhost:4318 (pip install penstock[otel])",
 }
 HELP: Mapping[type, Mapping[str, str]] = {EngineConfig: ENGINE, ServerConfig: SERVER}
 
