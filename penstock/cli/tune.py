@@ -81,7 +81,7 @@ def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
     if options.slo is None:
         raise UsageError("a search needs to know what is good: --slo ttft=200ms,tpot=50ms")
     goal = Goal(parse_slo(options.slo), options.attain, searches, options.start_rate)
-    said = {name: value for name, value in asdict(options).items() if name not in UNSAID and value not in (None, ())}
+    said = {name: value for name, value in asdict(options).items() if name not in UNSAID and value is not None and value is not False}
     only = tuple([name.strip().replace("-", "_") for name in (options.levers or "").split(",") if name.strip()])
     return Request(
         engine, traffic, goal, parse_budget(options.quality_budget), choices(), Path(options.output), said, only, options.finalists,
