@@ -114,10 +114,10 @@ class Lever(Protocol):
     """One per file of `levers`."""
 
     name: str
-    each: bool  # its ways are told one by one, instead of the best alone
+    each: bool  # every way that gains more than those before it is told, instead of the best alone
 
     def changes(self, case: Case) -> Iterator[Change]:
-        """Ways to move it, of which the best counts. Nothing where it is moved as far as it goes."""
+        """Ways to move it, those that cost least first. Nothing where it is moved as far as it goes."""
         ...
 
     def unknown(self, case: Case) -> str | None:

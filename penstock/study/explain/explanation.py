@@ -106,7 +106,7 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
         if reason is not None:
             unknown[name] = reason
         moves = list(tried(name, lever, case, present, measure))
-        moved += moves if lever.each else best_moves(moves)
+        moved += rising(moves) if lever.each else best_moves(moves)
     good = sorted([each for each in moved if each.gain >= LEAST_GAIN], key=lambda each: -each.gain)
     return Explanation(
         case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
@@ -120,6 +120,15 @@ def tried(name: str, lever: Lever, case: Case, present: Figures, measure: str) -
         except PenstockError:
             continue  # the traffic cannot be served so
         yield Moved(name, change, gain(found, present, measure), found, (*change.costs, *worse(found, present)))
+
+
+def rising(moves: Sequence[Moved]) -> list[Moved]:
+    """Those that gain more than any that costs less."""
+    found: list[Moved] = []
+    for each in moves:
+        if all(each.gain * NEARLY > other.gain for other in found) or not found:
+            found.append(each)
+    return found
 
 
 def best_moves(moves: Sequence[Moved]) -> list[Moved]:

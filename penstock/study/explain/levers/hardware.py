@@ -15,7 +15,7 @@ class OtherHardware:
         if case.form is None:
             return
         stored, config = case.form.stored, case.config
-        for name, part in case.parts.items():
+        for name, part in sorted(case.parts.items(), key=lambda item: item[1].price):
             fits = room(stored, part, Split(), config.max_num_batched_tokens).kv_tokens // config.block_size * config.block_size
             wanted = config.max_num_seqs * (config.max_model_len or 0)
             tokens = max(min(fits, wanted), min(fits, config.kv_tokens or 0))
