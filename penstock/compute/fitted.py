@@ -4,6 +4,7 @@ A step costs what its rows cost (straight lines between knots: reading the weigh
 something for each sequence, for each row whose logits are wanted, for each key that is read and for each pair of a row and a key.
 """
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.message import message
+from penstock.core.modelspec import ModelSpec
 from penstock.core.work import StepWork
 
 Array = Any
@@ -72,6 +74,11 @@ def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[flo
     found = [(work.windowed(window), layers) for window, layers in windows]
     total = sum(layers for _, layers in windows)
     return sum(read * layers for (read, _), layers in found) / total, sum(pairs * layers for (_, pairs), layers in found) / total
+
+
+def windows_of(spec: ModelSpec) -> list[tuple[int | None, int]]:
+    """Of each attention window the number of layers with it."""
+    return list(Counter(layer.window for layer in spec.layers).items())
 
 
 def fit(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]] = ((None, 1),)) -> Fitted:

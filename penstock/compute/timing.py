@@ -1,4 +1,4 @@
-"""What a step takes here, measured: seconds against rows, of a loaded program on short contexts."""
+"""What a step takes here, measured on a loaded program: seconds against rows on short contexts, or all that a step's time depends on."""
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Backend, Batch
+from penstock.compute.fitted import Fitted, Timed, fit
 from penstock.core.clock import Clock
 from penstock.core.work import StepWork
 
@@ -13,6 +14,9 @@ Array = Any
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 BUDGET_S = 0.8  # for all points; beyond the last that it allows, time grows with the rows
 TIMES = 3
+SEQS = (1, 2, 4, 8, 16, 32, 64)
+DEEP = 2048  # tokens of a long context, where there are so many
+CHUNK = 128  # rows of a prompt behind a long context
 
 
 class MeasuredTimer:
@@ -59,6 +63,50 @@ def timed(backend: Backend, loaded: Any, batch: Batch, clock: Clock) -> float:
     began = clock.now()
     backend.step(loaded, batch)
     return clock.now() - began
+
+
+def sweep(backend: Backend, loaded: Any, limits: tuple[int, int], windows: Sequence[tuple[int | None, int]], clock: Clock) -> Fitted:
+    """Steps of prompts and of answers, on short contexts and on long ones, as far as the time goes: the cheap ones first.
+
+    `limits`: sequences and rows of a step, at most. What is in the first blocks of the KV cache is lost.
+    """
+    layout = loaded.layout
+    found: list[Timed] = []
+    began = clock.now()
+    for work in probes(*limits, layout.num_blocks * layout.block_size):
+        batch = batch_of(work, layout.num_blocks, layout.block_size)
+        backend.step(loaded, batch)
+        found.append(Timed(work, min(timed(backend, loaded, batch, clock) for _ in range(TIMES))))
+        if clock.now() - began > 2 * BUDGET_S and len(found) > 2:
+            break
+    return fit(found, windows)
+
+
+def probes(most_seqs: int, most_rows: int, num_tokens: int) -> list[StepWork]:
+    """Steps to time, the smallest first."""
+    deep = min(DEEP, num_tokens)
+    prompts = [((rows, rows),) for rows in ROWS if rows <= min(most_rows, num_tokens)]
+    answers = [((1, total),) * count for count in SEQS if count <= min(most_seqs, most_rows) for total in (min(16, num_tokens), deep)]
+    behind = [((rows, deep),) for rows in (CHUNK, 2 * CHUNK) if rows <= min(most_rows, deep)]
+    works = [StepWork(contexts, len(contexts)) for contexts in (*prompts, *answers, *behind)]
+    works += [StepWork(contexts, 0) for contexts in prompts[3::3]]
+    return sorted(works, key=lambda work: work.num_tokens)
+
+
+def batch_of(work: StepWork, num_blocks: int, block_size: int) -> Batch:
+    """A step of this work; the last row of so many sequences is wanted, and all tokens are number 0. Sequences have blocks of their own,
+    as far as there are enough."""
+    positions = [np.arange(total - rows, total, dtype=np.int64) for rows, total in work.contexts]
+    sizes = [-(-total // block_size) for _, total in work.contexts]
+    firsts = np.cumsum([0, *sizes])
+    tables = [np.arange(first, first + size, dtype=np.int64) % num_blocks for first, size in zip(firsts, sizes, strict=False)]
+    slots = [table[at // block_size] * block_size + at % block_size for table, at in zip(tables, positions, strict=True)]
+    ends = np.cumsum([0, *(rows for rows, _ in work.contexts)], dtype=np.int64)
+    totals = np.array([total for _, total in work.contexts], dtype=np.int64)
+    rows = np.concatenate(positions)
+    return Batch(
+        np.zeros(len(rows), dtype=np.int64), rows, np.concatenate(slots), ends, totals, tables, ends[1 : 1 + work.num_logits] - 1,
+        np.zeros((0, 2), dtype=np.int64))
 
 
 def batch_of_rows(rows: int, block_size: int) -> Batch:

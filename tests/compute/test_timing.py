@@ -1,9 +1,10 @@
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.timing import BUDGET_S, MeasuredTimer, measure
+from penstock.compute.timing import BUDGET_S, MeasuredTimer, batch_of, measure, probes, sweep
 from penstock.core.clock import VirtualClock
 from penstock.core.work import StepWork
 
@@ -50,3 +51,43 @@ def test_a_cache_of_few_tokens():
     machine = Machine()
     measure(machine, SimpleNamespace(layout=KVLayout(1, 4)), 512, machine.clock)
     assert max(machine.rows) == 4
+
+
+class Reader:
+    """A step takes a millisecond, ten microseconds a row and a hundred nanoseconds for each token that is seen."""
+
+    def __init__(self, slowness: float = 1.0) -> None:
+        self.clock, self.slowness, self.works = VirtualClock(), slowness, []
+
+    def step(self, loaded, batch) -> None:
+        counts = np.diff(batch.row_starts)
+        work = StepWork(tuple(zip(counts.tolist(), batch.contexts.tolist(), strict=True)), len(batch.logit_rows))
+        assert max(map(max, batch.block_tables)) < loaded.layout.num_blocks
+        assert all(len(table) * 16 >= total for table, total in zip(batch.block_tables, batch.contexts, strict=True))
+        self.works.append(work)
+        self.clock.advance(self.slowness * (1e-3 + 1e-5 * work.num_tokens + 1e-7 * work.attention_pairs))
+
+
+def test_a_sweep_knows_long_contexts_and_prompts_behind_them():
+    machine = Reader()
+    timer = sweep(machine, SimpleNamespace(layout=KVLayout(4096, 16)), (64, 512), ((None, 8),), machine.clock)
+    for contexts in (((1, 1500),) * 16, ((200, 1800),), ((1, 10), (300, 300)), ((1, 1),)):
+        work = StepWork(contexts, len(contexts))
+        assert timer.seconds(work) == pytest.approx(1e-3 + 1e-5 * work.num_tokens + 1e-7 * work.attention_pairs, rel=0.05)
+
+
+def test_a_slow_model_is_swept_in_little_time_and_a_small_cache_is_kept_to():
+    machine = Reader(slowness=100)
+    sweep(machine, SimpleNamespace(layout=KVLayout(4096, 16)), (64, 512), ((None, 1),), machine.clock)
+    assert machine.clock.now() < 5 * BUDGET_S and max(work.num_tokens for work in machine.works) < 64
+    machine = Reader()
+    sweep(machine, SimpleNamespace(layout=KVLayout(2, 16)), (8, 512), ((None, 1),), machine.clock)
+    assert max(total for work in machine.works for _, total in work.contexts) == 32
+    assert all(work.num_tokens <= 8 and work.num_seqs <= 4 for work in probes(4, 8, 1000))
+
+
+def test_sequences_have_blocks_of_their_own():
+    batch = batch_of(StepWork(((1, 20), (3, 33)), 1), 100, 16)
+    assert [table.tolist() for table in batch.block_tables] == [[0, 1], [2, 3, 4]]
+    assert batch.slots.tolist() == [19, 32 + 30, 32 + 31, 32 + 32] and batch.positions.tolist() == [19, 30, 31, 32]
+    assert batch.row_starts.tolist() == [0, 1, 4] and batch.logit_rows.tolist() == [0]

@@ -13,6 +13,7 @@ from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.sampling import Sampling
+from penstock.compute.fitted import windows_of
 from penstock.compute.models import families, hf
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
@@ -30,7 +31,7 @@ from penstock.compute.runner.constrain import Constraints
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.runner import Runner
-from penstock.compute.timing import measure
+from penstock.compute.timing import measure, sweep
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import UsageError
@@ -201,7 +202,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     if say is not None and engine_config.propose is not None and not rule.lossless:
         say(f"--accept {engine_config.accept} is lossy: sampled answers are not those of plain decoding, and likelier")
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
-    scheduler = make_scheduler(engine_config, layout.num_blocks, clock, make_timer(engine_config, backend, loaded, clock))
+    scheduler = make_scheduler(engine_config, layout.num_blocks, clock, make_timer(engine_config, found, backend, loaded, clock))
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
     engine = Engine(facts, desk, runner, clock, listener)
     return Built(
@@ -320,9 +321,11 @@ def times_steps(config: EngineConfig) -> bool:
     return any(plugin.needs.step_timer for plugin, _ in timed_plugins(config))
 
 
-def make_timer(config: EngineConfig, backend: Any, loaded: Any, clock: Clock) -> StepTimer | None:
+def make_timer(config: EngineConfig, found: Found, backend: Any, loaded: Any, clock: Clock) -> StepTimer | None:
     """What the scheduler's plug-ins ask how long steps take; None where they do not. Takes its time, and the first blocks of the cache."""
-    return measure(backend, loaded, config.max_num_batched_tokens + config.max_num_seqs, clock) if times_steps(config) else None
+    if not times_steps(config):
+        return None
+    return sweep(backend, loaded, (config.max_num_seqs, config.max_num_batched_tokens), windows_of(found.spec), clock)
 
 
 def _plugin(parsed: tuple[Any, Any]) -> Any:

@@ -1,11 +1,10 @@
 """What an engine says of itself beside its counters, for `penstock explain`: config, model, machine, and how long its steps take."""
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import penstock
+from penstock.compute.fitted import windows_of
 from penstock.core.hardware import Hardware
-from penstock.core.modelspec import ModelSpec
 from penstock.serve.engine.build import Built
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.machine import look
@@ -14,7 +13,8 @@ FORMAT = 1
 
 
 def make_ledger(built: Built) -> Ledger:
-    return Ledger(built.hardware, built.engine.facts.compute_type, built.engine.clock, windows_of(built.spec))
+    engine = built.engine
+    return Ledger(built.hardware, engine.facts.compute_type, engine.clock, windows_of(built.spec), engine.repeats)
 
 
 def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:
@@ -35,11 +35,3 @@ def limits_told(hardware: Hardware) -> dict[str, Any]:
     """In the form that `core/hardware.hardware_of` reads."""
     return {"machine": hardware.name, "read_bytes_per_s": {str(size): rate for size, rate in hardware.read_bytes_per_s.items()},
             "ops_per_s": dict(hardware.ops_per_s)}
-
-
-def windows_of(spec: ModelSpec) -> Sequence[tuple[int | None, int]]:
-    """Of each attention window the number of layers with it."""
-    counts: dict[int | None, int] = {}
-    for layer in spec.layers:
-        counts[layer.window] = counts.get(layer.window, 0) + 1
-    return list(counts.items())

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.compute.fitted import Fitted, Timed, fit, from_json
+from penstock.compute.fitted import Fitted, Timed, fit, from_json, windows_of
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
 from penstock.core.hardware import cache_folder
-from penstock.core.modelspec import ModelSpec
 from penstock.core.work import StepWork
 from penstock.serve.engine.build import choose, find, fingerprint
 from penstock.serve.engine.machine import look, processor
@@ -212,11 +211,3 @@ def busy(records: Sequence[StepRecord]) -> Iterator[Timed]:
     for record, following in zip(records, records[1:], strict=False):
         if following.step_id == record.step_id + 1 and record.num_running + record.num_waiting and record.work is not None:
             yield Timed(record.work, following.began_s - record.began_s)
-
-
-def windows_of(spec: ModelSpec) -> list[tuple[int | None, int]]:
-    """Of each attention window the number of layers with it."""
-    counts: dict[int | None, int] = {}
-    for layer in spec.layers:
-        counts[layer.window] = counts.get(layer.window, 0) + 1
-    return list(counts.items())

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.compute.fitted import windows_of
 from penstock.compute.price import Price
 from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
@@ -16,7 +17,7 @@ from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.requests import Request
-from penstock.serve.engine.state import limits_told, windows_of
+from penstock.serve.engine.state import limits_told
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.explain.case import Forms
 from penstock.study.explain.roof import Roof
@@ -52,6 +53,7 @@ class Load:
     prompt: int = 64
     output: int = 64
     spread: float = 0.3
+    shared: int = 0  # tokens with which all prompts begin
     seconds: float = 30.0
 
 
@@ -75,7 +77,7 @@ class Planted:
         facts = Facts(str(model), 4096, self.found.spec.vocab_size, 0)
         self.engine = Engine(facts, Desk(scheduler, Tokenizer.load(model), object), self.machine, self.clock, self.metrics)
         self.hardware = hardware if measured else None
-        self.ledger = Ledger(self.hardware, "fp32", self.clock, windows_of(self.found.spec))
+        self.ledger = Ledger(self.hardware, "fp32", self.clock, windows_of(self.found.spec), self.engine.repeats)
         self.metrics.watch(self.engine.gauges, None, self.ledger)
         self.tokens = 0
 
@@ -94,7 +96,8 @@ class Planted:
                 name, came = f"r{came}", came + 1
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
-                self.engine.add(Request(name, tuple(rng.choices(range(self.found.spec.vocab_size), k=prompt)),
+                tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
+                self.engine.add(Request(name, tokens,
                                         SamplingParams(max_tokens=output, ignore_eos=True)))
                 arrived[name] = (due, None, 0)
             deltas = self.engine.step() if self.engine.has_work() else None
