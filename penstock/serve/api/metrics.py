@@ -247,6 +247,7 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
     for name, text, seconds in (
         ("engine_seconds", "Seconds since the engine's start.", tally.wall_s),
         ("held_seconds", "Seconds in which nothing was computed although a request waited.", tally.held_s),
+        ("prefix_cache_missed", "Prompt tokens that a prefix cache would have found, where it is switched off.", tally.num_repeated),
         ("requests_arrived", "Sequences that came to the engine.", tally.num_arrived),
         ("requests_found", "Sequences in the engine when one came, itself included: a sum over arrivals.", tally.found),
         ("requests_found_squared", "The squares of these.", tally.found_squared),

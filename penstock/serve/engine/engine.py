@@ -12,6 +12,7 @@ from penstock.core.message import message
 from penstock.core.types import Seq, SeqOutput, StepPlan, StepResult
 from penstock.decide.scheduler.limits import check_servable
 from penstock.serve.engine.desk import Answer, Desk, seed_of
+from penstock.serve.engine.repeats import Repeats
 from penstock.serve.engine.requests import Delta, Gauges, Request
 from penstock.serve.engine.sampled import Sampled
 from penstock.serve.engine.searched import Searched
@@ -63,6 +64,8 @@ class Engine:
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
         self._num_unseeded = 0
+        kv = desk.scheduler.kv
+        self.repeats = None if kv.prefix_cache else Repeats(kv.block_size, kv.num_total)
         self._refused: list[tuple[str, OverloadedError]] = []
 
     def check(self, request: Request) -> None:
@@ -77,6 +80,8 @@ class Engine:
         seq = self._first_seq(request, self._desk.next_id(), self._seed(request))
         answer = self._answer(request, seq)
         answer.start()
+        if self.repeats is not None:
+            self.repeats.add(request.token_ids, request.salt)
         self._answers[request.request_id] = answer
         self._queued[request.request_id] = seq
 

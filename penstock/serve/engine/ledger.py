@@ -8,6 +8,7 @@ from penstock.core.clock import Clock
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
+from penstock.serve.engine.repeats import Repeats
 from penstock.serve.engine.tally import HOST, Tally
 
 MAX_SIZES = 512  # sizes that are told apart
@@ -19,9 +20,11 @@ Size = tuple[int, int, int]
 class Ledger:
     """`on_step` is called on the engine's thread, everything else from any."""
 
-    def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock, windows: Windows = ((None, 1),)) -> None:
-        """`hardware`: measured limits; None: not known."""
+    def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock, windows: Windows = ((None, 1),),
+                 repeats: Repeats | None = None) -> None:
+        """`hardware`: measured limits; None: not known. `repeats`: where there is no prefix cache."""
         self._hardware, self._compute_type, self._clock, self._windows = hardware, compute_type, clock, windows
+        self._repeats = repeats
         self._lock = threading.Lock()
         self._tally = Tally()
         self._began_s = clock.now()
@@ -43,6 +46,7 @@ class Ledger:
         with self._lock:
             found = deepcopy(self._tally)
             found.wall_s = self._clock.now() - self._began_s
+            found.num_repeated = 0 if self._repeats is None else self._repeats.num_tokens
             return found
 
     def steps(self) -> list[list[float]]:

@@ -35,6 +35,7 @@ class Tally:
     num_steps: int = 0
     num_preempted: int = 0
     num_requests: int = 0  # that ended
+    num_repeated: int = 0  # prompt tokens that a prefix cache would have found, where there is none
 
     @property
     def busy_s(self) -> float:

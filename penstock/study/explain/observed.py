@@ -35,7 +35,7 @@ class Observed:
     output_tokens_per_s: float
     prompt: Lengths
     output: Lengths
-    hit_share: float  # of prompt tokens
+    hit_share: float  # of prompt tokens: that a prefix cache found, or would have found
     ttft_s: float | None
     tpot_s: float | None
     e2e_s: float | None
@@ -60,7 +60,7 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
     rate = tokens / tally.wall_s
     return Observed(
         tally, rate / max(1.0, output.mean), rate, prompt, output,
-        part(value(lengths, "prefix_cache_hits_total"), value(lengths, "prefix_cache_queries_total")) or 0.0,
+        shared_of(lengths),
         mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
         drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps))
 
@@ -94,6 +94,11 @@ def labelled(grown: Values, name: str) -> dict[str, float]:
 
 def answered(grown: Values) -> float:
     return sum(count for reason, count in labelled(grown, "requests").items() if reason not in UNANSWERED)
+
+
+def shared_of(grown: Values) -> float:
+    found = value(grown, "prefix_cache_hits_total") + value(grown, "prefix_cache_missed_total")
+    return min(1.0, part(found, value(grown, "prefix_cache_queries_total")) or 0.0)
 
 
 def lengths_of(grown: Values, name: str, count: float) -> Lengths:

@@ -88,6 +88,18 @@ def test_static_batches_are_told_to_go(model: Path) -> None:
     assert before / after - 1 == pytest.approx(best.gain, rel=0.15)
 
 
+def test_a_prefix_cache_is_missed_where_prompts_begin_alike(model: Path) -> None:
+    load = Load(users=4, prompt=800, output=8, shared=640, spread=0.1)
+    planted, found = explained(model, load, only="prefix-caching", prefix_cache=False)
+    best = found.recommended[0]
+    assert best.change.option == "without --no-prefix-cache" and found.case.traffic.shared == pytest.approx(0.8, abs=0.03)
+    moved = Planted(model)
+    moved.run(load)
+    assert moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 1
+    _, alone = explained(model, replace(load, shared=0), only="prefix-caching", prefix_cache=False)
+    assert not alone.recommended and "began alike" in alone.unknown["prefix-caching"]
+
+
 def mean_ttft(planted: Planted) -> float:
     values = values_of(planted.scrape())
     return values["penstock_time_to_first_token_seconds_sum"] / values["penstock_time_to_first_token_seconds_count"]
