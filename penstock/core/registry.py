@@ -51,7 +51,7 @@ def parse_pairs(text: str, owner: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise UsageError(f"{owner}: {part!r} is not key=value")
+            raise UsageError(f"{owner}: {part[:80]!r} is not key=value")
         pairs[key.strip()] = value.strip()
     return pairs
 

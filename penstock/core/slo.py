@@ -1,4 +1,5 @@
 """Service level objectives in words: `ttft=200ms,tpot=50ms,e2e=5s`. One grammar for load tests, plans, requests and keys."""
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from penstock.core.errors import UsageError
 from penstock.core.registry import parse_pairs
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|min)")
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min)")
 ALIASES = {"e2el": "e2e"}
 SERVED = ("ttft", "tpot", "e2e")  # what a scheduler can work for
 NONE = "none"
@@ -47,7 +48,7 @@ def parse_most(text: str, owner: str, names: Collection[str]) -> dict[str, float
     for name, value in pairs.items():
         known = ALIASES.get(name, name)
         if known not in names:
-            raise UsageError(f"{owner} has no {name!r}; it has: {', '.join(names)}")
+            raise UsageError(f"{owner} has no {name[:80]!r}; it has: {', '.join(names)}")
         if known in most:
             raise UsageError(f"{owner} gives {known} twice")
         most[known] = seconds(value, f"{owner} {name}")
@@ -59,6 +60,7 @@ def parse_most(text: str, owner: str, names: Collection[str]) -> dict[str, float
 def seconds(text: str, owner: str) -> float:
     """200ms -> 0.2. Raises UsageError for what is no time."""
     found = DURATION.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
+    most_s = 0.0 if found is None else float(found[1]) * UNITS[found[2]]
+    if not 0 < most_s < math.inf:
         raise UsageError(f"{owner} must be a time with its unit ({', '.join(UNITS)}), like 200ms, not {text[:80]!r}")
-    return float(found[1]) * UNITS[found[2]]
+    return most_s

@@ -17,10 +17,18 @@ def test_none_is_an_answer() -> None:
 @pytest.mark.parametrize(("text", "why"), [
     ("", "slo is like"), ("ttft", "not key=value"), ("ttft=1", "must be a time with its unit"), ("ttft=0ms", "must be a time"),
     ("ttft=-1ms", "must be a time"), ("itl=5ms", "slo has no 'itl'; it has: ttft, tpot, e2e"), ("ttft=1s,ttft=2s", "each once"),
-    ("e2e=1s,e2el=2s", "e2e twice"), ("NONE", "not key=value")])
+    ("e2e=1s,e2el=2s", "e2e twice"), ("NONE", "not key=value"), ("ttft=\u0663s", "must be a time"), ("ttft=\uff13s", "must be a time"),
+    ("ttft=" + "9" * 400 + "s", "must be a time")])
 def test_what_is_no_objective_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_objectives(text, "slo")
+
+
+@pytest.mark.parametrize("text", ["x" * 10000, "x" * 10000 + "=1s", "ttft=" + "x" * 10000])
+def test_a_refusal_is_short(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_objectives(text, "slo")
+    assert len(str(refused.value)) < 250
 
 
 def test_what_may_be_asked_for_is_the_askers() -> None:
