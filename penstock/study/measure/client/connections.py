@@ -1,13 +1,16 @@
 """Connections to one server, kept open and used again. What comes in is given its time before anything else is done with it."""
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.client.http import BadAnswer, Reply
 
+AT_ONCE = 4  # pieces that are read between two looks at clock and sockets
 OnBody = Callable[[Reply, bytes, float], None]
 Connect = Callable[["Connection"], Awaitable[None]]
 
@@ -45,11 +48,34 @@ def address_of(url: str) -> Address:
     return Address(parts.scheme, parts.hostname, port, path or "/v1")
 
 
+class Inbox:
+    """What has come in and was not read yet. Bytes get their time at once; they are read a few pieces at a time, so that a burst of answers
+    holds up neither the next request nor the times of what comes after."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+
+    def put(self, read: Callable[..., None], *given: Any) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._read_some)
+        self._waiting.append((read, given))
+
+    def _read_some(self) -> None:
+        try:
+            for _ in range(min(AT_ONCE, len(self._waiting))):
+                read, given = self._waiting.popleft()
+                read(*given)
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._read_some)
+
+
 class Connection(asyncio.Protocol):
     """One connection, one request at a time."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], inbox: Inbox) -> None:
         self._now = now
+        self._inbox = inbox
         self._transport: asyncio.Transport | None = None
         self._reply: Reply | None = None
         self._on_body: OnBody | None = None
@@ -70,7 +96,9 @@ class Connection(asyncio.Protocol):
         return self._ended
 
     def data_received(self, data: bytes) -> None:
-        now = self._now()
+        self._inbox.put(self._read, data, self._now())
+
+    def _read(self, data: bytes, now: float) -> None:
         if self._reply is None or self._on_body is None:
             self.close()  # nobody asked
             return
@@ -86,6 +114,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        self._inbox.put(self._lost, error)
+
+    def _lost(self, error: Exception | None) -> None:
         if self._reply is None:
             return
         try:
@@ -116,6 +147,7 @@ class Connections:
     def __init__(self, connect: Connect, now: Callable[[], float]) -> None:
         self._connect = connect
         self._now = now
+        self._inbox = Inbox()
         self._idle: list[Connection] = []
 
     async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[], None]) -> None:
@@ -141,7 +173,7 @@ class Connections:
             connection = self._idle.pop()
             if not connection.closed:
                 return connection
-        connection = Connection(self._now)
+        connection = Connection(self._now, self._inbox)
         await self._connect(connection)
         return connection
 
