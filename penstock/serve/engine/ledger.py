@@ -36,8 +36,7 @@ class Ledger:
             present = max(record.num_seqs, record.num_running) + record.num_waiting
             if self._last is not None:
                 self._pause(self._last, record)
-            left = 0 if self._last is None else self._last.num_running + self._last.num_waiting
-            self._tally.arrive(max(0, present - left), present)
+            self._arrive(present, record)
             self._tally.step(record, self._hardware, self._compute_type)
             self._last = record
 
@@ -54,6 +53,17 @@ class Ledger:
         number. A step's seconds are all that it cost: until the next one's begin, where there was more to do."""
         with self._lock:
             return [[*(each / sums[-1] for each in sums[:-1]), sums[-1]] for sums in self._sums.values()]
+
+    def _arrive(self, present: int, record: StepRecord) -> None:
+        """Those who came since the last step. During a long pause they came one by one; else all find all: users whose answers ended in one
+        step come back together."""
+        last = self._last
+        count = present if last is None else max(0, present - last.num_running - last.num_waiting)
+        if last is not None and record.began_s - last.began_s - last.seconds > record.seconds:
+            for place in range(count):
+                self._tally.arrive(1, present - place)
+        else:
+            self._tally.arrive(count, present)
 
     def _pause(self, last: StepRecord, following: StepRecord) -> None:
         """What was between two steps."""

@@ -73,7 +73,8 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span) -> Fi
         found = nonnegative(columns * weights[:, None], seconds * weights)
         weights = weight / np.maximum(columns @ found, 0.1 * seconds)
     climbed = np.cumsum(found[: len(knots)])
-    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *found[len(knots) :].tolist(), tuple(steps.windows))
+    seq_s, logit_s, read_s, pair_s = found[len(knots) :].tolist()
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), seq_s, logit_s, read_s, pair_s, tuple(steps.windows))
 
 
 def error(timer: Fitted, steps: Steps) -> float:

@@ -2,7 +2,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from penstock.core.hardware import Hardware, hardware_of
 from penstock.core.work import StepTimer
 from penstock.serve.engine import build
 from penstock.serve.engine.binding import limit_of
-from penstock.study.explain.case import Case, Form, Forms
+from penstock.study.explain.case import AUTO, Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of
 from penstock.study.explain.observed import Observed, Values, growth, observed
 from penstock.study.explain.predict import Way
@@ -104,18 +104,17 @@ def case_of(told: Told, parts: Mapping[str, Part], notes: list[str]) -> Case:
         config, hardware, model = config_of(state["config"]), limits_of(state["limits"]), state["model"]
         weights, kv_bytes = int(model["weight_bytes"]), float(model["kv_bytes_per_token"])
         steps = steps_of(state["steps"], model["windows"])
-        fingerprint = str(state["fingerprint"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
     seen = observed(told.grown, told.ever)
     forms, form = forms_of(config, hardware, notes)
-    kept = calibrations(fingerprint)
     traffic = traffic_of(seen)
-    timer = timer_of(steps, kept(config), form, seen, Span(
+    timer = timer_of(steps, calibrated(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2), notes)
     return Case(
-        Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free_of(state), forms, form, kept, parts)
+        Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free_of(state), forms, form,
+        calibrated, parts)
 
 
 def timer_of(steps: Steps, kept: Fitted | None, form: Form | None, seen: Observed, span: Span, notes: list[str]) -> StepTimer:
@@ -135,15 +134,13 @@ def timer_of(steps: Steps, kept: Fitted | None, form: Form | None, seen: Observe
     return roof
 
 
-def calibrations(fingerprint: str) -> Callable[[EngineConfig], Fitted | None]:
-    """Of this machine, by config. `fingerprint`: the present engine's."""
-
-    def kept(config: EngineConfig) -> Fitted | None:
-        backend, held, *_ = fingerprint.split(" ")
-        found = calibrate.read(calibrate.kept_in(config, f"{backend} {held} {config.dtype} {config.quant}"))
-        return None if found is None else found.timer
-
-    return kept
+def calibrated(config: EngineConfig) -> Fitted | None:
+    """What was learned of such an engine on this machine; None where nothing was, or there can be none."""
+    try:
+        found = calibrate.kept(replace(config, kv_dtype=AUTO))
+    except PenstockError:
+        return None
+    return None if found is None else found.timer
 
 
 def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) -> tuple[Forms | None, Form | None]:

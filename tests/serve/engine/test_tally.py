@@ -84,6 +84,8 @@ def test_arrivals_are_seen_between_steps() -> None:
     ledger.on_step(step(2.0, decode=2, running=2, waiting=1, waits="seqs"))  # one came
     found = ledger.tally()
     assert (found.num_arrived, found.found, found.found_squared) == (4, 12, 36)
+    ledger.on_step(step(9.0, decode=2, running=3, waiting=2))  # two came, one after the other, during a pause
+    assert ledger.tally().found == 12 + 4 + 5
 
 
 def test_steps_of_every_size_are_kept_as_means() -> None:
