@@ -189,14 +189,27 @@ def main() -> None:
     inner.loop.stop()
     report = {
         "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model, "python": platform.python_version(),
-        "rounds": args.rounds, "goals": GOALS, "rows": rows,
-        "kept": {kind: {name: sum(abs(row[kind].get(name, 0.0)) <= most for row in rows) for name, most in GOALS.items()}
-                 for kind in ("error", "error_at_pace")}}
+        "rounds": args.rounds, "goals": GOALS, "rows": rows}
     if args.record:
         name = f"{time.strftime('%Y-%m-%d')}-twin_error-{Path(args.model).name}.json"
-        where = Path(__file__).parent / "results" / name
-        where.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        report = record(report, Path(__file__).parent / "results" / name)
+    report["kept"] = kept(report["rows"])
     print(json.dumps(report))
+
+
+def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
+    """With rows of other traces that were recorded the same day."""
+    before = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    fresh = {row["trace"] for row in report["rows"]}
+    whole = report | {"rows": [*(row for row in before if row["trace"] not in fresh), *report["rows"]]}
+    file.write_text(json.dumps(whole | {"kept": kept(whole["rows"])}, indent=1) + "\n", encoding="utf-8")
+    return whole
+
+
+def kept(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """In how many rows each goal was."""
+    return {kind: {name: f"{sum(abs(row[kind].get(name, 0.0)) <= most for row in rows)} of {len(rows)}" for name, most in GOALS.items()}
+            for kind in ("error", "error_at_pace")}
 
 
 if __name__ == "__main__":
