@@ -9,8 +9,9 @@ from penstock.study.measure.datasets import azure, burstgpt, mooncake
 from penstock.study.measure.datasets.traces import Row
 
 INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
-READERS: Sequence[tuple[str, Callable[[str], list[Row]]]] = (
-    ("Azure", azure.read), ("BurstGPT", burstgpt.read), ("Mooncake", mooncake.read))
+MAX_HEAD = 1 << 20  # characters of a first line; Mooncake's prompts are long lists
+READERS: Sequence[tuple[Sequence[str], Callable[[str], list[Row]]]] = (  # what the first line has, and who reads the rest
+    (azure.COLUMNS, azure.read), (burstgpt.COLUMNS, burstgpt.read), ([f'"{name}"' for name in mooncake.LENGTHS], mooncake.read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,12 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
 
 
 def read_trace(path: str) -> list[Row]:
-    """A trace of whichever kind it is. Raises UsageError when it is of none."""
+    """A trace of whichever kind it is. Raises UsageError when it is of none, naming the line that cannot be read."""
     if not Path(path).is_file():
         raise UsageError(f"there is no trace {path!r}")
-    for _, read in READERS:
-        try:
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        head = file.readline(MAX_HEAD)
+    for marks, read in READERS:
+        if all(mark in head for mark in marks):
             return read(path)
-        except UsageError:
-            continue
-    raise UsageError(f"{path} is no trace of {', '.join(name for name, _ in READERS)}")
+    raise UsageError(f"{path} is no trace of Azure, BurstGPT or Mooncake: its first line is {head.strip()[:80]!r}")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import UsageError
-from penstock.study.plan.load import Asked, Load, load_of
+from penstock.study.plan.load import Asked, Load, load_of, read_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,100,10
@@ -52,3 +52,17 @@ def test_a_trace_brings_its_lengths(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text(AZURE)
     with pytest.raises(UsageError, match="--input"):
         load_of(Asked(traffic=str(tmp_path / "trace"), input=5))
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5,5\n2023-11-16 18:17:04.9,x,5\n", "trace:3: ContextTokens must be"),
+    ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5,inf\n", "trace:2: GeneratedTokens must be"),
+    ("Timestamp,Model,Request tokens,Response tokens\n0,a,1e999,5\n", "trace:2: Request tokens must be"),
+    (MOONCAKE + '{"timestamp": 1, "input_length": Infinity, "output_length": 5}', "trace:3: "),
+    (MOONCAKE + '{"timestamp": 1, "input', "trace:3"),
+    ("hello\n", "is no trace of Azure, BurstGPT or Mooncake: its first line is 'hello'"), ("", "first line is ''")])
+def test_a_trace_with_a_bad_line_is_refused_by_that_line(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "trace"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=why):
+        read_trace(str(file))

@@ -121,7 +121,7 @@ def whole(text: str, name: str, at: str) -> int:
     """A number of tokens. Raises UsageError for what is none."""
     try:
         value = int(float(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         value = -1
     if value < 0:
         raise UsageError(f"{at}: {name} must be a whole number from 0 on, not {text!r}")
