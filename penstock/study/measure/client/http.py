@@ -2,6 +2,7 @@
 from penstock.core.errors import PenstockError
 
 MAX_HEAD = 64 << 10  # bytes
+HEX = frozenset(b"0123456789abcdefABCDEF")
 NO_BODY = (204, 304)
 
 
@@ -53,7 +54,7 @@ class Reply:
         lines = self._buffer[:end].decode("latin-1").split("\r\n")
         self._buffer = self._buffer[end + 4 :]
         version, _, rest = lines[0].partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+        if not version.startswith("HTTP/1.") or not is_number(rest[:3]):
             raise BadAnswer(f"the answer begins with {lines[0]!r:.60}, not with HTTP/1.1 and a status")
         status = int(rest[:3])
         if 100 <= status < 200:
@@ -73,7 +74,7 @@ class Reply:
         elif "chunked" in self.headers.get("transfer-encoding", "").lower():
             self._read, self.reusable = self._read_size, not closes
         elif length is not None:
-            if not length.isdigit():
+            if not is_number(length):
                 raise BadAnswer(f"the answer's content-length is {length!r:.30}")
             self._left, self._read, self.reusable = int(length), self._read_length, not closes
             self.done = self._left == 0
@@ -97,12 +98,13 @@ class Reply:
         buffer = self._buffer
         end = buffer.find(b"\r\n")
         if end < 0:
+            if len(buffer) > MAX_HEAD:
+                raise BadAnswer(f"a chunk's size is longer than {MAX_HEAD} bytes")
             return None
         size = buffer[:end].partition(b";")[0].strip()
-        try:
-            self._left = left = int(size, 16)
-        except ValueError:
-            raise BadAnswer(f"a chunk's size is {size!r:.30}") from None
+        if not size or not HEX.issuperset(size):
+            raise BadAnswer(f"a chunk's size is {size!r:.30}")
+        self._left = left = int(size, 16)
         begin = end + 2
         if left and len(buffer) >= begin + left + 2:
             self._buffer = buffer[begin + left + 2 :]
@@ -131,6 +133,11 @@ class Reply:
         self.done = end == 0
         self._buffer = self._buffer[end + 2 :]
         return b""
+
+
+def is_number(text: str) -> bool:
+    """Whether it is digits as HTTP knows them: Python knows more."""
+    return text.isascii() and text.isdigit()
 
 
 def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:

@@ -76,19 +76,19 @@ class Answer:
             return
         try:
             told, _ = decode(data.decode().lstrip())
-        except ValueError:
+        except (ValueError, RecursionError):
             self._sample.error = f"an event is not JSON: {data[:60]!r}"
             return
-        self._read(told if isinstance(told, dict) else {}, now_s, "delta")
+        self._take(told, now_s, "delta")
 
     def whole(self, body: bytes, now_s: float) -> None:
         """An answer that was not streamed: nothing is known of its first token."""
         try:
             told = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._sample.error = f"the answer is not JSON: {body[:60]!r}"
             return
-        self._read(told if isinstance(told, dict) else {}, now_s, "message")
+        self._take(told, now_s, "message")
         self.ended = True
         self._sample.first_s = self._sample.visible_s = None
         del self._sample.chunk_s[:]
@@ -96,6 +96,12 @@ class Answer:
     def piece(self, content: str, now_s: float) -> None:
         """A piece of the answer that holds a token, whose text may be empty."""
         self._sample.arrived(now_s, self._visible(content))
+
+    def _take(self, told: Any, now_s: float, part: str) -> None:
+        try:
+            self._read(told if isinstance(told, dict) else {}, now_s, part)
+        except (AttributeError, TypeError):  # some value is of another type than OpenAI's
+            self._sample.error = f"this is no answer in OpenAI's form: {json.dumps(told)[:80]}"
 
     def _read(self, told: dict[str, Any], now_s: float, part: str) -> None:
         if "error" in told and told["error"]:
@@ -109,7 +115,8 @@ class Answer:
                 self._sample.arrived(now_s, visible=False)
             elif piece.get("tool_calls"):
                 self._sample.arrived(now_s)
-            self._sample.finish_reason = choice.get("finish_reason") or self._sample.finish_reason
+            reason = choice.get("finish_reason")
+            self._sample.finish_reason = reason if isinstance(reason, str) and reason else self._sample.finish_reason
         if told.get("usage"):
             count(self._sample, told["usage"])
 
@@ -137,13 +144,16 @@ class Answer:
 
 
 def count(sample: Sample, usage: Mapping[str, Any]) -> None:
-    """A `usage` object's figures."""
-    if isinstance(usage.get("prompt_tokens"), int):
-        sample.num_prompt = usage["prompt_tokens"]
-    if isinstance(usage.get("completion_tokens"), int):
-        sample.num_output = usage["completion_tokens"]
-    sample.num_cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    sample.num_reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    """A `usage` object's figures; what is no number of tokens is passed over."""
+    sample.num_prompt = tokens(usage, "prompt_tokens", sample.num_prompt)
+    sample.num_output = tokens(usage, "completion_tokens", sample.num_output)
+    sample.num_cached = tokens(usage.get("prompt_tokens_details") or {}, "cached_tokens", None) or 0
+    sample.num_reasoning = tokens(usage.get("completion_tokens_details") or {}, "reasoning_tokens", None) or 0
+
+
+def tokens(told: Mapping[str, Any], name: str, otherwise: int | None) -> int | None:
+    value = told.get(name)
+    return value if isinstance(value, int) and value >= 0 else otherwise
 
 
 def error_text(told: Any) -> str:

@@ -118,7 +118,7 @@ class Server:
 def said(body: bytes) -> str:
     try:
         return error_text(json.loads(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         return body.decode("utf-8", "replace").strip()[:300] or "no reason given"
 
 
@@ -126,7 +126,7 @@ async def first_model(server: Server) -> Mapping[str, Any]:
     """What /v1/models says of its first model. Raises PenstockError when there is no such server."""
     try:
         status, body = await server.fetch("GET", "/v1/models")
-        listed: Sequence[Any] = json.loads(body)["data"] if status == 200 else ()
+        listed: Sequence[Mapping[str, Any]] = [dict(each) for each in json.loads(body)["data"]] if status == 200 else ()
     except TimeoutError:
         raise PenstockError(f"the server did not say within {FETCH_S:g} s which models it has") from None
     except OSError as error:
@@ -137,4 +137,4 @@ async def first_model(server: Server) -> Mapping[str, Any]:
         raise PenstockError(f"the server wants another key (status {status}): --api-key")
     if not listed:
         raise PenstockError(f"the server does not say which models it has (status {status}): --served-model-name NAME")
-    return dict(listed[0])
+    return listed[0]

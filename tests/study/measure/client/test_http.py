@@ -40,6 +40,9 @@ def test_a_connection_that_closes_is_not_used_again() -> None:
 @pytest.mark.parametrize("answer", [
     b"GARBAGE\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", b"x" * 70000,
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    *(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + size + b"\r\nhello" for size in (b"-6", b"+5", b"0x5", b"0_5", b"")),
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 70000,
+    b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n", b"HTTP/1.1 2\xb20 OK\r\n\r\n",
 ])
 def test_what_is_no_answer(answer: bytes) -> None:
     with pytest.raises(BadAnswer):

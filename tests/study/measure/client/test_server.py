@@ -86,6 +86,25 @@ def test_errors_are_told() -> None:
         assert sample.error == error and not sample.ok and sample.end_s is not None
 
 
+STRANGE: list[dict[str, Any]] = [
+    {"choices": ["a"]}, {"choices": {"text": "a"}}, {"choices": 7}, {"choices": [{"text": ["a"]}]}, {"choices": [{"text": 7}]},
+    {"choices": [{"delta": "a", "message": "a"}]}, {"usage": [1]}, {"usage": {"completion_tokens_details": 7}}]
+
+
+@pytest.mark.parametrize("told", STRANGE)
+def test_an_answer_of_another_form_is_an_error_at_once(told: dict[str, Any]) -> None:
+    streamed = one((0.1, STREAM + event(told) + TOKEN + END))
+    whole = one((0.1, plain(200, told)), wish=Wish("m", stream=False))
+    for sample in (streamed, whole):
+        assert not sample.ok and "no answer in OpenAI's form" in (sample.error or "") and sample.end_s == pytest.approx(0.1)
+
+
+def test_usage_that_is_no_number_is_passed_over() -> None:
+    usage = {"prompt_tokens": "3", "completion_tokens": -1, "prompt_tokens_details": {"cached_tokens": "x"}}
+    sample = one((0.1, STREAM + TOKEN + LAST + event({"choices": [], "usage": usage}) + END))
+    assert sample.ok and (sample.num_prompt, sample.num_output, sample.num_cached) == (None, 1, 0)
+
+
 def test_a_closed_connection_in_the_middle_of_an_answer_is_an_error() -> None:
     assert "middle" in (one((0.1, STREAM + TOKEN), (0.1, TOKEN), closes=True).error or "")
 
@@ -161,6 +180,6 @@ def models(body: Any, status: int = 200) -> Any:
 def test_the_first_model_is_asked_for() -> None:
     assert models({"data": [{"id": "a"}, {"id": "b"}]})["id"] == "a"
     for body, status, word in (({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "another key"),
-                               ({}, 404, "status 404")):
+                               ({}, 404, "status 404"), ({"data": ["a"]}, 200, "not a list"), ({"data": {"id": "a"}}, 200, "not a list")):
         with pytest.raises(PenstockError, match=word):
             models(body, status)
