@@ -41,6 +41,7 @@ class Observed:
     e2e_s: float | None
     drafted: Drafted | None = None
     host_s: float = 0.0  # of a step, beside the backend
+    queue_s: float = 0.0  # until a request's first step, mean
 
 
 def observed(grown: Values, ever: Values | None = None) -> Observed:
@@ -62,7 +63,7 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         tally, rate / max(1.0, output.mean), rate, prompt, output,
         shared_of(lengths),
         mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
-        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps))
+        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps), mean(grown, "request_queue_time_seconds") or 0.0)
 
 
 def tally_of(grown: Values) -> Tally:

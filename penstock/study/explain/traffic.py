@@ -70,7 +70,8 @@ def traffic_of(seen: Observed) -> Traffic:
     if turns or saturated(seen):
         users = max(1, round(tally.mean_found if turns else inside))
         return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, max(0.0, users - inside) / rate / 2)
-    outside_s = (seen.e2e_s or 0.0) - inside / rate
+    inside_s = max(inside, tally.mean_running + seen.queue_s * rate) / rate  # who waits while no step is made is in no step's record
+    outside_s = (seen.e2e_s or 0.0) - inside_s
     delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
     return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
 
