@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive
 
-from penstock.core.errors import OverloadedError, PenstockError, RequestError
+from penstock.core.errors import PenstockError, RequestError
 from penstock.serve.api.limits import ClientGone
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage
@@ -85,13 +85,14 @@ class Call:
             async for delta in stream:
                 self._observe(progress, delta)
                 if delta.finish_reason == "abort":
-                    raise _given_up(progress.request)
+                    self._queue.put_nowait(_given_up(progress.request))
+                    return
                 self._queue.put_nowait((number, delta))
                 if delta.done:
                     return
             raise PenstockError("the engine stopped before the answer was complete")
         except Exception as error:  # whoever reads the deltas decides what it means
-            if isinstance(error, OverloadedError) and not progress.done:
+            if isinstance(error, RequestError) and error.status < 500 and not progress.done:
                 progress.done = True
                 self._desk.parts.metrics.on_request("refused", Usage(), None)
             self._queue.put_nowait(error)

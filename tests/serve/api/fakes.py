@@ -15,7 +15,7 @@ from penstock.compute.decoding import grammar
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.config import ServerConfig
-from penstock.core.errors import OverloadedError
+from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.types import TokenLogprobs
 from penstock.serve.api.limits import Limits
 from penstock.serve.api.metrics import Metrics
@@ -70,7 +70,7 @@ class FakeEngine:
         self.script: str | None = None  # said instead of invented tokens
         self.fail_after: int | None = None  # tokens, then the engine dies
         self.give_up_after: int | None = None  # tokens, then a choice ends with "abort"
-        self.late: OverloadedError | None = None  # what requests with objectives are told instead of a first token
+        self.late: RequestError | None = None  # what requests with objectives are told instead of a first token
         self.cached: set[tuple[int, ...]] = set()
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from penstock.core.config import ServerConfig
-from penstock.core.errors import OverloadedError, UsageError
+from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.slo import Objectives
 from penstock.serve.api.keys import read_keys
 from penstock.serve.api.server import bind
@@ -173,6 +173,19 @@ def test_who_would_be_late_is_told_when_to_come_again(late: Running, path: str, 
     assert late.client.post(path, json={**body, "stream": stream}).status_code == 200
     assert not late.engine.active and not late.engine.aborted
     assert 'penstock_requests_total{finish_reason="refused"}' in late.client.get("/metrics").text
+
+
+def test_what_no_machine_could_do_is_no_abort() -> None:
+    running = serve()
+    try:
+        running.engine.late = RequestError("the objectives cannot be met even on an idle machine", "slo", code="slo_unattainable")
+        response = running.client.post("/v1/completions", json={**COMPLETION, "slo": "ttft=1us"})
+        assert response.status_code == 400 and response.json()["error"]["code"] == "slo_unattainable"
+        assert "retry-after" not in response.headers
+        told = running.client.get("/metrics").text
+        assert 'penstock_requests_total{finish_reason="refused"} 1.0' in told and 'finish_reason="abort"' not in told
+    finally:
+        running.stop()
 
 
 def test_openais_client_knows_it_for_what_it_is(late: Running) -> None:

@@ -44,6 +44,13 @@ def test_the_page_is_public_and_its_data_is_not(served: Served) -> None:
         assert nobody.get("/dashboard").status_code == 401 and nobody.head("/").status_code == 200
 
 
+def test_a_head_is_answered_and_nobody_watches(served: Served) -> None:
+    with served.client() as client:
+        found = client.head("/dashboard/events")
+        assert found.status_code == 200 and found.headers["content-type"].startswith("text/event-stream")
+        assert not served.feed._watchers and client.get("/health").status_code == 200
+
+
 def test_a_greeting_then_updates_that_show_a_request(served: Served) -> None:
     with served.client() as client, served.client() as other:
         stream = updates(client)
