@@ -174,8 +174,8 @@ class Scheduler:
 
     def steady_steps(self) -> int:
         """How many of the next steps are sure to be alike: nobody comes in and nobody ends (see `steady`)."""
-        if self._plan is not None or len(self._running) > self._most_seqs:
-            return 0
+        if self._plan is not None or len(self._running) > self._most_seqs or any(map(has_objectives, self._waiting)):
+            return 0  # who waits for a deadline may be given up at any moment
         opens = len(self._waiting) and len(self._running) < self._most_seqs
         if opens and (self._order.varies or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
             return 0

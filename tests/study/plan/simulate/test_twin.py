@@ -102,6 +102,15 @@ def test_what_never_fits_is_refused_with_the_number():
         Twin(CONFIG, Pace(TIMER)).run([Call(0.0, (range(2000),), 4)])
 
 
+@pytest.mark.parametrize("order", ["deadline", "shortest"])
+def test_leaps_change_nothing_where_requests_have_deadlines(order):
+    config = replace(CONFIG, order=order, admission="deadline", chunking="slo")
+    traffic = [replace(call, ttft_slo_s=0.4, tpot_slo_s=0.05) if at % 3 else call for at, call in enumerate(asked(80, 12.0))]
+    fast, slow = (made(config, Pace(TIMER, 0.002)).run(traffic) for made in (Twin, Steps))
+    assert [sample.ok for sample in fast] == [sample.ok for sample in slow] and not all(sample.ok for sample in fast)
+    assert [sample.end_s for sample in fast] == pytest.approx([sample.end_s for sample in slow])
+
+
 def test_batching_modes_wait_for_company_on_the_virtual_clock():
     config = replace(CONFIG, batching="dynamic:size=4,window_ms=300")
     samples = Twin(config, Pace(TIMER)).run([Call(0.0, (range(8),), 2), Call(0.1, (range(1 << 24, (1 << 24) + 8),), 2)])
