@@ -77,9 +77,9 @@ def calibrate(options: PlanOptions) -> None:
 
     from penstock.cli.progress import LoadingBar
     from penstock.core.config import EngineConfig
-    from penstock.study.plan import sweep
+    from penstock.study.plan import request, sweep
 
-    for quant in options.quant or ("none",):
+    for quant in request.calibrated(options.quant):
         config = EngineConfig(options.model, dtype=options.dtype, quant=quant)
         with LoadingBar(f"loading {options.model}") as progress:
             found = sweep.run(config, progress.say, progress)

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.plan import PlanOptions
+import pytest
+
+from penstock.cli.plan import PlanOptions, calibrate
+from penstock.study.plan import sweep
 from penstock.study.plan.request import Request
 
 
@@ -46,3 +49,13 @@ def test_a_fleet_is_told_model_by_model(penstock: Any, tmp_path: Path) -> None:
     status, out, _ = penstock(["plan", "--fleet", str(file)])
     assert status == 0 and "llama-3-8b: l4 TP1 int8/" in out and "llama-3-70b: not placed" in out and "dollars an hour" in out
     assert json.loads(penstock(["plan", "--fleet", str(file), "--json"])[1])["devices"] == ["l4"]
+
+
+def test_all_formats_are_calibrated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[str] = []
+    monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))
+    monkeypatch.setattr(sweep, "lines", lambda config, found: iter(()))
+    calibrate(PlanOptions(quant=("int8", "all")))
+    assert timed == ["int8", "none", "int4"]
+    calibrate(PlanOptions())
+    assert timed[3:] == ["none"]

@@ -26,6 +26,7 @@ from penstock.study.plan.simulate.twin import Pace
 
 ALL, NONE, AUTO = "all", "none", "auto"
 QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
+SERVED = tuple([name for name in QUANTS if name not in PLANNED])  # and that this engine has
 KV_DTYPES = (AUTO, "fp8")
 REPLICAS = 16  # whose requests are taken from a trace; each of more has fewer
 MEASURES = ("ttft", "tpot", "e2e")
@@ -82,7 +83,7 @@ def plan(request: Request) -> Plan:
     model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
     steady = load.rate is None
     here = request.hardware == HERE  # one machine, with the formats that this engine has
-    ours = tuple(name for name in QUANTS if name not in PLANNED) if here else QUANTS
+    ours = SERVED if here else QUANTS
     quants = _listed(request.quant, ours, (NONE,) if steady else ours)
     kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or here else KV_DTYPES)
     most_devices = 1 if here and request.max_devices is None else request.max_devices
@@ -100,6 +101,11 @@ def plan(request: Request) -> Plan:
     if not rows:
         raise UsageError(f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
     return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
+
+
+def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
+    """The weight formats whose steps are timed where these are asked for: "all" are those that this engine serves."""
+    return _listed(quants, SERVED, (NONE,))
 
 
 def twins(request: Request, model: Model, goal: Goal, choices: Choices) -> Twins:
