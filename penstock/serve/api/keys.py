@@ -113,6 +113,8 @@ def read_digest(owner: str, told: Mapping[str, Any], environ: Mapping[str, str])
         if not environ.get(value):
             raise UsageError(f"{owner} key_env: the environment has no {value}")
         value = environ[value]
+    if value != value.strip():
+        raise UsageError(f"{owner}: the key begins or ends with white space, which no request can send")
     return digest_of(value)
 
 

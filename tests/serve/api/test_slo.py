@@ -135,11 +135,12 @@ def test_other_keys_are_refused(keyed: Running, value: str) -> None:
     ('[chat]\nkey_sha256 = "abc"', "64 hexadecimal digits"), ('[chat]\nkey_env = "NOT_THERE"', "the environment has no NOT_THERE"),
     ('[chat]\nkey = "a"\nslo = "ttft=1"', "slo ttft must be a time"), ('[chat]\nkey = "a"\nslo = 5', "slo must be a string"),
     ('[chat]\nkey = "a"\npriority = 1.5', "priority must be a whole number"), ('[chat]\nkey = "a"\nspeed = 1', "has no 'speed'"),
-    ('[chat]\nkey = "a"\n[other]\nkey = "a"', "chat and other are the same"), ("[chat", "is not TOML")])
+    ('[chat]\nkey = "a"\n[other]\nkey = "a"', "chat and other are the same"), ("[chat", "is not TOML"),
+    ('[chat]\nkey = "b\\n"', "begins or ends with white space"), ('[chat]\nkey_env = "PADDED"', "begins or ends with white space")])
 def test_a_file_of_keys_that_cannot_be_obeyed_is_refused(tmp_path: Path, told: str, why: str) -> None:
     (tmp_path / "keys.toml").write_text(told)
     with pytest.raises(UsageError, match=why) as raised:
-        read_keys(ServerConfig(api_keys=str(tmp_path / "keys.toml")), {})
+        read_keys(ServerConfig(api_keys=str(tmp_path / "keys.toml")), {"PADDED": " b"})
     assert '"a"' not in str(raised.value)
 
 
