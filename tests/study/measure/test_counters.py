@@ -20,12 +20,12 @@ def test_what_our_own_server_says_of_a_window() -> None:
         scrapes.append(Scrape(at_s, metrics.render().decode()))
         metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 1, 10, 0, operations=25, weight_bytes=30, kv_bytes=20))
         metrics.on_step(StepRecord(2, 0.0, 0.25, 0.2, 1, 0, 2, operations=5, weight_bytes=60, kv_bytes=40))
-        metrics.on_queue(0.004)
+        metrics.on_queue(0.0045)
     scrapes.append(Scrape(4.5, metrics.render().decode()))
     found = told(scrapes, Window(1.0, 4.0))
     assert found is not None and found.queue is not None
-    assert found.queue.count == 3 and found.queue.mean == pytest.approx(0.004)
-    assert dict(found.queue.percentiles)[50] == pytest.approx(0.00375)  # in the middle of the bucket from 2.5 to 5 ms
+    assert found.queue.count == 3 and found.queue.mean == pytest.approx(0.0045)
+    assert dict(found.queue.percentiles)[50] == pytest.approx(0.004)  # in the middle of the bucket from 3 to 5 ms
     assert (found.mfu, found.mbu) == (pytest.approx(0.5), pytest.approx(0.4))
     assert found.operations_per_s == pytest.approx(30 / 0.75) and found.operations_per_byte == pytest.approx(30 / 150)
     assert found.prefill_share == pytest.approx(2 / 3) and found.grown["penstock_step_operations_total"] == 90
