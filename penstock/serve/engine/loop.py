@@ -15,6 +15,7 @@ from penstock.serve.engine.requests import Delta, Gauges, Health, Request
 from penstock.serve.engine.watch import Watch
 
 log = logging.getLogger("penstock.engine")
+OBEY_S = 0.01  # for commands between two steps
 IDLE_S = 0.5  # how often an idle engine shows that it lives
 Item = Delta | PenstockError
 
@@ -159,8 +160,12 @@ class Loop:
             self._end_all(self._failure)
 
     def _obey(self) -> None:
+        """What was asked for; of a burst no more than running answers can wait for."""
+        until_s = self._engine.clock.now() + OBEY_S
         while self._commands:
             self._commands.popleft()()
+            if self._engine.clock.now() > until_s and self._engine.has_work():
+                return
 
     def _rest(self) -> None:
         with self._wake:

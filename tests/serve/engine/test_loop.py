@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams
@@ -231,3 +232,27 @@ def test_a_request_that_comes_as_the_engine_ends_is_refused_and_not_left_waiting
         assert refused.value.status == 503
 
     asyncio.run(main())
+
+
+def test_a_burst_of_requests_that_are_slow_to_take_in_does_not_stop_running_answers(folder: Path) -> None:
+    """Each takes 20 ms on a clock that moves only then: the answer that runs gains a token after every one of them."""
+    made = Loop(build(EngineConfig(model=str(folder), max_num_seqs=8)).engine)
+    engine, clock = made._engine, VirtualClock()
+    engine.clock = clock
+    add, steps = engine.add, []
+    engine.add(request(0, max_tokens=40))
+    for _ in range(3):
+        engine.step()
+
+    def slow(asked: Request) -> None:
+        clock.advance(0.02)
+        add(asked)
+
+    engine.add = slow  # type: ignore[method-assign]
+    for number in range(1, 5):
+        made._commands.append(lambda number=number: engine.add(request(number)))
+    while made._commands:
+        made._obey()
+        steps.append(len(made._commands))
+        engine.step()
+    assert steps == [3, 2, 1, 0]
