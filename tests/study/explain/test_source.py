@@ -39,7 +39,7 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     case = source.case_of(source.read_report(saved(tmp_path, report)), {}, notes)
     assert case.config.max_num_seqs == 2 and case.traffic.users == 4 and case.traffic.prompt.mean == 24 and case.traffic.output.mean == 8
     assert case.seen.tally.waiting_s["seqs"] > 0 and case.seen.tally.num_requests >= 25
-    assert case.form is not None and case.weight_bytes == case.form.weight_bytes and case.limit.name in ("queueing", "unmeasured")
+    assert case.form is not None and case.weight_bytes == case.form.weight_bytes and case.limit.sentence
     assert any(note.startswith("step times: learned from") for note in notes)
 
 
