@@ -1,4 +1,5 @@
 """The engine: requests in, one step at a time, deltas out. One thread; `loop.py` runs it on one of its own, `LLM` in the caller's."""
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from penstock.serve.engine.requests import Delta, Gauges, Request
 from penstock.serve.engine.sampled import Sampled
 from penstock.serve.engine.searched import Searched
 from penstock.serve.engine.watch import Watch
+
+log = logging.getLogger("penstock.engine")
 
 
 class Runner(Protocol):
@@ -130,7 +133,10 @@ class Engine:
         deltas = self._collect(outputs)
         num_preempted = counters.preemptions - num_preempted
         record = self._record(census, result, began, drafting, num_preempted)
-        self._listener.on_step(record)
+        try:
+            self._listener.on_step(record)
+        except Exception:  # figures about answers are no reason to give none
+            log.exception("the figures of step %d are lost", record.step_id)
         if self._watch is not None:
             self._watch.on_step(plan, outputs, record)
         return deltas

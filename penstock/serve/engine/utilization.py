@@ -71,8 +71,8 @@ class Utilization:
     def on_step(self, record: StepRecord) -> None:
         second = int(record.began_s)
         if not self._seconds or self._seconds[-1][0] != second:
+            self._forget()  # before: a step may have begun longer ago than the window reaches back
             self._seconds.append((second, Shares()))
-            self._forget()
         self._seconds[-1][1].add(record, self._hardware, self._compute_type)
         self.total.add(record, self._hardware, self._compute_type)
 

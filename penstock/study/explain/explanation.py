@@ -94,6 +94,15 @@ def twin_error(found: Explanation) -> float | None:
     return found.present.output_tokens_per_s / measured - 1 if measured else None
 
 
+def latency_errors(found: Explanation) -> list[tuple[str, float | None]]:
+    """The same of mean TTFT and TPOT, where requests come on their own; users who take turns wait for each other's answers."""
+    seen, present = found.case.seen, found.present
+    if found.case.traffic.closed:
+        return []
+    pairs = (("TTFT", present.ttft_s, seen.ttft_s), ("TPOT", present.tpot_s, seen.tpot_s))
+    return [(name, predicted / measured - 1 if measured else None) for name, predicted, measured in pairs]
+
+
 def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), say: Say = lambda line: None) -> Explanation:
     """Raises PenstockError where the twin cannot play the traffic as it is."""
     present = predict(case.way, case.traffic)

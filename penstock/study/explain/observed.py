@@ -6,7 +6,7 @@ from penstock.core.errors import PenstockError
 from penstock.serve.engine.tally import Tally
 
 PREFIX = "penstock_"
-UNANSWERED = ("abort", "error")  # requests whose lengths say nothing
+UNANSWERED = ("abort", "error", "refused")  # requests whose lengths say nothing
 Values = Mapping[str, float]  # name{label="value"} -> growth
 
 
@@ -42,6 +42,7 @@ class Observed:
     drafted: Drafted | None = None
     host_s: float = 0.0  # of a step, beside the backend
     queue_s: float = 0.0  # until a request's first step, mean
+    refused_share: float = 0.0  # of the requests that ended
 
 
 def observed(grown: Values, ever: Values | None = None) -> Observed:
@@ -63,7 +64,8 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         tally, rate / max(1.0, output.mean), rate, prompt, output,
         shared_of(lengths),
         mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
-        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps), mean(grown, "request_queue_time_seconds") or 0.0)
+        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps), mean(grown, "request_queue_time_seconds") or 0.0,
+        refused_of(grown))
 
 
 def tally_of(grown: Values) -> Tally:
@@ -95,6 +97,11 @@ def labelled(grown: Values, name: str) -> dict[str, float]:
 
 def answered(grown: Values) -> float:
     return sum(count for reason, count in labelled(grown, "requests").items() if reason not in UNANSWERED)
+
+
+def refused_of(grown: Values) -> float:
+    ended = labelled(grown, "requests")
+    return ended.get("refused", 0.0) / sum(ended.values()) if ended else 0.0
 
 
 def shared_of(grown: Values) -> float:

@@ -107,6 +107,8 @@ def case_of(told: Told, parts: Mapping[str, Part], notes: list[str]) -> Case:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
     seen = observed(told.grown, told.ever)
+    if seen.refused_share:
+        notes.append(f"{seen.refused_share:.0%} of the requests were refused (429): all figures and the twin's traffic are of the others")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen)
     timer = timer_of(steps, calibrated(config), form, seen, Span(

@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
-from penstock.study.explain.explanation import Explanation, Moved, twin_error
+from penstock.study.explain.explanation import Explanation, Moved, latency_errors, twin_error
 from penstock.study.explain.predict import Figures
 
 FAR = 0.15  # the twin's error beyond which its gains are doubtful
@@ -16,11 +16,13 @@ def lines(found: Explanation) -> Iterator[str]:
         yield f"           {line}"
     yield f"traffic    {case.traffic.told()}"
     seen_figures = case.seen
-    yield (f"now        {rate(seen_figures.output_tokens_per_s)} output tokens/s, {rate(seen_figures.requests_per_s)} requests/s; "
-           f"the twin says {figures(found.present)}")
-    error = twin_error(found)
-    if error is not None and abs(error) > FAR:
-        yield f"           the twin is {error:+.0%} off what was measured: take the gains below with as much doubt"
+    latencies = (("TTFT", seen_figures.ttft_s), ("TPOT", seen_figures.tpot_s))
+    waits = "".join([f", {name} {value * 1e3:,.3g} ms" for name, value in latencies if value])
+    yield f"now        {rate(seen_figures.output_tokens_per_s)} output tokens/s, {rate(seen_figures.requests_per_s)} requests/s{waits}"
+    yield f"the twin   {figures(found.present)}"
+    for name, error in (("tokens/s", twin_error(found)), *latency_errors(found)):
+        if error is not None and abs(error) > FAR:
+            yield f"           its {name} is {error:+.0%} off what was measured: take the gains below with as much doubt"
     yield f"verdict    {found.verdict}"
     if found.recommended:
         yield f"levers     gain in {found.measure}, as the twin predicts it for this traffic"

@@ -256,3 +256,20 @@ def test_a_burst_of_requests_that_are_slow_to_take_in_does_not_stop_running_answ
         steps.append(len(made._commands))
         engine.step()
     assert steps == [3, 2, 1, 0]
+
+
+def test_figures_that_fail_do_not_end_the_engine(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def on_step(self, record: Any) -> None:
+            raise IndexError("no such second")
+
+        def on_queue(self, seconds: float) -> None:
+            pass
+
+    made = Loop(build(EngineConfig(model=str(folder), max_num_seqs=8), Broken()).engine)
+    made.start()
+    try:
+        assert len(asyncio.run(collect(made, request(1)))) == 8 and made.health().ok
+    finally:
+        made.stop()
+    assert "figures of step" in caplog.text

@@ -46,6 +46,16 @@ def test_the_window_slides() -> None:
     assert utilization.shares().mbu is None
 
 
+def test_a_step_that_took_longer_than_the_window_is_counted_and_forgotten() -> None:
+    clock = VirtualClock()
+    utilization = Utilization(HARDWARE, "fp32", clock)
+    clock.advance(3 * WINDOW_S)
+    utilization.on_step(step(0.0, 3 * WINDOW_S, decode=1, num_bytes=1000))
+    assert utilization.total.mbu is not None and utilization.shares().mbu is None
+    utilization.on_step(step(clock.now(), 1.0, decode=1, num_bytes=500))
+    assert utilization.shares().mbu == pytest.approx(0.5)
+
+
 def test_a_window_keeps_no_more_than_its_seconds() -> None:
     clock = VirtualClock()
     utilization = Utilization(HARDWARE, "fp32", clock)

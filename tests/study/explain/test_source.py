@@ -122,3 +122,14 @@ def test_drafts_are_seen_in_the_counters() -> None:
     more = {"spec_passes_total": 80.0, "spec_drafted_tokens_total": 380.0, "spec_accepted_tokens_total": 95.0}
     drafted = observed(counters(30.0, 90.0, **more)).drafted
     assert drafted is not None and (drafted.rows, drafted.tokens) == (2.0, 1.5) and observed(counters(30.0, 90.0)).drafted is None
+
+
+def test_of_refused_requests_only_the_share_is_told(report: dict[str, Any], tmp_path: Path) -> None:
+    counters = report["server"]["counters"]
+    count = sum(value for name, value in counters.items() if name.startswith("penstock_requests_total"))
+    many = {**counters, 'penstock_requests_total{finish_reason="refused"}': 3 * count}
+    notes: list[str] = []
+    told = report | {"server": report["server"] | {"counters": many}}
+    case = source.case_of(source.read_report(saved(tmp_path, told)), {}, notes)
+    assert (case.traffic.prompt.mean, case.traffic.output.mean) == (24, 8) and case.seen.refused_share == pytest.approx(0.75)
+    assert any(note.startswith("75% of the requests were refused") for note in notes)
