@@ -96,11 +96,12 @@ async def measure(target: Target, load: Load, terms: Terms, watch: Stopwatch, vi
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
     server = told(observer.scrapes, found.window)
+    cut = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.cut_short() else []
     return Result(
         found, series(driver.samples), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
-        (*dataset.notes(), *doubts(found, overhead)), tuple(driver.samples))
+        (*cut, *dataset.notes(), *doubts(found, overhead)), tuple(driver.samples))
 
 
 async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:

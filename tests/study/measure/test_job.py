@@ -8,10 +8,13 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
+from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
+from penstock.study.measure.datasets.mooncake import Mooncake
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.datasets.traces import TraceOptions
 from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, is_loopback, run, writer_for
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
@@ -54,6 +57,15 @@ def test_conversations_in_process(model: str, tmp_path: Path) -> None:
     given = job(model, Closed(ClosedOptions(1)), dataset=lambda writer, seed: Jsonl(JsonlOptions(str(tmp_path / "t.jsonl")), writer, seed))
     prompts = [sample.num_prompt or 0 for sample in run(given, Watchers(lambda line: None)).result.samples]
     assert len(prompts) == 3 and prompts == sorted(prompts) and prompts[2] > prompts[0] + 6
+
+
+@pytest.mark.parametrize(("num", "cut"), [(2, True), (3, False)])
+def test_a_recording_that_is_cut_short_is_told(model: str, tmp_path: Path, num: int, cut: bool) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps({"timestamp": 10 * at, "input_length": 8, "output_length": 2}) + "\n" for at in range(3)))
+    given = job(model, Replay(ReplayOptions()), num=num, dataset=lambda writer, seed: Mooncake(TraceOptions(str(trace)), writer, seed))
+    result = run(given, Watchers(lambda line: None)).result
+    assert len(result.samples) == num and any("--requests" in note for note in result.notes) is cut
 
 
 def test_a_search_in_process(model: str) -> None:

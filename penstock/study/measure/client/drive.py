@@ -56,6 +56,12 @@ class Ahead:
         while self.fill():
             pass
 
+    def cut_short(self) -> bool:
+        """Whether a recording has more sessions than were asked for by number. Takes one of them."""
+        most = self._extent.num_sessions
+        found = next(self._schedule, None) if most is not None and self._num_taken >= most else None
+        return found is not None and found[1].at_s is not None
+
     def peek(self) -> Ready | None:
         if not self._ready:
             self.fill()
