@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compute.models.load.hub import fetch_weights
 from penstock.core.config import EngineConfig
-from penstock.core.errors import UsageError
+from penstock.core.errors import PenstockError, UsageError
 from penstock.serve.engine.build import Found, choose, find
 from penstock.serve.engine.machine import look
 from penstock.serve.engine.requests import Request
@@ -179,7 +179,11 @@ class Engines:
 
         load = Load(asked.arrivals_at(rate), dataset, asked.extent, asked.warmup, f"{asked.seed}/{traffic}")
         target = Promised(inner, watch, asked.more, objectives(self.goal.slo, Request))
-        return await measure(target, load, Terms(self.goal.slo), watch, self.watchers.view)
+        result = await measure(target, load, Terms(self.goal.slo), watch, self.watchers.view)
+        health = inner.loop.health()
+        if not health.ok:
+            raise PenstockError(f"the engine ended while it was measured: {health.reason}")
+        return result
 
 
 class Promised(Inside):

@@ -2,8 +2,9 @@
 import pytest
 
 from penstock.compute.fitted import Fitted
+from penstock.compute.runner.runner import Runner
 from penstock.core.config import EngineConfig
-from penstock.core.errors import UsageError
+from penstock.core.errors import PenstockError, UsageError
 from penstock.serve.engine.requests import Request
 from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.client.drive import Extent
@@ -65,6 +66,12 @@ def test_an_engine_is_run_under_the_traffic():
     assert found.tokens_per_busy_s > 0 and found.ttft_p50_s > 0
     fast = engines({"e2e": 60.0}, seconds=0.2).measured(Setting(), "race/0", 50.0)
     assert fast.measured == 10
+
+
+def test_an_engine_that_ended_was_not_measured(monkeypatch):
+    monkeypatch.setattr(Runner, "execute", lambda self, plan: 1 / 0)
+    with pytest.raises(PenstockError, match="ended while it was measured: .*ZeroDivisionError"):
+        engines({"ttft": 5.0}).measured(Setting(), "race", None)
 
 
 def test_a_rate_that_cannot_be_kept_is_none():
