@@ -155,7 +155,7 @@ class Evaluator:
 
     def _devices_told(self, trial: "_Trial") -> str:
         most = self._goal.max_devices
-        return f"{most} devices" if most is not None else f"{MOST_REPLICAS} replicas"
+        return f"{most} device{'s' if most > 1 else ''}" if most is not None else f"{MOST_REPLICAS} replicas"
 
     def _misses(self, ttft: float, tpot: float, queue: Queue | None = None) -> list[str]:
         """The objectives that are not kept, each in words. `queue`: of requests that come at random, of which most must be in time."""
