@@ -108,8 +108,8 @@ def tell(found: Any, top: int) -> None:
         console.print(f"{number:3} {row.reason}", soft_wrap=True)
     if len(found.configurations) > top:
         console.print(f"... and {len(found.configurations) - top} more: --top or --json")
-    console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them; of this machine, "
-                  "`here`, from measured ones")
+    console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them; `here` from "
+                  "measured ones")
     if any(row.predicted_by != "arithmetic" for row in found.configurations):
         console.print("~ by the twin: the scheduler itself on a virtual clock, request for request")
 
