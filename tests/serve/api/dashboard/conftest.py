@@ -3,6 +3,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.hardware import Hardware
+from penstock.core.types import StepPlan, StepResult
 from penstock.serve.api.dashboard.feed import Feed, Subject
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
@@ -22,6 +24,8 @@ from tests.tiny import write_model
 
 ROOF = Hardware("a test's machine", {1 << 16: 4e10, 1 << 28: 2e10}, {"fp32": 1e11})
 KEY = "sesame"
+ASK = {"messages": [{"role": "user", "content": "tell me about the fox"}], "max_tokens": 150, "ignore_eos": True}
+STEP_S = 0.2  # of a step that is held up: 150 of them outlast whatever waits
 
 
 @dataclass
@@ -36,6 +40,30 @@ class Served:
 
     def client(self, key: str = KEY) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=30, verify=False, headers={"Authorization": f"Bearer {key}"})
+
+    @contextmanager
+    def running(self, **more: Any) -> Iterator[None]:
+        """A request that runs until this ends: meanwhile every step is held up, so that all of it can be seen."""
+        runner, seen = self.loop._engine._runner, threading.Event()
+        execute = runner.execute
+
+        def slow(plan: StepPlan) -> StepResult:
+            seen.wait(STEP_S)
+            return execute(plan)
+
+        def ask() -> None:
+            with self.client() as client:
+                client.post("/v1/chat/completions", json=ASK | more).raise_for_status()
+
+        worker = threading.Thread(target=ask)
+        runner.execute = slow  # type: ignore[method-assign]
+        worker.start()
+        try:
+            yield
+        finally:
+            seen.set()
+            worker.join()
+            runner.execute = execute  # type: ignore[method-assign]
 
     def stop(self) -> None:
         self.server.drain.begin()

@@ -1,7 +1,5 @@
 """The page in a browser: what it shows, the keyboard, both themes, any window, and that it asks nobody else for anything."""
-import os
 import re
-import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,13 +8,11 @@ import pytest
 
 from penstock.serve.api.dashboard.html import PAGE, page
 from tests.serve.api.dashboard.browser import MISSING, Browser, find_browser
-from tests.serve.api.dashboard.conftest import KEY, Served, serve
+from tests.serve.api.dashboard.conftest import ASK, KEY, Served, serve
 
 WINDOWS = {"phone": (390, 844, 2), "laptop": (1366, 768, 1), "4K": (3840, 2160, 1)}
-ASKED_FOR = "PENSTOCK_BROWSER" in os.environ  # two of these still depend on how quick the machine is
-needs_browser = pytest.mark.skipif(not ASKED_FOR or find_browser() is None, reason=f"PENSTOCK_BROWSER=1 asks for it; {MISSING}")
+needs_browser = pytest.mark.skipif(find_browser() is None, reason=MISSING)
 PLACED = "document.documentElement.scrollWidth <= innerWidth"
-ASK = {"messages": [{"role": "user", "content": "tell me about the fox"}], "max_tokens": 60, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +93,14 @@ def test_an_idle_engine_is_shown_calmly(live: Browser) -> None:
 
 @needs_browser
 def test_a_request_is_seen_everywhere(live: Browser, served: Served) -> None:
-    with served.client() as client:
-        seen = threading.Event()
-
-        def ask() -> None:
-            while not seen.is_set():
-                client.post("/v1/chat/completions", json=ASK)
-
-        worker = threading.Thread(target=ask)
-        worker.start()
+    with served.running():
         live.until("timeline.columns.some((column) => column[3].some((cell) => cell[1] > 0))")
         live.until("timeline.columns.some((column) => column[3].some((cell) => cell[2] > 0))")
-        live.until("blocks.cells.some((value) => value > 0)")
-        live.until("latencies.ttft.told.n >= 3")
-        seen.set()
-        worker.join()
+        live.until("blocks.cells.some((value) => value >= 3)")
+    with served.client() as client:
+        for _ in range(2):
+            client.post("/v1/chat/completions", json=ASK).raise_for_status()
+    live.until("latencies.ttft.told.n >= 3")
     live.until("Object.values(roofline.trail).some((trail) => trail.length > 0)")
     assert live.evaluate("document.getElementById('ttft').innerText").count("ms") >= 3
     drawn = """(() => {
@@ -155,9 +144,7 @@ def test_a_missing_key_is_asked_for(browser: Browser, served: Served) -> None:
 
 @needs_browser
 def test_the_keyboard_is_enough(live: Browser, served: Served) -> None:
-    with served.client() as client:
-        worker = threading.Thread(target=lambda: client.post("/v1/chat/completions", json=ASK | {"max_tokens": 150}))
-        worker.start()
+    with served.running():
         live.until("[...timeline.requests.values()].some((row) => row[2] === 'running')")
         live.evaluate("document.getElementById('timeline').focus(); 1")
         live.press("ArrowDown")
@@ -167,7 +154,6 @@ def test_the_keyboard_is_enough(live: Browser, served: Served) -> None:
         for _ in range(3):
             live.press("ArrowRight")
         live.until("/^Block 2:/.test(document.getElementById('blocks-read').textContent)")
-        worker.join()
     live.evaluate("document.activeElement.blur(); 1")
     live.press("3")
     assert live.evaluate("timeline.shownS") == 60
