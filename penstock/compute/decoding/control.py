@@ -31,7 +31,12 @@ SELDOM = 8  # while nothing is due, one step of so many is looked at
 
 
 class Control(Protocol):
-    """Told of every step in this order: began, checked for each sequence with drafts, rooms, offered for each with room, ended."""
+    """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, rooms, offered for each
+    with room, ended."""
+
+    def rests(self) -> bool:
+        """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
+        ...
 
     def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
         """A step begins. `steady`: every sequence of it goes on with one token and its drafts."""
@@ -61,6 +66,9 @@ class Always:
 
     def __init__(self, most: int) -> None:
         self._most = most
+
+    def rests(self) -> bool:
+        return False
 
     def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
         pass
@@ -177,7 +185,7 @@ class Decision:
 class Priced:
     """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence.
 
-    While nothing is drafted and nobody is due to try, a step costs no more than a comparison.
+    While nothing is drafted and nobody is due to try, it rests through most steps. New sequences are seen within `SELDOM` of them.
     """
 
     seconds: Array
@@ -198,13 +206,15 @@ class Priced:
         self._all = Record.of(self.most, weight=1.0)
         self._curve = self.seconds.tolist()
 
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+    def rests(self) -> bool:
         self._now += 1
-        quiet = self._now < self._quiet
-        if quiet and self._now % SELDOM > 1:
+        resting = self._now < self._quiet and self._now % SELDOM > 1
+        if resting:
             self._step = None
-            return
-        before = self._step
+        return resting
+
+    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+        quiet, before = self._now < self._quiet, self._step
         if before is not None and before.steady and now - before.ended < BUSY_S:
             interval = now - before.began
             self._credit = min(self._credit + TRIALS * interval * (SELDOM if quiet else 1), 100 * TRIALS * interval)
@@ -225,6 +235,7 @@ class Priced:
         if self._now < self._quiet and same:
             self._num_asked = 0
             return None
+        self._quiet = self._now
         if self._now >= last.until or not (same or last.rooms is None):
             self._decision = self._decide(list(seq_ids), num_rows)
         elif not same:

@@ -24,6 +24,7 @@ class Drafter:
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
         self._spelled: set[int] = set()  # sequences whose grammar drafts, not the proposer
+        self._rests = False  # the proposer, in this step
 
     def forget(self, seq_id: int) -> None:
         self._proposer.forget(seq_id)
@@ -31,9 +32,12 @@ class Drafter:
         self._spelled.discard(seq_id)
 
     def began(self, plan: StepPlan) -> None:
+        self._checked.clear()
+        self._rests = self._control.rests()
+        if self._rests:
+            return
         num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
         steady = num_rows - num_drafts == len(plan.seqs) and all(planned.samples for planned in plan.seqs)
-        self._checked.clear()
         self._control.began(self._clock.now(), num_rows, num_drafts, steady)
 
     def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
@@ -59,11 +63,13 @@ class Drafter:
         """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted."""
         for each, found in zip(known, results, strict=True):
             each.tokens.extend(found.tokens)
+        self._spelled = {found.seq_id for found in results if found.drafts}
+        if self._rests:
+            return
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
         began = self._clock.now()
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         others += sum([1 + len(found.drafts) for found in results if found.drafts])
-        self._spelled = {found.seq_id for found in results if found.drafts}
         rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
         if rooms is not None:
             given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms, strict=True)]

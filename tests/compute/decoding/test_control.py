@@ -23,11 +23,15 @@ class World:
         self.drafts = dict.fromkeys(accepted, 0)
         self.tokens = 0
         self.drafted_steps = 0
+        self.rested = 0
 
     def step(self) -> None:
         rows = sum(1 + count for count in self.drafts.values())
         drafted = sum(self.drafts.values())
-        self.control.began(self.now, rows, drafted, True)
+        rests = self.control.rests()
+        self.rested += rests
+        if not rests:
+            self.control.began(self.now, rows, drafted, True)
         self.now += self.host + self.fixed + self.each * rows + (self.checking if drafted else 0)
         self.drafted_steps += drafted > 0
         for seq_id, count in self.drafts.items():
@@ -37,7 +41,7 @@ class World:
             self.tokens += 1 + right
             if count:
                 self.control.checked(seq_id, range(right))
-        rooms = self.control.rooms(list(self.drafts), 0)
+        rooms = None if rests else self.control.rooms(list(self.drafts), 0)
         asking = 0.0
         for seq_id, room in zip(self.drafts, rooms or [0] * len(self.drafts), strict=True):
             answered = room > 0 and self.random.random() < self.answers
@@ -46,7 +50,8 @@ class World:
                 self.control.offered(seq_id, room, self.drafts[seq_id])
                 asking += self.asking
         self.now += asking
-        self.control.ended(self.now, asking)
+        if not rests:
+            self.control.ended(self.now, asking)
 
     def rate(self, steps: int) -> float:
         """Tokens a second, beside those of plain decoding."""
@@ -68,6 +73,7 @@ def test_drafts_that_are_wrong_cost_next_to_nothing(count):
     world = World(fixed=2e-4, each=2e-5, accepted=dict.fromkeys(range(count), 0.02))
     world.rate(200)
     assert world.rate(2000) > 0.97
+    assert world.rested > 1000
 
 
 def test_where_rows_cost_as_much_as_steps_nothing_is_drafted():

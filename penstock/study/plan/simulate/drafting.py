@@ -47,11 +47,15 @@ class Drafts:
 
     def __init__(self, control: Control, guesses: Guesses) -> None:
         self._control, self._guesses = control, guesses
+        self._rests = False
         self._rng = random.Random(0)
 
     def began(self, plan: StepPlan, now: float) -> None:
         for seq_id in plan.finished:
             self._control.forget(seq_id)
+        self._rests = self._control.rests()
+        if self._rests:
+            return
         num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
         steady = num_rows - num_drafts == len(plan.seqs) and all(planned.samples for planned in plan.seqs)
         self._control.began(now, num_rows, num_drafts, steady)
@@ -65,6 +69,8 @@ class Drafts:
 
     def wanted(self, plan: StepPlan) -> tuple[dict[int, int], float]:
         """(drafts of each sequence for the next step, seconds that it took to make them)."""
+        if self._rests:
+            return {}, 0.0
         seq_ids = [planned.seq_id for planned in plan.seqs if planned.samples]
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         rooms = self._control.rooms(seq_ids, others) if seq_ids else None
@@ -79,4 +85,5 @@ class Drafts:
         return found, num_asked * self._guesses.asking_s
 
     def ended(self, now: float, asking_s: float) -> None:
-        self._control.ended(now, asking_s)
+        if not self._rests:
+            self._control.ended(now, asking_s)
