@@ -25,6 +25,7 @@ from penstock.core.types import SamplingParams
 from penstock.serve.engine.requests import Request
 from penstock.study.measure.client.inside import Inner, start
 from penstock.study.measure.client.precise import new_loop, no_collection
+from penstock.study.measure.metrics import completed_per_s
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.calibrate import Recorder, calibrate
@@ -150,13 +151,11 @@ def alone(engine: Any, kind: Kind, runner: asyncio.Runner) -> tuple[float, float
 
 
 def capacity(engine: Any, requests: int, runner: asyncio.Runner) -> float:
-    """Requests a second between a fifth and four fifths of the answers; the better of two rounds."""
+    """Requests a second of a full engine; the better of two rounds."""
     found = []
     for seed in range(2):
         rng = random.Random(seed)
-        ends = sorted([sample.end_s for sample in engine.play([draw(rng, 0.0) for _ in range(requests)], {}, runner)])
-        low, high = len(ends) // 5, len(ends) * 4 // 5
-        found.append((high - low) / (ends[high] - ends[low]))
+        found.append(completed_per_s(engine.play([draw(rng, 0.0) for _ in range(requests)], {}, runner)))
     return max(found)
 
 

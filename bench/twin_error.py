@@ -21,19 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from versus.record import RESULTS, today
+
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.registry import parse_pairs
 from penstock.core.work import StepWork
 from penstock.serve.engine.machine import processor
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
-from penstock.study.measure.client.drive import Ahead, Driver, Extent
-from penstock.study.measure.client.inside import Inner, Inside, start
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.client.inside import Inner, play, start
 from penstock.study.measure.client.precise import new_loop, no_collection
-from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.datasets.traces import Left, Row, TraceOptions, cut, sessions
 from penstock.study.measure.load import Session
-from penstock.study.measure.metrics import Figures, Warmup, figures
+from penstock.study.measure.metrics import Figures, Warmup, completed_per_s, figures
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 from penstock.study.measure.writers import IdWriter
@@ -98,12 +99,8 @@ class Machine:
 
     async def _replay(self, cut: Cut, speed: float) -> list[Sample]:
         self.num_runs += 1
-        watch = Stopwatch(asyncio.get_running_loop().time)
-        target = Inside(self.inner, watch, True, {"temperature": 0.0})
-        driver, extent = Driver(target, watch), Extent(len(cut.rows))
         schedule = cut.replay(speed, IdWriter(self.inner.built.spec.vocab_size), f"run/{self.num_runs}")
-        await driver.run(Ahead(schedule, target, extent), None, extent)
-        return driver.samples
+        return await play(self.inner, schedule, None, Extent(len(cut.rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +112,6 @@ class Slower:
 
     def seconds(self, work: StepWork) -> float:
         return self.times * self.timer.seconds(work)
-
-
-def capacity(samples: list[Sample]) -> float:
-    """Requests a second while all users were busy: between a fifth and four fifths of the answers."""
-    ends = sorted(sample.end_s or 0.0 for sample in samples)
-    low, high = len(ends) // 5, len(ends) * 4 // 5
-    return (high - low) / (ends[high] - ends[low])
 
 
 def told(found: Figures) -> dict[str, float | None]:
@@ -138,7 +128,7 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
     """A row for each load. `error_at_pace`: the twin's once more, with all steps slowed by what this machine was slower (or faster) than
     when it was learned: what is left is not the step times' level but their form, and the twin itself."""
     config, pace = machine.inner.built.resolved.engine, machine.found.pace
-    most = capacity(twin(cut, 1.0, config, pace, config.max_num_seqs).samples)
+    most = completed_per_s(twin(cut, 1.0, config, pace, config.max_num_seqs).samples)
     runs: dict[float, list[tuple[dict[str, Any], float]]] = {load: [] for load in loads}
     for _ in range(rounds):
         for load in loads:
@@ -186,14 +176,12 @@ def main() -> None:
         print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
         with asyncio.Runner(loop_factory=new_loop) as runner:
             rows += compare(Machine(inner, recorder, found, runner), cut_of(spec, args.requests), loads, args.rounds, slo)
+        report = {
+            "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model,
+            "python": platform.python_version(), "rounds": args.rounds, "goals": GOALS, "rows": rows, "kept": kept(rows)}
+        if args.record:  # trace by trace: what fails later takes nothing with it
+            report = record(report, RESULTS / f"{today()[:10]}-twin_error-{Path(args.model).name}.json")
     inner.loop.stop()
-    report = {
-        "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model, "python": platform.python_version(),
-        "rounds": args.rounds, "goals": GOALS, "rows": rows}
-    if args.record:
-        name = f"{time.strftime('%Y-%m-%d')}-twin_error-{Path(args.model).name}.json"
-        report = record(report, Path(__file__).parent / "results" / name)
-    report["kept"] = kept(report["rows"])
     print(json.dumps(report))
 
 
@@ -201,8 +189,9 @@ def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
     """With rows of other traces that were recorded the same day."""
     before = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
     fresh = {row["trace"] for row in report["rows"]}
-    whole = report | {"rows": [*(row for row in before if row["trace"] not in fresh), *report["rows"]]}
-    file.write_text(json.dumps(whole | {"kept": kept(whole["rows"])}, indent=1) + "\n", encoding="utf-8")
+    rows = [*(row for row in before if row["trace"] not in fresh), *report["rows"]]
+    whole = report | {"rows": rows, "kept": kept(rows)}
+    file.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return whole
 
 

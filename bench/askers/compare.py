@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from askers.contract import Found
+from penstock.study.measure.counters import growth
 
 EXACT = 1e-9
 COUNTS = ("answered", "prompt_tokens", "output_tokens")
@@ -29,7 +30,7 @@ class Run:
 
 def served_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """What a server's counters (Prometheus name -> value) gained, by Found's names. Nothing of what did not grow."""
-    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    grown = growth(before, after)
     found = {name: grown.get(theirs, 0.0) for name, theirs in TOKENS.items()}
     for name, theirs in SERVED.items():
         count = grown.get(f"penstock_{theirs}_seconds_count", 0.0)

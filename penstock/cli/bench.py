@@ -59,13 +59,13 @@ def bench(options: BenchOptions, engine: EngineConfig) -> None:
     job = make_job(options, engine)
     with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
         report = run(job, Watchers(progress.say, live if sys.stderr.isatty() else None, progress))
-    keep(options, report)
     from penstock.study.measure.report.text import lines
 
     for line in lines(report):
         print(line, file=sys.stderr if options.json else sys.stdout)
     if options.json:
-        print(jsonlib.dumps(report.as_json()))
+        print(jsonlib.dumps(report.as_json()), flush=True)
+    keep(options, report)  # last: a file that cannot be written takes nothing with it
 
 
 def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
@@ -137,10 +137,10 @@ def wish_of(options: BenchOptions) -> Any:
 
 def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     """How the server is reached; None where MODEL is no URL. Raises UsageError for options that do not go with it."""
-    from penstock.study.measure.client.connections import address_of
+    from penstock.study.measure.client.connections import address_of, is_url
     from penstock.study.measure.client.server import Access
 
-    if not engine.model.startswith(("http://", "https://")):
+    if not is_url(engine.model):
         for name in ("served_model_name", "api_key", "header"):
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for servers, and {engine.model!r} is no URL")

@@ -48,12 +48,14 @@ def told(options: ExplainOptions, say: Any) -> Any:
     """The counters and the state of a server or of a report."""
     from pathlib import Path
 
-    from penstock.study.explain.source import access_to, ask, is_url, read_report
+    from penstock.study.explain.source import ask, read_report
+    from penstock.study.measure.client.connections import address_of, is_url
+    from penstock.study.measure.client.server import Access
 
     if not is_url(options.model):
         return read_report(Path(options.model))
     key = options.api_key or os.environ.get("OPENAI_API_KEY")
-    return ask(access_to(options.model, () if key is None else (key,)), options.duration, say)
+    return ask(Access(address_of(options.model), () if key is None else (key,)), options.duration, say)
 
 
 def parts_of(text: str) -> dict[str, Any]:

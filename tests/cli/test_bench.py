@@ -71,7 +71,8 @@ def test_a_server_is_measured(penstock: Command, served: Any, tmp_path: Path) ->
         "--samples", str(samples), "--json"])
     assert status == 0, err
     result = json.loads(out.splitlines()[-1])
-    assert result["requests"] == {"sent": 20, "measured": 18, "completed": 18, "failed": 0, "errors": {}}
+    assert result["requests"] == {
+        "sent": 20, "measured": 18, "completed": 18, "refused": 0, "failed": 0, "refusals": {}, "errors": {}}
     assert result["goodput"]["kept_share"]["value"] == 1.0 and result["target"]["model"] == "little" and result["energy"]["source"]
     assert result["ttft_by_prompt_tokens"][0]["from"] == 8 and result["cost"]["usd_per_hour"] == 2.0
     assert json.loads(kept.read_text()) == result and len(samples.read_text().splitlines()) == 20
@@ -129,8 +130,9 @@ def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:
 
 def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{served.server_port}"
-    status, _, err = penstock(["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(tmp_path)])
-    assert status == 1 and "cannot write" in err
+    words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(tmp_path), "--json"]
+    status, out, err = penstock(words)
+    assert status == 1 and "cannot write" in err and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
 
 
 def test_reports_repeat_no_secrets() -> None:
@@ -138,16 +140,20 @@ def test_reports_repeat_no_secrets() -> None:
     assert said["slo"] == "ttft=1s" and not {"api_key", "header"} & set(said)
 
 
-def test_the_live_line() -> None:
+def test_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
     class Driver:
-        ended = [Sample(0, 0.0, first_s=0.1, end_s=0.5, last_s=0.5, num_output=5), Sample(1, 0.0, error="x")]
-        samples = [*ended, Sample(2, 0.0)]
+        ended = [Sample(0, 0.0, first_s=0.1, end_s=0.5, last_s=0.5, num_output=5), Sample(1, 0.0, error="x"),
+                 Sample(2, 0.0, error="y", status=429)]
+        samples = [*ended, Sample(3, 0.0)]
 
     out = io.StringIO()
     with Live(out) as live:
-        live.draw(Driver(), Extent(4), 2.0)
+        live.draw(Driver(), Extent(6), 2.0)
     line = out.getvalue()
-    assert "2 answered, 1 in flight, 2 s" in line and "TTFT p50 100 p99 100 ms" in line and line.startswith("\r\x1b[K████████········")
+    assert "1 answered, 1 in flight, 2 s  1 refused  1 failed" in line and "TTFT p50 100 p99 100 ms" in line
+    assert line.startswith("\r\x1b[K████████········")
     assert line.endswith("\r\x1b[K")
 
 

@@ -1,13 +1,11 @@
 """What an engine's counters gained, as figures of its time and of its traffic."""
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.errors import PenstockError
 from penstock.serve.engine.tally import Tally
+from penstock.study.measure.counters import PREFIX, Values, ratio
 
-PREFIX = "penstock_"
 UNANSWERED = ("abort", "error", "refused")  # requests whose lengths say nothing
-Values = Mapping[str, float]  # name{label="value"} -> growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +77,6 @@ def tally_of(grown: Values) -> Tally:
         int(value(grown, "preemptions_total")), int(answered(grown)))
 
 
-def growth(first: Values, last: Values) -> dict[str, float]:
-    """Between two scrapes."""
-    grows = ("_total", "_sum", "_count")
-    return {name: count - first.get(name, 0.0) for name, count in last.items() if name.partition("{")[0].endswith(grows)}
-
-
 def value(grown: Values, name: str) -> float:
     return grown.get(PREFIX + name, 0.0)
 
@@ -106,7 +98,7 @@ def refused_of(grown: Values) -> float:
 
 def shared_of(grown: Values) -> float:
     found = value(grown, "prefix_cache_hits_total") + value(grown, "prefix_cache_missed_total")
-    return min(1.0, part(found, value(grown, "prefix_cache_queries_total")) or 0.0)
+    return min(1.0, ratio(found, value(grown, "prefix_cache_queries_total")) or 0.0)
 
 
 def lengths_of(grown: Values, name: str, count: float) -> Lengths:
@@ -117,7 +109,7 @@ def lengths_of(grown: Values, name: str, count: float) -> Lengths:
 
 def mean(grown: Values, name: str) -> float | None:
     """Of a histogram."""
-    return part(value(grown, f"{name}_sum"), value(grown, f"{name}_count"))
+    return ratio(value(grown, f"{name}_sum"), value(grown, f"{name}_count"))
 
 
 def drafts_of(grown: Values) -> Drafted | None:
@@ -126,7 +118,3 @@ def drafts_of(grown: Values) -> Drafted | None:
     if not decoded or not value(grown, "spec_passes_total"):
         return None
     return Drafted(value(grown, "spec_drafted_tokens_total") / decoded, 1 + value(grown, "spec_accepted_tokens_total") / decoded)
-
-
-def part(some: float, whole: float) -> float | None:
-    return some / whole if whole else None

@@ -13,23 +13,24 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware, hardware_of
 from penstock.core.work import StepTimer
 from penstock.serve.engine import build
+from penstock.serve.engine import state as stated
 from penstock.serve.engine.binding import limit_of
 from penstock.study.explain.case import AUTO, Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of
-from penstock.study.explain.observed import Observed, Values, growth, observed
+from penstock.study.explain.observed import Observed, observed
 from penstock.study.explain.predict import Way
 from penstock.study.explain.traffic import traffic_of
-from penstock.study.measure.client.connections import address_of, tcp
+from penstock.study.measure.client.connections import tcp
 from penstock.study.measure.client.http import BadAnswer
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server
 from penstock.study.measure.client.target import Stopwatch
-from penstock.study.measure.counters import values_of
+from penstock.study.measure.counters import Values, growth, values_of
+from penstock.study.measure.result import FORMAT
 from penstock.study.plan import calibrate
 from penstock.study.plan.model import Model
 
-FORMAT = 1  # of a report, and of what an engine says of itself
 LEAST_STEPS = 8  # that teach something
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
 Say = Callable[[str], None]
@@ -100,9 +101,12 @@ def read_report(path: Path) -> Told:
 def case_of(told: Told, parts: Mapping[str, Part], notes: list[str]) -> Case:
     """`notes` gains what is missing. Raises PenstockError where counters or state do not suffice."""
     state = told.state
+    if state.get("format") != stated.FORMAT:
+        raise PenstockError(f"{told.name} describes itself in format {state.get('format')}, not {stated.FORMAT}: it is of another version")
     try:
-        config, hardware, model = config_of(state["config"]), limits_of(state["limits"]), state["model"]
-        weights, kv_bytes = int(model["weight_bytes"]), float(model["kv_bytes_per_token"])
+        config, limits, model = config_of(state["config"]), state["limits"], state["model"]
+        hardware = None if limits is None else hardware_of(limits)
+        weights, kv_bytes, free = int(model["weight_bytes"]), float(model["kv_bytes_per_token"]), float(state["free_memory_bytes"])
         steps = steps_of(state["steps"], model["windows"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
@@ -115,7 +119,7 @@ def case_of(told: Told, parts: Mapping[str, Part], notes: list[str]) -> Case:
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2), notes)
     return Case(
-        Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free_of(state), forms, form,
+        Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
         calibrated, parts)
 
 
@@ -163,21 +167,3 @@ def config_of(told: Mapping[str, Any]) -> EngineConfig:
     """What is known of it here. Raises TypeError for what is no config."""
     known = {field.name for field in fields(EngineConfig)}
     return EngineConfig(**{name: value for name, value in told.items() if name in known})
-
-
-def limits_of(told: Mapping[str, Any] | None) -> Hardware | None:
-    return None if told is None else hardware_of(told)
-
-
-def free_of(state: Mapping[str, Any]) -> float:
-    return float(state.get("free_memory_bytes", float("inf")))
-
-
-def access_to(url: str, keys: tuple[str, ...], timeout_s: float = 30.0) -> Access:
-    """Raises UsageError for what is no URL."""
-    return Access(address_of(url), keys, {}, timeout_s)
-
-
-def is_url(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
-

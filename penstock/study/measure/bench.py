@@ -70,7 +70,7 @@ class Observer:
             self.scrapes.append(Scrape(now, text))
         if self.meters:
             self.readings.append(Reading(now, sum(meter.joules() for meter in self.meters)))
-        return text is not None or bool(self.meters)
+        return bool(self.scrapes or self.meters)  # a server that is too busy to answer once is asked again
 
     async def run(self) -> None:
         while await self.look():
@@ -125,8 +125,8 @@ def doubts(found: Figures, overhead: Overhead) -> list[str]:
     """What makes a run's figures doubtful, in sentences."""
     said = []
     counts, latencies = found.counts, found.latencies
-    if counts.failed:
-        said.append(f"{counts.failed} of {counts.measured} measured requests failed; latencies are those of the others")
+    if lost := counts.refused + counts.failed:
+        said.append(f"{lost} of {counts.measured} measured requests were refused or failed; latencies are those of the others")
     own, median = overhead.p99_s, latencies.ttft.at(50)
     if own and median and own > MUCH_OVERHEAD * median:
         said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median TTFT")

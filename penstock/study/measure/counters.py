@@ -9,8 +9,9 @@ from typing import Any
 
 from penstock.study.measure.metrics import Window
 
-OURS = "penstock_"
+PREFIX = "penstock_"  # of our own names
 QUEUES = ("penstock_request_queue_time_seconds", "vllm:request_queue_time_seconds")
+GROWS = ("_total", "_count", "_sum", "_bucket")  # how the names of counters end
 GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
 Values = Mapping[str, float]  # name{label="value"} -> value
 
@@ -61,18 +62,18 @@ def told(scrapes: Sequence[Scrape], window: Window) -> Told | None:
         return None
     before = [scrape for scrape in scrapes if scrape.at_s <= window.begin_s] or scrapes[:1]
     first, last = values_of(before[-1].text), values_of(scrapes[-1].text)
-    grown = {name: value - first.get(name, 0.0) for name, value in last.items() if is_counter(name)}
+    grown = growth(first, last)
     between = [values_of(scrape.text) for scrape in scrapes if window.holds(scrape.at_s)]
-    limited, least = (f"{OURS}{name}_step_seconds_total" for name in ("limited", "least"))
-    steps_s = grown.get(f"{OURS}step_seconds_total")
-    moved = sum(grown.get(f'{OURS}step_bytes_total{{kind="{kind}"}}', 0.0) for kind in ("weights", "kv"))
-    operations = grown.get(f"{OURS}step_operations_total")
+    limited, least = (f"{PREFIX}{name}_step_seconds_total" for name in ("limited", "least"))
+    steps_s = grown.get(f"{PREFIX}step_seconds_total")
+    moved = sum(grown.get(f'{PREFIX}step_bytes_total{{kind="{kind}"}}', 0.0) for kind in ("weights", "kv"))
+    operations = grown.get(f"{PREFIX}step_operations_total")
     prefill, decode = (grown.get(f'{limited}{{kind="{kind}"}}', 0.0) for kind in ("prefill", "decode"))
     return Told(
         queue_of(grown), ratio(grown.get(f'{least}{{kind="prefill"}}'), prefill), ratio(grown.get(f'{least}{{kind="decode"}}'), decode),
         ratio(operations, steps_s), ratio(operations, moved), ratio(prefill, prefill + decode),
         {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith("_bucket")},
-        {name: spread for name in GAUGES if (spread := spread_of([each[OURS + name] for each in between if OURS + name in each]))})
+        {name: spread for name in GAUGES if (spread := spread_of([each[PREFIX + name] for each in between if PREFIX + name in each]))})
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -83,8 +84,9 @@ def spread_of(values: Sequence[float]) -> tuple[float, float] | None:
     return (sum(values) / len(values), max(values)) if values else None
 
 
-def is_counter(name: str) -> bool:
-    return name.partition("{")[0].endswith(("_total", "_count", "_sum", "_bucket"))
+def growth(first: Values, last: Values) -> dict[str, float]:
+    """What each counter gained between two scrapes."""
+    return {name: value - first.get(name, 0.0) for name, value in last.items() if name.partition("{")[0].endswith(GROWS)}
 
 
 def values_of(text: str) -> dict[str, float]:

@@ -145,7 +145,8 @@ def _answered(result: Result) -> Result:
     if not counts.sent:
         raise PenstockError("not one request was sent: the dataset is empty, or the time too short for an arrival")
     if not counts.completed:
-        reason = next(iter(counts.errors), "no reason is known")
+        told = counts.refusals | counts.errors
+        reason = max(told, key=lambda each: told[each], default="no reason is known")
         raise PenstockError(f"not one of {counts.measured} measured requests was answered; most often: {reason}")
     return result
 

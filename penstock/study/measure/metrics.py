@@ -1,6 +1,8 @@
 """From samples to figures: what is counted, over which stretch of time. docs/bench.md has the definitions in words."""
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.study.measure.samples import Sample
@@ -8,7 +10,8 @@ from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import Distribution, Estimate, distribution, grouped_distribution, wilson
 
 SPEED_PERCENTILES = (1, 5, 10, 50)  # of tokens a second for each user: the slow ones matter
-MAX_ERRORS = 8  # kinds of them that are told
+MAX_REASONS = 8  # that are told
+NUMBER = re.compile(r"\d[\d.,]*(?: m?s\b)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,10 @@ class Counts:
     sent: int
     measured: int  # due after the warm-up
     completed: int  # of those measured
+    refused: int  # likewise: the server would not take them in (status 429)
     failed: int
-    errors: dict[str, int]  # of those that failed, the most frequent
+    refusals: dict[str, int]  # why, and how many of them, as `reasons` tells
+    errors: dict[str, int]  # the same of those that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +129,9 @@ class Figures:
     ttft_by_prompt: tuple[Bin, ...]
 
     def as_json(self) -> dict[str, Any]:
-        counts, window = self.counts, self.window
+        window = self.window
         return {
-            "window": {"begin_s": window.begin_s, "end_s": window.end_s, "seconds": window.seconds},
-            "requests": {"sent": counts.sent, "measured": counts.measured, "completed": counts.completed, "failed": counts.failed,
-                         "errors": counts.errors},
+            "window": {"begin_s": window.begin_s, "end_s": window.end_s, "seconds": window.seconds}, "requests": asdict(self.counts),
             **self.latencies.as_json(), **self.rates.as_json(), "goodput": None if self.goodput is None else self.goodput.as_json(),
             "ttft_by_prompt_tokens": [{"from": each.low, "below": each.high, **each.ttft.as_json()} for each in self.ttft_by_prompt],
         }
@@ -147,14 +150,22 @@ def figures(samples: Sequence[Sample], warmup: Warmup, slo: Slo | None) -> Figur
 
 
 def count(samples: Sequence[Sample], measured: Sequence[Sample]) -> Counts:
-    errors: dict[str, int] = {}
-    for sample in measured:
-        if not sample.ok:
-            reason = sample.error or "not answered"
-            errors[reason] = errors.get(reason, 0) + 1
-    often = dict(sorted(errors.items(), key=lambda item: -item[1])[:MAX_ERRORS])
-    failed = sum(errors.values())
-    return Counts(len(samples), len(measured), len(measured) - failed, failed, often)
+    refused = [sample for sample in measured if sample.refused]
+    failed = [sample for sample in measured if not sample.ok and not sample.refused]
+    return Counts(len(samples), len(measured), len(measured) - len(refused) - len(failed), len(refused), len(failed),
+                  reasons(refused), reasons(failed))
+
+
+def reasons(samples: Iterable[Sample]) -> dict[str, int]:
+    """The most frequent first. Those that differ in numbers alone are one, and told as the first of them was."""
+    said: dict[tuple[int | None, str], str] = {}
+    counted: Counter[tuple[int | None, str]] = Counter()
+    for sample in samples:
+        reason = sample.error or "not answered"
+        kind = sample.status, NUMBER.sub("#", reason)
+        said.setdefault(kind, reason)
+        counted[kind] += 1
+    return {said[kind]: count for kind, count in counted.most_common(MAX_REASONS)}
 
 
 def latencies(done: Sequence[Sample]) -> Latencies:
@@ -204,6 +215,13 @@ def concurrency(samples: Sequence[Sample], window: Window) -> tuple[float, int]:
         now, last = now + change, at_s
         peak = max(peak, now)
     return area / window.seconds, peak
+
+
+def completed_per_s(samples: Sequence[Sample]) -> float:
+    """Requests a second that end while all users of a closed loop are busy: between a fifth and four fifths of the answers."""
+    ends = sorted(sample.end_s for sample in samples if sample.end_s is not None)
+    low, high = len(ends) // 5, len(ends) * 4 // 5
+    return (high - low) / (ends[high] - ends[low])
 
 
 def goodput(measured: Sequence[Sample], slo: Slo, window: Window) -> Goodput | None:

@@ -2,6 +2,7 @@
 from array import array
 from dataclasses import dataclass, field
 
+TOO_MANY_REQUESTS = 429
 
 @dataclass(slots=True)
 class Sample:
@@ -32,6 +33,11 @@ class Sample:
     @property
     def ok(self) -> bool:
         return self.error is None and self.end_s is not None
+
+    @property
+    def refused(self) -> bool:
+        """The server would not take it in for now."""
+        return self.status == TOO_MANY_REQUESTS
 
     @property
     def ttft_s(self) -> float | None:

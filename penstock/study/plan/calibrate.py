@@ -25,12 +25,12 @@ from penstock.serve.engine.machine import look, processor
 from penstock.serve.engine.resolve import resolve
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
-from penstock.study.measure.client.drive import Ahead, Driver, Extent
-from penstock.study.measure.client.inside import Inner, Inside
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.client.inside import Inner, play
 from penstock.study.measure.client.precise import new_loop, no_collection
-from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.load import Arrivals
+from penstock.study.measure.metrics import completed_per_s
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.writers import IdWriter
 from penstock.study.plan.simulate.call import Stretches, calls, scheduled
@@ -148,8 +148,7 @@ def capacity(config: EngineConfig, pace: Pace, lengths: SyntheticOptions) -> flo
     closed = Closed(ClosedOptions(config.max_num_seqs))
     dataset = Synthetic(lengths, stretches, "capacity")
     asked = list(calls(scheduled(closed, dataset.sessions(), "", 8 * config.max_num_seqs), stretches))
-    ends = [sample.end_s or 0.0 for sample in simulate(config, pace, asked, config.max_num_seqs).samples]
-    return len(ends) / max(ends)
+    return completed_per_s(simulate(config, pace, asked, config.max_num_seqs).samples)
 
 
 def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], alone: Sequence[Sample], budget: int) -> Calibration:
@@ -175,16 +174,13 @@ async def phase(inner: Inner, recorder: Recorder, arrivals: Arrivals, lengths: S
     found: list[Sample] = []
     before = len(recorder.records)
     for repeat in range(MOST_REPEATS):
-        watch = Stopwatch(asyncio.get_running_loop().time)
-        target = Inside(inner, watch, True, {"temperature": 0.0})
         seed = f"calibrate/{before}/{repeat}"
         dataset = Synthetic(lengths, IdWriter(inner.built.spec.vocab_size), seed)
         schedule = arrivals.schedule(dataset.sessions(), seed)
-        driver, extent = Driver(target, watch), Extent(seconds=seconds)
         recorder.on = True
-        await driver.run(Ahead(schedule, target, extent), arrivals.users, extent)
+        samples = await play(inner, schedule, arrivals.users, Extent(seconds=seconds))
         recorder.on = False
-        found += [sample for sample in driver.samples if sample.ok]
+        found += [sample for sample in samples if sample.ok]
         if len(recorder.records) - before >= LEAST_STEPS:
             break
     return found

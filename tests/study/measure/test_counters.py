@@ -6,7 +6,7 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.utilization import Utilization
-from penstock.study.measure.counters import Scrape, quantile, told, values_of
+from penstock.study.measure.counters import Scrape, growth, quantile, told, values_of
 from penstock.study.measure.metrics import Window
 
 MACHINE = Hardware("test", {1 << 20: 1000.0, 1 << 30: 1000.0}, {"fp32": 100.0})
@@ -53,6 +53,11 @@ def test_one_look_is_none() -> None:
 def test_samples_are_read_and_the_rest_passed_over() -> None:
     text = '# TYPE a counter\na_total 1e3\nb{x="y z"} 2.5 170000\nc NaN\n\nbroken\nd{ 1\n'
     assert values_of(text) == {"a_total": 1000.0, 'b{x="y z"}': 2.5}
+
+
+def test_counters_grow_and_gauges_do_not() -> None:
+    first, last = {"a_total": 2.0, "b": 1.0}, {"a_total": 5.0, "b": 7.0, 'c_sum{of="d"}': 1.0}
+    assert growth(first, last) == {"a_total": 3.0, 'c_sum{of="d"}': 1.0}
 
 
 def test_quantiles_of_a_histogram() -> None:

@@ -59,6 +59,17 @@ def test_latencies_leave_failures_out_and_counts_name_them() -> None:
     assert unanswered.errors == {"not answered": 1}
 
 
+def test_refusals_are_no_failures_and_each_reason_is_told_once() -> None:
+    given = [(429, "its first token would come after 1.5 s"), (429, "its first token would come after 900 ms"), (429, "64 requests wait"),
+             (500, "64 requests wait")]
+    ended = [failed(number, 0.0, f"status {status}: {reason}") for number, (status, reason) in enumerate(given)]
+    for each, (status, _) in zip(ended, given, strict=True):
+        each.status = status
+    counts = figures([sample(9, 0.0), *ended], Warmup(), None).counts
+    assert (counts.completed, counts.refused, counts.failed) == (1, 3, 1) and counts.errors == {"status 500: 64 requests wait": 1}
+    assert counts.refusals == {"status 429: its first token would come after 1.5 s": 2, "status 429: 64 requests wait": 1}
+
+
 def test_answers_of_one_token_have_no_time_per_output_token() -> None:
     found = figures([sample(0, 0.0, num_output=1), sample(1, 0.0)], Warmup(), None).latencies
     assert (found.ttft.count, found.tpot.count, found.itl.count) == (2, 1, 3)

@@ -33,6 +33,11 @@ class Address:
         return self.base.removesuffix("/v1")
 
 
+def is_url(text: str) -> bool:
+    """Whether it means a server, and no model."""
+    return text.startswith(("http://", "https://"))
+
+
 def address_of(url: str) -> Address:
     """Where a server's API is; /v1 is added where the URL has no path. Raises UsageError for what is no URL."""
     parts = urlsplit(url)

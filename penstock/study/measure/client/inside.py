@@ -2,13 +2,13 @@
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.decoding.params import check_params
 from penstock.core.config import EngineConfig
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.events import StepRecord
 from penstock.core.types import SamplingParams
 from penstock.serve.api.metrics import Metrics
@@ -19,8 +19,10 @@ from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.run import utilization
+from penstock.study.measure.client.drive import Ahead, Driver, Extent
 from penstock.study.measure.client.openai import Answer, Ask
 from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
 
 NO_LIMIT = 1 << 30  # requests that may wait: who drives the load sees them wait
@@ -89,6 +91,7 @@ class Inside:
                 self._take(delta, answer, sample, self._watch())
         except PenstockError as error:
             sample.fail(str(error), self._watch())
+            sample.status = error.status if isinstance(error, RequestError) else None
             return ""
         sample.end_s = self._watch()
         if not sample.num_output:
@@ -125,3 +128,13 @@ class Inside:
         if ask.prompt is not None:
             return tuple(built.tokenizer.encode(ask.prompt))
         return tuple(built.tokenizer.encode(built.chat_template.render(ask.messages), add_special_tokens=False))
+
+
+async def play(inner: Inner, schedule: Iterator[tuple[float, Session]], users: int | None, extent: Extent) -> list[Sample]:
+    """Asks for a schedule's sessions greedily, in answers of exactly the tokens asked for. `users` None: each at its time. Raises
+    PenstockError for a request that cannot be prepared."""
+    watch = Stopwatch(asyncio.get_running_loop().time)
+    target = Inside(inner, watch, True, {"temperature": 0.0})
+    driver = Driver(target, watch)
+    await driver.run(Ahead(schedule, target, extent), users, extent)
+    return driver.samples

@@ -33,9 +33,16 @@ def lines(report: Report) -> Iterator[str]:
 def counts(figures: Figures) -> Iterator[str]:
     counted, window = figures.counts, figures.window
     yield (f"{counted.sent} requests, {counted.measured} measured after {window.begin_s:.1f} s of warm-up, over {window.seconds:.1f} s; "
-           f"{counted.completed} answered, {counted.failed} failed")
+           f"{counted.completed} answered, {counted.refused} refused, {counted.failed} failed")
+    for reason, count in counted.refusals.items():
+        yield f"  refused: {count} ({count / counted.measured:.1%}), {like(reason, count)}"
     for reason, count in counted.errors.items():
-        yield f"  {count} x {reason}"
+        yield f"  failed: {count} ({count / counted.measured:.1%}), {like(reason, count)}"
+
+
+def like(reason: str, count: int) -> str:
+    """The numbers in it are those of one request."""
+    return reason if count == 1 else f"the first: {reason}"
 
 
 def table(figures: Figures) -> Iterator[str]:

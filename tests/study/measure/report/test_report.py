@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from penstock.core.hardware import Hardware
+from penstock.study.measure.bench import doubts
 from penstock.study.measure.cost import cost
 from penstock.study.measure.counters import Queue, Told
 from penstock.study.measure.energy import Energy
@@ -95,6 +96,17 @@ def test_a_page_of_next_to_nothing() -> None:
     failed = samples(1)
     failed[0].fail("gone", 1.0)
     assert "1 failed" in page(Report(result(failed), {"model": "m"}, {}))
+
+
+def test_refusals_have_a_line_of_their_own() -> None:
+    made = samples(20)
+    for sample in made[10:15]:
+        sample.status = 429
+        sample.fail(f"status 429: try again in {sample.number} s", sample.due_s)
+    found = result(made)
+    told = "\n".join(lines(report(found)))
+    assert "12 answered, 5 refused, 1 failed" in told and "  refused: 5 (27.8%), the first: status 429: try again in 10 s" in told
+    assert "6 of 18 measured requests were refused or failed" in " ".join(doubts(found.figures, found.overhead))
 
 
 def test_the_terminal_is_told_the_same() -> None:
