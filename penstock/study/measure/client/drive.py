@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.errors import RequestError
 from penstock.study.measure.client.openai import Ask
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.load import Session
@@ -147,13 +148,24 @@ class Driver:
             if number:
                 history += turn.messages
                 due_s = self._watch() + turn.wait_s
-                prepared = self._target.prepare(Ask(None, tuple(history), None, turn.num_output))
+                prepared = self._prepared(Ask(None, tuple(history), None, turn.num_output))
                 await asyncio.sleep(max(0.0, due_s - self._watch()))
             sample = Sample(len(self.samples), due_s, number, num_prompt=turn.num_prompt, wanted_output=turn.num_output)
             self.samples.append(sample)
             goes_on = number + 1 < len(ready.session.turns)
-            text = await self._target.send(prepared, sample, keep_text=goes_on and turn.answer is None)
+            text = ""
+            if isinstance(prepared, RequestError):
+                sample.fail(str(prepared), self._watch())
+            else:
+                text = await self._target.send(prepared, sample, keep_text=goes_on and turn.answer is None)
             self.ended.append(sample)
             if not sample.ok:
                 return
             history.append({"role": "assistant", "content": text if turn.answer is None else turn.answer})
+
+    def _prepared(self, ask: Ask) -> Any:
+        """Of a later turn: a conversation may outgrow the context, and fails alone then."""
+        try:
+            return self._target.prepare(ask)
+        except RequestError as error:
+            return error

@@ -143,7 +143,9 @@ def test_time_to_publish_is_after_the_hidden_reasoning() -> None:
     assert sample.ttft_s == pytest.approx(TTFT) and sample.publish_s == pytest.approx(TTFT + 5 * ITL)
 
 
-def test_what_cannot_be_prepared_ends_the_run() -> None:
+def test_what_cannot_be_prepared_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", 512)  # so that it comes up while others run
+
     def sessions() -> Iterator[Session]:
         yield from (session for session, _ in zip(endless(), range(600), strict=False))
         raise PenstockError("line 601 is broken")
