@@ -113,7 +113,6 @@ class Case:
 class Lever(Protocol):
     """One per file of `levers`."""
 
-    name: str
     each: bool  # every way that gains more than those before it is told, instead of the best alone
 
     def changes(self, case: Case) -> Iterator[Change]:

@@ -20,11 +20,13 @@ from penstock.study.explain.predict import Figures, predict
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
 WORSE = 0.03  # of another figure: told as a cost
-TOKENS, TTFT, TPOT = "output tokens/s", "mean TTFT", "mean TPOT"
+TOKENS, TTFT, TPOT, E2E = "output tokens/s", "mean TTFT", "mean TPOT", "mean end-to-end time"
 READ: Mapping[str, Callable[[Figures], float]] = {
-    TOKENS: lambda found: found.output_tokens_per_s, TTFT: lambda found: found.ttft_s, TPOT: lambda found: found.tpot_s}
+    TOKENS: lambda found: found.output_tokens_per_s, TTFT: lambda found: found.ttft_s, TPOT: lambda found: found.tpot_s,
+    E2E: lambda found: found.e2e_s}
 RATES = (TOKENS,)  # more is better; of the others less
-OF_LIMIT = {PREFILL_COMPUTE: TTFT, WEIGHT_BANDWIDTH: TPOT, KV_BANDWIDTH: TPOT, DECODE_COMPUTE: TPOT, HOST_OVERHEAD: TPOT, ARRIVALS: TOKENS}
+# Where requests come on their own. Whoever is answered as he comes gets as many tokens a second whatever is done, but may get them sooner.
+OF_LIMIT = {PREFILL_COMPUTE: TTFT, WEIGHT_BANDWIDTH: TPOT, KV_BANDWIDTH: TPOT, DECODE_COMPUTE: TPOT, HOST_OVERHEAD: TPOT, ARRIVALS: E2E}
 Say = Callable[[str], None]
 
 
@@ -59,17 +61,16 @@ class Explanation:
 
     @property
     def at_the_limit(self) -> bool:
-        return not self.recommended
+        """Nothing here would give more tokens a second."""
+        return not self.recommended or self.measure == E2E
 
     @property
     def verdict(self) -> str:
-        best = self.recommended[0] if self.recommended else None
-        if best is not None:
-            return f"{best.change.option} would give {best.gain:+.0%} {self.measure}" if self.measure in RATES else (
-                f"{best.change.option} would make {self.measure} {best.gain:.0%} faster")
-        if self.case.limit.name == ARRIVALS:
-            return "nothing: you are at the limit of what is asked; more requests would be answered as they come"
-        return "nothing: you are at the limit of this machine"
+        best = would(self.recommended[0], self.measure) if self.recommended else ""
+        if self.case.limit.name == ARRIVALS and self.at_the_limit:
+            asked = "nothing: you are at the limit of what is asked; more requests would be answered as they come"
+            return f"{asked}, and {best}" if best else asked
+        return best or "nothing: you are at the limit of this machine"
 
     def as_json(self) -> dict[str, Any]:
         case, limit = self.case, self.case.limit
@@ -88,6 +89,12 @@ class Explanation:
         }
 
 
+def would(moved: Moved, measure: str) -> str:
+    """What moving it does, in words."""
+    option, gained = moved.change.option, moved.gain
+    return f"{option} would give {gained:+.0%} {measure}" if measure in RATES else f"{option} would make {measure} {gained:.0%} faster"
+
+
 def twin_error(found: Explanation) -> float | None:
     """Of the twin's tokens a second with everything as it is, against those that were measured."""
     measured = found.case.seen.output_tokens_per_s
@@ -95,11 +102,11 @@ def twin_error(found: Explanation) -> float | None:
 
 
 def latency_errors(found: Explanation) -> list[tuple[str, float | None]]:
-    """The same of mean TTFT and TPOT, where requests come on their own; users who take turns wait for each other's answers."""
+    """The same of mean latencies, where requests come on their own; users who take turns wait for each other's answers."""
     seen, present = found.case.seen, found.present
     if found.case.traffic.closed:
         return []
-    pairs = (("TTFT", present.ttft_s, seen.ttft_s), ("TPOT", present.tpot_s, seen.tpot_s))
+    pairs = (("TTFT", present.ttft_s, seen.ttft_s), ("TPOT", present.tpot_s, seen.tpot_s), ("end-to-end time", present.e2e_s, seen.e2e_s))
     return [(name, predicted / measured - 1 if measured else None) for name, predicted, measured in pairs]
 
 
@@ -135,7 +142,7 @@ def rising(moves: Sequence[Moved]) -> list[Moved]:
     """Those that gain more than any that costs less."""
     found: list[Moved] = []
     for each in moves:
-        if all(each.gain * NEARLY > other.gain for other in found) or not found:
+        if all(each.gain * NEARLY > other.gain for other in found):
             found.append(each)
     return found
 

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
 from penstock.study.explain.explanation import Explanation, Moved, latency_errors, twin_error
+from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
 
 FAR = 0.15  # the twin's error beyond which its gains are doubtful
@@ -15,10 +16,8 @@ def lines(found: Explanation) -> Iterator[str]:
     for line in seen(found):
         yield f"           {line}"
     yield f"traffic    {case.traffic.told()}"
-    seen_figures = case.seen
-    latencies = (("TTFT", seen_figures.ttft_s), ("TPOT", seen_figures.tpot_s))
-    waits = "".join([f", {name} {value * 1e3:,.3g} ms" for name, value in latencies if value])
-    yield f"now        {rate(seen_figures.output_tokens_per_s)} output tokens/s, {rate(seen_figures.requests_per_s)} requests/s{waits}"
+    requests = f", {short(case.seen.requests_per_s)} requests/s"
+    yield f"now        {short(case.seen.output_tokens_per_s)} output tokens/s{requests}{latencies(case.seen)}"
     yield f"the twin   {figures(found.present)}"
     for name, error in (("tokens/s", twin_error(found)), *latency_errors(found)):
         if error is not None and abs(error) > FAR:
@@ -60,9 +59,14 @@ def seen(found: Explanation) -> Iterator[str]:
 
 
 def figures(found: Figures) -> str:
-    return f"{rate(found.output_tokens_per_s)} tokens/s, TTFT {found.ttft_s * 1e3:,.3g} ms, TPOT {found.tpot_s * 1e3:,.3g} ms"
+    return f"{short(found.output_tokens_per_s)} tokens/s{latencies(found)}"
 
 
-def rate(value: float) -> str:
+def latencies(found: Figures | Observed) -> str:
+    named = (("TTFT", found.ttft_s), ("TPOT", found.tpot_s), ("e2e", found.e2e_s))
+    return "".join([f", {name} {short(value * 1e3)} ms" for name, value in named if value])
+
+
+def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 

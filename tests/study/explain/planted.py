@@ -84,7 +84,7 @@ class Planted:
     def run(self, load: Load) -> None:
         """Until the time is over; what runs then is left."""
         rng, came, at_s = random.Random(1), 0, 0.0
-        arrived: dict[str, tuple[float, float | None, int]] = {}
+        arrived: dict[str, tuple[float, float | None]] = {}  # when, and when the latest token came
         coming: list[float] = [0.0] * load.users if load.users is not None else []
         while self.clock.now() < load.seconds:
             if load.rate is not None:
@@ -97,9 +97,8 @@ class Planted:
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
-                self.engine.add(Request(name, tokens,
-                                        SamplingParams(max_tokens=output, ignore_eos=True)))
-                arrived[name] = (due, None, 0)
+                self.engine.add(Request(name, tokens, SamplingParams(max_tokens=output, ignore_eos=True)))
+                arrived[name] = (due, None)
             deltas = self.engine.step() if self.engine.has_work() else None
             if deltas is None:
                 wake = self.engine.wake_s() if self.engine.has_work() else float("inf")
@@ -108,17 +107,17 @@ class Planted:
             num_done = sum(self._take(name, delta, arrived) for name, delta in deltas)
             coming += [self.clock.now()] * (num_done if load.users is not None else 0)
 
-    def _take(self, name: str, delta: Any, arrived: dict[str, tuple[float, float | None, int]]) -> bool:
+    def _take(self, name: str, delta: Any, arrived: dict[str, tuple[float, float | None]]) -> bool:
         """What the API tells the metrics; whether the request is done."""
         now = self.clock.now()
-        began, last, _ = arrived[name]
+        began, last = arrived[name]
         if delta.token_ids:
             self.tokens += len(delta.token_ids)
             if last is None:
                 self.metrics.on_first_token(now - began)
             else:
                 self.metrics.on_tokens(now - last, len(delta.token_ids))
-            arrived[name] = (began, now, 0)
+            arrived[name] = (began, now)
         if delta.done:
             self.metrics.on_request(delta.finish_reason or "stop", delta.usage, now - began)
         return bool(delta.done)

@@ -84,7 +84,7 @@ def test_static_batches_are_told_to_go(model: Path) -> None:
     assert best.lever == "batching-mode" and best.change.option == "--batching continuous" and found.measure == "mean TTFT"
     moved = Planted(model)
     moved.run(load)
-    before, after = (mean_ttft(each) for each in (planted, moved))
+    before, after = (mean(each, "time_to_first_token") for each in (planted, moved))
     assert before / after - 1 == pytest.approx(best.gain, rel=0.15)
 
 
@@ -100,9 +100,24 @@ def test_a_prefix_cache_is_missed_where_prompts_begin_alike(model: Path) -> None
     assert not alone.recommended and "began alike" in alone.unknown["prefix-caching"]
 
 
-def mean_ttft(planted: Planted) -> float:
+def mean(planted: Planted, name: str) -> float:
+    """Seconds, of one of the latencies."""
     values = values_of(planted.scrape())
-    return values["penstock_time_to_first_token_seconds_sum"] / values["penstock_time_to_first_token_seconds_count"]
+    return values[f"penstock_{name}_seconds_sum"] / values[f"penstock_{name}_seconds_count"]
+
+
+def test_who_is_answered_as_he_comes_may_be_answered_sooner(model: Path) -> None:
+    """Tokens a second are what is asked for, whatever is moved."""
+    load = Load(rate=2, prompt=800, output=8, shared=640, spread=0.1)
+    planted, found = explained(model, load, only="prefix-caching", prefix_cache=False)
+    best = found.recommended[0]
+    assert found.case.limit.name == "arrival_limited" and found.measure == "mean end-to-end time" and found.at_the_limit
+    assert found.verdict == ("nothing: you are at the limit of what is asked; more requests would be answered as they come, and without "
+                             f"--no-prefix-cache would make mean end-to-end time {best.gain:.0%} faster")
+    moved = Planted(model)
+    moved.run(load)
+    before, after = (mean(each, "e2e_request_latency") for each in (planted, moved))
+    assert before / after - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 0.3
 
 
 @pytest.mark.parametrize(("name", "verdict"), [

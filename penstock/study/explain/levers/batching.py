@@ -7,7 +7,6 @@ CONTINUOUS = "continuous"
 
 
 class BatchingMode:
-    name = "batching-mode"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

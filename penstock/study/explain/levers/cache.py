@@ -7,7 +7,6 @@ TIMES = (2, 4, 8)
 
 
 class Cache:
-    name = "larger-kv-cache"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

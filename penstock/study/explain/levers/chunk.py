@@ -7,7 +7,6 @@ TIMES = (0.125, 0.25, 0.5, 2, 4, 8)
 
 
 class Chunk:
-    name = "chunk-size"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

@@ -8,7 +8,6 @@ from penstock.study.plan.memory import room
 
 
 class OtherHardware:
-    name = "other-hardware"
     each = True
 
     def changes(self, case: Case) -> Iterator[Change]:

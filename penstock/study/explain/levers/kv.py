@@ -8,7 +8,6 @@ HALF = "bfloat16"
 
 
 class KV:
-    name = "quantize-kv"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

@@ -5,7 +5,6 @@ from penstock.study.explain.case import Case, Change
 
 
 class Prefix:
-    name = "prefix-caching"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

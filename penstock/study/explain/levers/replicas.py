@@ -6,7 +6,6 @@ from penstock.study.explain.case import Case, Change, megabytes
 
 
 class Replicas:
-    name = "more-replicas"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

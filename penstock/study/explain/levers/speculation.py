@@ -6,7 +6,6 @@ from penstock.study.explain.case import Case, Change
 
 
 class Speculation:
-    name = "speculation"
     each = False
 
     def changes(self, case: Case) -> Iterator[Change]:

@@ -13,7 +13,6 @@ SMALLER = 0.97  # of the weights' bytes: a format that saves less changes nothin
 
 
 class Weights:
-    name = "quantize-weights"
     each = True
 
     def changes(self, case: Case) -> Iterator[Change]:
