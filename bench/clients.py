@@ -145,8 +145,7 @@ def warm_up(server: str, url: str, folder: Path) -> None:
     Ours().ask(load, place)
 
 
-def measure_all(names: list[str], rounds: int, turns: Turns, folder: Path) -> list[Run]:
-    runs: list[Run] = []
+def measure_all(names: list[str], rounds: int, turns: Turns, folder: Path) -> Iterator[Run]:
     for server in (CLOCK, MODEL):
         mine = [name for name in names if QUESTIONS[name].server == server]
         if not mine:
@@ -155,8 +154,7 @@ def measure_all(names: list[str], rounds: int, turns: Turns, folder: Path) -> li
             warm_up(server, url, folder)
             for number in range(rounds):
                 for name in mine:
-                    runs += measure(name, url, number, turns, folder)
-    return runs
+                    yield from measure(name, url, number, turns, folder)
 
 
 def open_turns(args: argparse.Namespace, folder: Path) -> Turns:
@@ -174,23 +172,8 @@ def open_turns(args: argparse.Namespace, folder: Path) -> Turns:
     return turns
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--guidellm", type=Path, help="its executable")
-    parser.add_argument("--vllm", type=Path, help="the Python of an environment that has it")
-    parser.add_argument("--load", default=",".join(QUESTIONS), help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--record", action="store_true")
-    args = parser.parse_args()
-    if unknown := [name for name in args.load.split(",") if name not in QUESTIONS]:
-        parser.error(f"--load {unknown[0]} is unknown; known: {', '.join(QUESTIONS)}")
-    with tempfile.TemporaryDirectory(prefix="clients-") as place:
-        folder = Path(place)
-        turns = open_turns(args, folder)
-        try:
-            runs = measure_all(args.load.split(","), args.rounds, turns, folder)
-        finally:
-            turns.close()
+def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
+    """Prints it, and keeps it with --record."""
     rivals, served = ratios(runs, Ours.name), over_server(runs)
     agreed = agreement(served, Ours.name)
     for load in served:
@@ -207,6 +190,27 @@ def main() -> None:
         path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients.json"
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--guidellm", type=Path, help="its executable")
+    parser.add_argument("--vllm", type=Path, help="the Python of an environment that has it")
+    parser.add_argument("--load", default=",".join(QUESTIONS), help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--record", action="store_true")
+    args = parser.parse_args()
+    if unknown := [name for name in args.load.split(",") if name not in QUESTIONS]:
+        parser.error(f"--load {unknown[0]} is unknown; known: {', '.join(QUESTIONS)}")
+    with tempfile.TemporaryDirectory(prefix="clients-") as place:
+        folder = Path(place)
+        turns, runs = open_turns(args, folder), []
+        try:
+            for run in measure_all(args.load.split(","), args.rounds, turns, folder):
+                runs.append(run)
+        finally:  # what fails takes nothing of what came before with it
+            turns.close()
+            report(runs, turns, args)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 from penstock.core.errors import UsageError
 from penstock.study.compress.answers import Answers, Sizes, open_llm
 from penstock.study.compress.measure import told
-from penstock.study.compress.store import read, write
+from penstock.study.compress.store import make_folder, read, write
 from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
 from penstock.study.compress.train_heads import Length, Lessons, Trained, train
@@ -50,6 +50,7 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     or where nothing can be written."""
     if job.threads is not None:
         torch.set_num_threads(job.threads)
+    make_folder(job.out)
     torch.manual_seed(job.seed)
     target = Target.load(job.model)
     spec, sizes = target.spec, job.sizes

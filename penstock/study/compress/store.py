@@ -1,6 +1,7 @@
 """Files of trained heads, `<kind>.safetensors`: written whole or not at all, and read to go on training."""
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,16 @@ from penstock.core.errors import ModelError, UsageError
 from penstock.core.modelspec import ModelSpec
 
 Tensor = torch.Tensor
+
+
+def make_folder(folder: Path) -> None:
+    """Raises UsageError where no file can be written in it, which is better known before training than after."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write in {folder}: {error.strerror or error}") from None
 
 
 def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Tensor], spec: ModelSpec) -> Path:
@@ -30,7 +41,6 @@ def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Te
     path = folder / f"{kind}.safetensors"
     part = path.with_suffix(".safetensors.part")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, str(part), metadata=facts)
         part.chmod(0o644)
         os.replace(part, path)
