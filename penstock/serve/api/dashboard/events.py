@@ -28,6 +28,8 @@ async def events(desk: Desk, http: HttpRequest) -> Response:
         raise RequestError("this server's engine cannot be watched", status=404, code="no_dashboard")
     if desk.drain.draining:
         raise RequestError("the server is stopping", status=503, code="server_stopping")
+    if not (health := desk.parts.engine.health()).ok:  # it may never be looked at again
+        raise RequestError(health.reason, status=503, code="unhealthy")
     if http.method == "HEAD":
         return Response(headers=HEADERS, media_type=Updates.media_type)
     return Updates(desk, feed, feed.join())

@@ -4,6 +4,7 @@ Nobody watches: no thread, and the engine pays one test of an attribute a step. 
 does not read has the oldest of its few waiting updates replaced: it holds up nobody and holds no more memory than those.
 """
 import asyncio
+import contextlib
 import json
 import logging
 import threading
@@ -90,7 +91,7 @@ class Picture:
         figures.add(steps, now)
         gauges, health = subject.engine.gauges(), subject.engine.health()
         recent = figures.recent()
-        said = self._binding.say(seen.record for seen in steps)
+        limit = self._binding.limit(seen.record for seen in steps)
         kv_share = gauges.kv_blocks_used / max(1, gauges.kv_blocks_total)
         self._number += 1
         return {
@@ -100,7 +101,8 @@ class Picture:
                     "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total},
             "rates": rates(recent), "cache": figures.cache(look),
             "latency": figures.requests(lanes.entries(), lanes.ended, now),
-            "limit": {"kind": said.kind, "sentence": said.sentence, "share": said.share, "reached": said.reached}, "points": points(recent),
+            "limit": {"kind": limit.name, "sentence": limit.sentence, "share": limit.share, "reached": limit.reached},
+            "points": points(recent),
             "history": figures.remember(now, gauges.num_running, gauges.num_waiting, kv_share),
             "map": self._blocks.draw(look, lanes.lane_of), "timeline": lanes.tell(),
         }
@@ -157,8 +159,6 @@ class Feed:
         except Exception:
             log.exception("the dashboard's feed failed")
             self._dismiss()
-        finally:
-            engine.watch(None)
 
     def _next(self, watch: Watch, picture: Picture) -> dict[str, Any] | None:
         """None before the engine has been looked at: a long step may be in flight."""
@@ -182,10 +182,10 @@ class Feed:
                 post(watcher, each)
 
     def _watching(self) -> list[Watcher]:
-        """Those who watch; the thread ends with the last, and a later one starts another."""
+        """Those who watch; the thread ends with the last."""
         with self._changed:
             if not self._watchers:
-                self._thread = None
+                self._end()
             return list(self._watchers)
 
     def _rest(self) -> None:
@@ -194,14 +194,19 @@ class Feed:
 
     def _dismiss(self) -> None:
         with self._changed:
-            self._thread = None
             for watcher in self._watchers:
                 post(watcher, None)
             self._watchers.clear()
+            self._end()
+
+    def _end(self) -> None:
+        """Called with the lock, so that the thread of whoever joins next begins to watch only after this one has stopped."""
+        self._subject.engine.watch(None)
+        self._thread = None
 
 
 def post(watcher: Watcher, text: str | None) -> None:
-    if not watcher.loop.is_closed():
+    with contextlib.suppress(RuntimeError):  # its event loop is closed
         watcher.loop.call_soon_threadsafe(watcher.put, text)
 
 

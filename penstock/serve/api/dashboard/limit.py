@@ -4,29 +4,18 @@ bytes, operations and seconds, and the limits that `penstock limits` measured. W
 from collections import deque
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from penstock.core.clock import Clock
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.figures import Part, Stretch
-from penstock.serve.engine.binding import limit_of
+from penstock.serve.engine.binding import Limit, limit_of
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.tally import Tally
 
 WINDOW_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """`kind`: one of `binding.LIMITS`. `share`: of the time, that speaks for it. `reached`: of the machine's measured limit, where it is
-    one of those."""
-
-    kind: str
-    sentence: str
-    share: float
-    reached: float | None = None
 
 
 class Binding:
@@ -36,16 +25,15 @@ class Binding:
         self._ledger = Ledger(hardware, compute_type, clock)
         self._past = deque([self._ledger.tally()])
 
-    def say(self, records: Iterable[StepRecord]) -> Said:
+    def limit(self, records: Iterable[StepRecord]) -> Limit:
         """What binds in the last seconds, these new steps included."""
         for record in records:
             self._ledger.on_step(record)
         now = self._ledger.tally()
         while len(self._past) > 1 and self._past[1].wall_s <= now.wall_s - WINDOW_S:
             self._past.popleft()
-        limit = limit_of(since(self._past[0], now))
         self._past.append(now)
-        return Said(limit.name, limit.sentence, limit.share, limit.reached)
+        return limit_of(since(self._past[0], now))
 
 
 def since(before: Tally, now: Tally) -> Tally:

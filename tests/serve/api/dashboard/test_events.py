@@ -121,6 +121,7 @@ class Still:
 
     def __init__(self, num_blocks: int) -> None:
         self.watched: list[bool] = []
+        self.num_looks = 0
         self._holders = [0] * num_blocks
 
     def watch(self, watch: Watch | None) -> None:
@@ -129,6 +130,7 @@ class Still:
     def look(self, watch: Watch) -> None:
         watch.look = Look(0.0, (), (), self._holders, 0, (), 0, 0)
         watch.looked.set()
+        self.num_looks += 1
 
     def gauges(self) -> Gauges:
         return Gauges(num_running=1, kv_blocks_total=len(self._holders))  # so that every update is sent
@@ -143,7 +145,8 @@ def feed_of(engine: Any) -> Feed:
 
 def test_a_watcher_who_does_not_read_holds_a_few_updates_and_no_more() -> None:
     async def go() -> None:
-        feed = feed_of(Still(100_000))
+        engine = Still(100_000)
+        feed = feed_of(engine)
         watcher = feed.join()
         first = await asyncio.wait_for(watcher.updates.get(), 20)
         assert first is not None and json.loads(first)["type"] == "hello"
@@ -152,7 +155,9 @@ def test_a_watcher_who_does_not_read_holds_a_few_updates_and_no_more() -> None:
             text = await asyncio.wait_for(watcher.updates.get(), 20)
             texts.append(text or "")
         assert max(map(len, texts)) < 16_000  # a map of 100,000 blocks included
-        await asyncio.sleep((MAX_UNREAD + 2) * 0.26)
+        seen = engine.num_looks
+        while engine.num_looks <= seen + MAX_UNREAD + 2:
+            await asyncio.sleep(0.01)
         assert watcher.updates.qsize() == MAX_UNREAD
         numbers = [json.loads(watcher.updates.get_nowait() or "")["n"] for _ in range(MAX_UNREAD)]
         assert numbers == list(range(numbers[0], numbers[0] + MAX_UNREAD)) and numbers[0] > json.loads(texts[-1])["n"] + 1
@@ -188,6 +193,33 @@ def test_a_feed_that_fails_dismisses_its_watchers_and_starts_anew() -> None:
         wait_for(lambda: engine.watched == [True, False, True, False])
 
     asyncio.run(go())
+
+
+def test_a_feed_ends_before_another_begins() -> None:
+    """Else the one that ends would take the watch of the one that has begun."""
+    async def go() -> None:
+        began: list[bool] = []
+
+        class Late(Still):
+            def watch(self, watch: Watch | None) -> None:
+                super().watch(watch)
+                began.append(feed._thread is threading.current_thread())
+
+        engine = Late(8)
+        feed = feed_of(engine)
+        for _ in range(3):
+            feed.leave(feed.join())
+        wait_for(lambda: feed._thread is None)
+        assert engine.watched == [True, False] * (len(engine.watched) // 2) and all(began)
+
+    asyncio.run(go())
+
+
+def test_an_engine_that_is_not_well_is_not_watched_but_said(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.loop, "_failure", "a step failed: planted")
+    with served.client() as client:
+        refused = client.get("/dashboard/events")
+    assert refused.status_code == 503 and refused.json()["error"]["message"] == "a step failed: planted" and not served.feed._watchers
 
 
 def test_a_client_that_never_reads_is_let_go(served: Served) -> None:

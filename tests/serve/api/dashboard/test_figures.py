@@ -5,8 +5,8 @@ from penstock.core.clock import VirtualClock
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.figures import Figures, Latencies, Part, Sample, Stretch, percentile
-from penstock.serve.api.dashboard.limit import Binding, Said, points, roof
-from penstock.serve.engine.binding import ARRIVALS, PREFILL_COMPUTE, WEIGHT_BANDWIDTH
+from penstock.serve.api.dashboard.limit import Binding, points, roof
+from penstock.serve.engine.binding import ARRIVALS, PREFILL_COMPUTE, WEIGHT_BANDWIDTH, Limit
 from penstock.serve.engine.tally import UNMEASURED
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
@@ -21,18 +21,18 @@ def step(number: int, seconds: float, least_read_s: float = 0.0, least_compute_s
                       operations=int(least_compute_s * 1e11), num_running=4)
 
 
-def said(records: list[StepRecord], hardware: Hardware | None = ROOF) -> Said:
+def limit(records: list[StepRecord], hardware: Hardware | None = ROOF) -> Limit:
     clock = VirtualClock()
     binding = Binding(hardware, "fp32", clock)
     clock.advance(records[-1].began_s + records[-1].seconds if records else 1.0)
-    return binding.say(records)
+    return binding.limit(records)
 
 
 def test_the_sentence_is_what_explain_says_of_the_last_seconds() -> None:
-    found = said([step(i, 0.5, least_read_s=0.35) for i in range(8)])
-    assert found.kind == WEIGHT_BANDWIDTH and found.reached == pytest.approx(0.35 / 0.475) and "weights" in found.sentence
-    assert said([step(i, 0.5, 0.1, 0.3, prefill=64) for i in range(8)]).kind == PREFILL_COMPUTE
-    assert said([]).kind == ARRIVALS and said([]).sentence.startswith("Idle")
+    found = limit([step(i, 0.5, least_read_s=0.35) for i in range(8)])
+    assert found.name == WEIGHT_BANDWIDTH and found.reached == pytest.approx(0.35 / 0.475) and "weights" in found.sentence
+    assert limit([step(i, 0.5, 0.1, 0.3, prefill=64) for i in range(8)]).name == PREFILL_COMPUTE
+    assert limit([]).name == ARRIVALS and limit([]).sentence.startswith("Idle")
 
 
 def test_what_bound_long_ago_binds_no_more() -> None:
@@ -40,18 +40,18 @@ def test_what_bound_long_ago_binds_no_more() -> None:
     binding = Binding(ROOF, "fp32", clock)
     for i in range(40):
         clock.advance(0.5)
-        binding.say([step(i, 0.5, least_read_s=0.4)])
+        binding.limit([step(i, 0.5, least_read_s=0.4)])
     for i in range(40, 60):
         clock.advance(0.5)
-        found = binding.say([step(i, 0.5, 0.1, 0.4, prefill=64)])
-    assert found.kind == PREFILL_COMPUTE and found.reached == pytest.approx(0.4 / 0.475)
+        found = binding.limit([step(i, 0.5, 0.1, 0.4, prefill=64)])
+    assert found.name == PREFILL_COMPUTE and found.reached == pytest.approx(0.4 / 0.475)
     clock.advance(20.0)
-    assert [binding.say([]).kind, binding.say([]).kind][-1] == ARRIVALS
+    assert [binding.limit([]).name, binding.limit([]).name][-1] == ARRIVALS
 
 
 def test_nothing_is_made_up_where_limits_were_not_measured() -> None:
-    found = said([step(i, 0.5, least_read_s=0.35) for i in range(8)], hardware=None)
-    assert found.kind == UNMEASURED and found.reached is None and "`penstock limits`" in found.sentence
+    found = limit([step(i, 0.5, least_read_s=0.35) for i in range(8)], hardware=None)
+    assert found.name == UNMEASURED and found.reached is None and "`penstock limits`" in found.sentence
     assert roof(None, "fp32") is None
     assert points(Stretch(2.0, decode=Part(2, 1.0, 0.5, 1000, 10, 10))) == {"decode": {
         "intensity": 50.0, "ops_per_s": 1000.0, "bandwidth_share": None, "rate_share": None, "outside_share": 0.5, "bytes_per_step": 10.0,
