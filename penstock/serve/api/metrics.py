@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from penstock.core.events import StepRecord
 from penstock.serve.engine.ledger import Ledger
-from penstock.serve.engine.requests import Gauges, Totals, Usage
+from penstock.serve.engine.requests import Gauges, Usage
 from penstock.serve.engine.tally import Tally
 from penstock.serve.engine.utilization import Shares, Utilization
 
@@ -167,14 +167,6 @@ class Metrics:
     def _add(self, **figures: float) -> None:
         for name, figure in figures.items():
             self._counts[name] += figure
-
-    def totals(self) -> Totals:
-        with self._lock:
-            counts = {name: int(value) for name, value in self._counts.items()}
-            return Totals(
-                prompt_tokens=counts["prompt_tokens"], generation_tokens=counts["generation_tokens"],
-                prefix_queries=counts["prefix_cache_queries"], prefix_hits=counts["prefix_cache_hits"],
-                preemptions=counts["preemptions"], requests=dict(self._labelled["requests"]))
 
     def render(self) -> bytes:
         """Prometheus' text format."""

@@ -12,8 +12,9 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import penstock
+from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.errors import PenstockError, RequestError, UsageError
-from penstock.serve.engine.requests import Delta, EngineClient, Gauges, Health, Request
+from penstock.serve.engine.requests import Delta, EngineClient, Forwarding, Request
 
 PROVIDER = "penstock"
 OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
@@ -46,9 +47,9 @@ class Trail:
 
 
 class Tracing:
-    """Makes spans with a TracerProvider of OpenTelemetry's SDK."""
+    """Makes spans with a TracerProvider of OpenTelemetry's SDK. `clock`: of `Request.arrival_s`."""
 
-    def __init__(self, provider: Any, model: str) -> None:
+    def __init__(self, provider: Any, model: str, clock: Clock) -> None:
         from opentelemetry import context, propagate, trace
 
         self._context, self._propagate, self._trace = context, propagate, trace
@@ -56,6 +57,7 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer(PROVIDER, penstock.__version__)
         self._model = model
+        self._clock = clock
 
     def close(self) -> None:
         """Sends what has not been sent, for `CLOSE_S` at most: a collector that does not answer does not keep the server from ending."""
@@ -71,13 +73,14 @@ class Tracing:
         self._context.detach(token)
 
     def begin(self, request: Request) -> Trail:
+        """A span that begins when the request arrived."""
         noted = self._context.get_value(self._asked_key)
         asked = noted if isinstance(noted, Asked) else None
         operation = "embeddings" if request.wants_embedding else asked.operation if asked is not None else "text_completion"
         attributes = {"gen_ai.operation.name": operation, "gen_ai.request.model": self._model, **parameters(request)}
         if asked is not None and asked.host is not None:
             attributes |= {"server.address": asked.host, "server.port": asked.port}
-        began = time.time_ns()
+        began = time.time_ns() - (0 if request.arrival_s is None else round((self._clock.now() - request.arrival_s) * 1e9))
         span = self._tracer.start_span(f"{operation} {self._model}", attributes=attributes, start_time=began)
         return Trail(span, asked, began)
 
@@ -123,49 +126,44 @@ class Tracing:
             self._tracer.start_span(name, parent, start_time=began).end(ended)
 
 
-class Traced:
-    """An EngineClient over another one, whose requests are traced."""
+class Traced(Forwarding):
+    """An EngineClient over another one, whose requests are traced: a span ends with the answer, with what it fails of, or with `abort`."""
 
     def __init__(self, engine: EngineClient, tracing: Tracing) -> None:
-        self.model_name = engine.model_name
-        self.max_model_len = engine.max_model_len
-        self._engine = engine
+        super().__init__(engine)
         self._tracing = tracing
+        self._open: dict[str, Trail] = {}  # by request id
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
-        trail = self._tracing.begin(request)
+        self._open[request.request_id] = self._tracing.begin(request)
         try:
             deltas = self._engine.submit(request)
         except Exception as error:
-            self._tracing.end(trail, request.request_id, error)
+            self._end(request.request_id, error)
             raise
-        return self._deltas(request.request_id, deltas, trail)
+        return self._deltas(request.request_id, deltas)
 
     def abort(self, request_id: str) -> None:
+        self._end(request_id, RequestError("the answer was given up", code="cancelled"))
         self._engine.abort(request_id)
 
-    def health(self) -> Health:
-        return self._engine.health()
-
-    def gauges(self) -> Gauges:
-        return self._engine.gauges()
-
-    async def _deltas(self, request_id: str, deltas: AsyncIterator[Delta], trail: Trail) -> AsyncIterator[Delta]:
-        error: BaseException | None = None
-        done = False
+    async def _deltas(self, request_id: str, deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
         try:
             async for delta in deltas:
-                self._tracing.note(trail, delta)
-                done = delta.done
-                if done:
-                    self._tracing.end(trail, request_id, None)
+                if (trail := self._open.get(request_id)) is not None:
+                    self._tracing.note(trail, delta)
+                if delta.done:
+                    self._end(request_id, None)
                 yield delta
-        except BaseException as raised:  # whatever it is, the span ends with it
-            error = raised
+        except BaseException as error:  # whatever it is, the span ends with it
+            self._end(request_id, error)
             raise
-        finally:
-            if not done:
-                self._tracing.end(trail, request_id, error or RequestError("the answer was given up", code="cancelled"))
+        self._end(request_id, PenstockError("the engine stopped before the answer was complete"))
+
+    def _end(self, request_id: str, error: BaseException | None) -> None:
+        trail = self._open.pop(request_id, None)
+        if trail is not None:
+            self._tracing.end(trail, request_id, error)
 
 
 class Propagating:
@@ -248,7 +246,7 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
     resource = Resource.create({"service.version": penstock.__version__} | ({} if named else {"service.name": PROVIDER}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=None if endpoint is None else url_of(endpoint))))
-    return Tracing(provider, model)
+    return Tracing(provider, model, MonotonicClock())
 
 
 def url_of(endpoint: str) -> str:

@@ -3,6 +3,7 @@
 A step that fails ends every request with the reason; the loop is then dead, says so in `health`, and refuses what comes.
 """
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -117,10 +118,11 @@ class Loop:
                 self.abort(request_id)
 
     def _tell(self, command: Callable[[], None]) -> None:
-        """Has it called on the engine's thread, between two steps."""
+        """Has it called on the engine's thread, between two steps; after its end there is nothing left to do."""
         with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
+            if not self._ended:
+                self._commands.append(command)
+                self._wake.notify()
 
     def _add(self, request: Request, mailbox: Mailbox) -> None:
         with self._wake:
@@ -195,7 +197,7 @@ class Loop:
             if isinstance(item, PenstockError) or item.done:
                 del self._mailboxes[request_id]
         for loop, parcel in parcels.items():
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(put_all, parcel)
 
     def _end_all(self, reason: str) -> None:

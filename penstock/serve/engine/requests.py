@@ -27,6 +27,10 @@ class Request:
     wants_embedding: bool = False
     grammar: Compiled | None = None  # of `params.structured_outputs`: it stays compiled while the request lives
 
+    @property
+    def has_objectives(self) -> bool:
+        return (self.ttft_slo_s, self.tpot_slo_s, self.e2e_slo_s) != (None, None, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -83,18 +87,6 @@ class Gauges:
     num_deferred: int = 0  # such sequences that were taken in to go last
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What has happened since the start; each figure only grows."""
-
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    prefix_queries: int = 0  # prompt tokens looked up
-    prefix_hits: int = 0  # prompt tokens found
-    preemptions: int = 0
-    requests: dict[str, int] = field(default_factory=dict)  # by finish reason
-
-
 class EngineClient(Protocol):
     """What `serve/api` knows of the engine. Every method may be called from the event loop's thread; none blocks."""
 
@@ -113,3 +105,24 @@ class EngineClient(Protocol):
     def health(self) -> Health: ...
 
     def gauges(self) -> Gauges: ...
+
+
+class Forwarding:
+    """An EngineClient over another one, which it passes everything on to: what stands between the API and the engine overrides `submit`."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self.model_name = engine.model_name
+        self.max_model_len = engine.max_model_len
+        self._engine = engine
+
+    def submit(self, request: Request) -> AsyncIterator[Delta]:
+        return self._engine.submit(request)
+
+    def abort(self, request_id: str) -> None:
+        self._engine.abort(request_id)
+
+    def health(self) -> Health:
+        return self._engine.health()
+
+    def gauges(self) -> Gauges:
+        return self._engine.gauges()

@@ -99,14 +99,15 @@ def test_shares_that_cannot_be_told_are_not_numbers() -> None:
     assert math.isnan(found["penstock_mfu_ratio"]) and math.isnan(found["penstock_mbu_ratio"])
 
 
-def test_totals_are_what_the_counters_say() -> None:
+def test_requests_add_up_to_their_usages() -> None:
     metrics = Metrics()
     metrics.on_request("stop", Usage(10, 5, 4), 1.0)
     metrics.on_request("length", Usage(1, 2), 1.0)
     metrics.on_request("abort", Usage(), None)
-    totals = metrics.totals()
-    assert (totals.prompt_tokens, totals.generation_tokens, totals.prefix_queries, totals.prefix_hits) == (11, 7, 11, 4)
-    assert totals.requests == {"stop": 1, "length": 1, "abort": 1}
+    found = samples(metrics.render().decode())
+    names = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits")
+    assert [found[f"penstock_{name}_total"] for name in names] == [11, 7, 11, 4]
+    assert [found[f"penstock_requests_total{{{reason}}}"] for reason in ("stop", "length", "abort")] == [1, 1, 1]
 
 
 def test_a_histogram_puts_a_value_into_the_first_bucket_that_holds_it() -> None:

@@ -5,11 +5,13 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
+from penstock.core.clock import MonotonicClock
 from penstock.core.errors import OverloadedError, UsageError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
 from penstock.serve.api import tracing
@@ -32,7 +34,7 @@ class Kept:
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.tracing = Tracing(provider, "tiny")
+        self.tracing = Tracing(provider, "tiny", MonotonicClock())
 
     def spans(self) -> dict[str, Any]:
         return {span.name: span for span in self.exporter.get_finished_spans()}
@@ -128,12 +130,40 @@ def test_an_answer_that_nobody_waits_for_is_cancelled(kept: Kept) -> None:
     assert span.attributes["error.type"] == "cancelled" and len(span.events) == 1
 
 
+def test_an_answer_that_is_given_up_before_anybody_asks_for_it_is_cancelled(kept: Kept) -> None:
+    over = Traced(Scripted(*ANSWER), kept.tracing)
+    over.submit(ASKED)
+    over.abort(ASKED.request_id)
+    over.abort(ASKED.request_id)
+    assert kept.spans()["text_completion tiny"].attributes["error.type"] == "cancelled"
+
+
+def test_nothing_is_noted_of_an_answer_that_was_given_up(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        over = Traced(Scripted(*ANSWER), kept.tracing)
+        deltas = over.submit(ASKED)
+        await anext(deltas)
+        over.abort(ASKED.request_id)
+        assert [delta.text async for delta in deltas] == ["b", "c"]
+
+    asyncio.run(go())
+    assert kept.spans().keys() == {"text_completion tiny"} and not caplog.records
+
+
+def test_a_span_begins_when_its_request_arrived(kept: Kept) -> None:
+    before = time.time_ns()
+    run(kept, Scripted(*ANSWER), replace(ASKED, arrival_s=MonotonicClock().now() - 60))
+    after, (span, queue) = time.time_ns(), (kept.spans()[name] for name in ("text_completion tiny", "queue"))
+    assert before - 61_000_000_000 < span.start_time < after - 59_000_000_000 and queue.start_time == span.start_time
+
+
 @pytest.fixture(scope="module")
 def traced() -> Iterator[tuple[fakes.Running, Kept]]:
     """A server whose requests are traced."""
     kept = Kept()
     plain, engine = (fakes.FakeEngine(fakes.tiny_tokenizer()) for _ in range(2))
-    engine.submit, engine.abort = Traced(plain, kept.tracing).submit, plain.abort  # type: ignore[method-assign]
+    over = Traced(plain, kept.tracing)
+    engine.submit, engine.abort = over.submit, over.abort  # type: ignore[method-assign]
     running = fakes.serve(engine)
     running.server.config.loaded_app = Propagating(running.server.config.loaded_app, kept.tracing)
     yield running, kept
