@@ -10,7 +10,7 @@ from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, run
 from penstock.serve.api.tracing import Propagating, Traced, open_tracing
-from penstock.serve.engine.build import Built, build, make_selections, parsers
+from penstock.serve.engine.build import Built, build, make_selections, parsers, times_steps
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import EngineClient
 from penstock.serve.engine.selecting import Selecting
@@ -43,7 +43,8 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             engine=client, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
             fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars,
-            feed=Feed(subject(built, loop, server.served_model_name)), state=lambda: state_of(built, ledger)))
+            feed=Feed(subject(built, loop, server.served_model_name)), state=lambda: state_of(built, ledger),
+            serves_objectives=times_steps(built.resolved.engine)))
         if tracing is not None:
             app.add_middleware(Propagating, tracing=tracing)
         for line in banner(built, server):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive
 
-from penstock.core.errors import PenstockError, RequestError
+from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.serve.api.limits import ClientGone
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage
@@ -19,10 +19,6 @@ class Progress:
     first_s: float | None = None
     last_s: dict[int, float] = field(default_factory=dict)
     done: bool = False
-
-    def has_objectives(self) -> bool:
-        request = self.request
-        return (request.ttft_slo_s, request.tpot_slo_s, request.e2e_slo_s) != (None, None, None)
 
     def kept(self, arrived_s: float, now: float, num_tokens: int) -> bool:
         """Whether an answer of so many tokens, which is complete now, kept all of its objectives. With several choices, their mean does."""
@@ -51,14 +47,21 @@ class Call:
         self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the client is told beside the answer."""
+        return self._desk.unserved.headers(self.requests)
+
     def start(self) -> None:
         streams: list[AsyncIterator[Delta]] = []
         try:
             for request in self.requests:
                 streams.append(self._desk.parts.engine.submit(request))
-        except Exception:
+        except Exception as error:
             for request in self.requests[: len(streams)]:
                 self._desk.parts.engine.abort(request.request_id)
+            if isinstance(error, OverloadedError):
+                self._desk.parts.metrics.on_request("refused", Usage(), None)
             raise
         self._tasks = [asyncio.create_task(self._pump(number, stream)) for number, stream in enumerate(streams)]
         self._tasks.append(asyncio.create_task(self._watch()))
@@ -130,7 +133,7 @@ class Call:
             progress.done = True
             usage = delta.usage or Usage()
             metrics.on_request(delta.finish_reason or "stop", usage, now - self._arrived_s)
-            if progress.has_objectives():
+            if progress.request.has_objectives:
                 metrics.on_objectives(progress.kept(self._arrived_s, now, usage.completion_tokens))
 
 

@@ -64,7 +64,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     if wish.streaming.on:
         return EventStream(call, answer.events(call), desk.parts.limits.write_s)
     try:
-        return json_response(await answer.whole(call))
+        return json_response(await answer.whole(call), headers=call.headers)
     finally:
         call.close()
 
@@ -124,8 +124,8 @@ class Choice:
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
         reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
-        sure = {"sure": True} if wish.structured_by else {}
-        self._parser = AnswerParser(None if reasoning is None else reasoning(prompt.text), None if tools is None else tools(**sure))
+        calls = None if tools is None else tools(sure=bool(wish.structured_by))
+        self._parser = AnswerParser(None if reasoning is None else reasoning(prompt.text), calls)
         self._only_calls = wish.only_calls
         self._called = False
 

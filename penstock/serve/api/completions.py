@@ -113,7 +113,7 @@ async def answer(desk: Desk, call: Call, content: "Answer") -> Response:
     if content.wish.streaming.on:
         return EventStream(call, content.events(call), desk.parts.limits.write_s)
     try:
-        return json_response(await content.whole(call))
+        return json_response(await content.whole(call), headers=call.headers)
     finally:
         call.close()
 

@@ -43,7 +43,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     finally:
         call.close()
     data = [{"object": "embedding", "index": at, "embedding": written(vector, encoding)} for at, vector in enumerate(vectors)]
-    return json_response({"object": "list", "data": data, "model": desk.model, "usage": usage})
+    return json_response({"object": "list", "data": data, "model": desk.model, "usage": usage}, headers=call.headers)
 
 
 async def collect(call: Call) -> tuple[list[Sequence[float]], dict[str, Any]]:

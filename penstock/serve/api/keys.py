@@ -73,6 +73,7 @@ def read_keys(config: ServerConfig, environ: Mapping[str, str] = os.environ) -> 
 
 
 def read_file(path: str) -> dict[str, Any]:
+    """The tables of a file of keys, by name. Raises UsageError for one that cannot be read, is not TOML, or is empty."""
     try:
         told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -101,6 +102,7 @@ def read_key(owner: str, name: str, told: Any, usual: Objectives, environ: Mappi
 
 
 def read_digest(owner: str, told: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """SHA-256 of a table's key, in hexadecimal. Raises UsageError unless there is just one, and for one that no request can send."""
     given = [field for field in SECRETS if field in told]
     if len(given) != 1 or not isinstance(told[given[0]], str) or not told[given[0]]:
         raise UsageError(f"{owner} needs one of {', '.join(SECRETS)}, a string")

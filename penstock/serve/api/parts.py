@@ -14,6 +14,7 @@ from penstock.serve.api.drain import Drain
 from penstock.serve.api.limits import Intake, Limits
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.requestlog import RequestLog
+from penstock.serve.api.slo import Unserved
 from penstock.serve.api.work import LongWork
 from penstock.serve.engine.requests import EngineClient
 from penstock.serve.text.chat import ChatTemplate
@@ -27,7 +28,8 @@ class Parts:
     `sampling_defaults`: fields of SamplingParams that a request may leave out, as the checkpoint's generation_config.json has them.
     `fingerprint`: whatever changes the tokens that come out (backend, dtype, quantization), as text.
     `feed`: the dashboard's; None where the engine cannot be watched. `state`: what the engine says of itself, may take its time.
-    `vocab_size`: the model's; None when it is the tokenizer's. `grammars` None: structured output is refused.
+    `vocab_size`: the model's; None when it is the tokenizer's. `grammars` None: structured output is refused. `serves_objectives`: the
+    scheduler does something for requests that have some.
     """
 
     engine: EngineClient
@@ -44,6 +46,7 @@ class Parts:
     limits: Limits = field(default_factory=Limits)
     feed: Feed | None = None
     state: Callable[[], dict[str, Any]] | None = None
+    serves_objectives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Desk:
     drain: Drain
     intake: Intake
     work: LongWork
+    unserved: Unserved
     log: RequestLog | None
     clock: Clock
     model: str  # the name it is served under
@@ -69,6 +73,7 @@ def open_desk(parts: Parts) -> Desk:
         drain=Drain(config.drain_s),
         intake=Intake(config.max_body_bytes, parts.limits),
         work=LongWork(),
+        unserved=Unserved(parts.serves_objectives),
         log=None if config.log_requests is None else RequestLog(config),
         clock=MonotonicClock(),
         model=model,

@@ -1,5 +1,6 @@
 """The objectives of a request: its `slo` field, or its x-slo header, or else what its API key has."""
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -7,8 +8,12 @@ from starlette.datastructures import Headers
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.slo import SERVED, Objectives, parse_objectives
 from penstock.serve.api.values import Values
+from penstock.serve.engine.requests import Request
 
+log = logging.getLogger(__name__)
 HEADER = "x-slo"
+WARNING = "x-slo-warning"
+UNSERVED = "objectives are only counted here, nothing is done to keep them: the server was started without --order deadline"
 FIELDS = tuple([f"{name}_ms" for name in SERVED])
 
 
@@ -49,3 +54,19 @@ def milliseconds(values: Values, name: str) -> float | None:
     if found == 0:
         raise values.refuse(name, "a number above 0")
     return None if found is None else found / 1000
+
+
+class Unserved:
+    """Tells of objectives that the scheduler does nothing for: in a header of each answer, and in the log once."""
+
+    def __init__(self, served: bool) -> None:
+        self._served = served
+        self._logged = False
+
+    def headers(self, requests: Sequence[Request]) -> dict[str, str]:
+        if self._served or not any(request.has_objectives for request in requests):
+            return {}
+        if not self._logged:
+            self._logged = True
+            log.warning(UNSERVED)
+        return {WARNING: UNSERVED}

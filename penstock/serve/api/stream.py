@@ -84,7 +84,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, call: Call, events: AsyncIterator[str], write_s: float) -> None:
-        super().__init__(headers=HEADERS)
+        super().__init__(headers=HEADERS | call.headers)
         del self.headers["content-length"]
         self.call = call
         self.events = events

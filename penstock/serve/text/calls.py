@@ -31,9 +31,8 @@ def is_name(value: str) -> bool:
 class JsonCall:
     """One call, fed with the characters of {"name": ..., "arguments": {...}}; with `name` given, of the arguments alone.
 
-    `sure`: it is a call, whatever is still to come. `keys`: the only top-level keys that a call may have, where JSON may also be an
-    ordinary answer; such a call must have
-    arguments. Elsewhere it may have any keys, and no arguments mean none.
+    `keys`: the only top-level keys that a call may have, where JSON may also be an ordinary answer; such a call must have arguments.
+    Elsewhere it may have any keys, and no arguments mean none. `sure`: it is a call, whatever is still to come.
     """
 
     def __init__(self, index: int, name: str | None = None, keys: frozenset[str] | None = None, sure: bool = False) -> None:

@@ -205,6 +205,8 @@ def test_a_full_queue_is_a_429_that_says_when_to_come_again(server: Running) -> 
     response = server.client.post("/v1/completions", json=BODY)
     assert response.status_code == 429 and response.headers["retry-after"] == "3"
     assert response.json()["error"]["code"] == "rate_limit_exceeded"
+    server.engine.max_queue = 1000
+    assert 'penstock_requests_total{finish_reason="refused"}' in server.client.get("/metrics").text
 
 
 def test_prompts_of_a_request_are_queued_together_or_not_at_all(server: Running) -> None:

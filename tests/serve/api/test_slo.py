@@ -11,8 +11,10 @@ import pytest
 from penstock.core.config import ServerConfig
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.slo import Objectives
+from penstock.core.types import SamplingParams
 from penstock.serve.api.keys import read_keys
 from penstock.serve.api.server import bind
+from penstock.serve.api.slo import UNSERVED, Unserved
 from penstock.serve.engine.requests import Request
 from tests.serve.api.fakes import Running, serve
 
@@ -208,3 +210,30 @@ def test_objectives_that_were_kept_are_counted(server: Running) -> None:
     asked(server, COMPLETION)
     assert (count("true") - before[0], count("false") - before[1]) == (1, 1)
     assert "penstock_slo_refused_total 0.0" in httpx.get(server.url + "/metrics").text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body"), [
+    ("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT), ("/v1/embeddings", {"input": "the fox"})])
+def test_objectives_that_nothing_is_done_for_are_answered_with_a_warning(
+        server: Running, idle: Running, path: str, body: dict[str, Any], stream: bool) -> None:
+    asks = {**body, "stream": True} if stream and "embeddings" not in path else body
+    for told, running in ((True, idle), (False, server)):
+        answer = running.client.post(path, json={**asks, "slo": "ttft=1s"})
+        assert answer.status_code == 200 and ("--order deadline" in answer.headers.get("x-slo-warning", "")) is told
+    assert "x-slo-warning" not in idle.client.post(path, json=asks).headers
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Running]:
+    """Its scheduler knows no objectives."""
+    running = serve(parts={"serves_objectives": False})
+    yield running
+    running.stop()
+
+
+def test_the_log_has_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    unserved, request = Unserved(False), Request("r", (1,), SamplingParams(), ttft_slo_s=1.0)
+    for _ in range(3):
+        assert unserved.headers([request])
+    assert [record.message for record in caplog.records] == [UNSERVED]
