@@ -3,6 +3,7 @@
 In two steps, so that a caller can say from config.json alone whether a model fits: `fetch_config`, then `fetch_weights`. The hub's
 cache and HF_HUB_OFFLINE are huggingface_hub's affair, as are its progress bars; it is imported only for a hub name.
 """
+import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ BESIDE = (  # small files that a repository may have
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "chat_template.json",
 )
+ANSWER_S = 5.0  # within which the hub must begin to answer
 UNREAD_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors", "adapter_model.safetensors")
 
 
@@ -69,6 +71,10 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
             return Source(model, local, read_config(local))
         checkpoint = GgufCheckpoint(local)
         return Source(model, local, checkpoint.config, stored=checkpoint.stored)
+    if "/" not in model:
+        near = _nearest(model)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"bundled models are {' and '.join(BUNDLED)}"
+        raise ModelError(f"there is no folder {model!r}, and it is not a name of the hub either, such as 'owner/model'; {hint}")
     path = Path(_download(model, CONFIG, revision))
     return Source(model, path.parent, read_object(path), model, path.parent.name)
 
@@ -77,6 +83,8 @@ def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
     """The folder or file with the checkpoint, downloaded where it is one of the hub. Raises ModelError as `fetch_config` does."""
     if source.repo is None:
         return source.path
+    if any(_cached(source.repo, name, source.commit) is None for name in (*BESIDE, INDEX)):
+        _check_reachable(source.repo, source.commit)
     for name in BESIDE:
         _download_if_there(source, name)
     index = _download_if_there(source, INDEX)
@@ -114,13 +122,27 @@ def local_path(model: str) -> Path | None:
     return None
 
 
+def _nearest(model: str) -> list[str]:
+    """Like it are called: bundled models, folders with a model, and what the hub's cache holds, with or without its owner."""
+    from huggingface_hub import constants
+
+    cached = [path.name.removeprefix("models--").replace("--", "/", 1) for path in Path(constants.HF_HUB_CACHE).glob("models--*--*")]
+    names = [*BUNDLED, *(path.parent.name for path in Path().glob(f"*/{CONFIG}")), *cached]
+    known = {name.rpartition("/")[2].lower(): name for name in reversed(names)}
+    return [known[each] for each in difflib.get_close_matches(model.lower(), known)]
+
+
+def is_cached(repo: str) -> bool:
+    """Whether the cache has the config.json of a repository of the hub; nothing is asked of the network."""
+    return isinstance(_cached(repo, CONFIG, None), str)
+
+
 def _download_if_there(source: Source, name: str) -> Path | None:
     """None where the repository has no such file or, offline, the cache. Raises ModelError."""
-    import huggingface_hub
     from huggingface_hub import constants, errors
 
     repo = str(source.repo)
-    cached = huggingface_hub.try_to_load_from_cache(repo, name, revision=source.commit)
+    cached = _cached(repo, name, source.commit)
     if cached is not None:
         return Path(cached) if isinstance(cached, str) else None  # else: a mark that the repository has none
     try:
@@ -137,6 +159,10 @@ def _download(repo: str, name: str, revision: str | None) -> str:
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
+        with _told(repo, revision):
+            uncached = _cached(repo, name, revision) is None
+        if uncached:
+            _check_reachable(repo, revision)
         return _file(repo, name, revision)
     except LocalEntryNotFoundError:
         raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
@@ -150,6 +176,29 @@ def _file(repo: str, name: str, revision: str | None) -> str:
 
     with _told(repo, revision):
         return str(huggingface_hub.hf_hub_download(repo, name, revision=revision))
+
+
+def _cached(repo: str, name: str, revision: str | None) -> Any:
+    """A file's path in the cache, a mark that the repository has none, or None."""
+    import huggingface_hub
+
+    return huggingface_hub.try_to_load_from_cache(repo, name, revision=revision)
+
+
+def _check_reachable(repo: str, revision: str | None) -> None:
+    """Raises ModelError soon for a hub that does not answer, which huggingface_hub tries to reach for half a minute. Whatever it answers,
+    a fault of its own included, is huggingface_hub's to deal with."""
+    import huggingface_hub
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repo, CONFIG, revision=revision), timeout=ANSWER_S)
+    except errors.HfHubHTTPError:
+        return
+    except (errors.HTTPError, OSError):
+        raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
 
 
 @contextmanager
@@ -172,7 +221,7 @@ def _told(repo: str, revision: str | None) -> Iterator[None]:
         raise ModelError(f"{repo} on the hub has no revision {revision!r}") from None
     except errors.OfflineModeIsEnabled:
         raise ModelError(f"{what} {_unreachable()}") from None
-    except OSError as error:  # no network, a full disk, a server's fault
+    except (errors.HTTPError, OSError) as error:  # no network, a full disk, a server's fault
         reason = str(error).strip().splitlines()
         raise ModelError(f"{what} could not be downloaded: {reason[0] if reason else type(error).__name__}") from None
 
@@ -203,7 +252,8 @@ def _unreachable() -> str:
 
     if constants.HF_HUB_OFFLINE:
         return f"is not in the cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to download it"
-    return f"is not in the cache {constants.HF_HUB_CACHE}, and the hub cannot be reached"
+    advice = f"check the network and HTTPS_PROXY, or take a folder or a bundled model ({', '.join(BUNDLED)})"
+    return f"is not in the cache {constants.HF_HUB_CACHE}, and the hub at {constants.ENDPOINT} cannot be reached: {advice}"
 
 
 def _at(repo: str, revision: str | None) -> str:

@@ -47,6 +47,11 @@ class Remote:
         self.folder, self.files = folder / "snapshots" / COMMIT, files
         self.asked: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
+        self.unreachable: Exception | None = None
+
+    def get_hf_file_metadata(self, url: str, timeout: float) -> None:
+        if self.unreachable is not None:
+            raise self.unreachable
 
     def hf_hub_download(self, repo: str, name: str, revision: str | None = None) -> str:
         self.asked.append((name, revision))
@@ -69,6 +74,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remote:
     found.files["tokenizer.json"] = b"{}"
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", found.hf_hub_download)
     monkeypatch.setattr(huggingface_hub, "file_exists", found.file_exists)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", found.get_hf_file_metadata)
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     return found
@@ -160,7 +166,34 @@ def test_a_network_that_fails_later_is_no_missing_file(remote: Remote) -> None:
     """Else a model would be served without its tokenizer's settings."""
     source = hub.fetch_config(REPO)
     remote.failure = errors.LocalEntryNotFoundError("no network")
-    check_refused(lambda: hub.fetch_weights(source), f"generation_config.json of {REPO} at {COMMIT}", "the hub cannot be reached")
+    check_refused(lambda: hub.fetch_weights(source), f"generation_config.json of {REPO} at {COMMIT}", "cannot be reached")
+
+
+@pytest.mark.parametrize("error", [errors.HTTPError("no route"), ConnectionError("no name")])
+def test_a_hub_that_does_not_answer_is_not_asked_again_and_again(remote: Remote, error: Exception) -> None:
+    source = hub.fetch_config(REPO)
+    remote.asked.clear()
+    remote.unreachable = error
+    for call in (lambda: hub.fetch_config(REPO, "v9"), lambda: hub.fetch_weights(source)):
+        check_refused(call, f"{REPO} at ", f"the hub at {constants.ENDPOINT} cannot be reached: check the network", "(brook, rill)")
+    assert not remote.asked
+
+
+def test_a_hub_that_answers_is_left_to_its_own_client(remote: Remote) -> None:
+    """A server's fault may pass: huggingface_hub tries again."""
+    remote.unreachable = http_error(errors.HfHubHTTPError)
+    assert hub.fetch_weights(hub.fetch_config(REPO)) and remote.asked
+
+
+@pytest.mark.parametrize(("name", "near"), [
+    ("brok", "did you mean brook?"), ("Model", "did you mean some/model"), ("my-modle", "did you mean my-model"),
+    ("gpt2", "bundled models are brook and rill")])
+def test_what_is_no_name_at_all_is_refused_with_those_like_it(
+        cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, near: str) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    write_folder(tmp_path / "my-model", BF16, tensors_of(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    check_refused(lambda: hub.fetch_config(name), f"there is no folder {name!r}", "such as 'owner/model'", near)
 
 
 def test_precision() -> None:
