@@ -2,21 +2,25 @@
 each of its options. Everything it asks of a `Bench` goes through a Journal, so that a search that was cut short goes on where it was."""
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.study.plan.tune.budget import Budget, Drift
+from penstock.study.plan.tune.course import Course, race_runs
 from penstock.study.plan.tune.journal import Journal
 from penstock.study.plan.tune.levers import CONTROL, DRAFTS, QUANT, Levers
 from penstock.study.plan.tune.outcome import Gain, Left, Outcome
 from penstock.study.plan.tune.pairs import Pairs
-from penstock.study.plan.tune.proposals import Seen, proposals
-from penstock.study.plan.tune.race import duel, race
-from penstock.study.plan.tune.score import Score, of_json
+from penstock.study.plan.tune.proposals import OPTIONS, Seen, proposals
+from penstock.study.plan.tune.race import duel, one_round, race
+from penstock.study.plan.tune.score import LEAST_RATE, Score, brief, of_json
 from penstock.study.plan.tune.setting import Setting
+from penstock.study.plan.tune.trust import Checked, Trust
 
+FORESEEN = (*OPTIONS, QUANT)  # options whose effect the twin can play
 OVERLOAD = 1.1  # of the highest rate that the defaults keep: at least so much is asked of all, or nothing could be better
 Say = Callable[[str], None]
 
@@ -26,8 +30,8 @@ class Bench(Protocol):
 
     def drift(self, quant: str) -> Drift: ...
 
-    def predicted(self, setting: Setting) -> Score:
-        """By the twin; where the traffic has no rate, with the highest that keeps the SLO."""
+    def predicted(self, setting: Setting, rate: float | None = None) -> Score:
+        """By the twin. `rate` None: the traffic's own; where it has none, the highest that keeps the SLO."""
         ...
 
     def measured(self, setting: Setting, traffic: str, rate: float | None) -> Score:
@@ -41,10 +45,12 @@ class Bench(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`searches_rate`: the traffic has no rate. `made_up`: prompts are random tokens. `finalists` of the twin's proposals are measured."""
+    """`searches_rate`: the traffic has no rate; the search for one begins at `start_rate` where the twin knows no better. `made_up`:
+    prompts are random tokens. `finalists` of the twin's proposals are measured."""
 
     budget: Budget
     searches_rate: bool = False
+    start_rate: float = 1.0
     made_up: bool = True
     finalists: int = 4
     pairs: int = 5
@@ -57,9 +63,17 @@ class Search:
     bench: Bench
     journal: Journal
     say: Say
+    now: Callable[[], float] = time.monotonic
     left: list[Left] = field(default_factory=list)
     rate: float | None = None
     num_trials: int = 0
+    course: Course = field(init=False)
+    trust: Trust = field(init=False)
+    _expected: dict[str, Score | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.course = Course(self.now, self.now())
+        self.trust = Trust(self.say)
 
     def run(self) -> Outcome:
         """Raises PenstockError where the engine cannot be run with its own settings."""
@@ -72,20 +86,28 @@ class Search:
         if not chosen:
             self.say("the twin expects nothing better than the defaults from the options that it knows")
         self._leave_formats(seen, formats, chosen)
+        if not self.terms.searches_rate:
+            self._expected = {setting.key: score for setting, score in seen.scores.items()}
+        self._look_ahead(len(chosen), seen)
         before = self._set_rate(seen, chosen)
+        self._runs([Setting()], "the defaults", [Setting()])
         first = self._race(Setting(), [setting for setting, _ in chosen], "proposals")
+        if self.trust.is_lost:
+            first = self._by_measurement(first, formats, seen)
+        self._look_ahead(0, seen)
         best = self._drafts(first)
-        for name in dict.fromkeys(change[0] for setting in seen.unknown for change in setting):
-            rivals = [best.given(*change) for setting in seen.unknown for change in setting if change[0] == name]
-            best = self._race(best, rivals, name)
+        for name, rivals in by_option(seen.unknown).items():
+            best = self._race(best, [best.given(name, value) for value in rivals], name)
         best = self._race(best, [best.given("threads", value) for value in self.levers.of("threads")], "threads")
+        duels = len({each.key for each in (best, first) if len(each)}) + (len(best) + 1 if len(best) > 1 else 0)
+        self.course.left = 2 * self.terms.pairs * duels
         found = self._confirmed([best, first])
-        highest = self._highest(found.best, before.counted) if before is not None and len(found.best) else before
+        highest = self._highest(found.best, self.rate or before.counted) if before is not None and len(found.best) else before
         if before is not None and highest is not None and highest.counted < before.counted:
             self.left.append(Left(str(found.best), f"its highest rate, {highest.counted:.3g}, is below the defaults' {before.counted:.3g}"))
             found, highest = Outcome(pairs=found.pairs), before
         return replace(
-            found, left=tuple(self.left), num_trials=self.num_trials, rate=self.rate,
+            found, left=tuple(self.left), num_trials=self.num_trials, rate=self.rate, checked=tuple(self.trust.checked.values()),
             proposed=((Setting(), seen.scores[Setting()]), *chosen),
             rates=None if before is None or highest is None else (before.counted, highest.counted))
 
@@ -108,16 +130,47 @@ class Search:
                 self.left.append(Left(f"{QUANT}={quant}", why))
         return kept
 
+    def _look_ahead(self, proposed: int, seen: Seen) -> None:
+        """How many runs are to come at most, if the twin is right."""
+        drafts = 0 if self.terms.made_up else len(self.levers.of(DRAFTS))
+        controls = len(self.levers.of(CONTROL[0])) if drafts else 0
+        later = [*map(len, by_option(seen.unknown).values()), drafts, controls, len(self.levers.of("threads"))]
+        self.course.left = sum(map(race_runs, (proposed, *later))) + 6 * self.terms.pairs
+
     def _set_rate(self, seen: Seen, chosen: Sequence[tuple[Setting, Score]]) -> Score | None:
         """Where the traffic has no rate: one at which the defaults are at their end and the best that is proposed is not yet."""
         if not self.terms.searches_rate:
             return None
-        expected = seen.scores[Setting()].counted
-        found = self._highest(Setting(), expected)
-        hoped = max((score.counted for _, score in chosen), default=0.0) / expected
+        expected = seen.scores[Setting()]
+        found = self._highest(Setting(), expected.counted if expected.counted > LEAST_RATE else self.terms.start_rate)
+        self.trust.judge(Setting(), expected, found)
+        if found.counted <= LEAST_RATE:
+            self.rate = found.measured / found.seconds
+            self.say(f"not even at {self.rate:.3g} requests/s do the defaults keep the SLO; settings are compared there")
+            return found
+        hoped = 1.0 if self.trust.is_lost else max((score.counted for _, score in chosen), default=0.0) / expected.counted
         self.rate = found.counted * max(OVERLOAD, math.sqrt(hoped))
         self.say(f"the defaults keep the SLO up to {found.counted:.3g} requests/s; settings are compared at {self.rate:.3g}")
         return found
+
+    def _by_measurement(self, best: Setting, formats: Sequence[str], seen: Seen) -> Setting:
+        """Without the twin: each option alone beside the best so far, then those that gave something on top of it, the most first."""
+        changes = [change for setting in self.levers.singles(OPTIONS) if setting not in seen.unknown for change in setting]
+        changes = [change for change in (*changes, *((QUANT, quant) for quant in formats)) if change not in best.changes]
+        rivals = [best.given(*change) for change in changes]
+        self.course.left += len(rivals) + 1 + self.terms.finalists * race_runs(1)
+        self.say(f"each option alone: {len(rivals)} beside {best} ({self.course})")
+        scores = self._runs([best, *rivals], "each option alone", [best])
+        found: dict[str, list[tuple[Score, Score]]] = {}
+        ran = one_round(best, rivals, scores, found, self._leave)
+        gains = sorted([(Pairs(tuple(found[each.key])), each) for each in ran], key=lambda gain: gain[0].rank, reverse=True)
+        for pairs, setting in gains:
+            if not pairs.leads:
+                self._leave(setting, f"{pairs} against {best}")
+        leading = by_option([Setting(setting.changes[-1:]) for pairs, setting in gains if pairs.leads])
+        for name, values in list(leading.items())[: self.terms.finalists]:
+            best = self._race(best, [best.given(name, value) for value in values], name)
+        return best
 
     def _drafts(self, best: Setting) -> Setting:
         values = self.levers.of(DRAFTS)
@@ -170,13 +223,13 @@ class Search:
     def _race(self, standing: Setting, rivals: Sequence[Setting], name: str) -> Setting:
         if not rivals:
             return standing
-        self.say(f"{name}: {len(rivals)} beside {standing}")
+        self.say(f"{name}: {len(rivals)} beside {standing} ({self.course})")
         found = race(standing, rivals, self._runs, self._leave, f"race {name}")
         self.say(f"{name}: {'nothing leads' if found is standing else f'{found} leads'}")
         return found
 
     def _duel(self, one: Setting, other: Setting, name: str) -> Pairs:
-        self.say(f"{name}: {one} and {other}, {self.terms.pairs} pairs")
+        self.say(f"{name}: {one} and {other}, {self.terms.pairs} pairs ({self.course})")
         found = duel(one, other, self._runs, name, self.terms.pairs)
         self.say(f"{name}: {found}")
         return found
@@ -196,27 +249,49 @@ class Search:
     def _drift(self, quant: str) -> Drift:
         return Drift(**self._recall(["drift", quant], lambda: self.bench.drift(quant).as_json()))
 
-    def _predicted(self, setting: Setting) -> Score:
-        return of_json(self._recall(["predicted", setting.key], lambda: self.bench.predicted(setting).as_json()))
+    def _predicted(self, setting: Setting, rate: float | None = None) -> Score:
+        key = ["predicted", setting.key] if rate is None else ["predicted", setting.key, rate]
+        return of_json(self._recall(key, lambda: self.bench.predicted(setting, rate).as_json()))
+
+    def _foreseen(self, setting: Setting) -> Score | None:
+        """What the twin expects of a run; None where it cannot say."""
+        if setting.key not in self._expected:
+            try:
+                known = all(name in FORESEEN for name, _ in setting)
+                self._expected[setting.key] = self._predicted(setting, self.rate) if known else None
+            except PenstockError:
+                self._expected[setting.key] = None
+        return self._expected[setting.key]
 
     def _runs(self, settings: Sequence[Setting], traffic: str, must: Sequence[Setting]) -> dict[str, Score | str]:
         """A Round (see race.py). It is kept whole or not at all: runs that are compared are runs of one stretch of time."""
+        expected = {each.key: self._foreseen(each) for each in settings}
+
         def made() -> dict[str, Any]:
-            return {each.key: self._run(each, traffic, each in must) for each in settings}
+            return {each.key: self._run(each, traffic, each in must, expected[each.key]) for each in settings}
 
         self.num_trials += len(settings)
+        before = self.course.num_runs
         found = self._recall(["runs", traffic, self.rate, [each.key for each in settings]], made)
-        return {key: each if isinstance(each, str) else of_json(each) for key, each in found.items()}
+        self.course.skipped(len(settings) - (self.course.num_runs - before))
+        scores = {key: each if isinstance(each, str) else of_json(each) for key, each in found.items()}
+        for each in settings:
+            if isinstance(score := scores[each.key], Score):
+                self.trust.note(each, expected[each.key], score)
+        return scores
 
-    def _run(self, setting: Setting, traffic: str, must: bool) -> dict[str, Any] | str:
+    def _run(self, setting: Setting, traffic: str, must: bool, expected: Score | None) -> dict[str, Any] | str:
         """A score as JSON, or why there is none."""
+        began_s = self.now()
         try:
             found = self.bench.measured(setting, traffic, self.rate)
         except PenstockError as error:
             if must:
                 raise
             return str(error)
-        self.say(f"  {setting}: {brief(found)}")
+        finally:
+            self.course.ran(self.now() - began_s)
+        self.say(f"  {Checked(setting, expected, [found])} ({self.course})")
         return found.as_json()
 
     def _highest(self, setting: Setting, start_rate: float) -> Score:
@@ -227,8 +302,10 @@ class Search:
         return self.journal.recall(json.dumps(key), make)
 
 
-def brief(score: Score) -> str:
-    """A score in a few words."""
-    if score.rate is not None:
-        return f"up to {score.rate:.3g} requests/s"
-    return f"{score.goodput:.3g} good requests/s ({score.share:.0%}), {score.tokens_per_busy_s:,.0f} tokens per second of work"
+def by_option(settings: Sequence[Setting]) -> dict[str, list[Any]]:
+    """The values of each option, in the order in which they come."""
+    found: dict[str, list[Any]] = {}
+    for setting in settings:
+        for name, value in setting:
+            found.setdefault(name, []).append(value)
+    return found

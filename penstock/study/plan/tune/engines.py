@@ -96,11 +96,11 @@ class Engines:
         self._drifts = self._drifts or Drifts(self.given)
         return self._drifts.of(quant)
 
-    def predicted(self, setting: Setting) -> Score:
+    def predicted(self, setting: Setting, rate: float | None = None) -> Score:
         config = self.resolved(setting)
         learned = self._calibration(config.quant)
-        if not self.goal.searches:
-            return self._played(config, learned, None)[1]
+        if rate is not None or not self.goal.searches:
+            return self._played(config, learned, rate)[1]
 
         async def attempt(rate: float, number: int) -> Result:
             return self._played(config, learned, rate)[0]

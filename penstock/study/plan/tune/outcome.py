@@ -5,6 +5,7 @@ from typing import Any
 from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
+from penstock.study.plan.tune.trust import Checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Gain:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`best` is empty where the defaults are. `pairs`: it, or what was `rejected`, against the defaults; None where nothing was to be
-    compared. `rate`: at which settings were compared, where the traffic has none; `rates`: the highest of the defaults and of the best."""
+    compared. `checked`: all that was measured, beside what the twin expected of it. `rate`: at which settings were compared, where the
+    traffic has none; `rates`: the highest of the defaults and of the best."""
 
     best: Setting = Setting()
     pairs: Pairs | None = None
@@ -35,6 +37,7 @@ class Outcome:
     rejected: Setting | None = None
     left: tuple[Left, ...] = ()
     proposed: tuple[tuple[Setting, Score], ...] = ()
+    checked: tuple[Checked, ...] = ()
     rate: float | None = None
     rates: tuple[float, float] | None = None
     num_trials: int = 0
@@ -57,6 +60,7 @@ class Outcome:
             "gains": [{"option": gain.name, "value": gain.value, **gain.pairs.as_json()} for gain in self.gains],
             "left_out": [{"what": each.what, "why": each.why} for each in self.left],
             "predicted": [{"setting": setting.as_json(), **score.as_json()} for setting, score in self.proposed],
+            "checked": [each.as_json() for each in self.checked],
             "compared_at_rate": self.rate,
             "highest_rate": None if self.rates is None else {"defaults": self.rates[0], "best": self.rates[1]},
             "trials": self.num_trials,

@@ -17,6 +17,11 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield "what each option gives, against the same without it"
         for gain in outcome.gains:
             yield f"  {gain.name}={told(gain.value)}: {gain.pairs}"
+    if outcome.checked:
+        yield ""
+        yield "what the twin expected, and what was measured"
+        for each in outcome.checked:
+            yield f"  {each}"
     if outcome.left:
         yield ""
         yield "left out"

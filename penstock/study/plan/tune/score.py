@@ -58,6 +58,13 @@ class Score:
         return asdict(self)
 
 
+def brief(score: Score) -> str:
+    """In a few words."""
+    if score.rate is not None:
+        return f"up to {score.rate:.3g} requests/s"
+    return f"{score.goodput:.3g} good requests/s ({score.share:.0%}), {score.tokens_per_busy_s:,.0f} tokens per second of work"
+
+
 def of_json(told: Mapping[str, Any]) -> Score:
     """Raises TypeError for what `as_json` did not make."""
     return Score(**told)

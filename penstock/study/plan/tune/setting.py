@@ -1,6 +1,6 @@
 """A set of options that differ from what the engine would run with: what is proposed, measured, and in the end written to a file."""
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,10 +42,6 @@ class Setting:
 
     def as_json(self) -> dict[str, Any]:
         return dict(self.changes)
-
-
-def of_json(told: Mapping[str, Any]) -> Setting:
-    return Setting(tuple(told.items()))
 
 
 def told(value: Any) -> str:

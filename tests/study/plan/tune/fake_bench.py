@@ -39,7 +39,7 @@ class FakeBench:
         self._note("drift", quant)
         return Drift(self.drifts.get(quant, 0.001), self.drifts.get(quant, 0.001) * 5, 100)
 
-    def predicted(self, setting: Setting) -> Score:
+    def predicted(self, setting: Setting, rate: float | None = None) -> Score:
         self._note("predicted", setting.key)
         for name, _ in setting:
             if name in self.blind:

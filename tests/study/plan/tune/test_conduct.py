@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.study.plan.tune.budget import Budget
+from penstock.study.plan.tune.conduct import Search, Terms
 from penstock.study.plan.tune.journal import Journal
 from penstock.study.plan.tune.levers import Levers
 from penstock.study.plan.tune.setting import Setting
@@ -107,6 +108,73 @@ def test_without_a_rate_settings_are_compared_where_the_defaults_are_at_their_en
     found = search(bench, journal, Levers({"max_num_seqs": (128,)}), searches_rate=True).run()
     assert found.rate == pytest.approx(12.0, rel=1e-4) and found.rates == pytest.approx((10.0, 14.4))
     assert found.best.as_json() == {"max_num_seqs": 128}
+
+
+def test_what_is_measured_is_told_beside_what_was_expected(journal):
+    bench = FakeBench({("max_num_seqs", 128): 1.5}, foreseen={("max_num_seqs", 128): 1.2})
+    searched = search(bench, journal, Levers({"max_num_seqs": (128,), "threads": (2,)}))
+    found = searched.run()
+    told = {each.setting.as_json().get("max_num_seqs"): each for each in found.checked if "threads" not in each.setting.as_json()}
+    assert told[128].expected.goodput == pytest.approx(12) and told[128].found.goodput == pytest.approx(15)
+    assert [each.expected for each in found.checked if "threads" in each.setting.as_json()] == [None]
+    lines = searched.say.__self__
+    assert any("max_num_seqs=128: expected 12 good requests/s" in line and "; measured 15 good" in line for line in lines)
+    assert not any("the twin is wrong" in line for line in lines) and found.as_json()["checked"][0]["setting"] == {}
+
+
+def test_where_the_twin_is_far_off_what_is_measured_rules(journal):
+    """It expects nothing of anything; alone, three options lead, and the best of them are tried first on top of one another."""
+    class Dark(FakeBench):
+        def predicted(self, setting, rate=None):
+            return replace(super().predicted(setting), kept=0)
+
+    worth = {("max_num_seqs", 8): 0.5, ("max_num_seqs", 128): 1.3, ("block_size", 64): 1.1, ("evict", "lfu"): 1.2, ("evict", "fifo"): 1.15}
+    levers = Levers({"max_num_seqs": (8, 128), "block_size": (64,), "evict": ("lfu", "fifo"), "prefix_cache": (False,)})
+    searched = search(Dark(worth), journal, levers)
+    found = searched.run()
+    assert found.best.as_json() == {"max_num_seqs": 128, "evict": "lfu", "block_size": 64}
+    warned = [line for line in searched.say.__self__ if "the twin is wrong here" in line]
+    assert len(warned) == 1 and "more than 2; what is measured decides" in warned[0]
+    races = [line.partition(":")[0] for line in searched.say.__self__ if " beside " in line]
+    assert races == ["each option alone", "max_num_seqs", "evict", "block_size"]
+    assert {left.what for left in found.left} >= {"max_num_seqs=8", "prefix_cache=false"}
+
+
+def test_a_twin_that_expects_nothing_does_not_set_the_rate(journal):
+    class Dark(FakeBench):
+        def predicted(self, setting, rate=None):
+            return replace(super().predicted(setting), rate=0.0 if rate is None else None)
+
+        def highest(self, setting, start_rate):
+            self._note("from", f"{start_rate:g}")
+            return super().highest(setting, start_rate)
+
+    bench = Dark({("max_num_seqs", 128): 1.44})
+    found = search(bench, journal, Levers({"max_num_seqs": (128,)}), searches_rate=True, start_rate=3.0).run()
+    assert ("from", "3") in bench.asked and found.rate == pytest.approx(11.0) and found.best.as_json() == {"max_num_seqs": 128}
+
+
+def test_where_no_rate_keeps_the_slo_settings_are_compared_at_the_lowest(journal):
+    class Slow(FakeBench):
+        def highest(self, setting, start_rate):
+            return replace(super().highest(setting, start_rate), rate=0.0, measured=250, seconds=1000.0)
+
+    found = search(Slow({("max_num_seqs", 128): 1.44}), journal, Levers({"max_num_seqs": (128,)}), searches_rate=True).run()
+    assert found.rate == 0.25
+
+
+def test_how_long_it_takes_is_told(journal):
+    class Slow(FakeBench):
+        def measured(self, setting, traffic, rate):
+            now[0] += 5
+            return super().measured(setting, traffic, rate)
+
+    now, said = [100.0], []
+    searched = Search(Levers({"max_num_seqs": (8, 128)}), Terms(Budget()), Slow(WORTH), journal, said.append, lambda: now[0])
+    searched.run()
+    told = [line for line in said if " gone" in line]
+    assert told[0].endswith("(5 s gone, at most 3:05 min to go)")  # a race of one is 8 runs, three duels are 30; one run is done
+    assert told[-1].endswith("(1:35 min gone, at most 0 s to go)")
 
 
 def run_all(bench, path, **terms):

@@ -3,6 +3,7 @@ from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.report import lines
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
+from penstock.study.plan.tune.trust import Checked
 
 FAST = Score(80, 100, 10.0, 900.0, 95, 400.0, 0.1, 0.2, 0.01, 0.02)
 SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None)
@@ -32,3 +33,11 @@ def test_the_defaults_may_be_best():
     assert list(lines(Outcome()))[-1] == "the defaults are best: nothing that was tried leads"
     text = list(lines(Outcome(pairs=Pairs(((SLOW, FAST),) * 2), rejected=Setting((("threads", 2),)))))
     assert text[-1].startswith("the defaults are best: threads=2 came to good requests/s 4 for 8") and text[2].startswith("the best other")
+
+
+def test_what_was_expected_stands_beside_what_was_measured():
+    checked = (Checked(Setting(), FAST, [SLOW]), Checked(Setting((("threads", 2),)), None, [FAST]))
+    text = list(lines(Outcome(checked=checked)))
+    assert "  the defaults: expected 8 good requests/s (80%), 900 tokens per second of work; measured 4 good requests/s (40%), " \
+        "600 tokens per second of work" in text
+    assert any(line.startswith("  threads=2: not predicted; measured 8 good requests/s") for line in text)
