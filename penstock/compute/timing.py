@@ -1,6 +1,7 @@
 """What a step takes here, measured on a loaded program: seconds against rows on short contexts, or all that a step's time depends on."""
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,6 @@ def batch_of(work: StepWork, num_blocks: int, block_size: int) -> Batch:
 
 
 def batch_of_rows(rows: int, block_size: int) -> Batch:
-    at = np.arange(rows, dtype=np.int64)
-    table = np.arange(-(-rows // block_size), dtype=np.int64)
-    ends = np.array([0, rows], dtype=np.int64)
-    return Batch(np.zeros(rows, dtype=np.int64), at, at, ends, ends[1:], [table], at, np.zeros((0, 2), dtype=np.int64))
+    """One prompt, of which all rows are wanted."""
+    batch = batch_of(StepWork(((rows, rows),)), -(-rows // block_size), block_size)
+    return replace(batch, logit_rows=batch.positions)
