@@ -9,6 +9,7 @@ from penstock.core.errors import UsageError
 
 WIDTH = 170  # of the table: a line that a terminal wraps can be read, one that is cut cannot
 HEADINGS = ("", "hardware", "layout", "weights", "KV", "batch", "chunk", "TTFT", "TPOT", "tok/s", "$/M out", "W", "kWh/year", "bound")
+NOT_GIVEN = "not given"
 WORDS = ("hardware", "layout", "weights", "KV", "bound")
 
 
@@ -32,7 +33,8 @@ class PlanOptions:
     max_devices: int | None = option(None, "Devices at most; default: eight for a replica, replicas as needed")
     chunk: str | None = option(None, "Tokens of prompts in a step, or several such numbers; default: 512,2048,8192")
     prefill_split: bool = option(True, "Whether replicas that only compute prompts are considered, at a rate")
-    price: str | None = option(None, "Dollars a device-hour, or NAME=DOLLARS,...")
+    price: str | None = option(None, "Dollars a device-hour, or NAME=DOLLARS,...; default: the catalogue's, which knows none of `here`")
+    watts: str | None = option(None, "Watts of a device at full load, or NAME=WATTS,...; default: likewise")
     what_if: str | None = option(None, "Figures to replace, in SI units: memory_bandwidth=8e12,ops.bf16=2e15,link=nvlink-5,...")
     catalogue: str | None = option(None, "A folder with parts of your own: NAME.toml, links/NAME.toml")
     simulate: bool = option(True, "Whether the best rows are played through by the twin, request for request, at a rate or with a trace")
@@ -51,20 +53,23 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
     """Tell what hardware a model needs, how fast and at what cost."""
     from pathlib import Path
 
+    from penstock.cli.progress import StatusLine
     from penstock.study.plan import request, shared
 
     if show.top < 1:
         raise UsageError(f"--top must be at least 1, not {show.top}")
     asked = request.Request(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
     if show.fleet is not None:
-        placed = shared.shared(Path(show.fleet), asked)
+        with StatusLine() as status:
+            placed = shared.shared(Path(show.fleet), asked, status.say)
         print(jsonlib.dumps(placed.as_json())) if show.json else tell_fleet(placed)
         return
     if show.calibrate:
         calibrate(options)
         if options.hardware is None:
             return
-    found = request.plan(asked)
+    with StatusLine() as status:
+        found = request.plan(asked, status.say)
     if show.json:
         print(jsonlib.dumps(found.as_json()))
     else:
@@ -78,7 +83,9 @@ def calibrate(options: PlanOptions) -> None:
     from penstock.cli.progress import LoadingBar
     from penstock.core.config import EngineConfig
     from penstock.study.plan import request, sweep
+    from penstock.study.plan.known import check_weights
 
+    check_weights(options.model, "--calibrate")
     for quant in request.calibrated(options.quant):
         config = EngineConfig(options.model, dtype=options.dtype, quant=quant)
         with LoadingBar(f"loading {options.model}") as progress:
@@ -105,11 +112,16 @@ def tell(found: Any, top: int) -> None:
         table.add_row(("* " if row.pareto else "") + ("~ " if row.predicted_by != "arithmetic" else "") + str(number), *cells(row))
     console.print(table)
     for number, row in enumerate(found.configurations[:top], 1):
-        console.print(f"{number:3} {row.reason}", soft_wrap=True)
+        batch = f"; batch {row.batch:,}: {row.batch_told}" if row.batch_told else ""
+        console.print(f"{number:3} {row.reason}{batch}", soft_wrap=True)
     if len(found.configurations) > top:
         console.print(f"... and {len(found.configurations) - top} more: --top or --json")
     console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them; `here` from "
                   "measured ones")
+    unknown = [option for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
+               if any(row.tpot_s is not None and getattr(row, figure) is None for row in found.configurations)]
+    if unknown:
+        console.print(f"{NOT_GIVEN}: {' and '.join(unknown)} tell it; without a price the rows go by goodput per device")
     if any(row.predicted_by != "arithmetic" for row in found.configurations):
         console.print("~ by the twin: the scheduler itself on a virtual clock, request for request")
 
@@ -123,8 +135,12 @@ def cells(row: Any) -> list[str]:
     if row.tpot_s is None:
         return [*head, *["-"] * 8, "does not fit" if not row.fits else "too slow"]
     return [*head, str(row.batch), f"{row.chunk:,}", f"{row.ttft_s * 1e3:,.0f} ms", f"{row.tpot_s * 1e3:,.1f} ms",
-            f"{row.output_tokens_per_s:,.0f}", f"{row.usd_per_million_output_tokens:.3g}", f"{row.watts:,.0f}", f"{row.kwh_per_year:,.0f}",
-            row.bound]
+            f"{row.output_tokens_per_s:,.0f}", given(row.usd_per_million_output_tokens, ".3g"), given(row.watts, ",.0f"),
+            given(row.kwh_per_year, ",.0f"), row.bound]
+
+
+def given(value: float | None, form: str) -> str:
+    return NOT_GIVEN if value is None else format(value, form)
 
 
 def tell_fleet(placed: Any) -> None:

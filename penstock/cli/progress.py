@@ -1,9 +1,12 @@
-"""A bar on stderr for what takes long, and nothing at all for what does not."""
+"""A bar or a line on stderr for what takes long, and nothing at all for what does not."""
+import shutil
 import sys
 import time
 from typing import Any
 
 PATIENCE_S = 0.5
+PAUSE_S = 0.1  # between two drawings of a line
+CLEAR = "\r\x1b[K"
 
 
 class LoadingBar:
@@ -45,3 +48,26 @@ class LoadingBar:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+class StatusLine:
+    """What is being done and for how long, drawn over itself on stderr from half a second on, if that is a terminal; gone in the end."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._drawn_s: float | None = None
+
+    def say(self, line: str) -> None:
+        now = time.monotonic()
+        if now - self._began_s <= PATIENCE_S or (self._drawn_s is not None and now - self._drawn_s < PAUSE_S) or not sys.stderr.isatty():
+            return
+        shown = f"{line}, {now - self._began_s:.0f} s"[: shutil.get_terminal_size().columns - 1]
+        print(f"{CLEAR}{shown}", end="", file=sys.stderr, flush=True)
+        self._drawn_s = now
+
+    def __enter__(self) -> "StatusLine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn_s is not None:
+            print(CLEAR, end="", file=sys.stderr, flush=True)

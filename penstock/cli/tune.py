@@ -72,11 +72,13 @@ def say(line: str) -> None:
 def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
     """Everything that was asked for, checked. Raises UsageError for what cannot be."""
     from penstock.study.measure.slo import parse_slo
+    from penstock.study.plan.known import check_weights
     from penstock.study.plan.tune.budget import parse_budget
     from penstock.study.plan.tune.engines import Goal
     from penstock.study.plan.tune.request import Request
 
     check(options, engine)
+    check_weights(engine.model, "a search")
     traffic, searches = traffic_of(options, engine)
     if options.slo is None:
         raise UsageError("a search needs to know what is good: --slo ttft=200ms,tpot=50ms")

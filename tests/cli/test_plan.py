@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.cli import progress
 from penstock.cli.plan import PlanOptions, calibrate
-from penstock.study.plan import sweep
+from penstock.core.hardware import Hardware
+from penstock.study.plan import here, sweep
 from penstock.study.plan.request import Request
 
 
@@ -37,7 +39,9 @@ def test_figures_can_be_asked_what_if(penstock: Any) -> None:
 
 def test_wrong_usage_is_one_sentence(penstock: Any) -> None:
     for words, said in (("plan llama-2-7b --hardware abacus", "h100-sxm"), ("plan llama-2-7b", "--hardware"),
-                        ("plan llama-2-7b --hardware l4 --top 0", "--top"), ("plan llama-2-7b --hardware l4 --quant int3", "int4")):
+                        ("plan llama-2-7b --hardware l4 --top 0", "--top"), ("plan llama-2-7b --hardware l4 --quant int3", "int4"),
+                        ("plan llama-2-7b --hardware l4 --what-if node=1,node=2", "--what-if: node is given twice, as '1' and as '2'"),
+                        ("plan llama-2-7b --calibrate", "a GGUF file with its weights, or its name on the hub, meta-llama/Llama-2-7b")):
         status, out, err = penstock(words.split())
         assert (status, out) == (2, "") and said in err and len(err.splitlines()) == 1
 
@@ -59,3 +63,26 @@ def test_all_formats_are_calibrated_one_by_one(monkeypatch: pytest.MonkeyPatch) 
     assert timed == ["int8", "none", "int4"]
     calibrate(PlanOptions())
     assert timed[3:] == ["none"]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_terminal_is_told_how_far_a_plan_is(penstock: Any, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(progress, "PAUSE_S", 0.0)
+    asked = [*"plan llama-2-7b --hardware l4 --rate 0.1 --max-devices 1 --quant int8 --kv-dtype auto".split(), *more]
+    assert penstock(asked)[2] == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    status, out, err = penstock(asked)
+    assert status == 0 and "0 of 1 ways to run it" in err and "the twin plays 1 of 1: l4 TP1 int8/auto" in err
+    assert err.endswith(progress.CLEAR) and "\x1b" not in out and "ways to run it" not in out
+
+
+def test_what_this_machine_costs_is_not_made_up(penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device: Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11}))
+    asked = "plan llama-3.2-1b --hardware here --batch 1".split()
+    out = penstock(asked)[1]
+    assert out.count("not given") == 4 and "not given: --price and --watts tell it" in out
+    row = json.loads(penstock([*asked, "--json"])[1])["configurations"][0]
+    assert row["usd_per_hour"] is row["usd_per_million_output_tokens"] is row["watts"] is row["kwh_per_year"] is None
+    told = json.loads(penstock([*asked, "--price", "0.5", "--watts", "here=100", "--json"])[1])["configurations"][0]
+    assert (told["usd_per_hour"], told["watts"]) == (0.5, 100) and told["kwh_per_year"] == pytest.approx(876.6)

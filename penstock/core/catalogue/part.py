@@ -62,8 +62,8 @@ class Part:
     memory: float  # bytes
     usable: float  # share of it for weights, keys, values and activations
     memory_bandwidth: float  # bytes/s
-    power: float  # W at full load
-    price: float  # USD an hour
+    power: float | None  # W at full load; None: nobody told
+    price: float | None  # USD an hour; None: nobody told
     node: int  # devices that `link` joins
     op_latency: float  # s that an operation takes beside its bytes and its arithmetic
     step_latency: float  # s a step, beside its operations

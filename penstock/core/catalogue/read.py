@@ -16,6 +16,7 @@ NAMED = ("link", "network")  # fields that name a link
 NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
+MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = ("price", "power", "op_latency", "step_latency", "base_latency", "hop_latency")
 
 
@@ -149,7 +150,9 @@ def _check(told: Mapping[str, Any], name: str) -> None:
 
 
 def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part:
-    number = {key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in NUMBERS}
+    number: dict[str, Any] = {
+        key: None if told[key] is None and key in MAY_BE_UNKNOWN else _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO)
+        for key in NUMBERS}
     shares = told["efficiency"]
     efficiency = Efficiency(
         **{key: _number(shares[key], f"{name}: efficiency.{key}") for key in SHARES},

@@ -29,6 +29,7 @@ class Configuration:
     replicas: int = 1
     prefill_replicas: int = 0  # of them, where prompts are computed apart from the rest
     batch: int | None = None  # requests that run at once in a replica, at most
+    batch_told: str = ""  # why no more; empty where it was given
     chunk: int | None = None  # tokens of prompts in a step, at most
     ttft_s: float | None = None
     ttft_p99_s: float | None = None  # of requests that come at random; None in a closed loop
@@ -52,9 +53,9 @@ class Configuration:
     kv_bytes_per_token: float = 0.0
     kv_tokens: int = 0  # of a replica's cache
     longest_context: int = 0
-    largest_batch: int = 0  # requests of this load
-    watts: float | None = None
-    usd_per_hour: float | None = None
+    largest_batch: int = 0  # sequences of the whole context
+    watts: float | None = None  # None, as all that follows from it: the part's power is not given
+    usd_per_hour: float | None = None  # the same of its price
     usd_per_million_output_tokens: float | None = None
     kwh_per_year: float | None = None
     pareto: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.compute.steptime import Roofline, StepTime
 from penstock.core.work import StepWork
 from penstock.study.plan.configuration import Candidate, Configuration
-from penstock.study.plan.cost import kwh_per_year, usd_per_million
+from penstock.study.plan.cost import bill
 from penstock.study.plan.load import Load
 from penstock.study.plan.memory import Room, room
 from penstock.study.plan.model import Model, Stored, WeightFormat
@@ -18,6 +18,8 @@ ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "
 MOST_BATCH = 4096
 MOST_REPLICAS = 1024
 GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
+ENOUGH = 0.97  # of the best goodput: more at once than give so much slow each other down for hardly anything
+DEVIATIONS = 4.0  # of a Poisson number above its mean: seldom are there more
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,18 @@ class Evaluator:
         most = trial.largest_batch(load)
         if load.batch is not None:
             return [self._row(trial, steady.closed(load.batch), load.batch)]
+        return [self._best_batch(trial, steady, most)]
+
+    def _best_batch(self, trial: "_Trial", steady: Steady, most: int) -> Configuration:
+        """Of requests that never cease, as many at once as pay."""
         rows = [self._row(trial, steady.closed(batch), batch) for batch in batches(most)]
         best = min(rows, key=rank)
-        if best.batch == most < MOST_BATCH and self._good(steady.closed(2 * most)) > GROWING * (best.goodput_per_s or 0.0):
-            best = replace(best, bound="KV capacity")
-        return [best]
+        if best.batch == most < MOST_BATCH and self._good(steady.closed(2 * most)) > GROWING * goodput(best):
+            return replace(best, bound="KV capacity", batch_told=f"the KV cache holds {most:,} such requests")
+        if not best.meets_slo:
+            return best
+        at, best = next((at, row) for at, row in enumerate(rows) if row.meets_slo and goodput(row) >= ENOUGH * goodput(best))
+        return best if at + 1 == len(rows) else replace(best, batch_told=next_told(best, rows[at + 1]))
 
     def _good(self, point: Point) -> float:
         return point.requests_per_s if not self._misses(point.ttft_s, point.tpot_s) else 0.0
@@ -180,19 +189,19 @@ class Evaluator:
         missed = self._misses(point.ttft_s, point.tpot_s, point.queue if at_random else None)
         rate = load.rate if load.rate is not None else point.requests_per_s * replicas
         devices = replicas * trial.candidate.split.devices
-        part = trial.candidate.part
-        dollars, watts = devices * part.price, devices * part.power
         good = 0.0 if missed else rate
+        told = ""
+        if at_random and (seldom := at_once(point.running)) < batch:
+            batch, told = seldom, f"{point.running:.3g} are there at once on average, and hardly ever more than {seldom:,}"
         return replace(
             trial.row("; ".join(missed), fits=True), devices=devices, replicas=replicas, prefill_replicas=prompts, batch=batch,
-            ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
+            batch_told=told, ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
             e2e_s=point.ttft_s + (load.output - 1) * point.tpot_s, requests_per_s=rate, output_tokens_per_s=rate * load.output,
-            goodput_per_s=good, goodput_per_usd=good * 3600 / dollars if dollars else None, meets_slo=not missed,
+            goodput_per_s=good, meets_slo=not missed,
             bound=point.bound, shares={name: round(share, 4) for name, share in point.shares().items()},
             mbu=trial.mbu(load, point), mfu=trial.mfu(load, point), utilization=point.queue.busy if at_random else None,
             running=point.running, device_bytes=trial.device_bytes(load, point),
-            watts=watts, usd_per_hour=dollars, usd_per_million_output_tokens=usd_per_million(dollars, rate * load.output),
-            kwh_per_year=kwh_per_year(watts))
+            **bill(trial.candidate.part, devices, good, rate * load.output))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +248,30 @@ class _Trial:
         return cost.operations / (point.queue.service_s * part.ops[dtype] * self.candidate.split.devices)
 
 
-def rank(row: Configuration) -> tuple[bool, bool, float, float]:
-    """The best first: what fits, then what meets the SLO, then cheap, then fast."""
-    infinite = math.inf
+def rank(row: Configuration) -> tuple[bool, bool, bool, float, float]:
+    """The best first: what fits, then what meets the SLO, then cheap, then fast. Of devices whose price is not given, which come after the
+    others, those are cheap of which few make many tokens."""
     cost = row.usd_per_million_output_tokens
-    return (not row.fits, not row.meets_slo, infinite if cost is None else cost, infinite if row.e2e_s is None else row.e2e_s)
+    if cost is None:
+        cost = row.devices / row.output_tokens_per_s if row.output_tokens_per_s else math.inf
+    return (not row.fits, not row.meets_slo, row.usd_per_hour is None, cost, math.inf if row.e2e_s is None else row.e2e_s)
+
+
+def goodput(row: Configuration) -> float:
+    return row.goodput_per_s or 0.0
+
+
+def next_told(row: Configuration, larger: Configuration) -> str:
+    """What the next larger batch would come to."""
+    if not larger.meets_slo:
+        return f"with {larger.batch:,} at once {larger.reason}"
+    more, longer = goodput(larger) / goodput(row) - 1, (larger.e2e_s or 0.0) / (row.e2e_s or 1.0)
+    return f"{larger.batch:,} at once would give {max(more, 0.0):.1%} more, and each would take {longer:.2g} times as long"
+
+
+def at_once(running: float) -> int:
+    """Requests that there are hardly ever more of, where they come at random and so many run on average (Little's law)."""
+    return math.ceil(running + DEVIATIONS * math.sqrt(running)) + 1
 
 
 def batches(most: int) -> list[int]:

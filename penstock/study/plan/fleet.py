@@ -79,7 +79,7 @@ class Fleet:
 
     def usd_per_hour(self) -> float:
         """Of the devices that are used."""
-        return sum(device.part.price for device in self.devices if device.tenants)
+        return sum(cost_of(device.part) for device in self.devices if device.tenants)
 
     def _place(self, at: int, wish: Wish) -> Placement:
         best: tuple[float, Configuration, list[tuple[Device, Tenant]]] | None = None
@@ -87,13 +87,13 @@ class Fleet:
         if not good:
             return Placement(wish.model, None, reason=wish.rows[0].reason if wish.rows else "there is no hardware for it")
         for row in good:
-            before = len(self.devices), self._nodes
+            before = len(self.devices)
             found = self._try(at, wish, row)
             if found is not None:
-                added = sum({id(device): device.part.price for device, _ in found if not device.tenants}.values())
+                added = sum({id(device): cost_of(device.part) for device, _ in found if not device.tenants}.values())
                 if best is None or added < best[0]:
                     best = added, row, found
-            self._undo(found, before)
+            del self.devices[before:]  # only thought of; those of the best are put back when it is taken
         if best is None:
             return Placement(wish.model, None, reason=f"needs {good[0].devices} of {good[0].hardware}, which are not free in one node")
         return self._take(wish, best)
@@ -126,10 +126,6 @@ class Fleet:
             device.tenants.pop()
         return found
 
-    def _undo(self, found: list[tuple[Device, Tenant]] | None, before: tuple[int, int]) -> None:
-        """Forgets devices that were only thought of; those of the best are put back when it is taken."""
-        del self.devices[before[0] :]
-
     def _shared(self, name: str, tenant: Tenant) -> list[Device] | None:
         """The fullest device that takes it."""
         able = [each for each in self.devices if each.part.name == name and each.tenants and each.takes(tenant)]
@@ -155,6 +151,13 @@ class Fleet:
     def _add_node(self, part: Part, count: int) -> None:
         self.devices += [Device(part, self._nodes) for _ in range(count)]
         self._nodes += 1
+
+
+def cost_of(part: Part) -> float:
+    """Dollars an hour. Raises ValueError where nobody told."""
+    if part.price is None:
+        raise ValueError(f"{part.name} has no price")
+    return part.price
 
 
 def _least_devices(wish: Wish) -> int:

@@ -18,5 +18,5 @@ def told_here(memory_bytes: int | None = None, limits: Hardware | None = None) -
     ops = {dtype: rate for dtype, rate in limits.ops_per_s.items() if dtype in STAND_INS}
     return {
         "like": LIKE, "title": limits.name, "memory": float(memory_bytes or look().memory_bytes),
-        "memory_bandwidth": limits.memory_bandwidth(), "price": 0.0, "power": 0.0, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
+        "memory_bandwidth": limits.memory_bandwidth(), "price": None, "power": None, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
         "efficiency": {"memory": 1.0, "products": {"fp16": 1.0, **dict.fromkeys(ops, 1.0)}}}

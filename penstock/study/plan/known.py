@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.compute.models.load import hub
+from penstock.core.errors import UsageError
+
 FILE = Path(__file__).with_name("known.toml")
 
 
@@ -19,6 +22,19 @@ def known_config(name: str) -> Mapping[str, Any] | None:
         if wanted in (short, str(told["hub"]).lower()):
             return {key: value for key, value in told.items() if key != "hub"}
     return None
+
+
+def has_weights(name: str) -> bool:
+    """Whether the name stands for more than a config: a local or bundled model, or one that came from the hub."""
+    return known_config(name) is None or hub.local_path(name) is not None or hub.is_cached(name)
+
+
+def check_weights(name: str, what: str) -> None:
+    """Raises UsageError for a short name, which stands for a config alone. `what`: that needs more, as `penstock tune`."""
+    told = _told().get(name.lower())
+    if told is not None and hub.local_path(name) is None:
+        raise UsageError(f"{what} runs the model, and of {name!r} only the config is known: give a folder or a GGUF file with its weights, "
+                         f"or its name on the hub, {told['hub']}")
 
 
 def _told() -> dict[str, dict[str, Any]]:

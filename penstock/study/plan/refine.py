@@ -2,6 +2,7 @@
 
 What is dealt to one replica of several is every so-manieth request; the others do alike.
 """
+import itertools
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import distribution
 from penstock.study.plan.configuration import Configuration
-from penstock.study.plan.cost import kwh_per_year, usd_per_million
+from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
 from penstock.study.plan.load import Load
 from penstock.study.plan.model import Model, WeightFormat
@@ -34,20 +35,25 @@ Measured = Callable[[Part, str], Pace | None]
 
 @dataclass(frozen=True, slots=True)
 class Twins:
-    """`measured(part, quant)`: what steps take where that was measured; None: the roofline predicts it."""
+    """`measured(part, quant)`: what steps take where that was measured; None: the roofline predicts it. `watch` is told how far it is."""
 
     model: Model
     formats: Mapping[str, WeightFormat]
     parts: Sequence[Part]
     goal: Goal
-    asked: Sequence[Call]
+    trace: Sequence[Row] | None
     measured: Measured
+    watch: Callable[[str], None]
 
     def refined(self, rows: Sequence[Configuration]) -> list[Configuration]:
         """The first rows with figures of the twin, the rest as they are."""
         able = [row for row in rows if row.meets_slo and row.pipeline_parallel == 1 and not row.prefill_replicas]
         able = [row for row in able if (row.running or 0.0) <= MOST_RUNNING][:ROWS]
-        return [self._refined(row) if any(row is each for each in able) else row for row in rows]
+        found = {}
+        for number, row in enumerate(able):
+            self.watch(f"the twin plays {number + 1} of {len(able)}: {row.called}")
+            found[id(row)] = self._refined(row)
+        return [found.get(id(row), row) for row in rows]
 
     def _refined(self, row: Configuration) -> Configuration:
         """With as many more replicas as the SLO takes, up to twice as many."""
@@ -60,7 +66,8 @@ class Twins:
         for count in dict.fromkeys(round(row.replicas * more + 0.49) for more in MORE):
             if self.goal.max_devices is not None and count * row.tensor_parallel > self.goal.max_devices:
                 break
-            samples = simulate(config_of(row), pace, self.asked[::count][:most]).samples
+            asked = calls_of(self.goal.load, self.trace, most, count)
+            samples = simulate(config_of(row, self.goal.load), pace, asked).samples
             tried = self._told(replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by), part, samples)
             if tried.meets_slo:
                 break
@@ -71,29 +78,38 @@ class Twins:
         kept = sum(slo.kept(sample) for sample in samples) / len(samples)
         ttft = [sample.ttft_s or 0.0 for sample in samples]
         tpot = [sample.tpot_s for sample in samples if sample.tpot_s is not None]
-        rate, dollars, watts = load.rate or 0.0, row.devices * part.price, row.devices * part.power
+        rate, there, seats = load.rate or 0.0, peak(samples), config_of(row, load).max_num_seqs
         good = rate * kept
         misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests, with {row.replicas} replicas"
         return replace(
             row, ttft_s=statistics.fmean(ttft), ttft_p99_s=distribution(ttft).at(99), tpot_s=statistics.fmean(tpot) if tpot else 0.0,
-            e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good,
-            goodput_per_usd=good * 3600 / dollars if dollars else None, meets_slo=not misses, reason=misses, kept_share=kept,
-            running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0), watts=watts, usd_per_hour=dollars,
-            usd_per_million_output_tokens=usd_per_million(dollars, rate * load.output), kwh_per_year=kwh_per_year(watts))
+            e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, meets_slo=not misses, reason=misses,
+            kept_share=kept, running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0),
+            batch=min(there, seats), batch_told=f"of {len(samples):,} requests that were played {there:,} at most were there at once"
+            + (f", and there is room for {seats:,}" if seats < there else ""),
+            **bill(part, row.devices, good, rate * load.output))
 
 
-def config_of(row: Configuration) -> EngineConfig:
-    batch = row.batch or 1
+def config_of(row: Configuration, load: Load) -> EngineConfig:
+    """Seats for all that the cache holds, as far as a step has a row for each: how many are needed is seen."""
+    chunk, fit = row.chunk or 1, row.kv_tokens // (load.input + load.output)
     return EngineConfig(
-        max_num_seqs=batch, max_num_batched_tokens=max(row.chunk or 0, batch), kv_tokens=row.kv_tokens // BLOCK * BLOCK, block_size=BLOCK)
+        max_num_seqs=max(1, min(fit, chunk)), max_num_batched_tokens=chunk, kv_tokens=row.kv_tokens // BLOCK * BLOCK, block_size=BLOCK)
 
 
-def calls_of(load: Load, trace: Sequence[Row] | None, most: int) -> list[Call]:
-    """The trace's requests at the load's rate; without a trace, requests of the mean lengths at random."""
+def peak(samples: Sequence[Sample]) -> int:
+    """The most requests that are there at once; one that comes when another ends takes its place."""
+    changes = sorted([(sample.due_s, 1) for sample in samples] + [(sample.end_s or sample.due_s, -1) for sample in samples])
+    return max(itertools.accumulate(change for _, change in changes))
+
+
+def calls_of(load: Load, trace: Sequence[Row] | None, most: int, replicas: int = 1) -> list[Call]:
+    """The first that the first of so many replicas is dealt: of the trace's requests at the load's rate; without a trace, of requests of
+    the mean lengths that come at random, so that every so-manieth comes after a sum of exponential gaps."""
     if trace is None:
         rng, at_s, found = random.Random(0), 0.0, []
         for number in range(most):
-            at_s += rng.expovariate(load.rate or 1.0)
+            at_s += rng.gammavariate(replicas, 1 / (load.rate or 1.0))
             first = number << 24
             found.append(Call(at_s, (range(first, first + load.input),), load.output))
         return found
@@ -102,4 +118,4 @@ def calls_of(load: Load, trace: Sequence[Row] | None, most: int) -> list[Call]:
     own = (len(whole) - 1) / (whole[-1].at_s - whole[0].at_s)
     speed = (load.rate or own) / own
     return [Call((row.at_s - whole[0].at_s) / speed, stretches.ranges(parts(row, "trace", number)), row.num_output)
-            for number, row in enumerate(whole[:most])]
+            for number, row in itertools.islice(enumerate(whole), 0, most * replicas, replicas)]

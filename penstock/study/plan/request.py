@@ -1,5 +1,5 @@
 """A question to the planner, as a user puts it, and its answer. Every option is obeyed or refused by name."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from penstock.study.plan.calibrate import kept
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.evaluate import CHUNKS, Goal
 from penstock.study.plan.here import HERE, told_here
-from penstock.study.plan.known import known_config
+from penstock.study.plan.known import has_weights, known_config
 from penstock.study.plan.load import Asked, Load, load_of, read_trace
 from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, weight_format
-from penstock.study.plan.refine import REQUESTS, Twins, calls_of
+from penstock.study.plan.refine import Twins
 from penstock.study.plan.search import Choices, search
 from penstock.study.plan.simulate.twin import Pace
 
@@ -28,8 +28,8 @@ ALL, NONE, AUTO = "all", "none", "auto"
 QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
 SERVED = tuple([name for name in QUANTS if name not in PLANNED])  # and that this engine has
 KV_DTYPES = (AUTO, "fp8")
-REPLICAS = 16  # whose requests are taken from a trace; each of more has fewer
 MEASURES = ("ttft", "tpot", "e2e")
+Watch = Callable[[str], None]  # is told how far it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Request:
     chunk: str | None = None
     prefill_split: bool = True
     price: str | None = None
+    watts: str | None = None
     what_if: str | None = None
     catalogue: str | None = None
     simulate: bool = True
@@ -73,7 +74,11 @@ class Plan:
             "configurations": [asdict(row) for row in self.configurations]}
 
 
-def plan(request: Request) -> Plan:
+def unwatched(told: str) -> None:
+    pass
+
+
+def plan(request: Request, watch: Watch = unwatched) -> Plan:
     """Raises UsageError for options that do not go together or do not exist, ModelError for a model that is not found or understood."""
     parts = parts_of(request)
     load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic))
@@ -97,9 +102,10 @@ def plan(request: Request) -> Plan:
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
-    rows = search(model, goal, choices, list if steady or not request.simulate else twins(request, model, goal, choices).refined)
+    refine = list if steady or not request.simulate else twins(request, model, goal, choices, watch).refined
+    rows = search(model, goal, choices, refine, watch)
     if not rows:
-        raise UsageError(f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
+        raise UsageError(f"nothing can be tried with --max-devices {most_devices}: give fewer ways or more devices")
     return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
 
 
@@ -108,18 +114,17 @@ def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
     return _listed(quants, SERVED, (NONE,))
 
 
-def twins(request: Request, model: Model, goal: Goal, choices: Choices) -> Twins:
+def twins(request: Request, model: Model, goal: Goal, choices: Choices, watch: Watch) -> Twins:
     """Of the traffic that is asked about."""
     trace = None if request.traffic is None else read_trace(request.traffic)
-    asked = calls_of(goal.load, trace, REQUESTS * REPLICAS)
 
     def measured(part: Part, quant: str) -> Pace | None:
-        if part.name != HERE or request.what_if is not None or quant in PLANNED:
+        if part.name != HERE or request.what_if is not None or quant in PLANNED or not has_weights(request.model):
             return None
         found = kept(EngineConfig(request.model, dtype=request.dtype, quant=quant))
         return None if found is None else found.pace
 
-    return Twins(model, choices.formats, choices.parts, goal, asked, measured)
+    return Twins(model, choices.formats, choices.parts, goal, trace, measured, watch)
 
 
 def model_of(name: str, dtype: str | None = None) -> Model:
@@ -137,8 +142,13 @@ def parts_of(request: Request) -> list[Part]:
         raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
     names = catalogue.names() if request.hardware == ALL else [name.strip() for name in request.hardware.split(",") if name.strip()]
     changes = parse_pairs(request.what_if or "", "--what-if")
-    prices = _prices(request.price, names)
-    return [catalogue.part(name, changes | ({"price": prices[name]} if name in prices else {})) for name in dict.fromkeys(names)]
+    given = {figure: _given(text, option, names) for figure, option, text in (
+        ("price", "--price", request.price), ("power", "--watts", request.watts))}
+    for figure, told in given.items():
+        if told and figure in changes:
+            raise UsageError(f"--what-if {figure} and {'--price' if figure == 'price' else '--watts'} give the same figure: leave one out")
+    own = {name: {figure: told[name] for figure, told in given.items() if name in told} for name in names}
+    return [catalogue.part(name, changes | own[name]) for name in dict.fromkeys(names)]
 
 
 def objectives(slo: str | None) -> dict[str, float]:
@@ -180,13 +190,21 @@ def _counts(text: str | None, option: str) -> list[int] | None:
     return sorted({int(word) for word in words})
 
 
-def _prices(text: str | None, names: Sequence[str]) -> dict[str, str]:
-    """Dollars an hour by part; one number is for all of them."""
+def _given(text: str | None, option: str, names: Sequence[str]) -> dict[str, str]:
+    """A figure by part; one number is for all of them."""
     if text is None:
         return {}
-    if "=" not in text:
-        return dict.fromkeys(names, text)
-    prices = parse_pairs(text, "--price")
-    if strange := [name for name in prices if name not in names]:
-        raise UsageError(f"--price names {', '.join(strange)}, which --hardware does not")
-    return prices
+    told = parse_pairs(text, option) if "=" in text else dict.fromkeys(names, text)
+    if strange := [name for name in told if name not in names]:
+        raise UsageError(f"{option} names {', '.join(strange)}, which --hardware does not")
+    for value in told.values():
+        if not _is_amount(value):
+            raise UsageError(f"{option} must be a number from 0 on, or NAME=NUMBER,..., not {value!r}")
+    return told
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False

@@ -7,7 +7,7 @@ from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.core.modelspec import ModelSpec
 from penstock.study.plan.configuration import Candidate, Configuration
-from penstock.study.plan.evaluate import Evaluator, Goal, ms, rank
+from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
 from penstock.study.plan.model import Model, WeightFormat
 
 Refine = Callable[[Sequence[Configuration]], list[Configuration]]
@@ -25,11 +25,15 @@ class Choices:
     pipeline_parallel: Sequence[int] | None = None
 
 
-def search(model: Model, goal: Goal, choices: Choices, refine: Refine = list) -> list[Configuration]:
+def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Callable[[str], None]) -> list[Configuration]:
     """All of them, the best first, with reasons. What does not fit comes last, the nearest to fitting first. `refine` looks closer at
-    rows that arithmetic has put in order."""
+    rows that arithmetic has put in order; `watch` is told how far it is."""
     evaluator = Evaluator(model, choices.formats, goal)
-    rows = [row for candidate in candidates(model.spec, goal, choices) for row in evaluator.configurations(candidate)]
+    rows: list[Configuration] = []
+    every = list(candidates(model.spec, goal, choices))
+    for at, candidate in enumerate(every):
+        watch(f"{at:,} of {len(every):,} ways to run it")
+        rows += evaluator.configurations(candidate)
     return explained(sorted(refine(sorted(rows, key=rank)), key=rank), goal)
 
 
@@ -72,7 +76,9 @@ def latency(row: Configuration) -> float:
 
 
 def beats(one: Configuration, other: Configuration) -> bool:
-    """As cheap and as fast, and one of them more so."""
+    """As cheap and as fast, and one of them more so. What has a price is not compared with what has none."""
+    if per(one) != per(other):
+        return False
     a, b = (value(one), -latency(one)), (value(other), -latency(other))
     return a != b and a[0] >= b[0] and a[1] >= b[1]
 
@@ -80,19 +86,29 @@ def beats(one: Configuration, other: Configuration) -> bool:
 def beaten(row: Configuration, winner: Configuration) -> str:
     """How a row falls short of another."""
     more, faster = value(winner) / value(row), latency(row) / latency(winner)
-    return f"beaten by {winner.called}: {more:.2f} times the goodput per dollar, {faster:.2f} times as fast"
+    return f"beaten by {winner.called}: {more:.2f} times the goodput per {per(row)}, {faster:.2f} times as fast"
+
+
+def per(row: Configuration) -> str:
+    """What goodput is divided by: dollars, unless devices cost nothing or nobody told what."""
+    return "device" if row.goodput_per_usd is None else "dollar"
 
 
 def value(row: Configuration) -> float:
-    """Goodput per dollar; of devices that cost nothing, goodput per device."""
+    """Goodput per dollar or per device."""
     if row.goodput_per_usd is not None:
         return row.goodput_per_usd
-    return (row.goodput_per_s or 0.0) / row.devices
+    return goodput(row) / row.devices
 
 
 def frontier(row: Configuration, best: Configuration | None, goal: Goal) -> str:
+    asked = "meets the SLO" if goal.most_s else "fits"
     if best is None or row is best:
-        asked = "meets the SLO" if goal.most_s else "fits"
-        return f"the cheapest that {asked}; {row.bound} binds"
-    return (f"faster than {best.called} ({ms(latency(row))} a request instead of {ms(latency(best))}), at "
-            f"{value(best) / value(row):.2f} times its cost")
+        first = "the cheapest" if row.usd_per_hour is not None else "of unknown price, the most goodput of a device"
+        return f"{first} that {asked}; {row.bound} binds"
+    if per(row) != per(best):
+        return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
+    faster = f"faster than {best.called} ({ms(latency(row))} a request instead of {ms(latency(best))})"
+    if per(row) == "device":
+        return f"{faster}, with {value(row) / value(best):.0%} of its goodput per device"
+    return f"{faster}, at {value(best) / value(row):.2f} times its cost"

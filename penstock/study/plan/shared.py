@@ -11,9 +11,9 @@ from typing import Any
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.study.plan.fleet import Fleet, Placement, Wish
-from penstock.study.plan.request import Request, parts_of, plan
+from penstock.study.plan.request import Request, Watch, parts_of, plan, unwatched
 
-TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price"}  # numbers are taken as well
+TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price", "watts"}  # numbers are taken as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shared:
         return {"placements": [asdict(each) for each in self.placements], "devices": list(self.devices), "usd_per_hour": self.usd_per_hour}
 
 
-def shared(file: Path, given: Request) -> Shared:
+def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     """`given`: what each model's entry adds to. Raises UsageError for a file that cannot be obeyed."""
     told = _read(file)
     counts = _devices(told, file)
@@ -39,9 +39,12 @@ def shared(file: Path, given: Request) -> Shared:
     parts: dict[str, Part] = {part.name: part for request in requests for part in parts_of(request)}
     if counts and (strange := [name for name in counts if name not in parts]):
         raise UsageError(f"{file} has devices {', '.join(strange)}, which no model may use")
+    if unpriced := [name for name, part in parts.items() if part.price is None]:
+        raise UsageError(f"who runs where is a question of dollars, and the price of {', '.join(unpriced)} is not known: "
+                         f"give --price {unpriced[0]}=DOLLARS")
     wishes = []
     for request in requests:
-        found = plan(request)
+        found = plan(request, lambda told, model=request.model: watch(f"{model}: {told}"))
         wishes.append(Wish(request.model, found.configurations, found.most_s))
     fleet = Fleet(parts, counts)
     placements = fleet.place(wishes)

@@ -185,7 +185,7 @@ class Steady:
 
     def _mixed(self, decodes: float, rows: float) -> MeanStep:
         """With a chunk of a mean prompt: it stands in the middle. More rows than a prompt has are several prompts."""
-        prompts = max(1.0, rows * self._chunks / self._input) if self._chunks == 1 else 1.0
+        prompts = max(1.0, rows / self._input) if self._chunks == 1 else 1.0
         each = rows / prompts
         return MeanStep(decodes, self._context, prompts, each, (self._input + each) / 2)
 

@@ -6,6 +6,8 @@ import pytest
 
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.errors import UsageError
+from penstock.core.hardware import Hardware
+from penstock.study.plan import here
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fleet import Fleet, Placement, Wish
 from penstock.study.plan.request import Request
@@ -94,6 +96,14 @@ quant = "fp8"
     assert hardware == ["l4", "l4", "h100-sxm"] and found.as_json()["devices"].count("l4") == 2
     assert found.placements[0].devices == found.placements[1].devices  # they share
     assert found.usd_per_hour > 0
+
+
+def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device: Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11}))
+    (tmp_path / "fleet.toml").write_text("[[models]]\nmodel = 'llama-3.2-1b'\nrate = 0.01\nhardware = 'here'\nquant = 'none'\n")
+    with pytest.raises(UsageError, match="the price of here is not known: give --price here=DOLLARS"):
+        shared(tmp_path / "fleet.toml", Request())
+    assert shared(tmp_path / "fleet.toml", Request(price="here=0.5")).usd_per_hour == 0.5
 
 
 @pytest.mark.parametrize(("text", "said"), [

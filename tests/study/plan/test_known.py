@@ -1,8 +1,10 @@
 """Well-known models are read by the families' own code, and have the parameters that their makers tell."""
+from pathlib import Path
+
 import pytest
 
-from penstock.core.errors import ModelError
-from penstock.study.plan.known import known_config, known_models
+from penstock.core.errors import ModelError, UsageError
+from penstock.study.plan.known import check_weights, has_weights, known_config, known_models
 from penstock.study.plan.request import model_of
 
 PARAMETERS = {  # billions, from the models' cards
@@ -30,8 +32,19 @@ def test_names_of_the_hub_are_known_too_in_any_case() -> None:
     assert known_config("llama-2-8b") is None
 
 
-def test_a_folder_goes_before_a_name(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(str(tmp_path))
-    (tmp_path / "llama-2-7b").mkdir()  # type: ignore[operator]
+def test_a_short_name_has_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not has_weights("llama-2-7b") and not has_weights("meta-llama/Llama-2-7b-hf") and has_weights("rill")
+    with pytest.raises(UsageError, match="runs the model, and of 'llama-2-7b' only the config is known"):
+        check_weights("llama-2-7b", "a search")
+    (tmp_path / "llama-2-7b").mkdir()
+    for name in ("llama-2-7b", "meta-llama/Llama-2-7b-hf", "rill"):  # a folder, and names that can be had
+        check_weights(name, "a search")
+    assert has_weights("llama-2-7b")
+
+
+def test_a_folder_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llama-2-7b").mkdir()
     with pytest.raises(ModelError, match="config.json"):
         model_of("llama-2-7b")

@@ -1,5 +1,7 @@
 """The planner's best rows, played through by the twin; and this machine as hardware."""
+import itertools
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +70,30 @@ def test_this_machine_is_one_and_has_the_formats_of_the_engine(ask: Any) -> None
 
 
 @pytest.mark.usefixtures("this_machine")
+def test_without_a_price_rows_go_by_what_a_device_does(ask: Any) -> None:
+    rows = [row for row in ask("llama-3.2-1b", "here", input=100, output=20, quant=("none", "int8")) if row.fits]
+    assert {(row.watts, row.usd_per_hour, row.goodput_per_usd) for row in rows} == {(None, None, None)}
+    assert rows[0].output_tokens_per_s >= rows[1].output_tokens_per_s and "the most goodput of a device" in rows[0].reason
+    mixed = [row for row in ask("llama-3.2-1b", "here,l4", input=100, output=20, quant=("none",), max_devices=1) if row.fits]
+    assert [row.hardware for row in mixed] == ["l4", "here"] and all(row.pareto for row in mixed)
+    assert "its price is not given" in mixed[1].reason
+    priced = ask("llama-3.2-1b", "here,l4", input=100, output=20, quant=("none",), max_devices=1, price="here=1e-6")
+    assert priced[0].hardware == "here" and "the cheapest" in priced[0].reason
+
+
+def test_a_model_without_weights_has_no_measured_steps(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device: MACHINE)
+    monkeypatch.setattr(request, "kept", lambda config: pytest.fail("the hub was asked"))
+    assert "twin" in {row.predicted_by for row in ask("llama-2-7b", "here", rate=0.01, input=100, output=20)}
+
+
+@pytest.mark.usefixtures("this_machine")
 def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Kept:
         pace = Pace(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0))
 
     monkeypatch.setattr(request, "kept", lambda config: Kept if config.quant == "int8" else None)
+    monkeypatch.setattr(request, "has_weights", lambda name: True)
     rows = ask("llama-2-7b", "here", rate=0.01, input=100, output=20, chunk="512")
     by = {row.quant: row for row in rows if row.fits}
     assert by["int8"].predicted_by == "twin, steps measured here" and by["int8"].tpot_s == pytest.approx(0.5, rel=0.1)
@@ -88,5 +109,14 @@ def test_without_limits_this_machine_is_not_known(ask: Any, monkeypatch: pytest.
 def test_the_trace_is_taken_at_the_rate_that_is_asked_for() -> None:
     trace = [Row(5.0 + at, 10, 2) for at in range(11)]
     assert [call.at_s for call in refine.calls_of(Load(10, 2, rate=2.0), trace, 3)] == [0.0, 0.5, 1.0]
+    assert [call.at_s for call in refine.calls_of(Load(10, 2, rate=2.0), trace, 3, replicas=4)] == [0.0, 2.0, 4.0]
     drawn = refine.calls_of(Load(10, 2, rate=2.0), None, 4000)
     assert drawn[-1].at_s == pytest.approx(2000, rel=0.05) and {call.num_prompt for call in drawn} == {10}
+
+
+def test_a_replica_of_many_gets_its_share_however_many_there_are() -> None:
+    one, many = (refine.calls_of(Load(10, 2, rate=100.0), None, 2000, replicas) for replicas in (1, 500))
+    assert len(one) == len(many) == 2000 and many[-1].at_s == pytest.approx(2000 * 500 / 100, rel=0.02)
+    gaps = [[later.at_s - earlier.at_s for earlier, later in itertools.pairwise(calls)] for calls in (one, many)]
+    shares = [statistics.stdev(each) / statistics.fmean(each) for each in gaps]
+    assert shares[0] == pytest.approx(1, abs=0.1) and shares[1] == pytest.approx(500**-0.5, rel=0.1)  # dealt in turn, they come evenly

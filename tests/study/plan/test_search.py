@@ -103,6 +103,28 @@ def test_capacity_binds_where_twice_the_batch_would_give_more(ask: Ask) -> None:
     assert "weight bandwidth" in row.shares and sum(row.shares.values()) == pytest.approx(1, abs=0.01)
 
 
+def test_as_many_at_once_as_pay_and_why_no_more(ask: Ask) -> None:
+    asked = {"max_devices": 1, "input": 200, "output": 200}
+    row = ask("llama-3.2-1b", "h100-sxm", **asked)[0]
+    each = {1 << power: ask("llama-3.2-1b", "h100-sxm", batch=1 << power, chunk=str(row.chunk), **asked)[0] for power in range(13)}
+    tokens = {batch: found.output_tokens_per_s for batch, found in each.items()}
+    assert row.batch == min(batch for batch in tokens if tokens[batch] >= 0.97 * max(tokens.values())) < 4096
+    more = tokens[2 * row.batch] / tokens[row.batch] - 1
+    assert f"{2 * row.batch:,} at once would give {max(more, 0):.1%} more" in row.batch_told and more < 0.04
+    bound = ask("llama-3.2-1b", "h100-sxm", slo="tpot=5ms", **asked)[0]
+    assert bound.batch < row.batch and f"with {2 * bound.batch:,} at once tpot is" in bound.batch_told
+
+
+def test_at_a_rate_no_more_seats_than_are_ever_taken(ask: Ask) -> None:
+    row = ask("llama-3.2-1b", "h100-sxm", rate=4.0, input=200, output=200, prefill_split=False, simulate=False)[0]
+    assert row.running == pytest.approx(4 * row.e2e_s / row.replicas, rel=0.01)  # Little's law
+    assert row.running < row.batch < row.running + 5 * row.running**0.5 + 3 and row.kv_tokens > 4000 * row.batch
+    assert f"hardly ever more than {row.batch}" in row.batch_told
+    played = ask("llama-3.2-1b", "h100-sxm", rate=4.0, input=200, output=200, prefill_split=False)[0]
+    assert played.predicted_by == "twin" and played.running < played.batch <= row.batch + 3
+    assert f"{played.batch} at most were there at once" in played.batch_told
+
+
 def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     rows = ask("llama-3-8b", "h100-sxm,l4", max_devices=1, price="h100-sxm=2", **STEADY)
     prices = {row.hardware: row.usd_per_hour for row in rows}
@@ -117,7 +139,9 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"tensor_parallel": "3"}, "64 heads"), ({"tensor_parallel": "x"}, "--tensor-parallel"), ({"pipeline_parallel": "81"}, "80 layers"),
     ({"max_devices": 0}, "--max-devices"), ({"max_devices": 2, "tensor_parallel": "4"}, "fewer"), ({"chunk": "0"}, "--chunk"),
     ({"slo": "ttft=fast"}, "ttft"), ({"slo": "itl=5ms"}, "itl"), ({"what_if": "speed=2"}, "speed"), ({"what_if": "speed"}, "key=value"),
-    ({"price": "cheap"}, "price"), ({"price": "l4=2"}, "l4"), ({"catalogue": "nowhere"}, "nowhere"),
+    ({"price": "cheap"}, "--price must be a number"), ({"price": "l4=2"}, "l4"), ({"watts": "h100-sxm=-1"}, "--watts must be a number"),
+    ({"price": "1", "what_if": "price=2"}, "--what-if price and --price"), ({"what_if": "memory=1e9,memory=2e9"}, "memory is given twice"),
+    ({"price": "l4=1,l4=2"}, "l4 is given twice"), ({"catalogue": "nowhere"}, "nowhere"),
     ({"batch": 1, "rate": 2.0}, "--batch")])
 def test_what_cannot_be_obeyed_is_refused(options: dict[str, Any], said: str) -> None:
     given = {"model": "llama-3-70b", "hardware": "h100-sxm", **options}
