@@ -3,17 +3,19 @@ import dataclasses
 import importlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.core.errors import UsageError
 
 
 class Table(Mapping[str, str]):
-    """The names of one kind of plug-in. `kind` is the word used in error messages, for example "batching mode"."""
+    """The names of one kind of plug-in. `kind` is the word used in error messages, for example "batching mode"; `also` are words that may
+    stand where a name does, such as "auto": errors tell them with the names."""
 
-    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, str], also: Sequence[str] = ()) -> None:
         self.kind = kind
+        self.also = tuple(also)
         self._entries = dict(entries)
 
     def __getitem__(self, name: str) -> str:
@@ -28,7 +30,7 @@ class Table(Mapping[str, str]):
     def load(self, name: str) -> Any:
         """The class behind `name`. Raises UsageError, naming the valid choices, when there is none."""
         if name not in self._entries:
-            raise UsageError(f"unknown {self.kind} {name!r}; known: {', '.join(self._entries)}")
+            raise UsageError(f"unknown {self.kind} {name!r}; known: {', '.join([*self.also, *self._entries])}")
         module, _, attribute = self._entries[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
 
@@ -46,13 +48,15 @@ class Table(Mapping[str, str]):
 
 
 def parse_pairs(text: str, owner: str) -> dict[str, str]:
-    """`key=value,key=value` -> dict. Raises UsageError on anything else."""
+    """`key=value,key=value` -> dict. Raises UsageError on anything else, and for a key that is there twice."""
     pairs: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
             raise UsageError(f"{owner}: {part[:80]!r} is not key=value")
-        pairs[key.strip()] = value.strip()
+        if (key := key.strip()) in pairs:
+            raise UsageError(f"{owner}: {key} is given twice, as {pairs[key]!r} and as {value.strip()!r}: leave one out")
+        pairs[key] = value.strip()
     return pairs
 
 
