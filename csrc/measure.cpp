@@ -226,29 +226,78 @@ Read read_of(const Layout& layout) {
   return layout.streams == 1 ? widest<1>() : layout.streams == 2 ? widest<2>() : widest<4>();
 }
 
+// So many bytes for so many threads, each of which reads its own part. The first to read a part brings its pages into being.
+class WorkingSet {
+ public:
+  WorkingSet(std::size_t bytes, int threads)
+      : part_(bytes / threads / kGrain * kGrain), memory_((part_ + kMostSkew) * threads), touched_(threads, 0) {
+    if (part_ == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGrain) + " bytes a thread");
+  }
+
+  Work reading(const Layout& layout) {
+    return [this, layout, read = read_of(layout), stream = part_ / layout.streams](int thread, long repeats) {
+      char* mine = memory_.data() + (part_ + kMostSkew) * thread;
+      if (!touched_[thread]) std::memset(mine, thread + 1, part_ + kMostSkew), touched_[thread] = 1;
+      std::uint64_t seen = 0;
+      for (long i = 0; i < repeats; ++i) seen += read(mine, stream, stream + layout.skew);
+      sink_.fetch_xor(seen, std::memory_order_relaxed);
+    };
+  }
+
+  double bytes() const { return static_cast<double>(part_ * touched_.size()); }
+
+ private:
+  std::size_t part_;
+  Memory memory_;
+  std::vector<char> touched_;
+  std::atomic<std::uint64_t> sink_{0};
+};
+
 // Of the layouts, that which reads fastest.
 double read_bandwidth(std::size_t working_set, int threads, double seconds, int runs) {
   const Effort effort = checked(threads, seconds, runs);
-  const std::size_t part = working_set / threads / kGrain * kGrain, room = part + kMostSkew;
-  if (part == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGrain) + " bytes a thread");
-  const Memory memory(room * threads);
-  std::vector<char> touched(threads, 0);
-  std::atomic<std::uint64_t> sink{0};
+  WorkingSet set(working_set, threads);
   double best = 0;
-  for (const Layout& layout : kLayouts) {
-    const Read read = read_of(layout);
-    const std::size_t stream = part / layout.streams;
-    const auto work = [&](int thread, long repeats) {
-      char* mine = memory.data() + room * thread;
-      if (!touched[thread]) std::memset(mine, thread + 1, room), touched[thread] = 1;
-      std::uint64_t seen = 0;
-      for (long i = 0; i < repeats; ++i) seen += read(mine, stream, stream + layout.skew);
-      sink.fetch_xor(seen, std::memory_order_relaxed);
-    };
-    best = std::max(best, repeats_per_second(effort, work));
-  }
-  return best * static_cast<double>(part * threads);
+  for (const Layout& layout : kLayouts) best = std::max(best, repeats_per_second(effort, set.reading(layout)));
+  return best * set.bytes();
 }
+
+// Keeps its memory between reads, so that one can stand beside each step of a model: a shared machine's bandwidth moves by the second.
+class Reader {
+ public:
+  Reader(std::size_t working_set, int threads) : threads_(checked(threads, 1, 1).threads), set_(working_set, threads) {
+    double best = 0;
+    for (const Layout& layout : kLayouts) {
+      const Work work = set_.reading(layout);
+      const double rate = repeats_per_second({threads_, kTrial, kTrials}, work);
+      if (rate > best) best = rate, work_ = work;
+    }
+  }
+
+  double read() {
+    Gate gate(threads_);
+    double began = 0, took = 0;
+    const auto part = [&](int thread) {
+      gate.pass([&] { began = now(); });
+      work_(thread, 1);
+      gate.pass([&] { took = now() - began; });
+    };
+    std::vector<std::thread> crew;
+    for (int thread = 1; thread < threads_; ++thread) crew.emplace_back(part, thread);
+    part(0);
+    for (std::thread& each : crew) each.join();
+    return took;
+  }
+
+  double bytes() const { return set_.bytes(); }
+
+ private:
+  static constexpr double kTrial = 0.02;  // seconds
+  static constexpr int kTrials = 5;
+  int threads_;
+  WorkingSet set_;
+  Work work_;
+};
 
 std::vector<std::pair<std::string, std::string>> rate_kernels() {
   std::vector<std::pair<std::string, std::string>> names;
@@ -275,6 +324,10 @@ void bind_measure(nb::module_& module) {
              nb::call_guard<nb::gil_scoped_release>(),
              "Bytes a second that `threads` together read from `working_set` bytes: for each of four layouts the median of `runs` of\n"
              "`seconds` each, and of these the best.");
+  nb::class_<Reader>(module, "Reader", "Reads a working set with so many threads, each its own part, in the layout that was fastest.")
+      .def(nb::init<std::size_t, int>(), "working_set"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("read", &Reader::read, nb::call_guard<nb::gil_scoped_release>(), "Reads all of it once; seconds, without the start of threads.")
+      .def_prop_ro("bytes", &Reader::bytes, "What is read at once.");
   module.def("rate_kernels", &rate_kernels, "(dtype, instruction set) of what operation_rate can measure here, the fastest first.");
   module.def("operation_rate", &operation_rate, "dtype"_a, "isa"_a, "threads"_a, "seconds"_a, "runs"_a,
              nb::call_guard<nb::gil_scoped_release>(),

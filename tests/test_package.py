@@ -55,6 +55,9 @@ def test_the_machine_is_measured_natively() -> None:
         assert 1e6 < _native.operation_rate(dtype, isa, 1, 1e-4, 1) < 1e16
     for threads in (1, 3):
         assert 1e6 < _native.read_bandwidth(1 << 20, threads, 1e-4, 3) < 1e15
+        reader = _native.Reader(1 << 20, threads)
+        assert reader.bytes == (1 << 20) // threads // 1024 * 1024 * threads
+        assert 1e6 < reader.bytes / reader.read() < 1e15
 
 
 def test_measurements_that_make_no_sense_are_refused() -> None:
@@ -64,5 +67,8 @@ def test_measurements_that_make_no_sense_are_refused() -> None:
     for working_set, threads, seconds, runs in [(1000, 1, 0.1, 1), (1 << 20, 0, 0.1, 1), (1 << 20, 1, 0.0, 1), (1 << 20, 1, 0.1, 0)]:
         with pytest.raises(ValueError):
             _native.read_bandwidth(working_set, threads, seconds, runs)
+    for working_set, threads in [(1000, 1), (1 << 20, 0)]:
+        with pytest.raises(ValueError):
+            _native.Reader(working_set, threads)
     with pytest.raises(ValueError, match="fp8"):
         _native.operation_rate("fp8", "avx2", 1, 0.1, 1)
