@@ -106,8 +106,10 @@ class Case:
             return InRatio(self.way.timer, before, after), "both formats were calibrated on this machine"
         if self.form is None or self.form.roof is None or form.roof is None:
             return None
-        return (Exchanged(self.way.timer, self.form.roof, form.roof, self.seen.host_s),
-                f"scaled by the roofline; `penstock plan {config.model} --quant {config.quant} --calibrate` measures it")
+        source = "scaled by the roofline"
+        if config.quant != self.config.quant:
+            source += f"; `penstock plan {config.model} --quant {config.quant} --calibrate` measures it"
+        return Exchanged(self.way.timer, self.form.roof, form.roof, self.seen.host_s), source
 
 
 class Lever(Protocol):
@@ -130,6 +132,7 @@ def kv_formats(case: Case) -> tuple[str, ...]:
     return tuple([name for name in ("fp8", "int8", "int4") if sum(KV_FORMATS[name]) < now])
 
 
-def megabytes(num_bytes: float) -> str:
-    """5.2 MB, 1.3 GB."""
-    return f"{num_bytes / 1e6:,.3g} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:,.3g} GB"
+def si_bytes(num_bytes: float) -> str:
+    """4.35 kB, 5.2 MB, 1.3 GB."""
+    unit, size = next(((name, size) for name, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
+    return f"{num_bytes / size:,.3g} {unit}"

@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock.study.explain.case import Case, Change, megabytes
+from penstock.study.explain.case import Case, Change, si_bytes
 
 
 class Replicas:
@@ -10,7 +10,7 @@ class Replicas:
 
     def changes(self, case: Case) -> Iterator[Change]:
         yield Change("a second machine", replace(case.way, replicas=2), (
-            f"twice the machines: {megabytes(case.weight_bytes)} of weights once more, and a prefix cache each",), here=False)
+            f"twice the machines: {si_bytes(case.weight_bytes)} of weights once more, and a prefix cache each",), here=False)
 
     def unknown(self, case: Case) -> str | None:
         return None
