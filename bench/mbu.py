@@ -117,8 +117,9 @@ def main() -> None:
 
 
 def say(row: Row) -> None:
-    print(f"{row.model} {row.format:6} at {row.depth:6}: MBU {row.mbu:.1%} ({row.least:.1%} to {row.most:.1%}), native call "
-          f"{row.native:.1%}, host {row.host_s * 1e6:.0f} us; {row.bytes / 1e6:.0f} MB, read at {row.read_bytes_per_s / 1e9:.1f} GB/s", flush=True)
+    print(f"{row.model} {row.format:6} at {row.depth:6}: MBU {row.mbu:.1%} ({row.least:.1%} to {row.most:.1%}), "
+          f"native call {row.native:.1%}, host {row.host_s * 1e6:.0f} us; {row.bytes / 1e6:.0f} MB, "
+          f"read at {row.read_bytes_per_s / 1e9:.1f} GB/s", flush=True)
 
 
 if __name__ == "__main__":
