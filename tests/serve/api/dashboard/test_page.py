@@ -127,6 +127,24 @@ def test_the_chat_answers_and_keeps_its_thread(live: Browser, served: Served) ->
 
 
 @needs_browser
+def test_what_was_not_answered_or_was_cleared_is_forgotten(live: Browser, served: Served) -> None:
+    live.press("/")
+    live.evaluate("document.getElementById('max-tokens').value = 100000; 1")
+    live.type("too much")
+    live.press("Enter")
+    live.until("document.querySelector('#log .error')?.textContent.includes('max_tokens')")
+    assert live.evaluate("chat.messages.length") == 0
+    live.evaluate("document.getElementById('max-tokens').value = 150; 1")
+    with served.running():
+        live.type("tell me about the fox")
+        live.press("Enter")
+        live.until("document.querySelector('#log .user') && chat.stop !== null")
+        live.evaluate("document.getElementById('clear').click(); 1")
+        live.until("chat.stop === null")
+    assert live.evaluate("chat.messages.length") == 0 and not live.evaluate("document.querySelectorAll('#log article').length")
+
+
+@needs_browser
 def test_a_missing_key_is_asked_for(browser: Browser, served: Served) -> None:
     browser.open(served.url + "/")
     browser.evaluate("sessionStorage.clear(); localStorage.clear(); 1")

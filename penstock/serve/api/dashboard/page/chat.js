@@ -11,15 +11,15 @@ function entry(kind, text) {
   return made;
 }
 
-/** Shows the answer as it comes, and what it took. */
+/** Shows the answer as it comes, and what it took. A question without an answer is forgotten. */
 async function answer() {
-  const stop = chat.stop = new AbortController();
+  const stop = chat.stop = new AbortController(), messages = chat.messages;
   const began = performance.now();
   let first = null, text = "", usage = null, thought = null, shown = null;
-  const body = { messages: chat.messages, max_tokens: Number(at("max-tokens").value) || 256, temperature: Number(at("temperature").value), stream: true, stream_options: { include_usage: true } };
+  const body = { messages, max_tokens: Number(at("max-tokens").value) || 256, temperature: Number(at("temperature").value), stream: true, stream_options: { include_usage: true } };
   try {
     const response = await fetch("v1/chat/completions", { method: "POST", signal: stop.signal, headers: { "Content-Type": "application/json", ...headers() }, body: JSON.stringify(body) });
-    if (response.status === 401) askForKey("This server asks for its key. Give it, then send again.");
+    if (response.status === 401) showKey("This server asks for its key. Give it, then send again.");
     if (!response.ok) throw new Error(await complaint(response));
     for await (const event of events(response)) {
       if (event.error) throw new Error(event.error.message);
@@ -38,7 +38,10 @@ async function answer() {
   } catch (error) {
     if (error.name !== "AbortError") entry("error", error.message);
   }
-  if (text) chat.messages.push({ role: "assistant", content: text });
+  chat.stop = null;
+  if (text) messages.push({ role: "assistant", content: text });
+  else messages.pop();
+  if (messages !== chat.messages) return; // cleared meanwhile
   const parts = [];
   if (usage) parts.push(`${count(usage.prompt_tokens)} tokens in${usage.prompt_tokens_details?.cached_tokens ? ` (${count(usage.prompt_tokens_details.cached_tokens)} cached)` : ""}, ${count(usage.completion_tokens)} out`);
   if (first !== null) {
@@ -48,7 +51,6 @@ async function answer() {
   }
   if (stop.signal.aborted) parts.push("stopped");
   if (parts.length) entry("meta", parts.join(" · "));
-  chat.stop = null;
 }
 
 async function send() {

@@ -28,7 +28,7 @@ function say(state, text) {
   status.dataset.state = state;
 }
 
-const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 10000, SILENT_MS = 5000;
+const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 10000, SILENT_MS = 20000;
 let again = () => {}; // connects at once
 
 /** For ever: connects, hands each event to `take`, and connects again when the server has gone. */
@@ -37,7 +37,7 @@ async function follow(take) {
   for (;;) {
     const stop = new AbortController();
     let silence = 0;
-    const hush = () => { clearTimeout(silence); silence = setTimeout(() => stop.abort(), SILENT_MS * 4); };
+    const hush = () => { clearTimeout(silence); silence = setTimeout(() => stop.abort(), SILENT_MS); };
     try {
       hush();
       const response = await fetch("dashboard/events", { headers: headers(), signal: stop.signal, cache: "no-store" });
@@ -65,12 +65,16 @@ async function follow(take) {
   }
 }
 
-/** Shows the dialog until a key is given; cancelled, the status says what is missing and the key button brings it back. */
-function askForKey(why) {
+function showKey(why) {
   const dialog = at("ask-key");
   at("key-why").textContent = why;
   at("key-text").value = key.get();
   if (!dialog.open) dialog.showModal();
+}
+
+/** Shows the dialog until a key is given; cancelled, the status says what is missing and the key button brings it back. */
+function askForKey(why) {
+  showKey(why);
   return new Promise((resolve) => { keyGiven = resolve; });
 }
 
@@ -86,9 +90,5 @@ function wireKey() {
     again();
   });
   at("key-cancel").addEventListener("click", () => dialog.close());
-  at("key").addEventListener("click", () => {
-    at("key-why").textContent = "Sent with what this page asks of the server. It is kept in this tab alone.";
-    at("key-text").value = key.get();
-    dialog.showModal();
-  });
+  at("key").addEventListener("click", () => showKey("Sent with what this page asks of the server. It is kept in this tab alone."));
 }
