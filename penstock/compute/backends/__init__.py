@@ -4,4 +4,4 @@ from penstock.core.registry import Table
 TABLE = Table("backend", {
     "cpu": "penstock.compute.backends.cpu.backend:Cpu",
     "reference": "penstock.compute.backends.reference.backend:Reference",
-})
+}, also=("auto",))

@@ -176,7 +176,7 @@ def test_each_lever_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize(("options", "why"), [
-    ({"admission": "soon"}, "unknown admission 'soon'; known: none, deadline"), ({"chunking": "big"}, "unknown chunking 'big'"),
+    ({"admission": "soon"}, "unknown admission 'soon'; known: auto, none, deadline"), ({"chunking": "big"}, "unknown chunking 'big'"),
     ({"order": "deadline:speed=5"}, "has no option 'speed'"), ({"admission": "deadline:late=never"}, "late must be one of")])
 def test_options_that_there_are_none_of_are_refused_before_anything_is_loaded(options: dict[str, str], why: str) -> None:
     with pytest.raises(UsageError, match=why):

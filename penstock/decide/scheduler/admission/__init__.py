@@ -7,4 +7,5 @@ TABLE = Table(
         "none": "penstock.decide.scheduler.admission.none:Everybody",
         "deadline": "penstock.decide.scheduler.admission.deadline:Deadline",
     },
+    also=("auto",),
 )

@@ -7,4 +7,5 @@ TABLE = Table(
         "fixed": "penstock.decide.scheduler.chunking.fixed:Fixed",
         "slo": "penstock.decide.scheduler.chunking.slo:Slo",
     },
+    also=("auto",),
 )
