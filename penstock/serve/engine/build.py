@@ -48,8 +48,8 @@ from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.pacing import Pacing
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve import scorers
-from penstock.serve.engine.beside import Beside, CountingHost, Target, beside
 from penstock.serve.engine.desk import Desk
+from penstock.serve.engine.draft_memory import CountingHost, DraftMemory, Target, draft_memory
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
 from penstock.serve.engine.machine import look, measured_limits, num_cpus
@@ -251,17 +251,17 @@ def check_proposer(text: str | None, backend: Any) -> None:
         raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")
 
 
-def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> Beside:
+def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> DraftMemory:
     """The memory of what drafts. Raises UsageError for options without sense, ModelError for another model that there is none of."""
     if config.propose is None or config.propose == AUTO:
-        return Beside()
+        return DraftMemory()
     plugin, options = propose.TABLE.parse(config.propose)
     target = Target(found, chosen.backend, chosen.dtype, chosen.scheme)
 
     def host(kv_tokens: int) -> CountingHost:
         return CountingHost(config, lambda name: find(replace(config, model=name, revision=None)), target, kv_tokens)
 
-    return beside(lambda given: plugin(options, given), host, config.block_size)
+    return draft_memory(lambda given: plugin(options, given), host, config.block_size)
 
 
 def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clock) -> Drafter | None:

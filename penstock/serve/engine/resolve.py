@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from penstock.core.config import EngineConfig, Resolved
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
-from penstock.serve.engine.beside import Beside
+from penstock.serve.engine.draft_memory import DraftMemory
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine
 
 AUTO = "auto"
-NOTHING = Beside()
+NOTHING = DraftMemory()
 DRAFTED_BY = "suffix"  # where the user leaves it open: it needs no other model and no training
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
 ACTIVATIONS_BYTES = 64 << 20
@@ -27,7 +27,7 @@ def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...])
     return "float32", f"the checkpoint has {spec.dtype}, which the {config.backend} backend does not take"
 
 
-def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine, drafting: Beside = NOTHING) -> Resolved:
+def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine, drafting: DraftMemory = NOTHING) -> Resolved:
     """`drafting`: the memory that it takes. Raises UsageError for values that contradict each other, CapacityError for a model, what
     drafts for it, or a cache that does not fit."""
     reasons: dict[str, str] = {}

@@ -70,12 +70,7 @@ class EngineHost:
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
         """Raises ModelError where there are no such heads, or where they were trained for a model of another shape."""
-        folder = self.own.path.parent if self.own.path.is_file() else self.own.path
-        file = folder if path is None else Path(path)
-        if not file.is_file():
-            file = file / f"{kind}.safetensors"
-        if not file.is_file():
-            raise ModelError(f"{file} is missing: `penstock train-heads {self._config.model} --kind {kind}` makes it")
+        file = heads_file(path, kind, self.own.path, self._config.model)
         joined = JoinedCheckpoint(open_checkpoint(self.own.path), file)
         if (target := joined.metadata.get(stamp.TARGET)) != stamp.fingerprint(self.spec):
             raise ModelError(f"{file} was trained for another model: its target is {target}, not {stamp.fingerprint(self.spec)}")
@@ -87,6 +82,17 @@ class EngineHost:
         size, backend = self._config.block_size, self.own.backend
         layout = KVLayout(-(-kv_tokens // size), size, backend.dtype)
         return LoadedSide(spec, backend, backend.load(program, weights, layout, self._config.threads), layout)
+
+
+def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:
+    """Where a model's heads are: at `path`, a file or a folder, else beside the model, which is at `own`. Raises ModelError where there
+    are none."""
+    file = Path(path) if path is not None else own.parent if own.is_file() else own
+    if not file.is_file():
+        file = file / f"{kind}.safetensors"
+    if not file.is_file():
+        raise ModelError(f"{file} is missing: `penstock train-heads {model} --kind {kind}` makes it")
+    return file
 
 
 def differing(one: Tokenizer, other: Tokenizer) -> str | None:

@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.config import EngineConfig
-from penstock.core.errors import CapacityError, PenstockError, UsageError
+from penstock.core.errors import CapacityError, ModelError, PenstockError, UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
-from penstock.serve.engine.beside import Beside
 from penstock.serve.engine.build import build, choose, drafting_takes, find
+from penstock.serve.engine.draft_memory import DraftMemory
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine, look
 from penstock.serve.engine.resolve import resolve
@@ -68,13 +68,13 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
 
 
 @pytest.mark.parametrize(("config", "says"), [
-    (EngineConfig(backend="nowhere"), "unknown backend 'nowhere'; known: cpu, reference"),
+    (EngineConfig(backend="nowhere"), "unknown backend 'nowhere'; known: auto, cpu, reference"),
     (EngineConfig(backend="reference:colour=red"), "no option 'colour'"),
     (EngineConfig(device="cuda"), "numpy computes on the cpu"),
     (EngineConfig(batching="sometimes"), "unknown batching mode"),
     (EngineConfig(order="random"), "unknown order"),
     (EngineConfig(evict="fifo"), "unknown eviction policy"),
-    (EngineConfig(propose="guess"), "unknown proposer 'guess'"),
+    (EngineConfig(propose="guess"), "unknown proposer 'guess'; known: auto, draft_model"),
     (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, with --draft-control priced"),
 ])
 def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:
@@ -114,14 +114,14 @@ def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:
     free = 10 << 20
     machine = Machine(SPEC.num_parameters() * 4 + (64 << 20) + free, 2)
     config = EngineConfig(max_num_seqs=4096, propose="draft_model:model=x")
-    found = resolve(config, SPEC, HELD, machine, Beside(4 << 20, KV_BYTES))
+    found = resolve(config, SPEC, HELD, machine, DraftMemory(4 << 20, KV_BYTES))
     assert found.engine.kv_tokens == int((6 << 20) * 0.6) // (2 * KV_BYTES) // 16 * 16
     assert f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for what drafts" in found.reasons["kv_tokens"]
     with pytest.raises(CapacityError, match=r"weights .* and --propose draft_model:model=x 0\.0 GiB, but 0\.1 GiB of memory are free"):
-        resolve(config, SPEC, HELD, machine, Beside(free, 0))
+        resolve(config, SPEC, HELD, machine, DraftMemory(free, 0))
     fits = (6 << 20) // (2 * KV_BYTES) // 16 * 16
     with pytest.raises(CapacityError, match=f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for what drafts.*: {fits:,} tokens would fit"):
-        resolve(replace(config, kv_tokens=fits + 16), SPEC, HELD, machine, Beside(4 << 20, KV_BYTES))
+        resolve(replace(config, kv_tokens=fits + 16), SPEC, HELD, machine, DraftMemory(4 << 20, KV_BYTES))
 
 
 @pytest.mark.parametrize("propose", ["draft_model:model=rill", "draft_model:model=rill,kv_tokens=100", "eagle", "eagle:width=2,depth=3",
@@ -142,3 +142,9 @@ def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) 
 def test_a_drafter_that_does_not_fit_is_refused_before_anything_is_loaded() -> None:
     with pytest.raises(CapacityError, match=r"--propose draft_model:model=rill,kv_tokens=1000000000 \d+\.\d GiB"):
         build(EngineConfig(propose="draft_model:model=rill,kv_tokens=1000000000"))
+
+
+def test_heads_that_are_missing_are_told_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.serve.engine.build.load_weights", None)
+    with pytest.raises(ModelError, match=r"eagle\.safetensors is missing: `penstock train-heads rill --kind eagle` makes it"):
+        build(EngineConfig(model="rill", propose="eagle"))

@@ -15,13 +15,13 @@ from penstock.compute.quant.none import Stored
 from penstock.core.config import EngineConfig
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.serve.engine.holding import holding
-from penstock.serve.engine.sides import LoadedSide
+from penstock.serve.engine.sides import LoadedSide, heads_file
 
 SAMPLE_BLOCKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class DraftMemory:
     """Bytes whatever the model's cache holds, and bytes for each token that it holds."""
 
     fixed: int = 0
@@ -51,6 +51,7 @@ class CountingHost:
         self.num_bytes = 0
         self._find = find
         self._block_size = config.block_size
+        self._model = config.model
         self._target = target
 
     def model(self, name: str, kv_tokens: int) -> LoadedSide:
@@ -61,6 +62,8 @@ class CountingHost:
         return self._count(found.spec, program, held.weight_bytes, kv_tokens)
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
+        """Raises ModelError where there are no such heads."""
+        heads_file(path, kind, self._target.found.source.path, self._model)
         program, target = build(self.spec, self._target.found.family.names), self._target
         forms = Forming(target.dtype, target.scheme).forms(program)
         weights = sum([target.backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()])
@@ -74,10 +77,10 @@ class CountingHost:
         return LoadedSide(spec, backend, None, layout)
 
 
-def beside(make: Callable[[Host], Any], host: Callable[[int], CountingHost], block_size: int) -> Beside:
+def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost], block_size: int) -> DraftMemory:
     """What a proposer takes that `make` makes for a host. `host` makes one for a cache of so many tokens. Raises what making it raises."""
     sample = SAMPLE_BLOCKS * block_size
     empty, filled = host(0), host(sample)
     for each in (empty, filled):
         make(each)
-    return Beside(empty.num_bytes, -(-(filled.num_bytes - empty.num_bytes) // sample))
+    return DraftMemory(empty.num_bytes, -(-(filled.num_bytes - empty.num_bytes) // sample))
