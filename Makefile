@@ -7,7 +7,8 @@ TORCH_ARGS ?=
 ARGS ?=
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(V),--verbose,--quiet)
+COMPILES := and compiling its native kernels, which may take minutes (V=1 shows it) ...
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 KEY := $(shell find penstock -name __init__.py | LC_ALL=C sort | cksum | cut -d' ' -f1)
 
@@ -38,17 +39,17 @@ clean:  ## remove .venv and everything built or cached
 	@touch $@
 
 .venv/.core-$(KEY): .venv/.made $(SOURCES)
-	@echo "Installing Penstock into .venv ..."
+	@echo "Installing Penstock into .venv $(COMPILES)"
 	$(PIP) install --editable .
 	@touch $@
 
 .venv/.test-$(KEY): .venv/.made $(SOURCES)
-	@echo "Installing Penstock and what its tests need into .venv ..."
+	@echo "Installing Penstock and what its tests need into .venv $(COMPILES)"
 	$(PIP) install $(TORCH) $(TORCH_ARGS)
 	$(PIP) install --editable '.[test]'
 	@touch $@ .venv/.core-$(KEY)
 
 .venv/.dev-$(KEY): .venv/.made $(SOURCES)
-	@echo "Installing Penstock and its developers' tools into .venv ..."
+	@echo "Installing Penstock and its developers' tools into .venv $(COMPILES)"
 	$(PIP) install --editable '.[dev]'
 	@touch $@ .venv/.core-$(KEY)

@@ -88,7 +88,8 @@ def test_chat_colours_drafts_where_colours_are_wanted(
 
 def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    assert "nothing was drafted" in penstock(["chat", "--show-drafts"])[1]
+    _, out, err = penstock(["chat", "--show-drafts"])
+    assert "nothing was drafted" in out and "--propose" in err and len(err.splitlines()) == 1
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
     assert "drafted" not in penstock(["chat"])[1]
 
