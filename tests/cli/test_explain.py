@@ -1,10 +1,5 @@
 """`penstock explain` of a really started server, and what it refuses."""
 import json
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,28 +8,17 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.started import start, stop
+
 KEY = "secret"
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """brook with two seats, which needs a key."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    words = ["serve", "brook", "--port", str(port), "--max-num-seqs", "2", "--kv-tokens", "2048", "--api-key", KEY]
-    server = subprocess.Popen([sys.executable, "-m", "penstock", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    address, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
-    while True:
-        assert server.poll() is None and time.monotonic() < until, "the server did not start"
-        try:
-            if httpx.get(address + "/health").status_code == 200:
-                break
-        except httpx.TransportError:
-            time.sleep(0.1)
+    server, address = start("--max-num-seqs", "2", "--kv-tokens", "2048", "--api-key", KEY)
     yield address
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(timeout=60) == 0
+    stop(server)
 
 
 def ask(url: str, number: int) -> int:

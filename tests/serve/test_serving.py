@@ -1,9 +1,5 @@
 """A really started `penstock serve brook`, driven by OpenAI's own client."""
 import asyncio
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -12,6 +8,8 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.started import start, stop
+
 PROMPTS = [
     f"The {what} went down to the {where} and {then}" for what in ("old king", "sly fox", "girl", "miller")
     for where in ("river", "town", "wood", "sea") for then in ("there", "saw", "said", "met")]
@@ -19,24 +17,10 @@ PROMPTS = [
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "penstock", "serve", "--port", str(port), "--max-num-batched-tokens", "96", "--kv-tokens", "1536"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    address = f"http://127.0.0.1:{port}"
-    until = time.monotonic() + 120
-    while True:
-        assert server.poll() is None and time.monotonic() < until, "the server did not start"
-        try:
-            if httpx.get(address + "/health").status_code == 200:
-                break
-        except httpx.TransportError:
-            time.sleep(0.1)
+    server, address = start("--max-num-batched-tokens", "96", "--kv-tokens", "1536")
     yield address
-    server.send_signal(signal.SIGTERM)
-    said, _ = server.communicate(timeout=60)
-    assert server.returncode == 0 and "KV cache   1,536 tokens" in said and "curl http://127.0.0.1" in said, said
+    said = stop(server)
+    assert "KV cache   1,536 tokens" in said and "curl http://127.0.0.1" in said, said
 
 
 def metric(url: str, name: str) -> float:

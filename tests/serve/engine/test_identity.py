@@ -17,6 +17,7 @@ from penstock.core.errors import RequestError
 from penstock.core.needs import Needs
 from penstock.core.types import Output
 from penstock.serve.engine.requests import Request
+from tests.serve.engine.crowds import crowded
 from tests.tiny import write_heads, write_model
 
 WORDS = "the old fox went over a river to see his friend who lived by the sea and told him all".split()
@@ -89,14 +90,8 @@ def test_same_bits_as_alone(folder: Path, other: Path, alone: list[Any], options
     if "propose" in options:
         options = {**options, "propose": options["propose"].format(folder=folder, other=other)}
     llm = LLM(str(folder), **options)
-    order = list(range(len(alone)))
-    for seed in (1, 2):
-        random.Random(seed).shuffle(order)
-        made = requests()
-        outputs = llm.generate([made[i][0] for i in order], [made[i][1] for i in order])
-        for i, output in zip(order, outputs, strict=True):
-            assert said(output) == alone[i], f"request {i} in round {seed}"
-    llm._engine.check_integrity()
+    for i, output in crowded(llm, requests()):
+        assert said(output) == alone[i], f"request {i}"
     if "kv_tokens" in options:
         assert llm._engine._scheduler.counters.preemptions > 0
 

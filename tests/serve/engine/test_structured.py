@@ -11,6 +11,7 @@ from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding import propose
 from penstock.core.errors import RequestError
 from penstock.core.types import Output
+from tests.serve.engine.crowds import crowded
 from tests.tiny import write_model
 
 TIGHT: dict[str, Any] = {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}
@@ -96,17 +97,11 @@ def test_same_bits_as_alone(folder: Path, alone: list[Any], options: dict[str, A
     if "propose" in options:
         options = {**options, "propose": options["propose"].format(folder=folder)}
     llm = LLM(str(folder), **options)
-    order = list(range(len(alone)))
-    for seed in (1, 2):
-        random.Random(seed).shuffle(order)
-        made = requests()
-        outputs = llm.generate([made[i][0] for i in order], [made[i][1] for i in order])
-        for i, output in zip(order, outputs, strict=True):
-            if options.get("backend") == "reference":
-                assert said(output)[0] == alone[i][0], f"request {i}"
-            else:
-                assert said(output) == alone[i], f"request {i} in round {seed}"
-    llm._engine.check_integrity()
+    for i, output in crowded(llm, requests()):
+        if options.get("backend") == "reference":
+            assert said(output)[0] == alone[i][0], f"request {i}"
+        else:
+            assert said(output) == alone[i], f"request {i}"
     if "kv_tokens" in options:
         assert llm._engine._scheduler.counters.preemptions > 0
 
