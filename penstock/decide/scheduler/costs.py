@@ -1,7 +1,8 @@
 """How long the next steps will take: a StepTimer asked in round figures, remembered, and corrected by the steps that were seen.
 
 A timer knows the model's step; what else goes by between one step and the next (sampling, text, other programs) shows in the steps
-themselves, as a share and as an amount: took = a * predicted + b, by least squares that forget, drawn towards a = 1 and b = 0.
+themselves, as a share and as an amount: took = a * predicted + b, by least squares that forget, drawn towards a = 1 and b = 0. Prices do
+not follow every step: they stay until what was learned has moved away from them, so that others may remember what they made of them.
 """
 from collections.abc import Sequence
 
@@ -10,10 +11,12 @@ from penstock.core.work import StepTimer, StepWork
 
 CONTEXT_BITS = 6  # contexts are rounded up to multiples of 64 tokens
 EXACT_ROWS, ROWS_BITS = 32, 4  # chunks of more rows are rounded up to multiples of 16
-REMEMBERED = 1 << 16  # steps
+REMEMBERED = 1 << 16  # steps, and prompts
 FORGET = 0.98  # of what was known, with each step: the last 50 count
 PRIOR = 5.0  # steps that say a = 1, b = 0
 MOST_RATIO = 4.0  # a step that takes longer was held up by something that need not happen again
+MOVED = 0.05  # share of a mean step by which prices may be off what was learned
+STALE = 100  # steps after which they are renewed anyway
 
 
 class Correction:
@@ -39,6 +42,12 @@ class Correction:
         self._spread = [FORGET * square + predicted_s**2, FORGET * product + predicted_s * more]
         self._solve()
 
+    def is_off(self, rate: float, level: float) -> bool:
+        """Whether steps of half and of twice the mean size come to less or more than with this share and amount."""
+        mean = self._sum / self._weight
+        sizes = (mean / 2, 2 * mean)
+        return any(abs(self.of(size) - rate * size - level) > MOVED * self.of(size) for size in sizes)
+
     def _solve(self) -> None:
         """(a - 1, b) of least squares; the prior is worth PRIOR steps of the mean size."""
         square, product = self._spread
@@ -52,35 +61,39 @@ class Correction:
 
 
 class StepCosts:
-    """Seconds of steps of at most `max_rows` rows. Itself a StepTimer, so that whoever asks for one may be given the other."""
+    """Seconds of steps of at most `max_rows` rows. Itself a StepTimer, so that whoever asks for one may be given the other.
+
+    `version`: another number means other prices.
+    """
 
     def __init__(self, timer: StepTimer, max_rows: int) -> None:
         self.max_rows = max_rows
+        self.version = 0
         self._timer = timer
-        self._correction = Correction()
+        self._learned = Correction()
+        self._rate, self._level = self._learned.rate, self._learned.level  # that prices have
+        self._age = 0  # steps since they were renewed
         self._known: dict[tuple[int, int, int, int], float] = {}  # of the timer
+        self._prompts: dict[tuple[int, int], tuple[tuple[int, float], ...]] = {}  # (steps, what the timer says of one) of each prompt
 
     def seconds(self, work: StepWork) -> float:
-        return self._correction.of(self._timer.seconds(work))
+        return max(self._rate * self._timer.seconds(work) + self._level, 0.0)
 
     def step_s(self, num_decodes: int, context: float, rows: int = 0, start: int = 0) -> float:
         """A step in which `num_decodes` sequences of `context` tokens on average gain a token each, and `rows` tokens of a prompt are
         computed behind `start` others."""
-        if rows > EXACT_ROWS:
-            rows = -(-rows >> ROWS_BITS) << ROWS_BITS
-        key = num_decodes, -(-int(context) >> CONTEXT_BITS), rows, -(-start >> CONTEXT_BITS)
-        known = self._known.get(key)
-        if known is None:
-            known = self._ask(*key)
-        corrected = self._correction.rate * known + self._correction.level
+        corrected = self._rate * self._predicted_s(num_decodes, context, rows, start) + self._level
         return corrected if corrected > 0.0 else 0.0
 
     def prompt_s(self, left: int, total: int) -> float:
         """The last `left` of a prompt's `total` tokens, alone on the machine."""
-        whole, rest = divmod(left, self.max_rows)
-        start = total - left
-        seconds = self.step_s(0, 0, rest, total - rest) if rest else 0.0
-        return seconds + (whole * self.step_s(0, 0, self.max_rows, start + whole * self.max_rows // 2) if whole else 0.0)
+        steps = self._prompts.get((left, total)) or self._steps_of(left, total)
+        rate, level, seconds = self._rate, self._level, 0.0
+        for num, predicted_s in steps:
+            corrected = rate * predicted_s + level
+            if corrected > 0.0:
+                seconds += num * corrected
+        return seconds
 
     def rows_within(self, num_decodes: int, context: float, seconds: float, most: int, start: int = 0) -> int:
         """The most rows of a prompt, up to `most`, that a step with these decodes has time for in `seconds`; 0 where there is none."""
@@ -97,7 +110,35 @@ class StepCosts:
 
     def learn(self, work: StepWork, took_s: float) -> None:
         """A step of this work took so long, from its begin to that of the one after it."""
-        self._correction.add(self._timer.seconds(work), took_s)
+        learned = self._learned
+        learned.add(self._timer.seconds(work), took_s)
+        self._age += 1
+        if self._age >= STALE or learned.is_off(self._rate, self._level):
+            self._age = 0
+            if (learned.rate, learned.level) != (self._rate, self._level):
+                self._rate, self._level = learned.rate, learned.level
+                self.version += 1
+
+    def _steps_of(self, left: int, total: int) -> tuple[tuple[int, float], ...]:
+        """Of a prompt: the last step, and before it as many whole ones as it takes."""
+        whole, rest = divmod(left, self.max_rows)
+        start, steps = total - left, []
+        if rest:
+            steps.append((1, self._predicted_s(0, 0, rest, total - rest)))
+        if whole:
+            steps.append((whole, self._predicted_s(0, 0, self.max_rows, start + whole * self.max_rows // 2)))
+        if len(self._prompts) >= REMEMBERED:
+            self._prompts.clear()
+        found = self._prompts[left, total] = tuple(steps)
+        return found
+
+    def _predicted_s(self, num_decodes: int, context: float, rows: int, start: int) -> float:
+        """What the timer says of a step in round figures."""
+        if rows > EXACT_ROWS:
+            rows = -(-rows >> ROWS_BITS) << ROWS_BITS
+        key = num_decodes, -(-int(context) >> CONTEXT_BITS), rows, -(-start >> CONTEXT_BITS)
+        known = self._known.get(key)
+        return self._ask(*key) if known is None else known
 
     def _ask(self, num_decodes: int, context: int, rows: int, start: int) -> float:
         """`context` and `start` in multiples of 64 tokens."""

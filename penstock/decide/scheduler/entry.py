@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.types import Seq
-from penstock.decide.scheduler.queue import Queue
+from penstock.decide.scheduler.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class EntryView:
     num_running: int
     num_entered: int
     began_s: float
-    waiting: Queue
+    waiting: Waiting
 
     def oldest_arrival_s(self) -> float:
         return min(seq.arrival_s for seq in self.waiting)

@@ -3,15 +3,42 @@
 Until its first token it is held to its TTFT. After that it is held to its mean TPOT at every token, so that it is kept wherever the
 answer ends: token k is due at first + k * TPOT. An end-to-end objective becomes both. Of the time that a lone request would leave, half is
 for waiting and half for company: that gives its first token's due time, and what is left then is shared by the tokens that it may have.
+What is deferred was promised nothing.
 """
 from math import inf
 
+from penstock.core.message import message
 from penstock.core.types import Seq, Status
 from penstock.decide.scheduler.costs import StepCosts
 
 
+@message
+class Claim:
+    """What a sequence asks for, at the prices of the day. It holds until the sequence computes a token, is deferred, or prices move."""
+
+    seq: Seq
+    num_left: int  # tokens to compute until it has its next one
+    due_s: float  # its first token, or after that its next one; inf: whenever
+    prompt_s: float  # what is left of a prompt that is due takes alone on the machine
+    hopeless_s: float  # later than this, what was promised can no longer be kept, even alone on the machine; inf: it always can
+
+
+def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
+    """Without prices nothing is due."""
+    left, first_s = num_left(seq), seq.first_token_s
+    if costs is None or not has_objectives(seq):
+        return Claim(seq, left, inf, 0.0, inf)
+    if first_s is None:
+        due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(left, len(seq.tokens))
+        return Claim(seq, left, due_s, prompt_s, due_s - prompt_s)
+    due_s, last_s = dues_s(seq, first_s)
+    if due_s == inf:
+        return Claim(seq, left, inf, 0.0, inf)
+    return Claim(seq, left, due_s, 0.0, last_s - costs.step_s(1, len(seq.tokens)) * (num_more(seq) + 1))
+
+
 def has_objectives(seq: Seq) -> bool:
-    return not seq.deferred and (seq.ttft_slo_s, seq.tpot_slo_s, seq.e2e_slo_s) != (None, None, None)
+    return not seq.deferred and (seq.ttft_slo_s is not None or seq.tpot_slo_s is not None or seq.e2e_slo_s is not None)
 
 
 def num_left(seq: Seq) -> int:
@@ -37,19 +64,23 @@ def first_due_s(seq: Seq, costs: StepCosts) -> float:
 
 def tpot_s(seq: Seq, first_s: float) -> float:
     """Seconds a token that it may take on average if its first token comes at `first_s`; inf: any."""
+    if seq.deferred:
+        return inf
     most_s = inf if seq.tpot_slo_s is None else seq.tpot_slo_s
-    num_tokens = seq.max_len - seq.num_prompt - 1
-    if seq.e2e_slo_s is None or num_tokens < 1:
+    if seq.e2e_slo_s is None:
         return most_s
-    return min(most_s, (seq.arrival_s + seq.e2e_slo_s - first_s) / num_tokens)
+    num_tokens = seq.max_len - seq.num_prompt - 1
+    return most_s if num_tokens < 1 else min(most_s, (seq.arrival_s + seq.e2e_slo_s - first_s) / num_tokens)
 
 
-def next_due_s(seq: Seq, first_s: float) -> float:
-    """When its next token is due, the first having come at `first_s`."""
-    return first_s + tpot_s(seq, first_s) * seq.num_output
-
-
-def affords_s(seq: Seq, first_s: float, now: float) -> float:
-    """Seconds that each token from here to its last may take: more than the TPOT where it is ahead, less where it is behind."""
+def dues_s(seq: Seq, first_s: float) -> tuple[float, float]:
+    """(when its next token is due, when the last that it may have is), the first having come at `first_s`; inf: whenever."""
     most_s = tpot_s(seq, first_s)
-    return inf if most_s == inf else (first_s + most_s * (seq.max_len - seq.num_prompt - 1) - now) / (num_more(seq) + 1)
+    if most_s == inf:
+        return inf, inf
+    return first_s + most_s * seq.num_output, first_s + most_s * (seq.max_len - seq.num_prompt - 1)
+
+
+def affords_s(seq: Seq, last_s: float, now: float) -> float:
+    """Seconds that each token from here to its last, which is due at `last_s`, may take: more than the TPOT where it is ahead."""
+    return (last_s - now) / (num_more(seq) + 1)

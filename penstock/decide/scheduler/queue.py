@@ -4,22 +4,29 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from penstock.core.types import Seq
+from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.promise import Claim, claim_of
 
 Key = tuple[float, ...]
 Entry = tuple[Key, int, Seq]
 
 
 class Order(Protocol):
-    """Who goes before whom: the smallest key first. `varies` says that keys change while a sequence waits or runs."""
+    """Who goes before whom: the smallest key first."""
 
-    varies: bool
+    @property
+    def costs(self) -> StepCosts | None:
+        """The prices that keys depend on, and with them on time and progress; None: a key never changes."""
+        ...
 
-    def key(self, seq: Seq, now: float) -> Key: ...
+    def key(self, claim: Claim, now: float) -> Key:
+        """While the claim holds, a key changes only when the claim becomes hopeless."""
+        ...
 
 
 class Queue:
-    """Sequences sorted by an order's keys and, where these are equal, by seq_id. Keys that vary are taken
-    anew whenever time has moved."""
+    """Sequences that run, sorted by an order's keys and, where these are equal, by seq_id. Keys that change are taken anew whenever time
+    has moved. (Of those that wait see `waiting`.)"""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -38,7 +45,7 @@ class Queue:
         return (seq for _, _, seq in self._entries)
 
     def push(self, seq: Seq, now: float) -> None:
-        key = self._keys[seq.seq_id] = self._order.key(seq, now)
+        key = self._keys[seq.seq_id] = self._key(seq, now)
         insort(self._entries, (key, seq.seq_id, seq), key=_rank)
 
     def remove(self, seq: Seq) -> None:
@@ -49,18 +56,17 @@ class Queue:
         self._sort(now)
         return [seq for _, _, seq in self._entries]
 
-    def first(self, now: float) -> Seq:
-        self._sort(now)
-        return self._entries[0][2]
-
     def last(self, now: float) -> Seq:
         self._sort(now)
         return self._entries[-1][2]
 
+    def _key(self, seq: Seq, now: float) -> Key:
+        return self._order.key(claim_of(seq, self._order.costs), now)
+
     def _sort(self, now: float) -> None:
-        if self._order.varies and now != self._sorted_s:
+        if self._order.costs is not None and now != self._sorted_s:
             self._sorted_s = now
-            self._entries = sorted(((self._order.key(seq, now), seq.seq_id, seq) for seq in self), key=_rank)
+            self._entries = sorted([(self._key(seq, now), seq.seq_id, seq) for seq in self], key=_rank)
             self._keys = {seq_id: key for key, seq_id, _ in self._entries}
 
 

@@ -22,11 +22,13 @@ from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.entry import Batching, EntryView
 from penstock.decide.scheduler.limits import Limits, check_servable
-from penstock.decide.scheduler.pacing import Live, Pacing
+from penstock.decide.scheduler.live import Live
+from penstock.decide.scheduler.pacing import Pacing
 from penstock.decide.scheduler.promise import has_objectives
 from penstock.decide.scheduler.queue import Order, Queue
 from penstock.decide.scheduler.step import Step
 from penstock.decide.scheduler.stop import ending
+from penstock.decide.scheduler.waiting import Waiting
 
 
 class Scheduler:
@@ -46,7 +48,7 @@ class Scheduler:
         self._clock = clock
         self._pacing = pacing or Pacing()
         self._seqs: dict[int, Seq] = {}  # waiting, running, or preempted while held: then in neither queue until `append`
-        self._waiting = Queue(order)
+        self._waiting = Waiting(order, self._pacing.costs)
         self._running = Queue(order)
         self._live = Live(self._running, self._waiting, limits, kv, self.counters)
         self._known: set[int] = set()  # to the runner
@@ -143,7 +145,7 @@ class Scheduler:
         now = self._clock.now()
         self._take_back_plan()
         self._pacing.began(now)
-        for seq, refusal in list(self._pacing.given_up(self._live, now)):
+        for seq, refusal in self._pacing.given_up(self._live, now):
             self.refused[seq.seq_id] = refusal
             self.finish(seq.seq_id, "abort")
         step = Step(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
@@ -177,7 +179,7 @@ class Scheduler:
         if self._plan is not None or len(self._running) > self._most_seqs or any(map(has_objectives, self._waiting)):
             return 0  # who waits for a deadline may be given up at any moment
         opens = len(self._waiting) and len(self._running) < self._most_seqs
-        if opens and (self._order.varies or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
+        if opens and (self._order.costs is not None or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
             return 0
         return steady.num_steps(list(self._running), self.kv)
 

@@ -5,7 +5,9 @@ from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.chunking.fixed import Fixed
 from penstock.decide.scheduler.chunking.slo import Slo
 from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.pacing import Pacing
+from penstock.decide.scheduler.waiting import Waiting
 from tests.decide.builders import Rig, SteadyTimer, make_seq
 
 MOST = 512
@@ -29,7 +31,10 @@ def answer(seq_id, tpot=None, num_output=1, num_new=100, first_s=0.0):
 
 
 def view(*decodes, now=0.0, waiting=()):
-    return ChunkView(now, decodes, (), waiting)
+    queue = Waiting(Fcfs(), costs())
+    for seq in waiting:
+        queue.push(seq, now)
+    return ChunkView(now, decodes, (), queue)
 
 
 def test_without_objectives_steps_take_all_they_can():

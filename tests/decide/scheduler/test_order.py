@@ -9,15 +9,18 @@ from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.order.priority import Priority
 from penstock.decide.scheduler.order.shortest import Shortest
 from penstock.decide.scheduler.queue import Queue
+from penstock.decide.scheduler.waiting import Waiting
 from tests.decide.builders import Rig, make_seq
 
 
 def order_of(order, seqs, now=10.0):
-    queue = Queue(order)
-    for seq in seqs:
-        queue.push(seq, now)
-    assert queue.first(now) is queue.in_order(now)[0] and queue.last(now) is queue.in_order(now)[-1]
-    return [seq.seq_id for seq in queue.in_order(now)]
+    running, waiting = Queue(order), Waiting(order)
+    for queue in (running, waiting):
+        for seq in seqs:
+            queue.push(seq, now)
+    found = [claim.seq for claim in waiting.claims(now)]
+    assert running.in_order(now) == found and running.last(now) is found[-1] and waiting.first(now) is found[0]
+    return [seq.seq_id for seq in found]
 
 
 def test_first_come_first_served_and_the_id_among_those_who_came_together():
@@ -88,7 +91,7 @@ def test_a_queue_notices_keys_that_vary_with_time():
     urgent, late = slo(0, 10.0), slo(1, 50.0)
     queue.push(late, 0.0)
     queue.push(urgent, 0.0)
-    assert queue.first(0.0) is urgent and queue.first(7.0) is late
+    assert queue.last(0.0) is late and queue.last(7.0) is urgent
     queue.remove(urgent)
     assert list(queue) == [late] and urgent not in queue and late in queue and len(queue) == 1
 

@@ -6,16 +6,16 @@ client can still go elsewhere, and told when it would not have been. What has be
 given up as soon as it could not be in time even if it were next. (To keep those who came first at the price of who is urgent fills the
 queue with long requests of loose deadlines: at twice the capacity a third fewer were served in time.)
 """
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass
 
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.needs import Needs
 from penstock.core.types import Seq
+from penstock.decide.scheduler.admission.contract import Late
 from penstock.decide.scheduler.costs import StepCosts
-from penstock.decide.scheduler.forecast import Load, first_token_s
-from penstock.decide.scheduler.promise import first_due_s, has_objectives, num_left, tpot_s
+from penstock.decide.scheduler.forecast import Forecast
+from penstock.decide.scheduler.live import Live
+from penstock.decide.scheduler.promise import Claim, tpot_s
 
 LATE = ("refuse", "defer")
 
@@ -38,34 +38,40 @@ class Deadline:
 
     def __init__(self, costs: StepCosts, options: Options | None = None) -> None:
         options = options or self.Options()
-        self.defers = options.late == "defer"
+        self._defers = options.late == "defer"
         self._costs = costs
         self._reserve = options.reserve
 
-    def late(self, seq: Seq, load: Load) -> OverloadedError | None:
-        self._check_alone(seq)
-        first_s, latest_s = first_token_s(seq, load, self._costs, self._reserve), self._latest_s(seq)
+    def late(self, seq: Seq, live: Live, now: float) -> Late | None:
+        load = live.load(now)
+        place = next(place for place, claim in enumerate(load.waiting) if claim.seq is seq)
+        claim, behind = load.waiting[place], load.waiting[place + 1 :]
+        self._check_alone(claim)
+        forecast = Forecast(self._costs, load, self._reserve)
+        forecast.serve(load.waiting[:place])
+        first_s, latest_s = forecast.first_token_s(claim, behind), self._latest_s(claim)
         if first_s <= latest_s:
             return None
+        if self._defers:
+            return Late(seq, None)
+        forecast.serve(behind)
         soon, wanted = told(first_s - seq.arrival_s), told(latest_s - seq.arrival_s)
-        return self._refusal(seq, load, f"its first token would come after {soon}, and should within {wanted}")
+        return Late(seq, self._refusal(claim, forecast, now, f"its first token would come after {soon}, and should within {wanted}"))
 
-    def hopeless(self, waiting: Iterable[Seq], now: float) -> list[Seq]:
-        costs = self._costs
-        return [
-            seq for seq in waiting
-            if seq.first_scheduled_s is None and has_objectives(seq)
-            and now + costs.prompt_s(num_left(seq), len(seq.tokens)) > first_due_s(seq, costs)]
+    def overtaken(self, live: Live, now: float) -> list[Late]:
+        lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
+        if not lost or self._defers:
+            return [Late(claim.seq, None) for claim in lost.values()]
+        load = live.load(now)
+        forecast = Forecast(self._costs, load, self._reserve)
+        forecast.serve([claim for claim in load.waiting if claim.seq.seq_id not in lost])
+        return [Late(claim.seq, self._refusal(claim, forecast, now, overtaken_for(now - claim.seq.arrival_s))) for claim in lost.values()]
 
-    def given_up(self, seq: Seq, load: Load) -> OverloadedError:
-        waited = told(load.now - seq.arrival_s)
-        return self._refusal(seq, load, f"after {waited} its first token can no longer come in time, others having been more urgent")
-
-    def _check_alone(self, seq: Seq) -> None:
+    def _check_alone(self, claim: Claim) -> None:
         """Raises RequestError for objectives that are too tight for any load."""
-        planned = 1 - self._reserve
-        prompt_s = self._costs.prompt_s(num_left(seq), len(seq.tokens)) / planned
-        allowed_s = first_due_s(seq, self._costs) - seq.arrival_s
+        seq, planned = claim.seq, 1 - self._reserve
+        prompt_s = claim.prompt_s / planned
+        allowed_s = claim.due_s - seq.arrival_s
         if prompt_s > allowed_s:
             raise unattainable(f"a first token within {told(allowed_s)}: this prompt alone takes {told(prompt_s)}, reserve included")
         step_s = self._costs.step_s(1, seq.max_len) / planned
@@ -73,22 +79,26 @@ class Deadline:
         if seq.max_len > seq.num_prompt + 1 and step_s > allowed_s:
             raise unattainable(f"a token every {told(allowed_s)}: alone on the machine it takes {told(step_s)}, reserve included")
 
-    def _latest_s(self, seq: Seq) -> float:
+    def _latest_s(self, claim: Claim) -> float:
         """When its first token may be foreseen for."""
-        return seq.arrival_s + (1 - self._reserve) * (first_due_s(seq, self._costs) - seq.arrival_s)
+        return claim.seq.arrival_s + (1 - self._reserve) * (claim.due_s - claim.seq.arrival_s)
 
-    def _refusal(self, seq: Seq, load: Load, why: str) -> OverloadedError:
-        """It would be in time if it came so much later that the end of the queue, as it is now, is as near as its objective."""
-        others = [other for other in load.waiting if other is not seq]
-        last_s = first_token_s(seq, replace(load, waiting=[*others, seq]), self._costs, self._reserve)
-        allowed_s = self._latest_s(seq) - seq.arrival_s
-        retry_s = max(last_s - allowed_s - load.now, 0.001) if last_s < inf else 60.0
+    def _refusal(self, claim: Claim, others: Forecast, now: float, why: str) -> OverloadedError:
+        """It would be in time if it came so much later that the end of the queue, as it is now, is as near as its objective.
+        `others`: the rest of the queue, served."""
+        last_s = others.first_token_s(claim, ())
+        allowed_s = self._latest_s(claim) - claim.seq.arrival_s
+        retry_s = max(last_s - allowed_s - now, 0.001)
         message = f"too busy for the objectives of this request: {why}; try again in {told(retry_s)}"
         return OverloadedError(message, retry_s, "slo", "slo_overloaded")
 
 
 def unattainable(what: str) -> RequestError:
     return RequestError(f"the objectives cannot be met even on an idle machine: they ask for {what}", "slo", code="slo_unattainable")
+
+
+def overtaken_for(waited_s: float) -> str:
+    return f"after {told(waited_s)} its first token can no longer come in time, others having been more urgent"
 
 
 def told(seconds: float) -> str:

@@ -1,21 +1,17 @@
 """Everybody is taken in; whose objectives are met shows later."""
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from penstock.core.errors import OverloadedError
 from penstock.core.needs import Needs
 from penstock.core.types import Seq
-from penstock.decide.scheduler.forecast import Load
+from penstock.decide.scheduler.admission.contract import Late
+from penstock.decide.scheduler.live import Live
 
 
 class Everybody:
     needs = Needs()
-    defers = False
 
-    def late(self, seq: Seq, load: Load) -> OverloadedError | None:
+    def late(self, seq: Seq, live: Live, now: float) -> Late | None:
         return None
 
-    def hopeless(self, waiting: Iterable[Seq], now: float) -> list[Seq]:
-        return []
-
-    def given_up(self, seq: Seq, load: Load) -> OverloadedError:
-        raise NotImplementedError("nobody is given up")
+    def overtaken(self, live: Live, now: float) -> Sequence[Late]:
+        return ()

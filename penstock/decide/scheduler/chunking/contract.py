@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.types import Seq
+from penstock.decide.scheduler.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class ChunkView:
     now: float
     decodes: Sequence[Seq]  # running, one token behind
     prefills: Sequence[Seq]  # running, more than one
-    waiting: Iterable[Seq]  # the first to be served first
+    waiting: Waiting
 
 
 class Chunking(Protocol):

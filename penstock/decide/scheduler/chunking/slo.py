@@ -5,7 +5,7 @@ may use up all that the answers are ahead of their next tokens' deadlines, which
 would make decoding alone slower than that. Answers beyond help hold nobody back: those that could not keep their TPOT beside half as many.
 Without objectives every step takes all that it can.
 """
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -15,7 +15,7 @@ from penstock.core.needs import Needs
 from penstock.core.types import Seq
 from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.costs import StepCosts, mean_context
-from penstock.decide.scheduler.promise import affords_s, first_due_s, has_objectives, next_due_s, num_left, tpot_s
+from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, tpot_s
 
 
 class Slo:
@@ -34,14 +34,13 @@ class Slo:
         self._planned = 1 - (options or self.Options()).reserve
 
     def num_rows(self, view: ChunkView, most: int) -> int:
-        held = [seq for seq in view.decodes if has_objectives(seq)]
-        if not held or most < 1:
+        if not view.decodes or most < 1:
             return most
-        num, context = len(view.decodes), mean_context(view.decodes)
-        afforded, spare = self._bounds(held, self._costs.step_s((num + 1) // 2, context), view.now)
+        costs, num, context = self._costs, len(view.decodes), mean_context(view.decodes)
+        afforded, spare = self._bounds(view.decodes, costs.step_s((num + 1) // 2, context), view.now)
         if afforded == inf:
             return most
-        costs, start = self._costs, view.prefills[0].num_computed if view.prefills else 0
+        start = view.prefills[0].num_computed if view.prefills else 0
         rows = costs.rows_within(num, context, afforded, most, start)
         if rows < most and spare > afforded and self._presses(view, rows, afforded):
             rows = costs.rows_within(num, context, spare, most, start)
@@ -49,23 +48,21 @@ class Slo:
 
     def may_start(self, seq: Seq, running: Iterable[Seq], now: float) -> bool:
         seqs = [*running, seq]
-        held = [each for each in seqs if has_objectives(each)]
-        if not held:
-            return True
         context = mean_context(seqs)
-        own = tpot_s(seq, now) if has_objectives(seq) else inf
-        afforded, _ = self._bounds(held, self._costs.step_s(len(seqs) // 2, context), now)
-        bound = min(afforded, self._planned * own)
+        afforded, _ = self._bounds(seqs, self._costs.step_s(len(seqs) // 2, context), now)
+        bound = min(afforded, self._planned * tpot_s(seq, now))
         return bound == inf or self._costs.step_s(len(seqs), context) <= bound
 
-    def _bounds(self, held: Sequence[Seq], helpless_s: float, now: float) -> tuple[float, float]:
+    def _bounds(self, answers: Iterable[Seq], helpless_s: float, now: float) -> tuple[float, float]:
         """(seconds a token that all of the answers can afford, seconds until the first of their next tokens is due). Those that cannot
         even afford `helpless_s` are left out."""
         afforded = spare = inf
-        for seq in held:
-            affords, until_due = tpot_s(seq, now), inf
-            if seq.first_token_s is not None:
-                affords, until_due = affords_s(seq, seq.first_token_s, now), next_due_s(seq, seq.first_token_s) - now
+        for seq in answers:
+            if seq.first_token_s is None:
+                affords, until_due = tpot_s(seq, now), inf
+            else:
+                due_s, last_s = dues_s(seq, seq.first_token_s)
+                affords, until_due = affords_s(seq, last_s, now), due_s - now
             if affords >= helpless_s:
                 afforded = min(afforded, affords, max(until_due, 0.0))
                 spare = min(spare, until_due)
@@ -73,13 +70,11 @@ class Slo:
 
     def _presses(self, view: ChunkView, rows: int, step_s: float) -> bool:
         """Whether a prompt that could be in time would be late with so many rows in steps of `step_s`."""
-        ahead = 0
-        for seq in chain(view.prefills, view.waiting):
-            ahead += num_left(seq)
-            if seq.first_token_s is None and has_objectives(seq):
-                due_s = first_due_s(seq, self._costs)
-                if due_s == inf or view.now + self._costs.prompt_s(num_left(seq), len(seq.tokens)) > due_s:
-                    continue
-                if rows < 1 or view.now + -(-ahead // rows) * step_s > due_s:
-                    return True
+        now, ahead = view.now, 0
+        for claim in chain([claim_of(seq, self._costs) for seq in view.prefills], view.waiting.claims(now)):
+            ahead += claim.num_left
+            if claim.due_s == inf or now > claim.hopeless_s or claim.seq.first_token_s is not None:
+                continue
+            if rows < 1 or now + -(-ahead // rows) * step_s > claim.due_s:
+                return True
         return False

@@ -13,14 +13,12 @@ from math import inf
 
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
-from penstock.core.types import Seq
 from penstock.decide.scheduler.costs import StepCosts
-from penstock.decide.scheduler.promise import affords_s, first_due_s, has_objectives, next_due_s, num_left
+from penstock.decide.scheduler.promise import Claim
 
 
 class Deadline:
     needs = Needs(step_timer=True)
-    varies = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -31,19 +29,11 @@ class Deadline:
                 raise UsageError(f"order deadline: work must be 0 or above, not {self.work}")
 
     def __init__(self, costs: StepCosts, options: Options | None = None) -> None:
-        self._costs = costs
+        self.costs = costs
         self._work = (options or self.Options()).work
 
-    def key(self, seq: Seq, now: float) -> tuple[float, ...]:
+    def key(self, claim: Claim, now: float) -> tuple[float, ...]:
+        seq = claim.seq
         if seq.deferred:
             return (1.0, seq.arrival_s, seq.priority, seq.arrival_s)
-        due_s, feasible = (inf, True) if not has_objectives(seq) else self._due(seq, now)
-        return (0.0 if feasible else 1.0, due_s, seq.priority, seq.arrival_s)
-
-    def _due(self, seq: Seq, now: float) -> tuple[float, bool]:
-        """(its deadline, whether what was promised can still be kept)."""
-        costs, first_s = self._costs, seq.first_token_s
-        if first_s is None:
-            due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(num_left(seq), len(seq.tokens))
-            return due_s + self._work * prompt_s, now + prompt_s <= due_s
-        return next_due_s(seq, first_s), costs.step_s(1, len(seq.tokens)) <= affords_s(seq, first_s, now)
+        return (0.0 if now <= claim.hopeless_s else 1.0, claim.due_s + self._work * claim.prompt_s, seq.priority, seq.arrival_s)

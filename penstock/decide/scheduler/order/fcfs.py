@@ -1,11 +1,11 @@
 """First come, first served."""
 from penstock.core.needs import Needs
-from penstock.core.types import Seq
+from penstock.decide.scheduler.promise import Claim
 
 
 class Fcfs:
     needs = Needs()
-    varies = False
+    costs = None
 
-    def key(self, seq: Seq, now: float) -> tuple[float, ...]:
-        return (seq.arrival_s,)
+    def key(self, claim: Claim, now: float) -> tuple[float, ...]:
+        return (claim.seq.arrival_s,)

@@ -1,11 +1,11 @@
 """The request's priority, smaller first; first come among equals."""
 from penstock.core.needs import Needs
-from penstock.core.types import Seq
+from penstock.decide.scheduler.promise import Claim
 
 
 class Priority:
     needs = Needs()
-    varies = False
+    costs = None
 
-    def key(self, seq: Seq, now: float) -> tuple[float, ...]:
-        return (seq.priority, seq.arrival_s)
+    def key(self, claim: Claim, now: float) -> tuple[float, ...]:
+        return (claim.seq.priority, claim.seq.arrival_s)

@@ -4,12 +4,12 @@ The length of an answer is not known before it ends, but its bound (prompt plus 
 wait for as long as shorter ones keep coming.
 """
 from penstock.core.needs import Needs
-from penstock.core.types import Seq
+from penstock.decide.scheduler.promise import Claim
 
 
 class Shortest:
     needs = Needs()
-    varies = False
+    costs = None
 
-    def key(self, seq: Seq, now: float) -> tuple[float, ...]:
-        return (seq.max_len, seq.arrival_s)
+    def key(self, claim: Claim, now: float) -> tuple[float, ...]:
+        return (claim.seq.max_len, claim.seq.arrival_s)

@@ -1,0 +1,141 @@
+"""Forecasts against one that plays every step and every prompt for itself."""
+import random
+from math import inf
+
+import pytest
+
+from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.forecast import Forecast, Load
+from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, num_more, tpot_s
+from tests.decide.builders import SteadyTimer, make_seq
+
+BUDGET = 128
+
+
+class CountedCosts(StepCosts):
+    num_asked = 0
+
+    def step_s(self, *args):
+        self.num_asked += 1
+        return super().step_s(*args)
+
+
+class Plain:
+    """Step by step. An answer is [its last step, tokens in the cache, seconds it affords]."""
+
+    def __init__(self, prices, load, reserve):
+        self.prices, self.limits, self.planned = prices, load.limits, 1 - reserve
+        self.now, self.free, self.num_steps, self.used, self.answers = load.now, load.free_tokens, 0, 0, []
+        for seq in load.decodes:
+            affords = affords_s(seq, dues_s(seq, seq.first_token_s)[1], load.now)
+            self.answers.append([num_more(seq) + 1, len(seq.tokens), affords])
+        self.first_s = []
+        for claim in load.waiting:
+            self.serve(claim)
+
+    def serve(self, claim):
+        seq, left = claim.seq, claim.num_left
+        while self.answers and not self.may_enter(seq):
+            self.end_step()
+        while left > self.rows() - self.used:
+            room = max(self.rows() - self.used, 0)
+            self.used, left = self.used + room, left - room
+            self.end_step()
+        self.used += left
+        self.first_s.append(self.now + self.prices.step_s(len(self.answers), 0, self.used))  # if nobody came after it
+        if num_more(seq):
+            self.free -= len(seq.tokens)
+            self.answers.append([self.num_steps + 1 + num_more(seq), len(seq.tokens) - 1, tpot_s(seq, self.now)])
+
+    def bound(self):
+        helpless = self.prices.step_s((len(self.answers) + 1) // 2, 0)
+        return self.planned * min([affords for _, _, affords in self.answers if affords >= helpless], default=inf)
+
+    def rows(self):
+        num, bound = len(self.answers), self.bound()
+        return BUDGET - num if bound == inf else self.prices.rows_within(num, 0, bound, BUDGET - num)
+
+    def may_enter(self, seq):
+        num, bound = len(self.answers), min(self.bound(), self.planned * tpot_s(seq, self.now))
+        bears = bound == inf or self.prices.step_s(num + 1, 0) <= bound
+        return bears and num < self.limits.max_num_seqs and self.free >= len(seq.tokens)
+
+    def end_step(self):
+        self.now += self.prices.step_s(len(self.answers), 0, self.used)
+        self.used, self.num_steps = 0, self.num_steps + 1
+        self.free -= len(self.answers)
+        for answer in self.answers:
+            answer[1] += 1
+        self.free += sum([num_tokens for end, num_tokens, _ in self.answers if end <= self.num_steps])
+        self.answers = [answer for answer in self.answers if answer[0] > self.num_steps]
+
+
+def costs():
+    return CountedCosts(SteadyTimer(0.01, 0.0005), BUDGET)
+
+
+def drawn(rng, seq_id, tpots, longest=120):
+    slo = rng.choice(tpots)
+    return make_seq(seq_id, [1] * rng.randint(1, 300), rng.randint(1, longest), arrival_s=0.0, ttft_slo_s=60.0, tpot_slo_s=slo)
+
+
+def load_of(seed, prices, num_waiting, num_seqs=16, free_tokens=100_000, tpots=(None, 0.02, 0.05)):
+    rng = random.Random(seed)
+    decodes = []
+    for number in range(rng.randint(0, num_seqs)):
+        seq = drawn(rng, 10_000 + number, tpots)
+        seq.tokens += [1] * rng.randint(1, seq.max_len - seq.num_prompt)
+        seq.num_computed, seq.first_token_s = len(seq.tokens) - 1, -rng.uniform(0, 0.1)
+        decodes.append(seq)
+    waiting = [claim_of(drawn(rng, number, tpots), prices) for number in range(num_waiting)]
+    return Load(0.0, decodes, [], waiting, Limits(num_seqs, BUDGET), free_tokens)
+
+
+def forecast(prices, load, place):
+    found = Forecast(prices, load, 0.1)
+    found.serve(load.waiting[:place])
+    return found.first_token_s(load.waiting[place], ())
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("free_tokens", [100_000, 2_500])
+def test_the_first_in_the_queue_are_forecast_step_by_step(seed, free_tokens):
+    prices = costs()
+    load = load_of(seed, prices, 33, free_tokens=free_tokens)
+    plain = Plain(prices, load, 0.1)
+    for place in (0, 1, 5, 31, 32):
+        assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("num_seqs", [4, 16, 64])
+@pytest.mark.parametrize("free_tokens", [100_000, 4_000])
+def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
+    prices = costs()
+    load = load_of(seed, prices, 400, num_seqs, free_tokens)
+    plain = Plain(prices, load, 0.1)
+    for place in (50, 100, 200, 399):
+        assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=0.1)
+
+
+def test_a_forecast_leaves_the_next_one_as_it_is():
+    prices = costs()
+    load = load_of(1, prices, 60)
+    whole = Forecast(prices, load, 0.1)
+    whole.serve(load.waiting[:20])
+    early = whole.first_token_s(load.waiting[59], ())
+    whole.serve(load.waiting[20:59])
+    assert early < whole.first_token_s(load.waiting[59], ()) == pytest.approx(forecast(prices, load, 59), rel=0.05)
+
+
+@pytest.mark.parametrize("num_seqs", [16, 64, 256])
+def test_a_long_queue_asks_for_few_prices_more_than_a_short_one(num_seqs):
+    asked = []
+    for num in (128, 512):
+        prices = costs()
+        load = load_of(3, prices, num, num_seqs)
+        prices.num_asked = 0
+        forecast(prices, load, num - 1)
+        asked.append(prices.num_asked)
+    assert asked[1] < 2000 and asked[1] < 3 * asked[0]
