@@ -104,9 +104,11 @@ def read_key(owner: str, name: str, told: Any, usual: Objectives, environ: Mappi
 def read_digest(owner: str, told: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """SHA-256 of a table's key, in hexadecimal. Raises UsageError unless there is just one, and for one that no request can send."""
     given = [field for field in SECRETS if field in told]
-    if len(given) != 1 or not isinstance(told[given[0]], str) or not told[given[0]]:
-        raise UsageError(f"{owner} needs one of {', '.join(SECRETS)}, a string")
-    value: str = told[given[0]]
+    if len(given) != 1:
+        raise UsageError(f"{owner} needs one of {', '.join(SECRETS)}, and has {' and '.join(given) or 'none'}")
+    value = told[given[0]]
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{owner} {given[0]} must be a string that is not empty")
     if "key_sha256" in told:
         if len(value) != DIGEST_LENGTH or not set(value.lower()) <= set("0123456789abcdef"):
             raise UsageError(f"{owner} key_sha256 must have {DIGEST_LENGTH} hexadecimal digits")

@@ -133,7 +133,8 @@ def test_other_keys_are_refused(keyed: Running, value: str) -> None:
 
 @pytest.mark.parametrize(("told", "why"), [
     ("", "has no key"), ("chat = 1", "must be a table"), ("[chat]", "needs one of key, key_env, key_sha256"),
-    ('[chat]\nkey = "a"\nkey_env = "b"', "needs one of"), ('[chat]\nkey = ""', "needs one of"), ("[chat]\nkey = 7", "needs one of"),
+    ('[chat]\nkey = "a"\nkey_env = "b"', "needs one of .*, and has key and key_env"),
+    ('[chat]\nkey = ""', "key must be a string"), ("[chat]\nkey = 7", "key must be a string"),
     ('[chat]\nkey_sha256 = "abc"', "64 hexadecimal digits"), ('[chat]\nkey_env = "NOT_THERE"', "the environment has no NOT_THERE"),
     ('[chat]\nkey = "a"\nslo = "ttft=1"', "slo ttft must be a time"), ('[chat]\nkey = "a"\nslo = 5', "slo must be a string"),
     ('[chat]\nkey = "a"\npriority = 1.5', "priority must be a whole number"), ('[chat]\nkey = "a"\nspeed = 1', "has no 'speed'"),
