@@ -1,4 +1,5 @@
 """`penstock tune`: what it refuses, and a whole search of a tiny model."""
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:17
     ([*SLO, "--find-goodput", "--arrivals", "closed"], "in a closed loop the server sets the rate"),
     ([*SLO, "--dataset", "nothing"], "unknown dataset 'nothing'"), ([*SLO, "--body", "["], "--body is not JSON"),
     ([*SLO, "--text", "nowhere.txt"], "--text: cannot read nowhere.txt"),
+    (["llama-2-7b", *SLO], "a search runs the model, and of 'llama-2-7b' only the config is known"),
 ])
 def test_what_cannot_be_is_refused(penstock: Command, tmp_path: Path, args: list[str], told: str) -> None:
     status, _, err = penstock(["tune", *args, "--output", str(tmp_path / "tuned.toml")])
@@ -71,8 +73,9 @@ def test_requests_that_do_not_fit_the_context_are_told_before_anything_is_measur
 def test_a_whole_search(penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a tiny model on random prompts; its answer is a file that serve reads, and a second call finds all of it done."""
     monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # of all that a long session of tests holds, three times a run
     output = tmp_path / "tuned.toml"
-    args = ["tune", "rill", *SLO, "--arrivals", "constant:rate=40", "--duration", "0.2", "--dataset", "synthetic:input=12,output=3",
+    args = ["tune", "rill", *SLO, "--arrivals", "constant:rate=40", "--duration", "0.1", "--dataset", "synthetic:input=12,output=3",
             "--levers", "threads,max_num_seqs", "--pairs", "2", "--kv-tokens", "2048", "--max-model-len", "64",
             "--max-num-batched-tokens", "64", "--output", str(output), "--json"]
     status, out, err = penstock(args)
@@ -80,6 +83,9 @@ def test_a_whole_search(penstock: Command, tmp_path: Path, monkeypatch: pytest.M
     found = json.loads(out.splitlines()[-1])
     assert found["against_defaults"] is None or found["against_defaults"]["goodput"]["pairs"] == 2
     assert found["predicted"][0]["setting"] == {} and found["predicted"][0]["kept"] == found["predicted"][0]["measured"] > 0
+    checked = {json.dumps(each["setting"]): each for each in found["checked"]}
+    assert checked["{}"]["expected"] == {key: value for key, value in found["predicted"][0].items() if key != "setting"}
+    assert "the defaults: expected " in err and "; measured " in err and " gone, at most " in err
     known = {each.name: each for kind in (ServerConfig, EngineConfig) for each in options_of(kind)}
     written = read(str(output), known, "serve")
     assert written == {"model": "rill", "slo_default": "ttft=2000ms,tpot=1000ms", "kv_tokens": 2048, "max_model_len": 64,

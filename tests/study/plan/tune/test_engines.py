@@ -1,4 +1,6 @@
 """The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
+import gc
+
 import pytest
 
 from penstock.compute.fitted import Fitted
@@ -27,6 +29,12 @@ def engines(slo, rate=20.0, seconds=0.5, **goal):
     traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, 5), writer, seed), Even(RateOptions(rate)),
                       Extent(seconds=seconds), Warmup(), "0")
     return Engines(GIVEN, traffic, Goal(Slo(slo), **goal), Watchers([].append))
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """Each run collects garbage before and after, and the whole of what a long session of tests holds takes a second each time."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture
