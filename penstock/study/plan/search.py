@@ -108,6 +108,9 @@ def frontier(row: Configuration, best: Configuration | None, goal: Goal) -> str:
         return f"{first} that {asked}; {row.bound} binds"
     if per(row) != per(best):
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
+    if latency(row) > latency(best):
+        return (f"{value(row) / value(best):.3g} times the goodput per {per(row)} of {best.called}, and slower "
+                f"({ms(latency(row))} a request instead of {ms(latency(best))})")
     faster = f"faster than {best.called} ({ms(latency(row))} a request instead of {ms(latency(best))})"
     if per(row) == "device":
         return f"{faster}, with {value(row) / value(best):.0%} of its goodput per device"

@@ -2,15 +2,18 @@
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.core.errors import ModelError, UsageError
-from penstock.study.plan.evaluate import rank
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.evaluate import Goal, rank
+from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, plan
-from penstock.study.plan.search import beats, value
+from penstock.study.plan.search import beats, explained, value
 
 Ask = Callable[..., Any]
 STEADY = {"batch": 1, "input": 512, "output": 128}
@@ -29,6 +32,16 @@ def test_nothing_beats_the_frontier(ask: Ask) -> None:
     assert front and not any(beats(other, row) for row in front for other in rows)
     assert all(any(beats(other, row) for other in front) for row in rows if not row.pareto)
     assert all("beaten by" in row.reason for row in rows if not row.pareto)
+
+
+def test_the_frontier_says_what_each_gives_for_what() -> None:
+    best = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, bound="KV capacity", usd_per_hour=1.0, goodput_per_usd=100.0,
+                         goodput_per_s=1.0, e2e_s=1.0)
+    dear, slow = replace(best, quant="int8", goodput_per_usd=50.0, e2e_s=0.5), replace(best, quant="int4", goodput_per_usd=110.0, e2e_s=2.0)
+    assert [row.reason for row in explained([best, dear, slow], Goal(Load(), {}))] == [
+        "the cheapest that fits; KV capacity binds",
+        "faster than l4 TP1 none/auto (500 ms a request instead of 1 s), at 2.00 times its cost",
+        "1.1 times the goodput per dollar of l4 TP1 none/auto, and slower (2 s a request instead of 1 s)"]
 
 
 def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:
