@@ -42,6 +42,7 @@ class _Bunch:
     num_left: int  # tokens to compute, of all of them
     num_before: int  # in the cache, before those of one
     num_tokens: int  # in the cache afterwards, of all of them
+    num_more: int  # output tokens of one after its first
 
     @property
     def half(self) -> int:
@@ -81,7 +82,7 @@ class Forecast:
             self._compute(left, len(seq.tokens) - left)
             self._seats += 1
             self._free += len(seq.tokens)  # which it has taken already
-            self._begin(_Bunch((seq,), left, 0, len(seq.tokens)))
+            self._begin(_Bunch((seq,), left, 0, len(seq.tokens), num_more(seq)))
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""
@@ -149,11 +150,10 @@ class Forecast:
 
     def _begin(self, bunch: _Bunch) -> None:
         """The prompts are in the step that is being filled: from the next one on they gain a token a step."""
-        more = sum([num_more(seq) for seq in bunch.seqs]) // len(bunch.seqs)
-        if more:
+        if bunch.num_more:
             begun, num = self._step + 1, sum([seq.params.n for seq in bunch.seqs])
             self._free -= bunch.num_tokens
-            self._answer(begun, begun + more, num, bunch.num_tokens, bunch.tpot_s(self._now))
+            self._answer(begun, begun + bunch.num_more, num, bunch.num_tokens, bunch.tpot_s(self._now))
 
     def _answer(self, begun: int, end: int, num: int, num_tokens: int, affords: float) -> None:
         heappush(self._ends, (end, begun, num, num_tokens, affords))
@@ -210,6 +210,6 @@ class Forecast:
 
 
 def _bunch(claims: Sequence[Claim]) -> _Bunch:
-    seqs = [claim.seq for claim in claims]
+    seqs, num = [claim.seq for claim in claims], len(claims)
     left, tokens = sum([claim.num_left for claim in claims]), sum([len(seq.tokens) for seq in seqs])
-    return _Bunch(seqs, left, (tokens - left) // len(seqs), tokens)
+    return _Bunch(seqs, left, (tokens - left) // num, tokens, sum([claim.num_more for claim in claims]) // num)

@@ -18,6 +18,7 @@ class Claim:
 
     seq: Seq
     num_left: int  # tokens to compute until it has its next one
+    num_more: int  # output tokens after that one, at most
     due_s: float  # its first token, or after that its next one; inf: whenever
     prompt_s: float  # what is left of a prompt that is due takes alone on the machine
     hopeless_s: float  # later than this, what was promised can no longer be kept, even alone on the machine; inf: it always can
@@ -25,16 +26,16 @@ class Claim:
 
 def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
     """Without prices nothing is due."""
-    left, first_s = num_left(seq), seq.first_token_s
+    left, more, first_s = num_left(seq), num_more(seq), seq.first_token_s
     if costs is None or not has_objectives(seq):
-        return Claim(seq, left, inf, 0.0, inf)
+        return Claim(seq, left, more, inf, 0.0, inf)
     if first_s is None:
         due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(left, len(seq.tokens))
-        return Claim(seq, left, due_s, prompt_s, due_s - prompt_s)
+        return Claim(seq, left, more, due_s, prompt_s, due_s - prompt_s)
     due_s, last_s = dues_s(seq, first_s)
     if due_s == inf:
-        return Claim(seq, left, inf, 0.0, inf)
-    return Claim(seq, left, due_s, 0.0, last_s - costs.step_s(1, len(seq.tokens)) * (num_more(seq) + 1))
+        return Claim(seq, left, more, inf, 0.0, inf)
+    return Claim(seq, left, more, due_s, 0.0, last_s - costs.step_s(1, len(seq.tokens)) * (more + 1))
 
 
 def has_objectives(seq: Seq) -> bool:
