@@ -18,6 +18,7 @@ from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.promise import Claim, tpot_s
 
 LATE = ("refuse", "defer")
+SOON_S = 0.001  # until a request that would be in time now is sent again
 
 
 class Deadline:
@@ -56,7 +57,8 @@ class Deadline:
             return Late(seq, None)
         forecast.serve(behind)
         soon, wanted = told(first_s - seq.arrival_s), told(latest_s - seq.arrival_s)
-        return Late(seq, self._refusal(claim, forecast, now, f"its first token would come after {soon}, and should within {wanted}"))
+        kept = f", its objective less the reserve of {self._reserve:.0%}" if self._reserve else ""
+        return Late(seq, self._refusal(claim, forecast, now, f"its first token would come after {soon}, and should within {wanted}{kept}"))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
@@ -88,8 +90,9 @@ class Deadline:
         `others`: the rest of the queue, served."""
         last_s = others.first_token_s(claim, ())
         allowed_s = self._latest_s(claim) - claim.seq.arrival_s
-        retry_s = max(last_s - allowed_s - now, 0.001)
-        message = f"too busy for the objectives of this request: {why}; try again in {told(retry_s)}"
+        retry_s = max(last_s - allowed_s - now, SOON_S)
+        again = f"in {told(retry_s)}" if retry_s > SOON_S else "at once"
+        message = f"too busy for the objectives of this request: {why}; try again {again}"
         return OverloadedError(message, retry_s, "slo", "slo_overloaded")
 
 
