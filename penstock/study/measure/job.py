@@ -91,8 +91,12 @@ class Opened:
 def run(job: Job, watchers: Watchers) -> Report:
     """Raises PenstockError when the target cannot be used, or every request failed."""
     inner = start(job.engine, watchers.progress, watchers.say) if job.access is None else None
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_run(job, watchers, inner))
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_run(job, watchers, inner))
+    finally:
+        if inner is not None:
+            inner.loop.stop()
 
 
 async def _run(job: Job, watchers: Watchers, inner: Inner | None) -> Report:
