@@ -49,8 +49,9 @@ class _Bunch:
         """How many of them have to find room: if half of them wait for it, as many are early as are late."""
         return (len(self.seqs) + 1) // 2
 
-    def tpot_s(self, now: float) -> float:
-        return min([tpot_s(seq, now) for seq in self.seqs])
+    def tightest(self, now: float) -> Seq:
+        """The one with the least time for each of its tokens."""
+        return self.seqs[0] if len(self.seqs) == 1 else min(self.seqs, key=lambda seq: tpot_s(seq, now))
 
 
 class Forecast:
@@ -82,7 +83,7 @@ class Forecast:
             self._compute(left, len(seq.tokens) - left)
             self._seats += 1
             self._free += len(seq.tokens)  # which it has taken already
-            self._begin(_Bunch((seq,), left, 0, len(seq.tokens), num_more(seq)))
+            self._begin(_Bunch((seq,), left, 0, len(seq.tokens), num_more(seq)), seq)
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""
@@ -98,7 +99,7 @@ class Forecast:
         ahead = copy(self)
         ahead._ends, ahead._paces = self._ends.copy(), self._paces.copy()
         bunch = _bunch((claim,))
-        ahead._enter(bunch)
+        ahead._enter(bunch, claim.seq)
         ahead._compute(bunch.num_left, bunch.num_before)
         most, filled = ahead._num_rows, ahead._rows
         for other in behind:
@@ -109,15 +110,16 @@ class Forecast:
 
     def _serve(self, bunch: _Bunch) -> None:
         later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
-        self._enter(bunch)
+        tightest = bunch.tightest(self._now)
+        self._enter(bunch, tightest)
         self._compute(bunch.num_left - later, bunch.num_before)
-        self._begin(bunch)
+        self._begin(bunch, tightest)
         if later:
             self._compute(later, bunch.num_before)
 
-    def _enter(self, bunch: _Bunch) -> None:
+    def _enter(self, bunch: _Bunch, tightest: Seq) -> None:
         """Runs until the prompts are let in: at the latest when nothing else runs."""
-        own, half = self._planned * bunch.tpot_s(self._now), bunch.half
+        own, half = self._planned * tpot_s(tightest, self._now), bunch.half
         room = bunch.num_tokens * half // len(bunch.seqs)
         while self._num_answers:
             num, bound = self._num_answers + half, min(self._bound_s, own)
@@ -148,12 +150,12 @@ class Forecast:
                 left -= whole * most
                 self._advance(whole)
 
-    def _begin(self, bunch: _Bunch) -> None:
+    def _begin(self, bunch: _Bunch, tightest: Seq) -> None:
         """The prompts are in the step that is being filled: from the next one on they gain a token a step."""
         if bunch.num_more:
             begun, num = self._step + 1, sum([seq.params.n for seq in bunch.seqs])
             self._free -= bunch.num_tokens
-            self._answer(begun, begun + bunch.num_more, num, bunch.num_tokens, bunch.tpot_s(self._now))
+            self._answer(begun, begun + bunch.num_more, num, bunch.num_tokens, tpot_s(tightest, self._now))
 
     def _answer(self, begun: int, end: int, num: int, num_tokens: int, affords: float) -> None:
         heappush(self._ends, (end, begun, num, num_tokens, affords))
