@@ -54,6 +54,7 @@ class Terms:
     made_up: bool = True
     finalists: int = 4
     pairs: int = 5
+    closed: bool = False  # loop
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.course = Course(self.now, self.now())
-        self.trust = Trust(self.say)
+        self.trust = Trust(self.terms.closed, self.say)
 
     def run(self) -> Outcome:
         """Raises PenstockError where the engine cannot be run with its own settings."""

@@ -60,7 +60,7 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     found = levers(request.engine, engines.resolved(Setting()), request.choices, num_cpus(), request.only)
     terms = Terms(
         request.budget, request.goal.searches, request.goal.start_rate, request.traffic.is_made_up() and not request.traffic.text,
-        request.finalists, request.pairs)
+        request.finalists, request.pairs, request.traffic.arrivals.users is not None)
     with Journal(request.output.with_name(request.output.name + STATE), asked, request.restart) as journal:
         if len(journal):
             watchers.say(f"going on: {len(journal)} answers are in {journal.path}")

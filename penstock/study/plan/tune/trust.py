@@ -7,7 +7,7 @@ from penstock.study.plan.tune.pairs import median_run
 from penstock.study.plan.tune.score import Score, brief
 from penstock.study.plan.tune.setting import Setting
 
-FACTOR = 2.0  # between expected and measured goodput, above which the twin is not believed any more
+FACTOR = 2.0  # between what is expected and what is measured, above which the twin is not believed any more
 
 
 @dataclass(slots=True)
@@ -35,6 +35,9 @@ class Checked:
 
 @dataclass(slots=True)
 class Trust:
+    """`closed`: users wait for their answers, so that an engine sets the rate."""
+
+    closed: bool
     say: Callable[[str], None]
     is_lost: bool = False
     checked: dict[str, Checked] = field(default_factory=dict)  # by the setting's key
@@ -46,14 +49,18 @@ class Trust:
 
     def judge(self, setting: Setting, expected: Score | None, found: Score) -> None:
         """Says so, once, where the twin was too far from what was measured."""
-        if expected is None or self.is_lost or (times := apart(expected, found)) <= FACTOR:
+        if expected is None or self.is_lost or (times := apart(expected, found, self.closed)) <= FACTOR:
             return
         self.is_lost = True
         self.say(f"the twin is wrong here: it expected {brief(expected)} of {setting}, and {brief(found)} were measured, {times:.3g} times "
                  f"apart, which is more than {FACTOR:g}; what is measured decides from here on what is tried next")
 
 
-def apart(one: Score, other: Score) -> float:
-    """How many times the goodput of the lesser the other has."""
-    ratio = one.counted / other.counted
+def apart(one: Score, other: Score, closed: bool) -> float:
+    """How many times better the one is: in the share that keeps the SLO, where so many requests come as chance would have it; else in
+    goodput, or in the highest rate. A half more are counted as kept, so that there are ratios (Haldane, 1956)."""
+    if closed or one.rate is not None:
+        ratio = one.counted / other.counted
+    else:
+        ratio = (one.kept + 0.5) / (one.measured + 1) / ((other.kept + 0.5) / (other.measured + 1))
     return max(ratio, 1 / ratio)
