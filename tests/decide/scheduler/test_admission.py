@@ -130,6 +130,16 @@ def test_who_was_overtaken_is_told_as_soon_as_it_is_hopeless():
     assert play.scheduler.counters.refused == 1
 
 
+def test_who_was_overtaken_goes_last_where_late_ones_are_deferred():
+    play = deadline(reserve=0.0, late="defer")
+    assert play.ask(0, 64, 1, ttft_slo_s=0.2) and play.ask(1, 64, 1, ttft_slo_s=0.25)
+    play.step()
+    assert all(play.ask(number, 64, 1, ttft_slo_s=0.16) for number in (2, 3)) and play.ask(4, 64, 1)
+    play.run()
+    assert play.scheduler.counters.deferred == 1 and [seq.deferred for seq in play.seqs] == [False, True, False, False, False]
+    assert not play.refused and max(play.seqs, key=lambda seq: seq.first_token_s) is play.seqs[1]
+
+
 def test_cached_prompts_are_cheap():
     play = Play(Deadline.Options(), prefix_cache=True)
     assert play.ask(1, 320, 1)

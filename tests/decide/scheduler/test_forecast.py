@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from penstock.core.types import SamplingParams
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.limits import Limits
@@ -117,6 +118,23 @@ def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
     plain = Plain(prices, load, 0.1)
     for place in (50, 100, 200, 399):
         assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=0.1)
+
+
+def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_prompts():
+    prices = costs()
+    runs = make_seq(100, [1] * 8, 2000, arrival_s=0.0)
+    runs.tokens.append(1)
+    runs.num_computed, runs.first_token_s = 8, 0.0
+    alone = [make_seq(number, [1] * 300, 1, arrival_s=0.0) for number in range(8)]
+    four = make_seq(8, [1] * 300, 20, arrival_s=0.0, params=SamplingParams(n=4))
+    last = make_seq(9, [1] * 300, 20, arrival_s=0.0)
+    for seqs in ([*alone, last], [four, last, *alone]):
+        load = Load(0.0, [runs], [], [claim_of(seq, prices) for seq in seqs], Limits(16, BUDGET), 900)
+        assert forecast(prices, load, len(seqs) - 1) < 5.0
+    # What the answers leave is not enough for one that needs more: it waits for the one that runs.
+    large = make_seq(10, [1] * 900, 20, arrival_s=0.0)
+    load = Load(0.0, [runs], [], [claim_of(seq, prices) for seq in (four, large)], Limits(16, BUDGET), 900)
+    assert forecast(prices, load, 1) > 20.0
 
 
 def test_a_forecast_leaves_the_next_one_as_it_is():
