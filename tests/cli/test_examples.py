@@ -1,17 +1,14 @@
 """What docs/structured.md says to type works as it stands there, with the model that comes along."""
 import json
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.started import start, stop
 
 PAGE = (Path(__file__).parents[2] / "docs" / "structured.md").read_text(encoding="utf-8")
 ASKED = [json.loads(body) for body in re.findall(r"^curl \S+/v1/chat/completions .*? -d '(.*?)'$", PAGE, re.MULTILINE | re.DOTALL)]
@@ -20,28 +17,12 @@ TEMPLATES = re.findall(r"^```jinja\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """Yields the URL of `penstock serve brook`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    words = [sys.executable, "-m", "penstock", "serve", "brook", "--port", str(port), "--kv-tokens", "2048", *options]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    """Yields the URL."""
+    server, url = start("--kv-tokens", "2048", *options)
     try:
-        url, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
-        while not ready(url):
-            assert server.poll() is None and time.monotonic() < until, "the server did not start"
-            time.sleep(0.1)
         yield url
     finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(timeout=60)
-
-
-def ready(url: str) -> bool:
-    try:
-        return httpx.get(url + "/health").status_code == 200
-    except httpx.TransportError:
-        return False
+        stop(server)
 
 
 def choice(url: str, asked: dict[str, Any]) -> Any:
