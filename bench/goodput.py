@@ -8,7 +8,7 @@ Poisson arrivals (open loop) of three kinds of requests: chat, questions about l
 many times what one such request takes alone on this machine. Capacity is what first-come completes when everybody is there at once. Every
 order serves the same requests, one engine of this process after the other at each load; `priority` puts chat first; ORDER+slo has the
 admission control and the chunks that come with `deadline`. What is refused keeps nothing. With --twin the same is asked of the twin
-instead, after a sweep from which it learns what steps take. The last line is JSON.
+instead, after a sweep from which it learns what steps take. The last line is JSON; `deadline_over_fcfs` counts at least one kept by fcfs.
 """
 import argparse
 import asyncio
