@@ -12,9 +12,11 @@ from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
 from penstock.serve.engine import build
+from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.calibrate import kept
 from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import has_weights, known_config
@@ -102,8 +104,10 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
-    refine = list if steady or not request.simulate else twins(request, model, goal, choices, watch).refined
+    trace = None if request.traffic is None else read_trace(request.traffic)
+    refine = list if steady or not request.simulate else twins(request, model, goal, choices, trace, watch).refined
     rows = search(model, goal, choices, refine, watch)
+    rows = rows if trace is None else crowded(rows, trace, load)
     if not rows:
         raise UsageError(f"nothing can be tried with --max-devices {most_devices}: give fewer ways or more devices")
     return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
@@ -114,9 +118,8 @@ def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
     return _listed(quants, SERVED, (NONE,))
 
 
-def twins(request: Request, model: Model, goal: Goal, choices: Choices, watch: Watch) -> Twins:
+def twins(request: Request, model: Model, goal: Goal, choices: Choices, trace: Sequence[Row] | None, watch: Watch) -> Twins:
     """Of the traffic that is asked about."""
-    trace = None if request.traffic is None else read_trace(request.traffic)
 
     def measured(part: Part, quant: str) -> Pace | None:
         if part.name != HERE or request.what_if is not None or quant in PLANNED or not has_weights(request.model):
