@@ -1,5 +1,6 @@
 #include "trie.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace penstock {
@@ -126,10 +127,24 @@ Trie::Place Trie::find(const Token* tokens, std::uint32_t count) const {
   return {goes_on ? at : NOWHERE, count};
 }
 
-Guess Trie::follow(Place place, std::uint32_t most, double likely, double doubt) const {
+Trie::Place Trie::longest_end(const std::vector<Token>& run) const {
+  for (std::size_t count = std::min<std::size_t>(depth_ - 1, run.size()); count > 0; --count) {
+    const Place place = find(run.data() + run.size() - count, static_cast<std::uint32_t>(count));
+    if (place.at != NOWHERE) return place;
+  }
+  return {NOWHERE, 0};
+}
+
+Guess Trie::follow(Place place, std::vector<Token> run, std::uint32_t most, double likely, double doubt) const {
   Guess guess;
   double share = 1;
-  for (auto [at, depth] = place; guess.tokens.size() < most && at != NOWHERE; ++depth) {
+  auto [at, depth] = place;
+  for (; guess.tokens.size() < most; ++depth) {
+    if (depth == depth_) {
+      const Place end = longest_end(run);
+      at = end.at, depth = end.depth;
+    }
+    if (at == NOWHERE) break;
     Edge best{NO_TOKEN, 0, NOWHERE};
     std::uint64_t total = 0;
     if (at & LEAF) {
@@ -147,6 +162,7 @@ Guess Trie::follow(Place place, std::uint32_t most, double likely, double doubt)
     share *= double(best.count) / (double(total) + doubt / double(depth));
     if (share < likely) break;
     guess.tokens.push_back(best.token);
+    run.push_back(best.token);
     guess.expected += share;
     at = best.below;
   }

@@ -39,9 +39,10 @@ class Trie {
   Place longest(std::uint32_t text) const;
   // The run of these tokens, at most depth - 1, if something is known to follow it.
   Place find(const Token* tokens, std::uint32_t count) const;
-  // Downwards along the commonest tokens, the lowest id among equals, while the whole guess is likely. After a run of n tokens that was
-  // followed m times, doubt / n of m + doubt / n are taken to be something else.
-  Guess follow(Place place, std::uint32_t most, double likely, double doubt) const;
+  // Downwards along the commonest tokens, the lowest id among equals, while the whole guess is likely; below the longest runs, on from the
+  // longest end that something is known to follow. After a run of n tokens that was followed m times, doubt / n of m + doubt / n are taken
+  // to be something else. `run`: tokens up to the place, the last depth - 1 at least.
+  Guess follow(Place place, std::vector<Token> run, std::uint32_t most, double likely, double doubt) const;
 
   static constexpr std::uint32_t NOWHERE = 0;
 
@@ -53,6 +54,7 @@ class Trie {
     bool grows;
   };
 
+  Place longest_end(const std::vector<Token>& run) const;
   std::uint32_t visit(std::uint32_t node, Token token, std::uint32_t depth, std::uint32_t end);
   std::uint32_t leaf(std::uint32_t place, std::uint32_t depth) const { return depth < depth_ ? LEAF | place : NOWHERE; }
   std::uint32_t to_node(std::uint32_t place, std::uint32_t depth);

@@ -37,8 +37,8 @@ void Tries::learn(std::int64_t seq_id, const std::vector<Token>& tokens) {
 
 std::vector<Token> Tries::guess(std::int64_t seq_id, std::uint32_t most) const {
   const Live& live = this->live(seq_id);
-  Guess own = live.own.follow(live.own.longest(live.text), most, likely_, doubt_);
-  Guess told = live.shared.outputs.follow(longest(live), most, likely_, doubt_);
+  Guess own = live.own.follow(live.own.longest(live.text), live.recent, most, likely_, doubt_);
+  Guess told = live.shared.outputs.follow(longest(live), live.recent, most, likely_, doubt_);
   return own.expected >= told.expected ? std::move(own.tokens) : std::move(told.tokens);
 }
 

@@ -3,8 +3,10 @@
 `Priced` weighs the tokens that drafts are expected to add against the time that they are expected to take, and takes the number with the
 most tokens a second, which may be none (as TurboSpec does: Liu et al. 2024, arXiv:2406.14066). Time comes from a curve of step time
 against rows, measured at start, and from what steps with and without drafts really took since. Acceptance is kept for each sequence by
-the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, one sequence at a time
-tries again now and then, half as often after each failure, and all trials together take no more than a small share of the time.
+the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, a sequence tries again now
+and then, half as often after each failure. A trial is dry: the proposer is asked, and what it has is compared with the tokens that come,
+since those are what the target would have accepted; no row is computed for it. All trials together take no more than a small share of the
+time.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +17,6 @@ import numpy as np
 Array = Any
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
 TRIALS = 0.01  # of the time, for drafts that are not expected to pay
-TRIED = 3  # drafts of a trial
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 HOPE = 0.7  # of acceptance, before anything is known
@@ -26,13 +27,22 @@ FALLS, RISES = 0.3, 0.03  # the same in a mean that leans to the least: what is 
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 PLAIN = 48  # steps with drafts after which one is made without, to know what that takes
 FOR, AGAINST = 6, (4, 256)  # steps for which a decision stands: one against drafts for longer each time
+SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
 WAIT = (2, 128)  # steps between two trials of a sequence
 SELDOM = 8  # while nothing is due, one step of so many is looked at
 
 
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Drafts that each sequence may have in the next step. `dry`: they are not to be checked by the model, but compared with what comes."""
+
+    most: Sequence[int]
+    dry: bool = False
+
+
 class Control(Protocol):
-    """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, rooms, offered for each
-    with room, ended."""
+    """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, tried for each whose dry
+    run has come to an end, rooms, offered for each with room that is not dry, ended."""
 
     def rests(self) -> bool:
         """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
@@ -46,8 +56,12 @@ class Control(Protocol):
         """Of a sequence's drafts those of `path` were accepted (indices)."""
         ...
 
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
-        """Drafts that each of these sequences may have in the next step, of about `num_rows` rows beside theirs; None: nobody any."""
+    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
+        """Of a sequence that was given room to run dry: how many drafts the proposer had, and which would have been accepted (indices)."""
+        ...
+
+    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
+        """What these sequences may have in the next step, of about `num_rows` rows beside theirs; None: nobody any."""
         ...
 
     def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
@@ -55,7 +69,7 @@ class Control(Protocol):
         ...
 
     def ended(self, now: float, asking_s: float) -> None:
-        """It has ended; asking the proposer took `asking_s` of it."""
+        """It has ended; to decide, and to ask the proposer, took `asking_s` of it."""
         ...
 
     def forget(self, seq_id: int) -> None: ...
@@ -76,8 +90,11 @@ class Always:
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
         pass
 
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
-        return [self._most] * len(seq_ids)
+    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
+        pass
+
+    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
+        return Rooms([self._most] * len(seq_ids))
 
     def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
         pass
@@ -177,6 +194,7 @@ def leaning(mean: float, newest: float) -> float:
 class Decision:
     seq_ids: list[int] = field(default_factory=list)
     rooms: Sequence[int] | None = None
+    made: int = -SOON  # at which step
     until: int = 0  # the step before which it stands
     length: int = AGAINST[0]  # for how many it stood, if against drafts
 
@@ -196,9 +214,8 @@ class Priced:
     _times: Times = field(default_factory=Times)
     _step: Running | None = None
     _decision: Decision = field(default_factory=Decision)
-    _credit: float = 0.0  # seconds that trials may still take
+    _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
     _num_asked: int = 0  # sequences, at the end of this step
-    _num_rows: int = 0  # of the next step, without drafts
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
 
@@ -222,21 +239,31 @@ class Priced:
         self._step = Running(now, num_rows, num_drafts, steady)
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
+        for record in (self._all, self._of(seq_id).own):
+            record.accepted(path)
+
+    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
         trying = self._of(seq_id)
         for record in (self._all, trying.own):
+            record.offered(room, num_drafts)
             record.accepted(path)
-        if path and self._decision.rooms is None:  # a trial that went well
-            self._decision.until = self._quiet = self._now
-            trying.wait, trying.due = WAIT[0], self._now
+        if path:
+            trying.wait, trying.due = WAIT[0], self._now + WAIT[0]
+            soon = max(self._now, self._decision.made + SOON)
+            self._decision.until, self._quiet = min(self._decision.until, soon), min(self._quiet, soon)
+        elif num_drafts:
+            trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
+        else:
+            trying.due = self._now + SELDOM
 
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
+    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
         last = self._decision
         same = seq_ids == last.seq_ids
         if self._now < self._quiet and same:
             self._num_asked = 0
             return None
         self._quiet = self._now
-        if self._now >= last.until or not (same or last.rooms is None):
+        if not same and last.rooms is not None or self._now >= last.until and (last.rooms is not None or self._credit > 0):
             self._decision = self._decide(list(seq_ids), num_rows)
         elif not same:
             last.seq_ids = list(seq_ids)
@@ -245,26 +272,19 @@ class Priced:
             self._times.since_plain = 0
             self._num_asked = 0
             return None
-        if found is None:
-            found = self._try(seq_ids, num_rows)
-        self._num_asked = 0 if found is None else sum([room > 0 for room in found])
-        return found
+        given = self._try(seq_ids) if found is None else Rooms(found)
+        self._num_asked = 0 if given is None else sum([room > 0 for room in given.most])
+        return given
 
     def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
-        trying = self._of(seq_id)
-        for record in (self._all, trying.own):
+        for record in (self._all, self._of(seq_id).own):
             record.offered(room, num_drafts)
-        if self._decision.rooms is not None:
-            return
-        if num_drafts:
-            self._credit -= self._extra(self._num_rows, num_drafts)
-            trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
-        else:
-            trying.due = self._now + 1  # nothing was learned, at the price of asking
 
     def ended(self, now: float, asking_s: float) -> None:
         if self._step is not None:
             self._step.ended, self._step.asking_s = now, asking_s
+        if self._decision.rooms is None:
+            self._credit -= asking_s
         if self._num_asked:
             self._times.asked(asking_s, self._num_asked)
 
@@ -274,9 +294,9 @@ class Priced:
     def _decide(self, seq_ids: list[int], num_rows: int) -> Decision:
         rooms, last = self._best(seq_ids, num_rows), self._decision
         if rooms is not None:
-            return Decision(seq_ids, rooms, self._now + FOR)
+            return Decision(seq_ids, rooms, self._now, self._now + FOR)
         length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
-        return Decision(seq_ids, None, self._now + length, length)
+        return Decision(seq_ids, None, self._now, self._now + length, length)
 
     def _of(self, seq_id: int) -> Trying:
         known = self._seqs.get(seq_id)
@@ -287,23 +307,21 @@ class Priced:
     def _of_rows(self, rows: int) -> float:
         return self._curve[min(rows, len(self._curve) - 1)]
 
-    def _extra(self, num_rows: int, num_drafts: int) -> float:
-        """Seconds that drafts add to a step of so many rows."""
-        checking = num_rows * self._times.with_drafts + self._times.checking * num_drafts
-        return self._of_rows(num_rows + num_drafts) - self._of_rows(num_rows) + checking
-
-    def _try(self, seq_ids: Sequence[int], num_rows: int) -> Sequence[int] | None:
-        """Some room for one sequence whose turn it is, if trials may take the time."""
-        trying = [self._of(seq_id) for seq_id in seq_ids]
-        first = min(range(len(trying)), key=lambda at: trying[at].due)
-        due, room = trying[first].due, min(TRIED, self.most)
-        self._num_rows = len(seq_ids) + num_rows
-        if due > self._now or self._times.asking + self._extra(self._num_rows, room) > self._credit:
-            later = SELDOM if due <= self._now else due - self._now
-            self._quiet = min(self._decision.until, self._now + later)
+    def _try(self, seq_ids: Sequence[int]) -> Rooms | None:
+        """Room for those whose turn it is, the longest due first, as many as the time for trials allows."""
+        due = [self._of(seq_id).due for seq_id in seq_ids]
+        first = min(due)
+        if first > self._now or self._credit <= self._times.asking:
+            later = max(first, self._now + SELDOM)  # those that are due meanwhile try together
+            self._quiet = min(self._decision.until, later) if self._credit > 0 else later
             return None
-        self._credit -= self._times.asking
-        return [room if at == first else 0 for at in range(len(seq_ids))]
+        turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
+        count = min(len(turns), int(self._credit / self._times.asking)) if self._times.asking else 1
+        most = [0] * len(seq_ids)
+        for _, at in turns[:count]:
+            most[at] = self.most
+            self._of(seq_ids[at]).due = self._now + self.most + 1  # as soon as it is known what came
+        return Rooms(most, dry=True)
 
     def _best(self, seq_ids: Sequence[int], num_rows: int) -> list[int] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
@@ -333,13 +351,12 @@ class Priced:
         there was no room for lately is as likely as it is to get from one draft to the next before it."""
         known = [self._of(seq_id).own for seq_id in seq_ids]
         room, had, hit = (np.array([getattr(record, name) for record in known]) for name in ("room", "had", "hit"))
-        gains, drafts = np.empty_like(hit), np.empty_like(hit)
-        ones = np.ones(len(known))
-        for found, counts, common in ((gains, hit, self._all.hit), (drafts, had, self._all.had)):
-            before = last = ones
-            for at in range(self.most):
-                guess = last * np.minimum(last / before, 1.0) if at else ones * common[0] / self._all.room[0]
-                likely = (counts[:, at] + LEAN * guess) / (room[:, at] + LEAN)
-                before, last = last, np.maximum(np.minimum(likely, last), 1e-6)
-                found[:, at] = last
+        counts, common = np.stack([hit, had]), np.array([self._all.hit[0], self._all.had[0]]) / self._all.room[0]
+        found, room = np.empty_like(counts), room + LEAN
+        before = last = np.ones(counts.shape[:2])
+        for at in range(self.most):
+            guess = last * np.minimum(last / before, 1.0) if at else common[:, None]
+            before, last = last, np.maximum(np.minimum((counts[:, :, at] + LEAN * guess) / room[:, at], last), 1e-6)
+            found[:, :, at] = last
+        gains, drafts = found
         return gains, drafts

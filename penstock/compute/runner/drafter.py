@@ -1,17 +1,37 @@
 """What a runner does for drafts: checks those of a step, and asks for those of the next."""
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.control import Control
 from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts, Proposer
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.known import Known
 from penstock.core.clock import Clock
+from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
 Array = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Drafts that no step checks: the sequence had `begin` tokens when they were made, and room for `room` drafts."""
+
+    known: Known
+    begin: int
+    room: int
+    drafts: Drafts
+
+    def path(self) -> tuple[int, ...] | None:
+        """Those that would have been accepted (indices), by the tokens that have come since; None: not all of these have come."""
+        came, drafts = self.known.tokens[self.begin :], self.drafts
+        ranks = (0, *(range(1, len(drafts.tokens) + 1) if drafts.parents is None else depths(drafts.parents)))  # by row of `walk`
+        rows, _ = walk(drafts.tokens, drafts.parents, lambda row: came[ranks[row]] if ranks[row] < len(came) else None)
+        settled = ranks[rows[-1]] < len(came) or ranks[rows[-1]] == max(ranks)
+        return tuple([row - 1 for row in rows[1:]]) if settled else None
 
 
 class Drafter:
@@ -24,12 +44,14 @@ class Drafter:
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
         self._spelled: set[int] = set()  # sequences whose grammar drafts, not the proposer
+        self._dry: dict[int, DryRun] = {}  # by sequence
         self._rests = False  # the proposer, in this step
 
     def forget(self, seq_id: int) -> None:
         self._proposer.forget(seq_id)
         self._control.forget(seq_id)
         self._spelled.discard(seq_id)
+        self._dry.pop(seq_id, None)
 
     def began(self, plan: StepPlan) -> None:
         self._checked.clear()
@@ -66,22 +88,34 @@ class Drafter:
         self._spelled = {found.seq_id for found in results if found.drafts}
         if self._rests:
             return
-        places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
         began = self._clock.now()
+        if self._dry:
+            self._end_dry_runs()
+        places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         others += sum([1 + len(found.drafts) for found in results if found.drafts])
         rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
         if rooms is not None:
-            given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms, strict=True)]
+            given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms.most, strict=True)]
             asked = [(place, room) for place, room in given if room > 0]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
             for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(known[place], offered)
+                if rooms.dry:
+                    self._dry[row.seq_id] = DryRun(known[place], len(known[place].tokens), room, drafts)
+                    continue
                 self._control.offered(row.seq_id, room, len(drafts.tokens))
                 if drafts.tokens:
                     results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
         now = self._clock.now()
-        self._control.ended(now, now - began if rooms is not None else 0.0)
+        self._control.ended(now, now - began)
+
+    def _end_dry_runs(self) -> None:
+        for seq_id, run in list(self._dry.items()):
+            path = run.path()
+            if path is not None:
+                del self._dry[seq_id]
+                self._control.tried(seq_id, run.room, len(run.drafts.tokens), path)
 
     def _draftable(self, planned: PlannedSeq, known: Known, room: int) -> Draftable:
         return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),

@@ -49,7 +49,7 @@ class Trie:
     """Every run of up to `depth` tokens of some texts."""
 
     def __init__(self, depth: int) -> None:
-        self._depth = depth
+        self.depth = depth
         self._root = Node()
 
     def is_empty(self) -> bool:
@@ -58,7 +58,7 @@ class Trie:
     def add(self, token: int, ends: list[Node]) -> list[Node]:
         """A token joins a text. `ends`: the runs at the text's end, the longest first, as the last call for it gave them; none at first."""
         grown = []
-        for node in (*(ends[1:] if len(ends) == self._depth else ends), self._root):
+        for node in (*(ends[1:] if len(ends) == self.depth else ends), self._root):
             child = node.children.get(token)
             if child is None:
                 child = node.children[token] = Node()
@@ -70,7 +70,7 @@ class Trie:
         """Takes back a whole text."""
         for start in range(len(tokens)):
             node = self._root
-            for token in tokens[start : start + self._depth]:
+            for token in tokens[start : start + self.depth]:
                 child = node.children[token]
                 child.count -= 1
                 if not child.count:
@@ -80,7 +80,7 @@ class Trie:
 
     def longest(self, tokens: Sequence[int]) -> tuple[Node | None, int]:
         """The longest end of `tokens` that something is known to follow, and its size."""
-        for size in range(min(self._depth - 1, len(tokens)), 0, -1):
+        for size in range(min(self.depth - 1, len(tokens)), 0, -1):
             node: Node | None = self._root
             for token in tokens[len(tokens) - size :]:
                 node = node.children.get(token)
@@ -91,20 +91,26 @@ class Trie:
         return None, 0
 
 
-def follow(node: Node | None, size: int, most: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:
-    """(drafts, how many of them are expected to be right): downwards along the commonest tokens, the lowest id among equals. After a run
-    of n tokens that was followed m times, doubt / n of m + doubt / n are taken to be something else; `size`: tokens of the node's run."""
+def follow(trie: Trie, tokens: Sequence[int], most: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:
+    """(drafts, how many of them are expected to be right): downwards along the commonest tokens, the lowest id among equals; below the
+    longest runs, on from the longest end that something is known to follow. After a run of n tokens that was followed m times, doubt / n of
+    m + doubt / n are taken to be something else."""
     drafts: list[int] = []
     share, expected = 1.0, 0.0
-    while node is not None and len(drafts) < most and node.children:
+    node, size = trie.longest(tokens)
+    while len(drafts) < most:
+        if size == trie.depth:
+            node, size = trie.longest([*tokens[-trie.depth :], *drafts])
+        if node is None or not node.children:
+            break
         total = sum(child.count for child in node.children.values())
         token, child = min(node.children.items(), key=lambda item: (-item[1].count, item[0]))
-        share *= child.count / (total + doubt / (size + len(drafts)))
+        share *= child.count / (total + doubt / size)
         if share < likely:
             break
         drafts.append(token)
         expected += share
-        node = child
+        node, size = child, size + 1
     return tuple(drafts), expected
 
 
@@ -167,6 +173,6 @@ class PythonTries:
             live.tokens.append(token)
 
     def _follow(self, live: Live, most: int) -> tuple[int, ...]:
-        own, own_expected = follow(*live.own.longest(live.tokens), most, self._likely, self._doubt)
-        told, told_expected = follow(*live.all.longest(live.tokens), most, self._likely, self._doubt)
+        own, own_expected = follow(live.own, live.tokens, most, self._likely, self._doubt)
+        told, told_expected = follow(live.all, live.tokens, most, self._likely, self._doubt)
         return own if own_expected >= told_expected else told

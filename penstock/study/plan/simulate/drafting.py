@@ -62,8 +62,7 @@ class Drafts:
 
     def accepted(self, planned: PlannedSeq) -> int:
         """Of the sequence's drafts."""
-        luck = self._rng.random()
-        count = sum([luck < share for share in self._guesses.acceptance[: planned.num_drafts]])
+        count = self._right(planned.num_drafts)
         self._control.checked(planned.seq_id, range(count))
         return count
 
@@ -76,13 +75,21 @@ class Drafts:
         rooms = self._control.rooms(seq_ids, others) if seq_ids else None
         found: dict[int, int] = {}
         num_asked = 0
-        for seq_id, room in zip(seq_ids, rooms or (), strict=False):
-            if room:
+        for seq_id, room in zip(seq_ids, rooms.most if rooms is not None else (), strict=False):
+            if room and rooms is not None:
                 num_asked += 1
-                count = min(room, len(self._guesses.acceptance)) if self._rng.random() < self._guesses.had else 0
-                self._control.offered(seq_id, room, count)
-                found[seq_id] = count
+                room = min(room, len(self._guesses.acceptance))
+                count = room if self._rng.random() < self._guesses.had else 0
+                if rooms.dry:
+                    self._control.tried(seq_id, room, count, range(self._right(count)))
+                else:
+                    self._control.offered(seq_id, room, count)
+                    found[seq_id] = count
         return found, num_asked * self._guesses.asking_s
+
+    def _right(self, num_drafts: int) -> int:
+        luck = self._rng.random()
+        return sum([luck < share for share in self._guesses.acceptance[:num_drafts]])
 
     def ended(self, now: float, asking_s: float) -> None:
         if not self._rests:

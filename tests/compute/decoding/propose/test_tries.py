@@ -48,6 +48,15 @@ def test_salts_that_nobody_uses_are_forgotten():
     assert list(tries._all) == ["tenant 8"]
 
 
+def test_a_copy_is_followed_beyond_the_longest_runs(native):
+    """Of twenty tokens the first eight come again: all that is asked for follows, though runs have four tokens at most."""
+    text = list(range(20))
+    for form in (PythonTries, native):
+        tries = form(4, 0.3, 0.0, 100)
+        tries.begin(0, len(text), "")
+        assert list(tries.guess([(0, [*text, *text[:8]], 9)])[0]) == text[8:17]
+
+
 class Both:
     """Told the same in both forms, which must answer the same."""
 

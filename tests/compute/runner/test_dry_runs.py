@@ -1,0 +1,34 @@
+"""What drafts that no step checks would have come to, by the tokens that came."""
+import pytest
+
+from penstock.compute.decoding.propose.contract import Drafts
+from penstock.compute.runner.drafter import DryRun
+from penstock.compute.runner.known import Known
+from penstock.core.types import SamplingParams, SeqInfo
+
+CHAIN = Drafts((5, 6, 7))
+TREE = Drafts((5, 8, 6, 9), (-1, -1, 0, 1))  # 5 6 or 8 9
+
+
+@pytest.mark.parametrize(("drafts", "came", "path"), [
+    (CHAIN, [], None),
+    (CHAIN, [5], None),
+    (CHAIN, [4], ()),
+    (CHAIN, [5, 6], None),
+    (CHAIN, [5, 6, 8], (0, 1)),
+    (CHAIN, [5, 6, 7], (0, 1, 2)),
+    (CHAIN, [5, 6, 7, 9], (0, 1, 2)),
+    (TREE, [], None),
+    (TREE, [8], None),
+    (TREE, [8, 9], (1, 3)),
+    (TREE, [8, 6], (1,)),
+    (TREE, [5, 6, 1], (0, 2)),
+    (TREE, [7], ()),
+    (Drafts(()), [], ()),
+    (Drafts(()), [5], ()),
+])
+def test_drafts_are_compared_with_the_tokens_that_come(drafts: Drafts, came: list[int], path: tuple[int, ...] | None) -> None:
+    known = Known(SeqInfo(SamplingParams(), (1, 2), 0))
+    run = DryRun(known, len(known.tokens), 8, drafts)
+    known.tokens.extend(came)
+    assert run.path() == path
