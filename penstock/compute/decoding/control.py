@@ -10,11 +10,9 @@ time.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-Array = Any
+HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
 TRIALS = 0.01  # of the time, for drafts that are not expected to pay
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
@@ -26,7 +24,7 @@ STRANGE = 4  # times as long as expected: a step that says nothing of the next
 FALLS, RISES = 0.3, 0.03  # the same in a mean that leans to the least: what is done seldom takes longer than what is done all the time
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 PLAIN = 48  # steps with drafts after which one is made without, to know what that takes
-FOR, AGAINST = 6, (4, 256)  # steps for which a decision stands: one against drafts for longer each time
+FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
 SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
 WAIT = (2, 128)  # steps between two trials of a sequence
 SELDOM = 8  # while nothing is due, one step of so many is looked at
@@ -206,7 +204,7 @@ class Priced:
     While nothing is drafted and nobody is due to try, it rests through most steps. New sequences are seen within `SELDOM` of them.
     """
 
-    seconds: Array
+    seconds: Sequence[float]
     most: int
     _all: Record = field(init=False)
     _curve: list[float] = field(init=False)
@@ -215,13 +213,14 @@ class Priced:
     _step: Running | None = None
     _decision: Decision = field(default_factory=Decision)
     _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
+    _credited: int = 0  # the step up to which
     _num_asked: int = 0  # sequences, at the end of this step
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
 
     def __post_init__(self) -> None:
         self._all = Record.of(self.most, weight=1.0)
-        self._curve = self.seconds.tolist()
+        self._curve = list(map(float, self.seconds))
 
     def rests(self) -> bool:
         self._now += 1
@@ -231,10 +230,10 @@ class Priced:
         return resting
 
     def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
-        quiet, before = self._now < self._quiet, self._step
+        before = self._step
         if before is not None and before.steady and now - before.ended < BUSY_S:
-            interval = now - before.began
-            self._credit = min(self._credit + TRIALS * interval * (SELDOM if quiet else 1), 100 * TRIALS * interval)
+            interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
+            self._credit, self._credited = min(self._credit + TRIALS * interval * steps, 100 * TRIALS * interval), self._now
             self._times.told(before, interval, self._of_rows(before.num_rows))
         self._step = Running(now, num_rows, num_drafts, steady)
 
@@ -294,7 +293,7 @@ class Priced:
     def _decide(self, seq_ids: list[int], num_rows: int) -> Decision:
         rooms, last = self._best(seq_ids, num_rows), self._decision
         if rooms is not None:
-            return Decision(seq_ids, rooms, self._now, self._now + FOR)
+            return Decision(seq_ids, rooms, self._now, self._now + FOR + len(seq_ids) // 4)
         length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
         return Decision(seq_ids, None, self._now, self._now + length, length)
 
@@ -325,38 +324,47 @@ class Priced:
 
     def _best(self, seq_ids: Sequence[int], num_rows: int) -> list[int] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
-        most, count, times = self.most, len(seq_ids), self._times
-        gains, drafts = self._chances(seq_ids)
-        order = np.argsort(-gains, axis=None, kind="stable")  # a sequence's later drafts are never likelier than its earlier ones
-        owners = order // most
-        base, rest = count + num_rows, count * (times.plain or 0.0)
-        firsts = np.zeros(len(order), dtype=np.int64)
-        firsts[np.unique(owners, return_index=True)[1]] = 1
-        none = np.where(firsts, 1 - drafts[owners, 0], 1.0).cumprod()  # how likely nobody has any
-        drafted = drafts.reshape(-1)[order].cumsum()  # rows that are expected
-        rows = base + drafted / np.maximum(1 - none, 1e-9)  # if there are any
-        least = self._of_rows(base)
-        curve = self.seconds[np.minimum(np.rint(rows).astype(np.int64), len(self.seconds) - 1)]
-        checking = (1 - none) * count * times.with_drafts + times.checking * drafted
-        seconds = least + (1 - none) * (curve - least) + rest + checking + times.asking * firsts.cumsum()
-        rates = (count + gains.reshape(-1)[order].cumsum()) / seconds
-        best = int(rates.argmax())
-        if rates[best] < WORTH * count / (least + rest):
+        count, times, curve = len(seq_ids), self._times, self._curve
+        base, last = count + num_rows, len(curve) - 1
+        rest = count * (times.plain or 0.0)
+        least = curve[min(base, last)]
+        best_rate, best, gained, drafted, asking, none = WORTH * count / (least + rest), 0, 0.0, 0.0, 0.0, 1.0
+        offers = self._offers(seq_ids)
+        for number, (gain, _, is_first, there) in enumerate(offers, 1):
+            if is_first:
+                none *= 1 - there  # how likely nobody has any
+                asking += times.asking
+            gained += gain
+            drafted += there  # rows that are expected
+            rows = base + round(drafted / max(1 - none, 1e-9))  # if there are any
+            drafting = curve[min(rows, last)] - least + count * times.with_drafts
+            rate = (count + gained) / (least + (1 - none) * drafting + rest + times.checking * drafted + asking)
+            if rate > best_rate:
+                best_rate, best = rate, number
+        if not best:
             return None
-        rooms: list[int] = np.bincount(owners[: best + 1], minlength=count).tolist()
+        rooms = [0] * count
+        for _, at, _, _ in offers[:best]:
+            rooms[at] += 1
         return rooms
 
-    def _chances(self, seq_ids: Sequence[int]) -> tuple[Array, Array]:
-        """Of each sequence and position how likely a draft is there and accepted, and how likely one is there: [seqs, most] both. What
-        there was no room for lately is as likely as it is to get from one draft to the next before it."""
-        known = [self._of(seq_id).own for seq_id in seq_ids]
-        room, had, hit = (np.array([getattr(record, name) for record in known]) for name in ("room", "had", "hit"))
-        counts, common = np.stack([hit, had]), np.array([self._all.hit[0], self._all.had[0]]) / self._all.room[0]
-        found, room = np.empty_like(counts), room + LEAN
-        before = last = np.ones(counts.shape[:2])
-        for at in range(self.most):
-            guess = last * np.minimum(last / before, 1.0) if at else common[:, None]
-            before, last = last, np.maximum(np.minimum((counts[:, :, at] + LEAN * guess) / room[:, at], last), 1e-6)
-            found[:, :, at] = last
-        gains, drafts = found
-        return gains, drafts
+    def _offers(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
+        """(how likely a draft is there and accepted, place of its sequence, whether it is the first of it, how likely it is there), the
+        likeliest first; a sequence's later drafts are never likelier than its earlier ones. What there was no room for lately is as likely
+        as it is to get from one draft to the next before it. Without those that are hardly ever accepted."""
+        common = self._all
+        first_gain, first_there = common.hit[0] / common.room[0], common.had[0] / common.room[0]
+        offers = []
+        for place, seq_id in enumerate(seq_ids):
+            own = self._of(seq_id).own
+            gain, there, next_gain, next_there = 1.0, 1.0, first_gain, first_there
+            for at, (room, had, hit) in enumerate(zip(own.room, own.had, own.hit, strict=True)):
+                known = room + LEAN
+                gained, found = min((hit + LEAN * next_gain) / known, gain), min((had + LEAN * next_there) / known, there)
+                if gained < HARDLY:
+                    break
+                offers.append((gained, place, at == 0, found))
+                next_gain, next_there = gained * gained / gain, found * found / there
+                gain, there = gained, found
+        offers.sort(key=lambda offer: -offer[0])
+        return offers

@@ -1,7 +1,6 @@
 """Speculation in the twin: the real controller decides how much is drafted; what becomes of drafts is drawn from what was measured."""
 import random
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.compute.decoding.control import Always, Control, Priced
 from penstock.core.config import EngineConfig
@@ -35,11 +34,8 @@ def control_of(config: EngineConfig, guesses: Guesses, timer: StepTimer) -> Cont
     most = len(guesses.acceptance)
     if config.draft_control == "always":
         return Always(most)
-    import numpy as np
-
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
-    table: Any = np.array([timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)])
-    return Priced(table, most)
+    return Priced([timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)], most)
 
 
 class Drafts:
