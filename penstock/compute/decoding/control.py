@@ -6,7 +6,7 @@ against rows, measured at start, and from what steps with and without drafts rea
 the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, a sequence tries again now
 and then, half as often after each failure. A trial is dry: the proposer is asked, and what it has is compared with the tokens that come,
 since those are what the target would have accepted; no row is computed for it. All trials together take no more than a small share of the
-time.
+time. Drafts that were expected to pay and turned out to cost time are not made again for a while, longer each time.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +26,8 @@ BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 PLAIN = 48  # steps with drafts after which one is made without, to know what that takes
 FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
 SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
+LOSS = (32, 1024)  # steps without drafts after they have cost time
+TELLING = 6  # steps with drafts that tell whether they gain
 WAIT = (2, 128)  # steps between two trials of a sequence
 SELDOM = 8  # while nothing is due, one step of so many is looked at
 
@@ -144,6 +146,7 @@ class Running:
     num_rows: int
     num_drafts: int
     steady: bool
+    num_accepted: int = 0
     ended: float = 0.0
     asking_s: float = 0.0
 
@@ -189,6 +192,26 @@ def leaning(mean: float, newest: float) -> float:
 
 
 @dataclass(slots=True)
+class Gain:
+    """What drafts have gained since it was last asked for: seconds that plain steps would have taken for their tokens, less their own."""
+
+    seconds: float = 0.0
+    num_steps: int = 0
+    wait: int = 0  # steps for which there are none after a loss
+
+    def add(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.num_steps += 1
+
+    def is_loss(self) -> bool:
+        """Asked for where steps enough tell it; then the next wait is known."""
+        lost = self.seconds < 0
+        self.wait = min(max(2 * self.wait, LOSS[0]), LOSS[1]) if lost else 0
+        self.seconds, self.num_steps = 0.0, 0
+        return lost
+
+
+@dataclass(slots=True)
 class Decision:
     seq_ids: list[int] = field(default_factory=list)
     rooms: Sequence[int] | None = None
@@ -210,6 +233,7 @@ class Priced:
     _curve: list[float] = field(init=False)
     _seqs: dict[int, Trying] = field(default_factory=dict)
     _times: Times = field(default_factory=Times)
+    _gain: Gain = field(default_factory=Gain)
     _step: Running | None = None
     _decision: Decision = field(default_factory=Decision)
     _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
@@ -235,11 +259,14 @@ class Priced:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
             self._credit, self._credited = min(self._credit + TRIALS * interval * steps, 100 * TRIALS * interval), self._now
             self._times.told(before, interval, self._of_rows(before.num_rows))
+            self._tell_gain(before, interval)
         self._step = Running(now, num_rows, num_drafts, steady)
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
         for record in (self._all, self._of(seq_id).own):
             record.accepted(path)
+        if self._step is not None:
+            self._step.num_accepted += len(path)
 
     def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
         trying = self._of(seq_id)
@@ -248,7 +275,7 @@ class Priced:
             record.accepted(path)
         if path:
             trying.wait, trying.due = WAIT[0], self._now + WAIT[0]
-            soon = max(self._now, self._decision.made + SOON)
+            soon = max(self._now, self._decision.made + max(SOON, self._gain.wait))
             self._decision.until, self._quiet = min(self._decision.until, soon), min(self._quiet, soon)
         elif num_drafts:
             trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
@@ -290,7 +317,15 @@ class Priced:
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
 
+    def _tell_gain(self, step: Running, interval: float) -> None:
+        count = step.num_rows - step.num_drafts
+        if step.num_drafts and self._times.plain is not None:
+            plain = self._of_rows(count) + count * self._times.plain
+            self._gain.add((1 + step.num_accepted / count) * plain - interval)
+
     def _decide(self, seq_ids: list[int], num_rows: int) -> Decision:
+        if self._gain.num_steps >= TELLING and self._gain.is_loss():
+            return Decision(seq_ids, None, self._now, self._now + self._gain.wait)
         rooms, last = self._best(seq_ids, num_rows), self._decision
         if rooms is not None:
             return Decision(seq_ids, rooms, self._now, self._now + FOR + len(seq_ids) // 4)
