@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.control import Control
+from penstock.compute.decoding.control.contract import Control
 from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts, Proposer
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.known import Known

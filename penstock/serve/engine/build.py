@@ -8,7 +8,8 @@ from typing import Any
 from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.decoding import acceptance, filters, grammar, propose, search
-from penstock.compute.decoding.control import Always, Priced
+from penstock.compute.decoding.control.contract import Always
+from penstock.compute.decoding.control.priced import Priced
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.sampler import Sampler

@@ -4,7 +4,8 @@ import random
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.control import Always, Priced, Rooms
+from penstock.compute.decoding.control.contract import Always, Rooms
+from penstock.compute.decoding.control.priced import Priced
 
 MOST = 6
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import LLM, SamplingParams
-from penstock.compute.decoding.control import Always
+from penstock.compute.decoding.control.contract import Always
 from penstock.compute.decoding.propose.contract import Drafts
 from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import MonotonicClock

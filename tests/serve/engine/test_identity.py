@@ -9,7 +9,7 @@ import pytest
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding import propose
-from penstock.compute.decoding.control import Always
+from penstock.compute.decoding.control.contract import Always
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import MonotonicClock

@@ -2,7 +2,8 @@
 import random
 from dataclasses import dataclass
 
-from penstock.compute.decoding.control import Always, Control, Priced
+from penstock.compute.decoding.control.contract import Always, Control
+from penstock.compute.decoding.control.priced import Priced
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.types import PlannedSeq, StepPlan

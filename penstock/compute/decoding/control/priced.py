@@ -1,8 +1,8 @@
-"""How many drafts each sequence may have in the next step: always as many as the proposer has, or as many as pay.
+"""As many drafts as pay.
 
-`Priced` weighs the tokens that drafts are expected to add against the time that they are expected to take, and takes the number with the
-most tokens a second, which may be none (as TurboSpec does: Liu et al. 2024, arXiv:2406.14066). Time comes from a curve of step time
-against rows, measured at start, and from what steps with and without drafts really took since. Acceptance is kept for each sequence by
+The controller weighs the tokens that drafts are expected to add against the time that they are expected to take, and takes the number
+with the most tokens a second, which may be none (as TurboSpec does: Liu et al. 2024, arXiv:2406.14066). Time comes from a curve of step
+time against rows, measured at start, and from what steps with and without drafts really took since. Acceptance is kept for each sequence by
 the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, a sequence tries again now
 and then, half as often after each failure. A trial is dry: the proposer is asked, and what it has is compared with the tokens that come,
 since those are what the target would have accepted; no row is computed for it. All trials together take no more than a small share of the
@@ -10,214 +10,18 @@ time. Drafts that were expected to pay and turned out to cost time are not made 
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from penstock.compute.decoding.control.books import AGAINST, FOR, SOON, WAIT, Decision, Gain, Record, Running, Times, Trying
+from penstock.compute.decoding.control.contract import Rooms
 
 HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
 TRIALS = 0.01  # of the time, for drafts that are not expected to pay
-KEEP = 0.9  # of what was known of acceptance, when something new is learned
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
-HOPE = 0.7  # of acceptance, before anything is known
-SMOOTH = 0.2  # share of the newest in a mean of times
-LASTS = 0.98  # of what was known of steps with drafts, with each new one
-STRANGE = 4  # times as long as expected: a step that says nothing of the next
-FALLS, RISES = 0.3, 0.03  # the same in a mean that leans to the least: what is done seldom takes longer than what is done all the time
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 PLAIN = 48  # steps with drafts after which one is made without, to know what that takes
-FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
-SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
-LOSS = (32, 1024)  # steps without drafts after they have cost time
 TELLING = 6  # steps with drafts that tell whether they gain
-WAIT = (2, 128)  # steps between two trials of a sequence
 SELDOM = 8  # while nothing is due, one step of so many is looked at
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """Drafts that each sequence may have in the next step. `dry`: they are not to be checked by the model, but compared with what comes."""
-
-    most: Sequence[int]
-    dry: bool = False
-
-
-class Control(Protocol):
-    """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, tried for each whose dry
-    run has come to an end, rooms, offered for each with room that is not dry, ended."""
-
-    def rests(self) -> bool:
-        """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
-        ...
-
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
-        """A step begins. `steady`: every sequence of it goes on with one token and its drafts."""
-        ...
-
-    def checked(self, seq_id: int, path: Sequence[int]) -> None:
-        """Of a sequence's drafts those of `path` were accepted (indices)."""
-        ...
-
-    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        """Of a sequence that was given room to run dry: how many drafts the proposer had, and which would have been accepted (indices)."""
-        ...
-
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
-        """What these sequences may have in the next step, of about `num_rows` rows beside theirs; None: nobody any."""
-        ...
-
-    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
-        """How much the proposer had for a sequence that was given room."""
-        ...
-
-    def ended(self, now: float, asking_s: float) -> None:
-        """It has ended; to decide, and to ask the proposer, took `asking_s` of it."""
-        ...
-
-    def forget(self, seq_id: int) -> None: ...
-
-
-class Always:
-    """As many as there are."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def rests(self) -> bool:
-        return False
-
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
-        pass
-
-    def checked(self, seq_id: int, path: Sequence[int]) -> None:
-        pass
-
-    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        pass
-
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
-        return Rooms([self._most] * len(seq_ids))
-
-    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
-        pass
-
-    def ended(self, now: float, asking_s: float) -> None:
-        pass
-
-    def forget(self, seq_id: int) -> None:
-        pass
-
-
-@dataclass(slots=True)
-class Record:
-    """What is known of drafts by position: how often there was room for one, how often the proposer had one, and how often it was
-    accepted. Older news fades."""
-
-    room: list[float]
-    had: list[float]
-    hit: list[float]
-
-    @classmethod
-    def of(cls, most: int, weight: float = 0.0) -> "Record":
-        return cls([weight] * most, [weight] * most, [weight * HOPE] * most)
-
-    def offered(self, room: int, num_drafts: int) -> None:
-        for counts, newest in ((self.room, room), (self.had, num_drafts), (self.hit, 0)):
-            for at in range(len(counts)):
-                counts[at] = counts[at] * KEEP + (at < newest)
-
-    def accepted(self, path: Sequence[int]) -> None:
-        for at in path:
-            self.hit[at] += 1
-
-
-@dataclass(slots=True)
-class Trying:
-    """A sequence's own record, and its trials while drafts do not pay."""
-
-    own: Record
-    due: int  # the step, counted from the first, at which it may try
-    wait: int = WAIT[0]
-
-
-@dataclass(slots=True)
-class Running:
-    """The step in flight, or the one just made."""
-
-    began: float
-    num_rows: int
-    num_drafts: int
-    steady: bool
-    num_accepted: int = 0
-    ended: float = 0.0
-    asking_s: float = 0.0
-
-
-@dataclass(slots=True)
-class Times:
-    """What steps take beside the curve, in seconds for each of their sequences: a mean of steps without drafts, and of those with some a
-    line over the number of drafts for each sequence. Both are fitted to the latest."""
-
-    plain: float | None = None
-    with_drafts: float = 0.0  # more, where there are any
-    checking: float = 0.0  # more, for each draft
-    asking: float = 0.0  # the proposer, for one sequence
-    since_plain: int = 0  # steps
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # of 1, n, n n, seconds, n seconds
-
-    def told(self, step: Running, interval: float, curve: float) -> None:
-        count = step.num_rows - step.num_drafts
-        rest, drafts = (interval - step.asking_s - curve) / count, step.num_drafts / count
-        if self.plain is not None and interval > STRANGE * (curve + count * (self.plain + self.with_drafts + self.checking * drafts)):
-            return
-        if not step.num_drafts:
-            self.plain = rest if self.plain is None else self.plain + SMOOTH * (rest - self.plain)
-            self.since_plain = 0
-        elif self.plain is not None:
-            self.since_plain += 1
-            self._fit(drafts, rest, self.plain)
-
-    def _fit(self, drafts: float, rest: float, plain: float) -> None:
-        ones, total, squares, seconds, products = self._sums = [
-            LASTS * old + new for old, new in zip(self._sums, (1, drafts, drafts * drafts, rest, drafts * rest), strict=True)]
-        spread = ones * squares - total * total
-        slope = (ones * products - total * seconds) / spread if spread > 1e-2 * ones * squares else 0.0
-        self.checking = max(0.0, slope)
-        self.with_drafts = max(0.0, (seconds - self.checking * total) / ones - plain)
-
-    def asked(self, seconds: float, count: int) -> None:
-        self.asking = leaning(self.asking or seconds / count, seconds / count)
-
-
-def leaning(mean: float, newest: float) -> float:
-    return mean + (FALLS if newest < mean else RISES) * (newest - mean)
-
-
-@dataclass(slots=True)
-class Gain:
-    """What drafts have gained since it was last asked for: seconds that plain steps would have taken for their tokens, less their own."""
-
-    seconds: float = 0.0
-    num_steps: int = 0
-    wait: int = 0  # steps for which there are none after a loss
-
-    def add(self, seconds: float) -> None:
-        self.seconds += seconds
-        self.num_steps += 1
-
-    def is_loss(self) -> bool:
-        """Asked for where steps enough tell it; then the next wait is known."""
-        lost = self.seconds < 0
-        self.wait = min(max(2 * self.wait, LOSS[0]), LOSS[1]) if lost else 0
-        self.seconds, self.num_steps = 0.0, 0
-        return lost
-
-
-@dataclass(slots=True)
-class Decision:
-    seq_ids: list[int] = field(default_factory=list)
-    rooms: Sequence[int] | None = None
-    made: int = -SOON  # at which step
-    until: int = 0  # the step before which it stands
-    length: int = AGAINST[0]  # for how many it stood, if against drafts
 
 
 @dataclass(slots=True)

@@ -1,0 +1,78 @@
+"""What the runner asks of whoever decides on drafts, and tells it; and the one that never says no."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Drafts that each sequence may have in the next step. `dry`: they are not to be checked by the model, but compared with what comes."""
+
+    most: Sequence[int]
+    dry: bool = False
+
+
+class Control(Protocol):
+    """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, tried for each whose dry
+    run has come to an end, rooms, offered for each with room that is not dry, ended."""
+
+    def rests(self) -> bool:
+        """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
+        ...
+
+    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+        """A step begins. `steady`: every sequence of it goes on with one token and its drafts."""
+        ...
+
+    def checked(self, seq_id: int, path: Sequence[int]) -> None:
+        """Of a sequence's drafts those of `path` were accepted (indices)."""
+        ...
+
+    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
+        """Of a sequence that was given room to run dry: how many drafts the proposer had, and which would have been accepted (indices)."""
+        ...
+
+    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
+        """What these sequences may have in the next step, of about `num_rows` rows beside theirs; None: nobody any."""
+        ...
+
+    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
+        """How much the proposer had for a sequence that was given room."""
+        ...
+
+    def ended(self, now: float, asking_s: float) -> None:
+        """It has ended; to decide, and to ask the proposer, took `asking_s` of it."""
+        ...
+
+    def forget(self, seq_id: int) -> None: ...
+
+
+class Always:
+    """As many as there are."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def rests(self) -> bool:
+        return False
+
+    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+        pass
+
+    def checked(self, seq_id: int, path: Sequence[int]) -> None:
+        pass
+
+    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
+        pass
+
+    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
+        return Rooms([self._most] * len(seq_ids))
+
+    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
+        pass
+
+    def ended(self, now: float, asking_s: float) -> None:
+        pass
+
+    def forget(self, seq_id: int) -> None:
+        pass
