@@ -50,7 +50,8 @@ PENSTOCK_INLINE F set1(float x) { F r; PENSTOCK_EACH(r.v[i] = splat(x)) return r
 PENSTOCK_INLINE I set1_i(int x) { I r; PENSTOCK_EACH(r.v[i] = VI{} + x) return r; }
 template <class V> PENSTOCK_INLINE V read(const void* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
 PENSTOCK_INLINE F load(const float* p) { F r; PENSTOCK_EACH(r.v[i] = read<VF>(p + WIDTH * i)) return r; }
-PENSTOCK_INLINE void store(float* p, F x) { std::memcpy(p, &x, 64); }
+// Part by part: copied as a whole, a vector would live in memory, and in a loop be written and read again in every turn.
+PENSTOCK_INLINE void store(float* p, F x) { PENSTOCK_EACH(std::memcpy(p + WIDTH * i, &x.v[i], sizeof(VF))) }
 PENSTOCK_INLINE VF fma_part(VF a, VF b, VF c) {
 #if defined(__FMA__)
   return (VF)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -155,7 +156,7 @@ PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
 template <class T> PENSTOCK_INLINE void keep(T&) {}
 
 PENSTOCK_INLINE Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * WIDTH * i)) return r; }
-PENSTOCK_INLINE void store_raw(void* p, Raw x) { std::memcpy(p, &x, 64); }
+PENSTOCK_INLINE void store_raw(void* p, Raw x) { PENSTOCK_EACH(std::memcpy(static_cast<char*>(p) + sizeof(VI) * i, &x.v[i], sizeof(VI))) }
 PENSTOCK_INLINE Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
 
 // A pair: for each of 16 columns two values that stand at an even and the next inner index, widened to float.
