@@ -59,7 +59,7 @@ class Drafter:
         if self._rests:
             return
         num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
-        steady = num_rows - num_drafts == len(plan.seqs) and all(planned.samples for planned in plan.seqs)
+        steady = num_rows - num_drafts == len(plan.seqs) and not self._spelled and all(planned.samples for planned in plan.seqs)
         self._control.began(self._clock.now(), num_rows, num_drafts, steady)
 
     def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:

@@ -21,7 +21,7 @@ class Control(Protocol):
         ...
 
     def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
-        """A step begins. `steady`: every sequence of it goes on with one token and its drafts."""
+        """A step begins. `steady`: every sequence of it goes on with one token and its drafts, and no drafts are a grammar's."""
         ...
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
