@@ -1,0 +1,34 @@
+"""What the controller of drafts is told of steps in which a grammar drafts."""
+from penstock.compute.decoding.control.contract import Always
+from penstock.compute.decoding.propose.ngram import Ngram
+from penstock.compute.runner.drafter import Drafter
+from penstock.compute.runner.known import Known
+from penstock.core.clock import VirtualClock
+from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
+
+
+class Told(Always):
+    """Remembers which steps were called steady."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.steady: list[bool] = []
+
+    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+        self.steady.append(steady)
+
+
+def plan(step_id: int, drafts: tuple[int, ...] = ()) -> StepPlan:
+    return StepPlan(step_id, (PlannedSeq(0, 2, (1, *drafts), (0,), True, 2, 1, len(drafts)),))
+
+
+def test_drafts_of_a_grammar_are_neither_gain_nor_loss_of_the_proposer() -> None:
+    control = Told()
+    drafter = Drafter(Ngram(Ngram.Options()), control, VirtualClock())
+    known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
+    drafter.began(plan(0))
+    drafter.propose(plan(0), known, [SeqResult(0, (5,), drafts=(6, 7))])
+    drafter.began(plan(1, (6, 7)))
+    drafter.propose(plan(1, (6, 7)), known, [SeqResult(0, (6, 7, 8))])
+    drafter.began(plan(2))
+    assert control.steady == [True, False, True]
