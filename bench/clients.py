@@ -29,7 +29,7 @@ from askers.plain import Plain
 from askers.prompts import write_prompts
 from askers.vllm import Vllm
 from versus.processes import BENCH, Program, free_port
-from versus.record import RESULTS, slug, today
+from versus.record import RESULTS, slug, today, write
 
 import penstock
 from penstock.serve.engine.machine import processor
@@ -187,8 +187,7 @@ def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
     for each in result["apart"]:
         print("apart: {load}, {client}: {measure} {ratio:.3f}".format(**each))
     if args.record:
-        path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients.json"
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients.json")
     print(json.dumps(result))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from versus.record import RESULTS, today
+from versus.record import RESULTS, today, write
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
@@ -183,8 +183,7 @@ def main() -> None:
                       "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL, "rows": rows,
                       "kept": sum(abs(row["error"]) <= GOAL for row in rows), "of": len(rows)}
             if args.record:  # case by case: what fails later takes nothing with it
-                where = RESULTS / f"{today()[:10]}-explain_gains-{Path(args.model).name}.json"
-                where.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+                write(report, RESULTS / f"{today()[:10]}-explain_gains-{Path(args.model).name}.json")
     print(json.dumps(report))
 
 

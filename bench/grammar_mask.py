@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from drafts.vocabulary import Made, made
-from versus.record import RESULTS, slug, today
+from versus.record import RESULTS, slug, today, write
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding.grammar.compiler import Compiler
@@ -165,8 +165,7 @@ def main() -> None:
     result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "goal_us": GOAL_US,
               "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}  # type: ignore[index]
     if args.record:
-        path = RESULTS / f"{result['date'][:10]}-{slug(result['machine'])}-grammar_mask.json"  # type: ignore[index]
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-grammar_mask.json")
     print(json.dumps(result))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from versus.options import models_to_run, words
 from versus.ours import FORMATS
 from versus.points import SHORT
-from versus.record import RESULTS, slug, today
+from versus.record import RESULTS, slug, today, write
 from versus.shapes import open_shape
 
 from penstock.core.config import EngineConfig
@@ -111,8 +111,7 @@ def main() -> None:
     told: dict[str, Any] = {"bench": "mbu", "machine": processor().model, "threads": args.threads, "date": today(), "steps": args.steps,
                             "rows": [asdict(each) for each in rows]}
     if args.record:
-        path = RESULTS / f"{told['date'][:10]}-{slug(told['machine'])}-mbu.json"
-        path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-mbu.json")
     print(json.dumps(told))
 
 

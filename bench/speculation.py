@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from drafts import echo, prompts
-from versus.record import RESULTS, slug, today
+from versus.record import RESULTS, slug, today, write
 
 from penstock import LLM, SamplingParams
 from penstock.core.config import EngineConfig
@@ -131,8 +131,7 @@ def main() -> None:
     told = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "rows": [asdict(row) for row in rows]}
     if args.record:
-        path = RESULTS / f"{told['date'][:10]}-{slug(told['machine'])}-speculation-{told['model']}-{args.quant}.json"
-        path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{told['model']}-{args.quant}.json")
     print(json.dumps(told))
 
 

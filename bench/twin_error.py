@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from versus.record import RESULTS, today
+from versus.record import RESULTS, today, write
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
@@ -191,7 +191,7 @@ def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
     fresh = {row["trace"] for row in report["rows"]}
     rows = [*(row for row in before if row["trace"] not in fresh), *report["rows"]]
     whole = report | {"rows": rows, "kept": kept(rows)}
-    file.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    write(whole, file)
     return whole
 
 

@@ -53,10 +53,15 @@ def keep(record: Record, folder: Path = RESULTS) -> Path:
     path = folder / record.file_name
     if path.exists():
         record = after(read(path.read_text(encoding="utf-8")), record)
-    fresh = path.with_suffix(".partial")
-    fresh.write_text(json.dumps(record.as_json(), indent=1) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    write(record.as_json(), path)
     return path
+
+
+def write(told: Mapping[str, Any], path: Path) -> None:
+    """As JSON, the whole of it or nothing."""
+    fresh = path.with_suffix(".partial")
+    fresh.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    fresh.replace(path)
 
 
 def after(earlier: Record, later: Record) -> Record:
