@@ -4,6 +4,7 @@ from penstock.core.types import CacheMark, SamplingParams, Seq
 from penstock.decide.kv.evict.lru import Lru
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler.batching.continuous import Continuous
+from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.scheduler import Scheduler
@@ -20,6 +21,20 @@ class SteadyTimer:
 
     def seconds(self, work):
         return self.step_s + self.row_s * work.num_tokens
+
+
+class CountedCosts(StepCosts):
+    """Counts how often a price is asked for."""
+
+    num_asked = 0
+
+    def step_s(self, *args):
+        self.num_asked += 1
+        return super().step_s(*args)
+
+    def prompt_s(self, *args):
+        self.num_asked += 1
+        return super().prompt_s(*args)
 
 
 def make_seq(seq_id, tokens, num_new=4, *, arrival_s=None, marks=(), params=None, **rest):

@@ -5,21 +5,12 @@ from math import inf
 import pytest
 
 from penstock.core.types import SamplingParams
-from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, num_more, tpot_s
-from tests.decide.builders import SteadyTimer, make_seq
+from tests.decide.builders import CountedCosts, SteadyTimer, make_seq
 
 BUDGET = 128
-
-
-class CountedCosts(StepCosts):
-    num_asked = 0
-
-    def step_s(self, *args):
-        self.num_asked += 1
-        return super().step_s(*args)
 
 
 class Plain:

@@ -6,25 +6,12 @@ import pytest
 
 from penstock.core.types import Status
 from penstock.core.work import StepWork
-from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.order.deadline import Deadline
 from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.waiting import Waiting
-from tests.decide.builders import SteadyTimer, make_seq
+from tests.decide.builders import CountedCosts, SteadyTimer, make_seq
 
 WORK = 4.0
-
-
-class CountedCosts(StepCosts):
-    num_asked = 0
-
-    def step_s(self, *args):
-        self.num_asked += 1
-        return super().step_s(*args)
-
-    def prompt_s(self, *args):
-        self.num_asked += 1
-        return super().prompt_s(*args)
 
 
 def costs():
