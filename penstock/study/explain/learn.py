@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.compute.fitted import Fitted, climbs, nonnegative, seen
 from penstock.core.work import StepTimer, StepWork
+from penstock.study.sizes import doublings, powers_of_two
 
 Array = Any
 Windows = Sequence[tuple[int | None, int]]
@@ -87,10 +88,10 @@ def error(timer: Fitted, steps: Steps) -> float:
 
 def made_up(span: Span) -> Iterator[StepWork]:
     """Steps that decode, and steps with a chunk of a prompt, of every size."""
-    for count in powers(span.seqs):
+    for count in doublings(span.seqs):
         for times in CONTEXTS:
             yield StepWork(((1, max(1, round(times * span.context))),) * count, count)
-    for rows in powers(span.rows):
+    for rows in doublings(span.rows):
         yield StepWork(((rows, rows),), 1)
 
 
@@ -131,14 +132,7 @@ def size_of(work: StepWork, windows: Windows) -> list[float]:
 def knots_of(rows: Array, dense: bool) -> list[float]:
     """The powers of two among the numbers of rows, the first and the last number; `dense`: there are steps between all of them."""
     first, last = float(rows.min()), float(rows.max())
-    inner = [float(power) for power in powers(int(last)) if first < power < last]
+    inner = [float(power) for power in powers_of_two(int(last)) if first < power < last]
     if not dense:
         inner = [power for power in inner if ((rows > power / 2) & (rows <= power)).any() or ((rows > power) & (rows <= 2 * power)).any()]
     return [first, *inner, last] if last > first else [first]
-
-
-def powers(most: int) -> Iterator[int]:
-    """1, 2, 4 ... and the most."""
-    yield from (1 << power for power in range(max(1, most).bit_length()) if 1 << power < most)
-    yield max(1, most)
-

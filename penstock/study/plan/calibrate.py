@@ -35,6 +35,7 @@ from penstock.study.measure.samples import Sample
 from penstock.study.measure.writers import IdWriter
 from penstock.study.plan.simulate.call import Stretches, calls, scheduled
 from penstock.study.plan.simulate.twin import Pace, simulate
+from penstock.study.sizes import doublings
 
 FORMAT = 1  # of the file
 PHASE_S = 1.5
@@ -124,7 +125,7 @@ def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE
     alone: list[Sample] = []
     config = inner.built.resolved.engine
     with asyncio.Runner(loop_factory=new_loop) as runner, no_collection():
-        for users in user_counts(config.max_num_seqs):
+        for users in doublings(config.max_num_seqs):
             for lengths in shapes(config, users):
                 seconds = phase_s * (1 + users.bit_length() // 3)  # with more of them, fewer steps
                 found = runner.run(phase(inner, recorder, Closed(ClosedOptions(users)), lengths, seconds))
@@ -184,11 +185,6 @@ async def phase(inner: Inner, recorder: Recorder, arrivals: Arrivals, lengths: S
         if len(recorder.records) - before >= LEAST_STEPS:
             break
     return found
-
-
-def user_counts(most: int) -> list[int]:
-    """1, 2, 4 ... and the most."""
-    return [*(1 << power for power in range((most - 1).bit_length())), most] if most > 1 else [1]
 
 
 def shapes(config: EngineConfig, users: int) -> Iterator[SyntheticOptions]:

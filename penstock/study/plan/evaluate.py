@@ -12,6 +12,7 @@ from penstock.study.plan.load import Load
 from penstock.study.plan.memory import Room, room
 from penstock.study.plan.model import Model, Stored, WeightFormat
 from penstock.study.plan.steady import Point, Queue, Steady
+from penstock.study.sizes import doublings
 
 CHUNKS = (512, 2048, 8192)  # tokens
 ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "DistServe", OSDI 2024)
@@ -85,7 +86,7 @@ class Evaluator:
 
     def _best_batch(self, trial: "_Trial", steady: Steady, most: int) -> Configuration:
         """Of requests that never cease, as many at once as pay."""
-        rows = [self._row(trial, steady.closed(batch), batch) for batch in batches(most)]
+        rows = [self._row(trial, steady.closed(batch), batch) for batch in doublings(most)]
         best = min(rows, key=rank)
         if best.batch == most < MOST_BATCH and self._good(steady.closed(2 * most)) > GROWING * goodput(best):
             return replace(best, bound="KV capacity", batch_told=f"the KV cache holds {most:,} such requests")
@@ -101,7 +102,7 @@ class Evaluator:
         """The fewest replicas that keep up and keep the SLO; where none do, as many as keep up."""
         rate, best = self._goal.load.rate or 0.0, None
         most = trial.largest_batch(self._goal.load)
-        for count in counts(self._most_replicas(trial)):
+        for count in doublings(self._most_replicas(trial)):
             point = steady.open(rate / count, most)
             if point is None:
                 continue
@@ -152,7 +153,7 @@ class Evaluator:
 
     def _first(self, limit: int, judged: Any) -> tuple[int, Any] | None:
         """The fewest replicas that `judged` finds something for."""
-        for count in counts(limit):
+        for count in doublings(limit):
             if judged(count) is not None:
                 least = next(n for n in range(count // 2 + 1, count + 1) if judged(n) is not None)
                 return least, judged(least)
@@ -272,16 +273,6 @@ def next_told(row: Configuration, larger: Configuration) -> str:
 def at_once(running: float) -> int:
     """Requests that there are hardly ever more of, where they come at random and so many run on average (Little's law)."""
     return math.ceil(running + DEVIATIONS * math.sqrt(running)) + 1
-
-
-def batches(most: int) -> list[int]:
-    """1, 2, 4 ... and the most."""
-    return sorted({*(1 << power for power in range(max(1, most).bit_length())), max(1, most)})
-
-
-def counts(most: int) -> list[int]:
-    """1, 2, 4 ... up to the most."""
-    return batches(most) if most >= 1 else []
 
 
 def ms(seconds: float) -> str:

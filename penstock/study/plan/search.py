@@ -9,6 +9,7 @@ from penstock.core.modelspec import ModelSpec
 from penstock.study.plan.configuration import Candidate, Configuration
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
 from penstock.study.plan.model import Model, WeightFormat
+from penstock.study.sizes import powers_of_two
 
 Refine = Callable[[Sequence[Configuration]], list[Configuration]]
 MOST_RANKS = 8  # of tensor parallelism, where nothing is told: what a node has
@@ -41,19 +42,14 @@ def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candid
     """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most."""
     for part in choices.parts:
         limit = goal.max_devices or max(MOST_RANKS, max(choices.tensor_parallel or [1]) * max(choices.pipeline_parallel or [1]))
-        for ranks in choices.tensor_parallel or powers(min(limit, part.node, MOST_RANKS)):
-            for stages in choices.pipeline_parallel or powers(limit // ranks):
+        for ranks in choices.tensor_parallel or powers_of_two(min(limit, part.node, MOST_RANKS)):
+            for stages in choices.pipeline_parallel or powers_of_two(limit // ranks):
                 split = Split(ranks, stages)
                 if split.devices > limit or spec.num_heads % ranks or stages > spec.num_layers:
                     continue
                 for quant in choices.formats:
                     for kv_dtype in choices.kv_dtypes:
                         yield Candidate(part, split, quant, kv_dtype)
-
-
-def powers(most: int) -> list[int]:
-    """1, 2, 4 ... up to the most."""
-    return [1 << power for power in range(max(1, most).bit_length())]
 
 
 def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:

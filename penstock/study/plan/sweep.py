@@ -5,8 +5,9 @@ from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import num_cpus
 from penstock.study.measure.client.inside import start
 from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
+from penstock.study.sizes import powers_of_two
 
-SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # rows
+SHOWN = powers_of_two(512)  # rows
 Say = Callable[[str], None]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.study.plan.tune.setting import Setting
+from penstock.study.sizes import doublings
 
 NUMBERS: Mapping[str, Sequence[Any]] = {
     "max_num_seqs": (4, 8, 16, 32, 64, 128, 256),
@@ -59,7 +60,7 @@ def levers(given: EngineConfig, resolved: EngineConfig, choices: Choices, num_cp
             raise UsageError(f"--levers has no {name!r}; it has: {', '.join(NAMES)}")
     defaults = {each.name: each.default for each in fields(EngineConfig)}
     tried: dict[str, Sequence[Any]] = {**NUMBERS, **{name: (*choices.plugins.get(name, ()), *FORMS.get(name, ())) for name in PLUGINS}}
-    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("priced", "always"), "threads": thread_counts(num_cpus)}
+    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("priced", "always"), "threads": doublings(num_cpus)}
     values, left_out = {}, []
     for name, each in tried.items():
         if getattr(given, name) != defaults[name]:
@@ -76,8 +77,3 @@ def more_cache(resolved: EngineConfig) -> tuple[int, ...]:
     tokens, size = resolved.kv_tokens or 0, resolved.block_size
     needed = resolved.max_num_seqs * (resolved.max_model_len or 0)
     return (int(tokens * KV_MORE) // size * size,) if tokens < needed else ()
-
-
-def thread_counts(num_cpus: int) -> tuple[int, ...]:
-    """1, 2, 4 ... and all."""
-    return (*(1 << power for power in range((num_cpus - 1).bit_length())), num_cpus)
