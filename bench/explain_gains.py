@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from versus.record import RESULTS, today, write
+from versus.record import RESULTS, slug, today, write
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
@@ -179,11 +179,11 @@ def main() -> None:
         bench = Bench(runner, args.seconds)
         for name in args.case.split(","):
             rows += judge(bench, name, PLANTS[name], args, kept)
-            report = {"bench": "explain_gains", "model": args.model, "machine": processor().model, "python": platform.python_version(),
-                      "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL, "rows": rows,
+            report = {"bench": "explain_gains", "model": args.model, "machine": processor().model, "date": today(),
+                      "python": platform.python_version(), "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL, "rows": rows,
                       "kept": sum(abs(row["error"]) <= GOAL for row in rows), "of": len(rows)}
             if args.record:  # case by case: what fails later takes nothing with it
-                write(report, RESULTS / f"{today()[:10]}-explain_gains-{Path(args.model).name}.json")
+                write(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-explain_gains-{Path(args.model).name}.json")
     print(json.dumps(report))
 
 

@@ -2,13 +2,14 @@
 """Goodput over load: requests a second that keep their TTFT and TPOT, by who goes first.
 
     python bench/goodput.py [--model brook] [--loads 0.5,0.75,1,1.25,1.5,2] [--seconds 15] [--orders fcfs,...,shortest+slo]
-                            [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin]
+                            [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin] [--record]
 
 Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are so
 many times what one such request takes alone on this machine. Capacity is what first-come completes when everybody is there at once. Every
 order serves the same requests, one engine of this process after the other at each load; `priority` puts chat first; ORDER+slo has the
 admission control and the chunks that come with `deadline`. What is refused keeps nothing. With --twin the same is asked of the twin
-instead, after a sweep from which it learns what steps take. The last line is JSON; `deadline_over_fcfs` counts at least one kept by fcfs.
+instead, after a sweep from which it learns what steps take. The last line is JSON; `deadline_over_fcfs` counts at least one kept by fcfs;
+`--record` keeps it in bench/results.
 """
 import argparse
 import asyncio
@@ -17,11 +18,15 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+from versus.record import RESULTS, slug, today, write
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.types import SamplingParams
+from penstock.serve.engine.machine import processor
 from penstock.serve.engine.requests import Request
 from penstock.study.measure.client.inside import Inner, start
 from penstock.study.measure.client.precise import new_loop, no_collection
@@ -220,14 +225,19 @@ def main() -> None:
     parser.add_argument("--kv-tokens", type=int, default=65536)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--twin", action="store_true")
+    parser.add_argument("--record", action="store_true", help="keep the result in bench/results")
     args = parser.parse_args()
     began, made = time.time(), engines(args)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         found = sweep(made, args, runner)
     for engine in made.values():
         engine.close()
-    told = {"bench": "goodput", "model": args.model, "twin": args.twin, "seconds": args.seconds, "took_s": time.time() - began}
-    print(json.dumps(told | found))
+    told = {"bench": "goodput", "model": args.model, "machine": processor().model, "date": today(), "twin": args.twin,
+            "seconds": args.seconds, "took_s": time.time() - began, **found}
+    if args.record:
+        of = Path(args.model).name + ("-twin" if args.twin else "")
+        write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json")
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

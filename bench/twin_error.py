@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from versus.record import RESULTS, today, write
+from versus.record import RESULTS, slug, today, write
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
@@ -180,7 +180,7 @@ def main() -> None:
             "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model,
             "python": platform.python_version(), "rounds": args.rounds, "goals": GOALS, "rows": rows, "kept": kept(rows)}
         if args.record:  # trace by trace: what fails later takes nothing with it
-            report = record(report, RESULTS / f"{today()[:10]}-twin_error-{Path(args.model).name}.json")
+            report = record(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{Path(args.model).name}.json")
     inner.loop.stop()
     print(json.dumps(report))
 
