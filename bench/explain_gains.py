@@ -37,7 +37,7 @@ from penstock.study.explain.levers.prefix import Prefix
 from penstock.study.explain.levers.speculation import Speculation
 from penstock.study.explain.levers.weights import DRIFT, Weights
 from penstock.study.explain.predict import Figures, figures_of
-from penstock.study.explain.source import Told, case_of
+from penstock.study.explain.source import Evidence, case_of
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
@@ -116,7 +116,7 @@ class Bench:
 def explained(bench: Bench, inner: Inner, plant: Plant, kept: Mapping[str, Fitted]) -> Explanation:
     """From the counters' growth over a run."""
     notes: list[str] = []
-    case: Case = case_of(Told(bench.grown(inner, plant), None, state_of(inner.built, inner.ledger), "in process"), {}, notes)
+    case: Case = case_of(Evidence(bench.grown(inner, plant), None, state_of(inner.built, inner.ledger), "in process"), {}, notes)
     return explain(replace(case, kept=lambda config: kept.get(config.quant)), LEVERS, notes)
 
 

@@ -35,7 +35,7 @@ class Load:
 
 
 @dataclass
-class Tally:
+class SlotUse:
     """Sums over steps."""
 
     steps: int = 0
@@ -73,7 +73,7 @@ def execute(plan: StepPlan, load: list[Load]) -> StepResult:
     return StepResult(plan.step_id, tuple(found))
 
 
-def run(load: list[Load], block_size: int, kv_tokens: int) -> Tally:
+def run(load: list[Load], block_size: int, kv_tokens: int) -> SlotUse:
     clock = VirtualClock()
     kv = KVManager(kv_tokens // block_size, block_size, False, Lru(), clock)
     scheduler = Scheduler(Limits(256, 2048), kv, Fcfs(), Continuous(), clock)
@@ -82,19 +82,19 @@ def run(load: list[Load], block_size: int, kv_tokens: int) -> Tally:
         max_len = len(one.prompt) + one.max_tokens
         seqs.append(Seq(i, list(one.prompt), len(one.prompt), SamplingParams(), max_len=max_len, arrival_s=float(i), eos_token_ids=(END,)))
         scheduler.add(seqs[-1])
-    tally = Tally()
+    used = SlotUse()
     while (plan := scheduler.schedule()) is not None:
         scheduler.commit(plan, execute(plan, load))
         clock.advance(1.0)
         waste = kv.waste()
-        tally.steps += 1
-        tally.seqs += len(kv.holders())
-        tally.allocated += waste.allocated
-        tally.filled += waste.filled
-        tally.asked += sum(seqs[i].max_len for i in kv.holders())
+        used.steps += 1
+        used.seqs += len(kv.holders())
+        used.allocated += waste.allocated
+        used.filled += waste.filled
+        used.asked += sum(seqs[i].max_len for i in kv.holders())
     assert all(seq.finish_reason == "stop" or seq.num_output == load[seq.seq_id].max_tokens for seq in seqs)
-    tally.preemptions = scheduler.counters.preemptions
-    return tally
+    used.preemptions = scheduler.counters.preemptions
+    return used
 
 
 def main() -> None:
@@ -109,12 +109,12 @@ def main() -> None:
     ours = run(load, args.block_size, args.kv_tokens)
     whole = run(load, args.context, args.kv_tokens)
     print(f"{args.requests} requests, KV cache of {args.kv_tokens} tokens")
-    for name, waste, tally in (
+    for name, waste, used in (
         (f"blocks of {args.block_size} on demand", ours.waste(), ours),
         (f"whole context of {args.context} reserved", whole.waste(), whole),
     ):
-        running = tally.seqs / tally.steps
-        print(f"{name:>32}: {waste:7.2%} wasted, {running:5.1f} sequences at a time, {tally.steps} steps, {tally.preemptions} preemptions")
+        running = used.seqs / used.steps
+        print(f"{name:>32}: {waste:7.2%} wasted, {running:5.1f} sequences at a time, {used.steps} steps, {used.preemptions} preemptions")
     print(f"{'prompt + max_tokens reserved':>32}: {ours.waste_as_asked():7.2%} wasted, for the same sequences at a time as with blocks")
     print(f"{'ratio':>32}: {whole.steps / ours.steps:.2f} times fewer steps for the same tokens with blocks on demand")
     result = {

@@ -9,7 +9,7 @@ from versus.library import Library, Recipe
 from versus.place import Place
 from versus.served import Route, Served
 from versus.trace import Ask, drive
-from versus.worker import Run, Task, Told, serve
+from versus.worker import Run, RunResult, Task, serve
 
 # format -> (bits of a weight, type computed in, EngineConfig.quant)
 FORMATS: Mapping[str, tuple[int, str, str]] = {
@@ -66,10 +66,10 @@ def load(task: Task) -> tuple[str, Run]:
     recorder = Recorder()
     built = build(EngineConfig(model=task.model, **settings(task)), recorder)
 
-    def run(trace: list[Ask]) -> Told:
+    def run(trace: list[Ask]) -> RunResult:
         with recorder.recording() as records:
             times = drive(Steps(built.engine), trace, built.spec.vocab_size)
-        return Told(times, figures(records))
+        return RunResult(times, figures(records))
 
     run([Ask(0.0, 64, 8, 1)])
     return version(), run

@@ -31,12 +31,12 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RunResult:
     times: list[Times]
     figures: Mapping[str, float] = field(default_factory=dict)  # what the engine says of itself
 
 
-Run = Callable[[list[Ask]], Told]
+Run = Callable[[list[Ask]], RunResult]
 
 
 class Worker:
@@ -56,7 +56,7 @@ class Worker:
         self.start_s = time.perf_counter() - self._began
         self._program.pause()
 
-    def run(self, trace: Sequence[Ask]) -> Told:
+    def run(self, trace: Sequence[Ask]) -> RunResult:
         """Raises RuntimeError when the worker ends or says what went wrong."""
         self._program.resume()
         try:
@@ -65,7 +65,7 @@ class Worker:
             told = self._read()
         finally:
             self._program.pause()
-        return Told([Times(**each) for each in told["times"]], told["figures"])
+        return RunResult([Times(**each) for each in told["times"]], told["figures"])
 
     def end(self) -> None:
         self._program.end()

@@ -50,7 +50,7 @@ class Drafting:
 NO_DRAFTS = Drafting()
 
 
-class Tally:
+class DraftTally:
     """Adds up passes."""
 
     __slots__ = ("_accepted", "_drafted", "_passes", "_tokens")

@@ -1,5 +1,5 @@
 """What is counted of drafts."""
-from penstock.core.drafting import DraftCheck, Drafting, Tally, by_position, depths, together
+from penstock.core.drafting import DraftCheck, Drafting, DraftTally, by_position, depths, together
 
 
 def test_depths_of_a_tree() -> None:
@@ -13,7 +13,7 @@ def test_drafts_by_position() -> None:
 
 
 def test_passes_are_added_up() -> None:
-    tally = Tally()
+    tally = DraftTally()
     tally.add(DraftCheck((1, 1), 1), 2)
     tally.add(DraftCheck((2, 1, 1), 3), 4)
     tally.add(DraftCheck((1,), 0), 1)
@@ -24,7 +24,7 @@ def test_passes_are_added_up() -> None:
 
 
 def test_drafts_that_the_output_does_not_keep_are_not_accepted() -> None:
-    tally = Tally()
+    tally = DraftTally()
     tally.add(DraftCheck((1, 1, 1), 3), 2)  # an end of text, or a stop string, behind the second
     assert tally.total() == Drafting(1, 2, (1, 1, 1), (1, 1, 0))
 

@@ -6,7 +6,7 @@ from versus.contest import Contestant, Entry
 from versus.library import QUESTIONS, Library, Recipe
 from versus.place import Place, questions
 from versus.trace import Ask, Times, drive
-from versus.worker import Run, Task, Told, serve, vocab_size
+from versus.worker import Run, RunResult, Task, serve, vocab_size
 
 FORMATS = {16: ("fp16", "bf16"), 8: ("int8", "int8"), 4: ("int4", "int8")}  # bits -> (its format, type computed in)
 SETTINGS = {"batching": QUESTIONS, "single": ("decode", "prefill")}
@@ -59,7 +59,7 @@ def batching(task: Task) -> Run:
     scheduler.enable_prefix_caching = task.keeps_prefixes
     pipe = openvino_genai.ContinuousBatchingPipeline(task.model, scheduler, "CPU", {"INFERENCE_NUM_THREADS": task.threads})
     size = vocab_size(task.model)
-    return lambda trace: Told(drive(Steps(pipe), trace, size))
+    return lambda trace: RunResult(drive(Steps(pipe), trace, size))
 
 
 class Steps:
@@ -107,12 +107,12 @@ def single(task: Task) -> Run:
         def end(self) -> None:
             pass
 
-    def run(trace: list[Ask]) -> Told:
+    def run(trace: list[Ask]) -> RunResult:
         (ask,) = trace
         stamps, prompt = Stamps(), tensor(ask.prompt(size))
         began = time.perf_counter()
         pipe.generate(prompt, greedy(ask.num_new), stamps)
-        return Told([Times(0.0, stamps.at[0] - began, stamps.at[-1] - began, len(stamps.at))])
+        return RunResult([Times(0.0, stamps.at[0] - began, stamps.at[-1] - began, len(stamps.at))])
 
     return run
 

@@ -5,7 +5,7 @@ from versus.contest import Contestant, Entry
 from versus.library import Library, Recipe
 from versus.place import Place, checkpoint
 from versus.trace import Ask, Times
-from versus.worker import Run, Task, Told, serve, vocab_size
+from versus.worker import Run, RunResult, Task, serve, vocab_size
 
 
 def contestants(place: Place, bits: int) -> list[Contestant]:
@@ -28,14 +28,14 @@ def load(task: Task) -> tuple[str, Run]:
     model.generation_config.eos_token_id = None
     size = vocab_size(task.model)
 
-    def run(trace: list[Ask]) -> Told:
+    def run(trace: list[Ask]) -> RunResult:
         return generate(model, trace, size)
 
     run([Ask(0.0, 64, 8, 1)])
     return f"{transformers.__version__}, torch {torch.__version__}", run
 
 
-def generate(model: Any, trace: list[Ask], size: int) -> Told:
+def generate(model: Any, trace: list[Ask], size: int) -> RunResult:
     """All prompts at once; a streamer of one sequence is told of its tokens, a batch only of its end."""
     import time
 
@@ -59,7 +59,7 @@ def generate(model: Any, trace: list[Ask], size: int) -> Told:
     ended = time.perf_counter()
     first = stamps[1] if len(stamps) > 1 else ended  # the prompt is put first
     num_new = out.shape[1] - ids.shape[1]
-    return Told([Times(0.0, first - began, (stamps[-1] if len(stamps) > 1 else ended) - began, num_new) for _ in trace])
+    return RunResult([Times(0.0, first - began, (stamps[-1] if len(stamps) > 1 else ended) - began, num_new) for _ in trace])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from versus.contest import Contestant, Entry
 from versus.library import Library, Recipe
 from versus.place import Place, checkpoint
 from versus.trace import Ask, drive
-from versus.worker import Run, Task, Told, serve, vocab_size
+from versus.worker import Run, RunResult, Task, serve, vocab_size
 
 FORMATS = {16: ("bf16", "bf16"), 8: ("w8a8", "int8")}  # bits -> (its format, type computed in)
 GB = 10**9
@@ -36,8 +36,8 @@ def load(task: Task) -> tuple[str, Run]:
         max_num_batched_tokens=4096, disable_log_stats=True).llm_engine
     size = vocab_size(task.model)
 
-    def run(trace: list[Ask]) -> Told:
-        return Told(drive(Steps(engine), trace, size))
+    def run(trace: list[Ask]) -> RunResult:
+        return RunResult(drive(Steps(engine), trace, size))
 
     run([Ask(0.0, 64, 8, 1)])
     return str(vllm.__version__), run

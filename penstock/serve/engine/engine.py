@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.core.clock import Clock
-from penstock.core.drafting import NO_DRAFTS, Drafting, Tally
+from penstock.core.drafting import NO_DRAFTS, Drafting, DraftTally
 from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.events import StepRecord
 from penstock.core.message import message
@@ -36,7 +36,7 @@ class Listener(Protocol):
         ...
 
 
-class Deaf:
+class NoListener:
     def on_step(self, record: StepRecord) -> None:
         pass
 
@@ -62,7 +62,7 @@ class Engine:
         self._desk = desk
         self._scheduler = desk.scheduler
         self._runner = runner
-        self._listener: Listener = listener or Deaf()
+        self._listener: Listener = listener or NoListener()
         self._watch: Watch | None = None
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
@@ -254,7 +254,7 @@ class Engine:
 
 def drafting_of(outputs: list[SeqOutput]) -> Drafting:
     """What became of a step's drafts."""
-    tally = Tally()
+    tally = DraftTally()
     for output in outputs:
         if output.check is not None:
             tally.add(output.check, len(output.tokens))

@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting, Tally, together
+from penstock.core.drafting import NO_DRAFTS, DraftCheck, Drafting, DraftTally, together
 from penstock.core.types import Seq, SeqOutput, Status, TokenLogprobs
 from penstock.serve.engine.choice import Choice
 from penstock.serve.engine.desk import Desk, seed_of
@@ -20,7 +20,7 @@ class Voice:
         self.index = index
         self.choice = choice
         self.request_id = answer.request.request_id
-        self._tally: Tally | None = None
+        self._tally: DraftTally | None = None
         self._begun = False
         self._scored: list[TokenLogprobs] | None = None if index or seq.params.prompt_logprobs is None else []
 
@@ -59,7 +59,7 @@ class Voice:
 
     def _count_drafts(self, check: DraftCheck | None, num_kept: int) -> tuple[tuple[int, ...], Drafting | None]:
         """`Delta.drafted` and `Delta.drafting` of a step of which the answer keeps `num_kept` tokens."""
-        tally = self._tally = self._tally or Tally()
+        tally = self._tally = self._tally or DraftTally()
         num_drafted = 0
         if check is not None:
             tally.add(check, num_kept)

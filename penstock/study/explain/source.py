@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Evidence:
     """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py)."""
 
     grown: Values
@@ -46,13 +46,13 @@ class Told:
     name: str
 
 
-def ask(access: Access, seconds: float, say: Say) -> Told:
+def ask(access: Access, seconds: float, say: Say) -> Evidence:
     """Counters' growth over so many seconds; 0: since the start. Raises PenstockError where the server is no Penstock server."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_ask(access, seconds, say))
 
 
-async def _ask(access: Access, seconds: float, say: Say) -> Told:
+async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
     loop = asyncio.get_running_loop()
     server = Server(access, Wish(), tcp(access.address), Stopwatch(loop.time))
     name = f"{access.address.scheme}://{access.address.host_header}{access.address.root}"
@@ -68,7 +68,7 @@ async def _ask(access: Access, seconds: float, say: Say) -> Told:
             raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
     finally:
         await server.close()
-    return Told(grown, first, state, name)
+    return Evidence(grown, first, state, name)
 
 
 async def _scrape(server: Server, name: str) -> Values:
@@ -83,7 +83,7 @@ async def _scrape(server: Server, name: str) -> Values:
     return values_of(body.decode("utf-8", "replace"))
 
 
-def read_report(path: Path) -> Told:
+def read_report(path: Path) -> Evidence:
     """Raises UsageError for a file that is no report of a Penstock engine's run."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -95,10 +95,10 @@ def read_report(path: Path) -> Told:
         raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
     if not isinstance(told.get("engine"), dict):
         raise UsageError(f"{path} does not say what engine it is of: it is no Penstock server's, or older than `explain`")
-    return Told(told["server"]["counters"], None, told["engine"], str(path))
+    return Evidence(told["server"]["counters"], None, told["engine"], str(path))
 
 
-def case_of(told: Told, parts: Mapping[str, Part], notes: list[str]) -> Case:
+def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case:
     """`notes` gains what is missing. Raises PenstockError where counters or state do not suffice."""
     state = told.state
     if state.get("format") != stated.FORMAT:

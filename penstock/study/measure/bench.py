@@ -9,7 +9,7 @@ from penstock.study.measure.client.drive import Ahead, Driver, Extent
 from penstock.study.measure.client.precise import no_collection
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.cost import cost
-from penstock.study.measure.counters import Scrape, told
+from penstock.study.measure.counters import Scrape, server_figures
 from penstock.study.measure.energy import Meter, Reading, energy
 from penstock.study.measure.load import Arrivals, Dataset
 from penstock.study.measure.metrics import Figures, Warmup, figures
@@ -95,7 +95,7 @@ async def measure(target: Target, load: Load, terms: Terms, watch: Stopwatch, vi
     overhead = Overhead(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
-    server = told(observer.scrapes, found.window)
+    server = server_figures(observer.scrapes, found.window)
     cut = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.cut_short() else []
     return Result(
         found, series(driver.samples), server,

@@ -35,7 +35,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerFigures:
     """`grown`: what each counter gained; `gauges`: (mean, most). mfu, mbu: shares of the machine's measured limits, where it knows them."""
 
     queue: Queue | None = None
@@ -56,7 +56,7 @@ class Told:
         }
 
 
-def told(scrapes: Sequence[Scrape], window: Window) -> Told | None:
+def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures | None:
     """What a run's scrapes say of the window; None without two of them."""
     if len(scrapes) < 2:
         return None
@@ -69,7 +69,7 @@ def told(scrapes: Sequence[Scrape], window: Window) -> Told | None:
     moved = sum(grown.get(f'{PREFIX}step_bytes_total{{kind="{kind}"}}', 0.0) for kind in ("weights", "kv"))
     operations = grown.get(f"{PREFIX}step_operations_total")
     prefill, decode = (grown.get(f'{limited}{{kind="{kind}"}}', 0.0) for kind in ("prefill", "decode"))
-    return Told(
+    return ServerFigures(
         queue_of(grown), ratio(grown.get(f'{least}{{kind="prefill"}}'), prefill), ratio(grown.get(f'{least}{{kind="decode"}}'), decode),
         ratio(operations, steps_s), ratio(operations, moved), ratio(prefill, prefill + decode),
         {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith("_bucket")},

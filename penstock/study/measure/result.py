@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.hardware import Hardware
 from penstock.study.measure.cost import Cost
-from penstock.study.measure.counters import Told
+from penstock.study.measure.counters import ServerFigures
 from penstock.study.measure.energy import Energy
 from penstock.study.measure.metrics import Figures
 from penstock.study.measure.samples import Sample
@@ -41,7 +41,7 @@ class Result:
 
     figures: Figures
     series: Series
-    server: Told | None
+    server: ServerFigures | None
     cost: Cost | None
     energy: Energy | None
     overhead: Overhead

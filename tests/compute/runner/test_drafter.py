@@ -7,7 +7,7 @@ from penstock.core.clock import VirtualClock
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 
 
-class Told(Always):
+class Remembering(Always):
     """Remembers which steps were called steady."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ def plan(step_id: int, drafts: tuple[int, ...] = ()) -> StepPlan:
 
 
 def test_drafts_of_a_grammar_are_neither_gain_nor_loss_of_the_proposer() -> None:
-    control = Told()
+    control = Remembering()
     drafter = Drafter(Ngram(Ngram.Options()), control, VirtualClock())
     known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
     drafter.began(plan(0))

@@ -141,7 +141,7 @@ def test_states_and_logits_are_the_models_own(folder: Path, target: Target) -> N
     assert target.logits(states[:, -1]).topk(3).indices[0].tolist().count(chosen) == 1
 
 
-class Told:
+class Oracle:
     """Heads that make the best of guesses, but for those of the places that they are bad at."""
 
     def __init__(self, target: Target, tokens: Any, ahead: list[int], bad: tuple[int, ...] = ()) -> None:
@@ -158,9 +158,9 @@ class Told:
 def test_places_are_paired_with_what_they_are_about(target: Target) -> None:
     batch = windows([([5, 6, 7, 8], [9, 10, 11, 12, 13]), ([8, 7, 6, 5], [4, 3, 2])])
     assert batch.num_prompt == 4 and batch.lengths.tolist() == [9, 7]
-    found = agreement(target, Told(target, batch.tokens, [1, 2, 3]), [batch])
+    found = agreement(target, Oracle(target, batch.tokens, [1, 2, 3]), [batch])
     assert found.right == found.accepted == (1.0, 1.0, 1.0) and found.tokens_per_pass == 4
-    found = agreement(target, Told(target, batch.tokens, [1, 2, 3], bad=(1,)), [batch])
+    found = agreement(target, Oracle(target, batch.tokens, [1, 2, 3], bad=(1,)), [batch])
     assert found.right[0] == found.accepted[0] == found.right[2] == 1.0 and found.right[1] == found.accepted[2] == 0.0
     nowhere = torch.zeros(batch.tokens.shape, dtype=torch.bool)
     paired = pair(target, batch, target.states(batch.tokens), nowhere)
@@ -169,11 +169,11 @@ def test_places_are_paired_with_what_they_are_about(target: Target) -> None:
 
 def test_a_right_guess_costs_less(target: Target) -> None:
     batch = windows([([5, 6, 7, 8], [9, 10, 11, 12, 13])])
-    good, bad = (loss_of(target, Told(target, batch.tokens, [1, 2], bad=bad), batch, torch.Generator()) for bad in ((), (0, 1)))
+    good, bad = (loss_of(target, Oracle(target, batch.tokens, [1, 2], bad=bad), batch, torch.Generator()) for bad in ((), (0, 1)))
     assert good < bad
 
 
-class Unsure(Told):
+class Unsure(Oracle):
     """Heads that are wrong at every third row."""
 
     def __init__(self, target: Target, tokens: Any, ahead: list[int]) -> None:

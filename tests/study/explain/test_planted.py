@@ -10,7 +10,7 @@ from penstock.core.catalogue.read import Catalogue
 from penstock.serve.engine.binding import LIMITS
 from penstock.study.explain import levers
 from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain, twin_error
-from penstock.study.explain.source import Told, case_of
+from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.measure.counters import values_of
 from tests.study.explain.planted import Load, Planted
@@ -41,14 +41,14 @@ def explained(model: Path, load: Load, hardware: tuple[str, ...] = (), only: str
     planted.run(load)
     notes: list[str] = []
     parts = {name: Catalogue().part(name) for name in hardware}
-    case = case_of(Told(values_of(planted.scrape()), None, planted.state(), "planted"), parts, notes)
+    case = case_of(Evidence(values_of(planted.scrape()), None, planted.state(), "planted"), parts, notes)
     return planted, explain(case, {only: LEVERS[only]} if only else LEVERS, notes)
 
 
 def limit(model: Path, load: Load, options: dict[str, Any]) -> str:
     planted = Planted(model, **options)
     planted.run(load)
-    return case_of(Told(values_of(planted.scrape()), None, planted.state(), "planted"), {}, []).limit.name
+    return case_of(Evidence(values_of(planted.scrape()), None, planted.state(), "planted"), {}, []).limit.name
 
 
 @pytest.mark.parametrize("name", PLANTED)

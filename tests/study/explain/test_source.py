@@ -58,7 +58,7 @@ def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, ch
 
 
 def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:
-    told = source.Told(report["server"]["counters"], None, {"config": {}}, "server")
+    told = source.Evidence(report["server"]["counters"], None, {"config": {}}, "server")
     for state in (told.state, report["engine"] | {"format": 0}, report["engine"] | {"free_memory_bytes": None}):
         with pytest.raises(PenstockError, match="another version"):
             source.case_of(replace(told, state=state), {}, [])
@@ -67,13 +67,14 @@ def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:
 def test_a_model_that_is_not_here_is_no_reason_to_stop(report: dict[str, Any]) -> None:
     engine = report["engine"]
     notes: list[str] = []
-    told = source.Told(report["server"]["counters"], None, engine | {"config": engine["config"] | {"model": "/nowhere/at-all"}}, "server")
+    state = engine | {"config": engine["config"] | {"model": "/nowhere/at-all"}}
+    told = source.Evidence(report["server"]["counters"], None, state, "server")
     case = source.case_of(told, {}, notes)
     assert case.forms is None and any("not known here" in note for note in notes)
 
 
 def test_without_steps_and_without_limits_nothing_can_be_said(report: dict[str, Any]) -> None:
-    told = source.Told(report["server"]["counters"], None, report["engine"] | {"steps": [], "limits": None}, "server")
+    told = source.Evidence(report["server"]["counters"], None, report["engine"] | {"steps": [], "limits": None}, "server")
     with pytest.raises(PenstockError, match="penstock limits"):
         source.case_of(told, {}, [])
 

@@ -6,7 +6,7 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.utilization import Utilization
-from penstock.study.measure.counters import Scrape, growth, quantile, told, values_of
+from penstock.study.measure.counters import Scrape, growth, quantile, server_figures, values_of
 from penstock.study.measure.metrics import Window
 
 MACHINE = Hardware("test", {1 << 20: 1000.0, 1 << 30: 1000.0}, {"fp32": 100.0})
@@ -22,7 +22,7 @@ def test_what_our_own_server_says_of_a_window() -> None:
         metrics.on_step(StepRecord(2, 0.0, 0.25, 0.2, 1, 0, 2, operations=5, weight_bytes=60, kv_bytes=40))
         metrics.on_queue(0.0045)
     scrapes.append(Scrape(4.5, metrics.render().decode()))
-    found = told(scrapes, Window(1.0, 4.0))
+    found = server_figures(scrapes, Window(1.0, 4.0))
     assert found is not None and found.queue is not None
     assert found.queue.count == 3 and found.queue.mean == pytest.approx(0.0045)
     assert dict(found.queue.percentiles)[50] == pytest.approx(0.004)  # in the middle of the bucket from 3 to 5 ms
@@ -39,15 +39,15 @@ vllm:request_queue_time_seconds_bucket{{le="+Inf",model_name="m"}} {2 * count}
 vllm:request_queue_time_seconds_count{{model_name="m"}} {2 * count}
 vllm:request_queue_time_seconds_sum{{model_name="m"}} {count * 3.0} 1700000000
 """ for count in (10, 14)]
-    found = told([Scrape(0.0, texts[0]), Scrape(5.0, texts[1])], Window(0.0, 5.0))
+    found = server_figures([Scrape(0.0, texts[0]), Scrape(5.0, texts[1])], Window(0.0, 5.0))
     assert found is not None and found.queue is not None and found.mfu is None
     assert (found.queue.count, found.queue.mean) == (8, pytest.approx(1.5))
     assert dict(found.queue.percentiles) == {50: 0.5, 90: None, 95: None, 99: None}
 
 
 def test_one_look_is_none() -> None:
-    assert told([Scrape(0.0, "a_total 1")], Window(0.0, 1.0)) is None
-    assert told([Scrape(0.0, ""), Scrape(1.0, "")], Window(0.0, 1.0)) is not None
+    assert server_figures([Scrape(0.0, "a_total 1")], Window(0.0, 1.0)) is None
+    assert server_figures([Scrape(0.0, ""), Scrape(1.0, "")], Window(0.0, 1.0)) is not None
 
 
 def test_samples_are_read_and_the_rest_passed_over() -> None:

@@ -1,7 +1,7 @@
 """A report in the terminal: plain lines, aligned."""
 from collections.abc import Iterator
 
-from penstock.study.measure.counters import Told
+from penstock.study.measure.counters import ServerFigures
 from penstock.study.measure.metrics import Figures
 from penstock.study.measure.result import Report, Result
 from penstock.study.measure.statistics import Distribution, Estimate
@@ -82,7 +82,7 @@ def throughput(figures: Figures) -> Iterator[str]:
                f"{good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the requests")
 
 
-def server(told: Told) -> Iterator[str]:
+def server(told: ServerFigures) -> Iterator[str]:
     if told.queue is not None:
         known = ", ".join(f"p{percent} {ms(value)}" for percent, value in told.queue.percentiles)
         yield f"{'queue (server)':16}mean {ms(told.queue.mean)} ms, {known}"

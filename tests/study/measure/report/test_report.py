@@ -8,7 +8,7 @@ import pytest
 from penstock.core.hardware import Hardware
 from penstock.study.measure.bench import doubts
 from penstock.study.measure.cost import cost
-from penstock.study.measure.counters import Queue, Told
+from penstock.study.measure.counters import Queue, ServerFigures
 from penstock.study.measure.energy import Energy
 from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.report.html import page
@@ -41,7 +41,7 @@ def samples(count: int = 60) -> list[Sample]:
 def result(made: list[Sample] | None = None) -> Result:
     given = samples() if made is None else made
     found = figures(given, Warmup(share=0.1), parse_slo("ttft=90ms,tpot=50ms"))
-    server = Told(Queue(50, 0.01, ((50, 0.008), (99, None))), 0.4, 0.7, 4e10, 3.0, 0.3)
+    server = ServerFigures(Queue(50, 0.01, ((50, 0.008), (99, None))), 0.4, 0.7, 4e10, 3.0, 0.3)
     return Result(found, series(given), server, cost(2.0, found.rates, 0.3), Energy("tdp", 900.0, 80.0, 0.5, 0.1, 9.0),
                   Overhead(distribution([0.0001]), distribution([0.0002]), 0.05), ("a note",), tuple(given))
 
