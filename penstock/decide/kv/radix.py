@@ -27,6 +27,20 @@ def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
     return hashlib.blake2b(parent + array("q", tokens).tobytes(), digest_size=16).digest()
 
 
+def root_key(salt: str, hash_block: Hash = chain_hash) -> bytes:
+    """What the names of a salt's first blocks are made of."""
+    return hash_block(salt.encode("utf-8", "surrogatepass"), ())
+
+
+def block_keys(salt: str, tokens: Sequence[int], block_size: int) -> list[bytes]:
+    """The names of a prompt's full blocks, as the tree gives them."""
+    key, keys = root_key(salt), []
+    for end in range(block_size, len(tokens) + 1, block_size):
+        key = chain_hash(key, tokens[end - block_size : end])
+        keys.append(key)
+    return keys
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One cached block. `tokens`: its block_size token ids; `depth`: blocks from the start of the sequence to its end."""
@@ -121,7 +135,7 @@ class RadixTree:
         if parent is None:
             parent = self._roots.get(salt)
         if parent is None:
-            parent = self._roots[salt] = Node(self._hash(salt.encode("utf-8", "surrogatepass"), ()), salt)
+            parent = self._roots[salt] = Node(root_key(salt, self._hash), salt)
         key = self._hash(parent.key, tokens)
         node = parent.children.get(key)
         if node is not None:

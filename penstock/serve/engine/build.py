@@ -41,8 +41,10 @@ from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.needs import Caps, unmet
 from penstock.core.registry import Table
 from penstock.core.work import StepTimer
+from penstock.decide import routing
 from penstock.decide.kv import evict
 from penstock.decide.kv.manager import KVManager
+from penstock.decide.routing.contract import Engines, Router
 from penstock.decide.scheduler import admission, batching, chunking, order
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.limits import Limits
@@ -297,6 +299,13 @@ def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: S
     ordering, admits, chunks = (_timed(parsed, costs) for parsed in timed_plugins(config))
     pacing = Pacing(admits, chunks, costs)
     return Scheduler(limits, kv, ordering, _plugin(batching.TABLE.parse(config.batching)), clock, pacing)
+
+
+def make_router(text: str, engines: Engines) -> Router:
+    """What spreads requests over several engines. Raises UsageError for a policy that there is none of."""
+    plugin, options = routing.TABLE.parse(text)
+    router: Router = plugin(engines) if options is None else plugin(engines, options)
+    return router
 
 
 def check_scheduler(config: EngineConfig) -> None:
