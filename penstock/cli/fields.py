@@ -30,7 +30,7 @@ ENGINE = {
     "seed": "Seeds what brings no seed of its own; default: from the operating system",
 }
 SERVER = {
-    "host": "Address to listen on; other than loopback it needs --api-key or --no-auth",
+    "host": "Address to listen on; other than loopback it needs --api-key, --api-keys or --no-auth",
     "port": "Port to listen on",
     "api_key": "Key that clients must send as a bearer token",
     "api_keys": "TOML file of named keys, each with a default slo and priority; see deadlines.md",
