@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.core.message import message
 from penstock.core.types import Seq
 
 
@@ -18,7 +19,7 @@ class Engines:
     num_blocks: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Load:
     """What one replica has before it. An answer counts as long as it may become: how long it will be is not known before its end."""
 

@@ -24,6 +24,9 @@ class Call:
     def num_prompt(self) -> int:
         return sum(map(len, self.parts))
 
+    def tokens(self) -> list[int]:
+        return list(itertools.chain.from_iterable(self.parts))
+
 
 @dataclass(slots=True)
 class Stretches:

@@ -4,19 +4,23 @@ Stretches of steps in which nobody comes and nobody ends are done at once (`Sche
 its arrival and its end do, not its tokens.
 """
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from math import inf
 
 from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import OverloadedError, UsageError
-from penstock.core.types import SamplingParams, Seq, SeqOutput
+from penstock.core.message import message
+from penstock.core.types import SamplingParams, Seq, SeqOutput, StepPlan, StepResult
 from penstock.core.work import StepTimer, StepWork
-from penstock.serve.engine.build import make_scheduler
+from penstock.decide.routing.contract import Engines, Load, load_of
+from penstock.serve.engine.build import make_router, make_scheduler
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import Call, shares_prefixes
 from penstock.study.plan.simulate.drafting import Drafts, Guesses, control_of
+from penstock.study.plan.simulate.leap import Leap
+from penstock.study.plan.simulate.play import Arrival, Coming, play
 from penstock.study.plan.simulate.predicted import TOKEN, Predicted
 
 ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
@@ -46,21 +50,47 @@ class Census:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """Over how many engines the requests go, and by which policy (`decide/routing`)."""
+
+    replicas: int
+    routing: str
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
+    """Samples in the order of asking. `census`: the sum over the engines. `places`: the number of the engine of each sample."""
+
     samples: list[Sample]
     census: Census
+    places: Sequence[int]
 
 
-def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int | None = None) -> Played:
-    """What an engine of this config would do. Where no two prompts begin alike and nobody is preempted, the prefix tree could find
-    nothing, and is left out: it takes half the time. Raises what `Twin` raises."""
+def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int | None = None, spread: Spread | None = None) -> Played:
+    """What an engine of this config would do, or several that are alike. Where no two prompts begin alike and nobody is preempted, the
+    prefix tree could find nothing, and is left out: it takes half the time. Raises what `Twin` raises, UsageError for a policy that there
+    is none of."""
     if config.prefix_cache and not shares_prefixes(asked):
-        twin = Twin(replace(config, prefix_cache=False), pace)
-        samples = twin.run(asked, users)
-        if not twin.census.num_preempted:
-            return Played(samples, twin.census)
-    twin = Twin(config, pace)
-    return Played(twin.run(asked, users), twin.census)
+        played = _simulate(replace(config, prefix_cache=False), pace, Coming(asked, pace.delay_s, users), spread)
+        if not played.census.num_preempted:
+            return played
+    return _simulate(config, pace, Coming(asked, pace.delay_s, users), spread)
+
+
+def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread | None) -> Played:
+    count, router = 1, None
+    if spread is not None:
+        count = spread.replicas
+        if count < 1:
+            raise UsageError(f"requests can be spread over 1 replica or more, not {count}")
+        router = make_router(spread.routing, Engines(count, config.block_size, (config.kv_tokens or 0) // config.block_size))
+    twins = [Twin(config, pace) for _ in range(count)]
+    samples, places = play(twins, router if count > 1 else None, coming)
+    return Played(samples, summed([twin.census for twin in twins]), places)
+
+
+def summed(found: Sequence[Census]) -> Census:
+    return Census(**{field.name: sum([getattr(each, field.name) for each in found]) for field in fields(Census)})
 
 
 def drafts_of(config: EngineConfig, pace: Pace) -> Drafts | None:
@@ -72,93 +102,138 @@ def drafts_of(config: EngineConfig, pace: Pace) -> Drafts | None:
     return Drafts(control_of(config, pace.guesses, pace.timer), pace.guesses)
 
 
+@message
+class _Step:
+    """One that is under way: nobody but the clock knows yet what comes of it."""
+
+    began_s: float
+    plan: StepPlan
+    result: StepResult
+
+
 class Twin:
-    """One engine. `config` needs kv_tokens; its model is of no concern: the timer knows it."""
+    """One engine (see `play.Engine`). `config` needs kv_tokens; its model is of no concern: the timer knows it."""
 
     def __init__(self, config: EngineConfig, pace: Pace) -> None:
         """Raises UsageError for options that the scheduler refuses, CapacityError for a KV cache of no block."""
-        self.census = Census()
+        self.due_s = inf
+        self._census = Census()
         self._clock = VirtualClock()
         self._pace = pace
         self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, pace.timer)
         self._runner = Predicted(pace.timer, self._clock, drafts_of(config, pace))
         self._drafting = config.propose is not None
-        self._coming: deque[Call] = deque()
-        self._later: Iterator[Call] = iter(())
+        self._inbox: deque[Arrival] = deque()  # what comes while a step is under way is seen after it
         self._open: dict[int, tuple[Seq, Sample]] = {}
-        self._samples: list[Sample] = []
-        self._closed = False
+        self._under_way: _Step | None = None
+        self._leaping: Leap | None = None
+        self._known: Load | None = None  # as of the last begin, and what has come since
+
+    @property
+    def census(self) -> Census:
+        self._census.num_preempted = self._scheduler.counters.preemptions
+        return self._census
 
     def run(self, asked: Iterable[Call], users: int | None = None) -> list[Sample]:
-        """Until all are answered. With `users`, so many are asked at once, and the next when one is answered: `at_s` plays no part.
+        """On its own, until all are answered. With `users`, so many are asked at once, and the next when one is answered: `at_s` plays no
+        part. Raises RequestError for one that the KV cache can never hold."""
+        return play([self], None, Coming(asked, self._pace.delay_s, users))[0]
 
-        Raises RequestError for one that the KV cache can never hold.
-        """
-        self._later = iter(asked)
-        if users is not None:
-            self._coming.extend(replace(call, at_s=0.0) for _, call in zip(range(users), self._later, strict=False))
-        self._closed = users is not None
-        while self._take_in() or self._scheduler.has_work():
-            if not self._scheduler.has_work():
-                self._wait_until(self._coming[0].at_s + self._pace.delay_s)
-            elif not self._drafting and (steps := self._scheduler.steady_steps()) > 1:
-                self._leap(steps)
-            else:
-                self._step()
-        self.census.num_preempted = self._scheduler.counters.preemptions
-        return self._samples
+    def load(self, at_s: float) -> Load:
+        """As it could be told at this moment, which must not be before its last begin: of a step under way nothing is known."""
+        if self._known is None:
+            found = load_of(self._scheduler.seqs(), self._scheduler.num_running)
+            prompts, answers = (sum([getattr(each.call, name) for each in self._inbox]) for name in ("num_prompt", "num_output"))
+            self._known = Load(
+                found.num_running, found.num_waiting + len(self._inbox), found.prompt_tokens + prompts, found.answer_tokens + answers)
+        known, leap = self._known, self._leaping
+        if leap is None:
+            return known
+        made = leap.num_done(at_s) * leap.num_seqs
+        return Load(known.num_running, known.num_waiting, known.prompt_tokens, known.answer_tokens - made)
 
-    def _take_in(self) -> bool:
-        """Gives the scheduler what has come by now; whether anything is to come."""
-        now = self._clock.now()
-        while True:
-            if not self._coming and not self._closed and (call := next(self._later, None)) is not None:
-                self._coming.append(call)
-            if not self._coming or self._coming[0].at_s + self._pace.delay_s > now:
-                return bool(self._coming)
-            self._ask(self._coming.popleft())
+    def take(self, arrival: Arrival) -> None:
+        """Lets somebody in, no earlier than at the last begin."""
+        self._inbox.append(arrival)
+        self._known = None
+        if self._leaping is not None:
+            self._leaping.cut(arrival.at_s)
+            self.due_s = self._leaping.due_s
+        elif self._under_way is None:
+            while self._clock.now() < arrival.at_s:
+                self._wait_until(arrival.at_s)
+            self.due_s = self._clock.now()
 
-    def _ask(self, call: Call) -> None:
-        number, num_prompt = len(self._samples), call.num_prompt
+    def proceed(self, coming: Coming) -> None:
+        """Ends what is under way, and begins the next step unless somebody comes before it."""
+        if self._leaping is not None:
+            if not self._inbox and self._leaping.extend(coming.due_s):
+                self.due_s = self._leaping.due_s
+                return
+            self._end_leap(self._leaping)
+        elif self._under_way is not None:
+            self._end_step(self._under_way, coming)
+        else:
+            self._wait_until(self.due_s)
+        self._known = None
+        while self._inbox:
+            self._ask(self._inbox.popleft(), coming)
+        self.due_s = self._clock.now()
+        if coming.due_s <= self.due_s:
+            return
+        if not self._scheduler.has_work():
+            self.due_s = inf
+        elif (steps := self._steady_steps()) > 1:
+            self._leap(steps, coming)
+        else:
+            self._step(coming)
+
+    def _ask(self, arrival: Arrival, coming: Coming) -> None:
+        call, sample = arrival.call, arrival.sample
         seq = Seq(
-            number, list(chain.from_iterable(call.parts)), num_prompt, ANSWER, num_prompt + call.num_output,
-            arrival_s=call.at_s + self._pace.delay_s, priority=call.priority, ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s)
-        sample = Sample(number, call.at_s, sent_s=call.at_s, num_prompt=num_prompt, wanted_output=call.num_output)
-        self._samples.append(sample)
+            sample.number, arrival.tokens, len(arrival.tokens), ANSWER, len(arrival.tokens) + call.num_output,
+            arrival_s=arrival.at_s, priority=call.priority, ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s)
         try:
             self._scheduler.add(seq)
         except OverloadedError as refusal:
-            self._refuse(sample, refusal)
+            self._refuse(sample, refusal, coming)
         else:
-            self._open[number] = seq, sample
+            self._open[sample.number] = seq, sample
 
-    def _refuse(self, sample: Sample, refusal: OverloadedError) -> None:
+    def _refuse(self, sample: Sample, refusal: OverloadedError, coming: Coming) -> None:
         at_s = self._clock.now() + self._pace.delay_s
         sample.fail(str(refusal), at_s)
         sample.status = refusal.status
-        self._ask_next(at_s)
+        coming.answered(at_s)
 
     def _wait_until(self, at_s: float) -> None:
         self._clock.advance(max(0.0, at_s - self._clock.now()))
 
-    def _step(self) -> None:
+    def _steady_steps(self) -> int:
+        return 0 if self._drafting else self._scheduler.steady_steps()
+
+    def _step(self, coming: Coming) -> None:
         began = self._clock.now()
         plan = self._scheduler.schedule()
         for number, refusal in self._scheduler.refused.items():
-            self._refuse(self._open.pop(number)[1], refusal)
+            self._refuse(self._open.pop(number)[1], refusal, coming)
         self._scheduler.refused.clear()
         if plan is None:  # a batch waits for company
-            due = self._scheduler.wake_s()
-            self._wait_until(min(due, self._coming[0].at_s + self._pace.delay_s) if self._coming else due)
+            self.due_s = self._scheduler.wake_s()
             return
-        result = self._runner.execute(plan)
-        outputs = self._scheduler.commit(plan, result)
-        now = self._clock.now()
-        self._count(1, now - began, plan.num_tokens, sum([planned.samples and planned.num_output > 0 for planned in plan.seqs]))
-        for output in outputs:
-            self._note(output, now + self._pace.delay_s)
+        self._under_way = _Step(began, plan, self._runner.execute(plan))
+        self.due_s = self._clock.now()
 
-    def _note(self, output: SeqOutput, at_s: float) -> None:
+    def _end_step(self, step: _Step, coming: Coming) -> None:
+        self._under_way = None
+        plan = step.plan
+        outputs = self._scheduler.commit(plan, step.result)
+        now = self._clock.now()
+        self._count(1, now - step.began_s, plan.num_tokens, sum([planned.samples and planned.num_output > 0 for planned in plan.seqs]))
+        for output in outputs:
+            self._note(output, now + self._pace.delay_s, coming)
+
+    def _note(self, output: SeqOutput, at_s: float, coming: Coming) -> None:
         if not output.tokens:
             return
         seq, sample = self._open[output.seq_id]
@@ -168,39 +243,34 @@ class Twin:
         sample.end_s, sample.num_output, sample.finish_reason = at_s, seq.num_output, output.finish_reason
         sample.num_cached = seq.num_cached
         del self._open[output.seq_id]
-        self._ask_next(at_s)
+        coming.answered(at_s)
 
-    def _ask_next(self, at_s: float) -> None:
-        """In a closed loop, a user who has been answered goes on."""
-        if self._closed and (call := next(self._later, None)) is not None:
-            self._coming.append(replace(call, at_s=at_s))
-
-    def _leap(self, most: int) -> None:
-        """Up to so many steady steps: those that begin before the next request is there."""
-        began = self._clock.now()
+    def _leap(self, most: int, coming: Coming) -> None:
+        """Up to so many steady steps: those that begin before the next request is there, and more if that goes elsewhere."""
         contexts = [len(seq.tokens) for seq, sample in self._open.values() if seq.block_ids]
         count = len(contexts)
         first, last = (self._pace.timer.seconds(StepWork(tuple([(1, size + more) for size in contexts]), count)) for more in (0, most - 1))
-        slope = (last - first) / (most - 1)
-        left = self._coming[0].at_s + self._pace.delay_s - began if self._coming else float("inf")
-        ends: list[float] = []
-        at_s, seconds = 0.0, first
-        while len(ends) < most and at_s < left:
-            at_s += seconds
-            seconds += slope
-            ends.append(began + at_s)
+        self._leaping = leap = Leap(self._clock.now(), count, most, first, (last - first) / (most - 1))
+        leap.extend(coming.due_s)
+        self.due_s = leap.due_s
+
+    def _end_leap(self, leap: Leap) -> None:
+        self._leaping = None
+        if not leap.ends:
+            return
+        began, at_s, num_steps = leap.began_s, leap.ends[-1], len(leap.ends)
         self._clock.advance(at_s)
-        self._scheduler.run_steady(len(ends), TOKEN)
-        self._count(len(ends), at_s, count * len(ends), count * len(ends))
+        self._scheduler.run_steady(num_steps, TOKEN)
+        self._count(num_steps, at_s, leap.num_seqs * num_steps, leap.num_seqs * num_steps)
         delay = self._pace.delay_s
-        heard = [end + delay for end in ends]
+        heard = [began + end + delay for end in leap.ends]
         for seq, sample in self._open.values():
             if seq.block_ids:
                 sample.chunk_s.extend(heard)
                 sample.last_s = heard[-1]
 
     def _count(self, num_steps: int, seconds: float, rows: int, decodes: int) -> None:
-        census = self.census
+        census = self._census
         census.num_steps += num_steps
         census.busy_s += seconds
         census.decode_tokens += decodes
