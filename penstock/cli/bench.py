@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from penstock.cli.live import Live
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
@@ -58,7 +60,7 @@ def bench(options: BenchOptions, engine: EngineConfig) -> None:
 
     job = make_job(options, engine)
     with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
-        report = run(job, Watchers(progress.say, live if sys.stderr.isatty() else None, progress))
+        report = run(job, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
     from penstock.study.measure.report.text import lines
 
     for line in lines(report):
@@ -66,6 +68,8 @@ def bench(options: BenchOptions, engine: EngineConfig) -> None:
     if options.json:
         print(jsonlib.dumps(report.as_json()), flush=True)
     keep(options, report)  # last: a file that cannot be written takes nothing with it
+    if report.result.cut is not None:
+        raise typer.Exit(report.result.cut.exit_status)
 
 
 def make_job(options: BenchOptions, engine: EngineConfig) -> Any:

@@ -33,13 +33,22 @@ class Live:
         self._out.flush()
         self._drawn = True
 
+    def say(self, line: str) -> None:
+        """In place of what is drawn."""
+        self._wipe()
+        print(line, file=self._out, flush=True)
+
     def __enter__(self) -> "Live":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._wipe()
+
+    def _wipe(self) -> None:
         if self._drawn:
             self._out.write("\r\x1b[K")
             self._out.flush()
+            self._drawn = False
 
 
 def latest(name: str, values: Sequence[float | None]) -> str:

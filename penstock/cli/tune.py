@@ -53,7 +53,7 @@ def tune(options: TuneOptions, engine: EngineConfig) -> None:
     out = sys.stderr if options.json else sys.stdout
     try:
         with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
-            found = search(request, Watchers(say, live if sys.stderr.isatty() else None, progress))
+            found = search(request, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where this one was", file=sys.stderr)
         raise
@@ -62,11 +62,6 @@ def tune(options: TuneOptions, engine: EngineConfig) -> None:
     print(f"written to {options.output}: penstock serve --config {options.output}", file=out)
     if options.json:
         print(jsonlib.dumps(found.as_json()))
-
-
-def say(line: str) -> None:
-    """Over the line of the run in flight, where there is one."""
-    print(f"\r\x1b[K{line}" if sys.stderr.isatty() else line, file=sys.stderr)
 
 
 def make_request(options: TuneOptions, engine: EngineConfig) -> Any:

@@ -2,8 +2,13 @@
 import http.server
 import io
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        self.server.metrics_may_be_read.wait(60)  # type: ignore[attr-defined]
         if self.path == "/v1/models":
             self.answer(200, "application/json", json.dumps({"data": [{"id": "little"}]}).encode())
         else:
@@ -53,10 +59,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def served() -> Iterator[Any]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.bodies = []  # type: ignore[attr-defined]
+    server.metrics_may_be_read = threading.Event()  # type: ignore[attr-defined]
+    server.metrics_may_be_read.set()  # type: ignore[attr-defined]
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.metrics_may_be_read.set()  # type: ignore[attr-defined]
     server.shutdown()
     thread.join()
     server.server_close()
@@ -135,6 +144,58 @@ def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path:
     assert status == 1 and "cannot write" in err and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
 
 
+@contextmanager
+def running(served: Any, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A really started `penstock bench` that would go on for minutes, once it has asked for something."""
+    command = [sys.executable, "-m", "penstock", "bench", f"http://127.0.0.1:{served.server_port}", "--duration", "600", "--json",
+               "--arrivals", "closed:users=2", "--dataset", "synthetic:input=8,output=3", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 60
+        while len(served.bodies) < 20:
+            assert process.poll() is None and time.monotonic() < until, "the bench did not begin"
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("number", "by", "status"), [(signal.SIGINT, "Ctrl-C", 130), (signal.SIGTERM, "SIGTERM", 143)])
+def test_who_interrupts_gets_what_was_measured(served: Any, tmp_path: Path, number: int, by: str, status: int) -> None:
+    kept, page, samples = tmp_path / "r.json", tmp_path / "r.html", tmp_path / "s.jsonl"
+    with running(served, "--warmup", "0", "--save", str(kept), "--report", str(page), "--samples", str(samples)) as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    result = json.loads(out)
+    assert result["cut_short"]["by"] == by and result["requests"]["completed"] >= 10 and result["requests"]["failed"] == 0
+    assert result["requests"]["sent"] == result["requests"]["completed"] + result["cut_short"]["num_in_flight"]
+    assert f"{by}: the run ends here" in err and f"note: cut short by {by} after" in err
+    assert json.loads(kept.read_text()) == result and f"cut short by {by}" in page.read_text()
+    assert len(samples.read_text().splitlines()) == result["requests"]["sent"]
+
+
+def test_who_interrupts_a_search_gets_the_rates_that_were_tried(served: Any) -> None:
+    search = ("--find-goodput", "--slo", "e2e=1min", "--arrivals", "constant", "--duration", "0.3", "--start-rate", "40")
+    with running(served, *search) as process:
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    result = json.loads(out)
+    assert process.returncode == 130 and result["cut_short"]["by"] == "Ctrl-C"
+    assert any("cut short by Ctrl-C" in note for note in result["notes"])
+
+
+def test_who_interrupts_twice_leaves_at_once(served: Any) -> None:
+    with running(served) as process:
+        served.metrics_may_be_read.clear()  # the first one waits for what the server says of itself
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None and "Ctrl-C: the run ends here" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and "Traceback" not in err
+
+
 def test_reports_repeat_no_secrets() -> None:
     said = told(BenchOptions(api_key=("k",), header=("Cookie: c",), slo="ttft=1s"))
     assert said["slo"] == "ttft=1s" and not {"api_key", "header"} & set(said)
@@ -155,6 +216,22 @@ def test_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 answered, 1 in flight, 2 s  1 refused  1 failed" in line and "TTFT p50 100 p99 100 ms" in line
     assert line.startswith("\r\x1b[K████████········")
     assert line.endswith("\r\x1b[K")
+
+
+def test_what_is_said_stands_in_place_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+    class Driver:
+        ended: list[Sample] = []
+        samples = ended
+
+    out = io.StringIO()
+    with Live(out) as live:
+        live.say("trying 1 request/s")
+        live.draw(Driver(), Extent(6), 2.0)
+        live.say("trying 2 requests/s")
+    before, after = out.getvalue().split("\r\x1b[K", 1)
+    assert before == "trying 1 request/s\n" and after.endswith("\r\x1b[Ktrying 2 requests/s\n")
 
 
 def test_nothing_drawn_is_nothing_to_wipe() -> None:

@@ -11,9 +11,10 @@ from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.cost import cost
 from penstock.study.measure.counters import Scrape, server_figures
 from penstock.study.measure.energy import Meter, Reading, energy
+from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset
 from penstock.study.measure.metrics import Figures, Warmup, figures
-from penstock.study.measure.result import Overhead, Result
+from penstock.study.measure.result import Cut, Overhead, Result
 from penstock.study.measure.series import series
 from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import distribution
@@ -77,8 +78,11 @@ class Observer:
             await asyncio.sleep(OBSERVE_S)
 
 
-async def measure(target: Target, load: Load, terms: Terms, watch: Stopwatch, view: View | None = None) -> Result:
-    """Raises PenstockError for a load that cannot be asked for, UsageError for a dataset that cannot be read."""
+async def measure(
+    target: Target, load: Load, terms: Terms, watch: Stopwatch, view: View | None = None, interrupt: Interrupt | None = None,
+) -> Result:
+    """Raises PenstockError for a load that cannot be asked for, UsageError for a dataset that cannot be read. `interrupt`: who may end it
+    early."""
     dataset = load.dataset(load.seed)
     schedule = load.arrivals.schedule(dataset.sessions(), f"{load.seed}/arrivals")
     driver = Driver(target, watch)
@@ -87,21 +91,26 @@ async def measure(target: Target, load: Load, terms: Terms, watch: Stopwatch, vi
     observer = Observer(target, terms.meters, watch)
     await observer.look(at_s=0.0)
     cpu_s, began_s = time.process_time(), time.perf_counter()
+    interrupt = Interrupt() if interrupt is None else interrupt
     with no_collection():
-        await beside(driver.run(ahead, load.arrivals.users, load.extent), observer.run(), _show(view, driver, load.extent, watch))
+        was_cut = await interrupt.cuts(
+            lambda: beside(driver.run(ahead, load.arrivals.users, load.extent), observer.run(), _show(view, driver, load.extent, watch)))
+    cut_s = watch() if was_cut else None
     cpu_share = (time.process_time() - cpu_s) / max(time.perf_counter() - began_s, 1e-9)
     await observer.look()
-    found = figures(driver.samples, load.warmup, terms.slo)
+    found = figures(driver.samples, load.warmup, terms.slo, cut_s)
     overhead = Overhead(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
     server = server_figures(observer.scrapes, found.window)
-    cut = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.cut_short() else []
+    cut = None if cut_s is None else Cut(
+        str(interrupt.by), interrupt.exit_status, cut_s, sum(sample.end_s is None for sample in driver.samples))
+    left = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
     return Result(
-        found, series(driver.samples), server,
+        found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
-        (*cut, *dataset.notes(), *doubts(found, overhead)), tuple(driver.samples))
+        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *doubts(found, overhead)), tuple(driver.samples), cut)
 
 
 async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:

@@ -14,10 +14,11 @@ Try = Callable[[float, int], Awaitable[Result]]  # (rate, how many were tried be
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`best` is None where not even the lowest rate tried keeps the SLO."""
+    """`best` is None where not even the lowest rate tried keeps the SLO. `cut`: a run that was cut short, and the search with it."""
 
     best: Probe | None
     probes: tuple[Probe, ...]
+    cut: Result | None = None
 
 
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
@@ -26,16 +27,15 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []
-
-    async def kept(rate: float) -> bool:
-        probe = Probe(rate, await attempt(rate, len(probes)))
-        probes.append(probe)
-        on_probe(probe)
-        return probe.kept >= share
-
-    low, high, rate = 0.0, float("inf"), start_rate
+    low, high, rate, cut = 0.0, float("inf"), start_rate, None
     while len(probes) < MAX_PROBES and (not low or high > low * (1 + TOLERANCE)):
-        if await kept(rate):
+        result = await attempt(rate, len(probes))
+        if result.cut is not None:
+            cut = result
+            break
+        probes.append(probe := Probe(rate, result))
+        on_probe(probe)
+        if probe.kept >= share:
             low = rate
         else:
             high = rate
@@ -43,4 +43,4 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
             break
         rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
     best = max((probe for probe in probes if probe.rate == low), key=lambda probe: probe.kept, default=None)
-    return Found(best, tuple(probes))
+    return Found(best, tuple(probes), cut)

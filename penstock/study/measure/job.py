@@ -20,7 +20,8 @@ from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server, first_model
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.energy import meters_here
-from penstock.study.measure.goodput import find
+from penstock.study.measure.goodput import Found, find
+from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Probe, Report, Result
@@ -89,26 +90,27 @@ class Opened:
 
 
 def run(job: Job, watchers: Watchers) -> Report:
-    """Raises PenstockError when the target cannot be used, or every request failed."""
+    """Raises PenstockError when the target cannot be used, or every request failed. Who interrupts the load gets what was measured."""
+    interrupt = Interrupt(watchers.say)
     inner = start(job.engine, watchers.progress, watchers.say) if job.access is None else None
     try:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_run(job, watchers, inner))
+        with interrupt.listening(), asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_run(job, watchers, inner, interrupt))
     finally:
         if inner is not None:
             inner.loop.stop()
 
 
-async def _run(job: Job, watchers: Watchers, inner: Inner | None) -> Report:
+async def _run(job: Job, watchers: Watchers, inner: Inner | None, interrupt: Interrupt) -> Report:
     watch = Stopwatch(asyncio.get_running_loop().time)
     opened = _open_inside(job, inner, watch) if inner is not None else await _open_server(job, watch)
     try:
-        return await _report(job, watchers, opened, watch)
+        return await _report(job, watchers, opened, watch, interrupt)
     finally:
         await opened.target.close()
 
 
-async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch) -> Report:
+async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch, interrupt: Interrupt) -> Report:
     terms = Terms(job.slo, job.usd_per_hour, job.tdp_w, meters_here() if opened.is_local else ())
 
     def make(seed: str) -> Dataset:
@@ -117,34 +119,41 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
 
     load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
     if job.search is None:
-        result = await measure(opened.target, load, terms, watch, watchers.view)
-        return _checked(Report(result, opened.told, job.said, opened.hardware, opened.compute_type, engine=await opened.target.state()))
+        result = _answered(await measure(opened.target, load, terms, watch, watchers.view, interrupt))
+        return Report(result, opened.told, job.said, opened.hardware, opened.compute_type, engine=await opened.target.state())
 
     async def attempt(rate: float, number: int) -> Result:
         watchers.say(f"trying {rate:.3g} requests/s")
         tried = replace(load, arrivals=job.arrivals.at_rate(rate), seed=f"{job.seed}/{number}")
-        result = await measure(opened.target, tried, terms, watch, watchers.view)
+        result = await measure(opened.target, tried, terms, watch, watchers.view, interrupt)
         return result if number else _answered(result)  # at a higher rate it may be that nobody is answered in time
 
     def on_probe(probe: Probe) -> None:
         watchers.say(f"  {probe.kept:.1%} kept the SLO")
 
     found = await find(attempt, job.search.start_rate, job.search.share, on_probe)
-    best = found.best or min(found.probes, key=lambda probe: probe.rate)
-    result = best.result
-    if found.best is None:
-        result = replace(result, notes=(*result.notes, f"no rate down to {best.rate:.3g} requests/s keeps the SLO; shown is that one"))
-    return Report(result, opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
+    return Report(_shown(found), opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
                   None if found.best is None else found.best.rate, await opened.target.state())
 
 
-def _checked(report: Report) -> Report:
-    _answered(report.result)
-    return report
+def _shown(found: Found) -> Result:
+    """The run that a search's report is of."""
+    if not found.probes:
+        assert found.cut is not None
+        return replace(found.cut, notes=(*found.cut.notes, "no rate was tried to its end"))
+    best = found.best or min(found.probes, key=lambda probe: probe.rate)
+    told = [] if found.best is not None else [f"no rate down to {best.rate:.3g} requests/s keeps the SLO; shown is that one"]
+    if found.cut is not None and found.cut.cut is not None:
+        tried = f"{len(found.probes)} rate{'s' if len(found.probes) > 1 else ''}"
+        other = "lower" if found.best is None else "higher"
+        told.append(f"the search was cut short by {found.cut.cut.by} after {tried}: a {other} one may keep the SLO")
+    return replace(best.result, notes=(*best.result.notes, *told), cut=None if found.cut is None else found.cut.cut)
 
 
 def _answered(result: Result) -> Result:
-    """Raises PenstockError when not one measured request was answered."""
+    """Raises PenstockError when not one measured request was answered, unless the run was cut short."""
+    if result.cut is not None:
+        return result
     counts = result.figures.counts
     if not counts.sent:
         raise PenstockError("not one request was sent: the dataset is empty, or the time too short for an arrival")

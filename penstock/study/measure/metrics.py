@@ -137,12 +137,12 @@ class Figures:
         }
 
 
-def figures(samples: Sequence[Sample], warmup: Warmup, slo: Slo | None) -> Figures:
-    """Of a run that has ended."""
+def figures(samples: Sequence[Sample], warmup: Warmup, slo: Slo | None, cut_s: float | None = None) -> Figures:
+    """Of a run that has ended. `cut_s`: when it was cut short; requests that were in flight are not measured then."""
     begin = warmup.ends_s(samples)
-    measured = [sample for sample in samples if sample.due_s >= begin]
+    measured = [sample for sample in samples if sample.due_s >= begin and (cut_s is None or sample.end_s is not None)]
     done = [sample for sample in measured if sample.ok]
-    ends = [sample.end_s for sample in measured if sample.end_s is not None]
+    ends = [sample.end_s for sample in measured if sample.end_s is not None] if cut_s is None else [cut_s]
     window = Window(begin, max([begin, *ends]))
     return Figures(
         window, count(samples, measured), latencies(done), rates(samples, window), None if slo is None else goodput(measured, slo, window),
@@ -184,12 +184,16 @@ def rates(samples: Sequence[Sample], window: Window) -> Rates:
     done = [sample for sample in samples if sample.ok]
     chunks = sum(len(sample.chunk_s) for sample in done)
     tokens = sum(sample.num_output or 0 for sample in done if sample.chunk_s)
+    per_chunk = tokens / chunks if chunks else None
+    begun = [sample for sample in samples if sample.end_s is None]  # in flight when the run was cut short
     mean, peak = concurrency(samples, window)
     return Rates(
         sum(window.holds(sample.end_s) for sample in done) / window.seconds,
-        sum(sample.num_prompt or 0 for sample in done if window.holds(sample.end_s if sample.first_s is None else sample.first_s))
-        / window.seconds,
-        sum(tokens_within(sample, window) for sample in done) / window.seconds, mean, peak, tokens / chunks if chunks else None,
+        sum(sample.num_prompt or 0 for sample in (*done, *begun)
+            if window.holds(sample.end_s if sample.first_s is None else sample.first_s)) / window.seconds,
+        (sum(tokens_within(sample, window) for sample in done)
+         + (per_chunk or 1.0) * sum(window.holds(at_s) for sample in begun for at_s in sample.chunk_s)) / window.seconds,
+        mean, peak, per_chunk,
         sum(sample.num_cached for sample in done) / prompts if (prompts := sum(sample.num_prompt or 0 for sample in done)) else None)
 
 

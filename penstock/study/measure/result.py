@@ -1,7 +1,7 @@
 """What a run comes to: everything that --json prints, the report shows and `explain` reads."""
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.core.hardware import Hardware
@@ -36,8 +36,22 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """A run that was ended before its time."""
+
+    by: str
+    exit_status: int
+    at_s: float
+    num_in_flight: int  # requests that were sent and are not measured
+
+    def __str__(self) -> str:
+        left_out = f"; {self.num_in_flight} requests that were in flight are not measured" if self.num_in_flight else ""
+        return f"cut short by {self.by} after {self.at_s:.1f} s{left_out}"
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """Of one run. `server`, `cost` and `energy` are None where nothing is known."""
+    """Of one run. `server`, `cost` and `energy` are None where nothing is known, `cut` where it was not."""
 
     figures: Figures
     series: Series
@@ -47,10 +61,11 @@ class Result:
     overhead: Overhead
     notes: tuple[str, ...]
     samples: tuple[Sample, ...]
+    cut: Cut | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
-            **self.figures.as_json(),
+            "cut_short": None if self.cut is None else asdict(self.cut), **self.figures.as_json(),
             "server": None if self.server is None else self.server.as_json(), "cost": None if self.cost is None else self.cost.as_json(),
             "energy": None if self.energy is None else self.energy.as_json(), "client": self.overhead.as_json(),
             "notes": list(self.notes), "series": self.series.as_json(),

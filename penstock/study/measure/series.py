@@ -21,14 +21,16 @@ class Series:
         return asdict(self)
 
 
-def series(samples: Sequence[Sample]) -> Series:
-    """Of the whole run, warm-up included."""
-    ends = max([sample.end_s for sample in samples if sample.end_s is not None], default=0.0)
+def series(samples: Sequence[Sample], cut_s: float | None = None) -> Series:
+    """Of the whole run, warm-up included. `cut_s`: when it was cut short, if it was."""
+    ends = max([sample.end_s for sample in samples if sample.end_s is not None], default=0.0) if cut_s is None else cut_s
     width = next((width for width in WIDTHS_S if ends / width <= MAX_BINS), ends / MAX_BINS)
     size = max(1, int(ends / width) + 1)
     read, written, completed, running = ([0.0] * size for _ in range(4))
     for sample in samples:
         if sample.end_s is None:
+            if cut_s is not None:
+                _occupy(running, sample.due_s, cut_s, width)
             continue
         _occupy(running, sample.due_s, sample.end_s, width)
         if not sample.ok:

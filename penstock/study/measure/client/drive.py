@@ -57,7 +57,7 @@ class Ahead:
         while self.fill():
             pass
 
-    def cut_short(self) -> bool:
+    def is_left(self) -> bool:
         """Whether a recording has more sessions than were asked for by number. Takes one of them."""
         most = self._extent.num_sessions
         found = next(self._schedule, None) if most is not None and self._num_taken >= most else None
