@@ -17,6 +17,8 @@ class SamplingOptions:
 
 def params_from(defaults: SamplingParams, options: SamplingOptions, seed: int | None, **more: Any) -> SamplingParams:
     """The model's recommended parameters with what the user gave put over them."""
-    given = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k, "seed": seed}
-    told = {name: value for name, value in given.items() if value is not None}
-    return replace(defaults, max_tokens=options.max_tokens, stop=options.stop, **told, **more)
+    return replace(
+        defaults, max_tokens=options.max_tokens, stop=options.stop,
+        temperature=defaults.temperature if options.temperature is None else options.temperature,
+        top_p=defaults.top_p if options.top_p is None else options.top_p,
+        top_k=defaults.top_k if options.top_k is None else options.top_k, seed=defaults.seed if seed is None else seed, **more)

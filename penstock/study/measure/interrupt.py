@@ -6,12 +6,14 @@ has its background jobs do with SIGINT) stays ignored.
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = {signal.SIGINT: ("Ctrl-C", signal.default_int_handler), signal.SIGTERM: ("SIGTERM", signal.SIG_DFL)}
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+USUAL: Mapping[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {
+    signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 STATUS = 128  # and the signal's number: the exit status of who was ended by it
 
 
@@ -29,20 +31,20 @@ class Interrupt:
     def listening(self) -> Iterator[None]:
         """Signals are heard within, where they would have ended the process; Python lets nobody but the main thread hear them."""
         here = threading.current_thread() is threading.main_thread()
-        heard = [number for number, (_, usual) in SIGNALS.items() if here and signal.getsignal(number) is usual]
+        heard = [number for number, usual in USUAL.items() if here and signal.getsignal(number) is usual]
         for number in heard:
             signal.signal(number, self.heard)
         try:
             yield
         finally:
             for number in heard:
-                signal.signal(number, SIGNALS[number][1])
+                signal.signal(number, USUAL[number])
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
         """Raises KeyboardInterrupt or SystemExit where there is nothing to keep, and the second time."""
         if self._loop is None or self.by is not None:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(STATUS + number)
-        self.by, self.exit_status = SIGNALS[signal.Signals(number)][0], STATUS + number
+        self.by, self.exit_status = NAMES[signal.Signals(number)], STATUS + number
         self._loop.call_soon_threadsafe(self._end)
 
     async def cuts(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
