@@ -81,6 +81,9 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
 
     check(options)
     process, process_options = arrivals.TABLE.parse(options.arrivals)
+    load = process(process_options)
+    if options.find_goodput:
+        load.at_rate(options.start_rate)  # what has no rate is refused before a model is loaded
     dataset, dataset_options = datasets.TABLE.parse(options.dataset)
     seed = secrets.randbits(32) if options.load_seed is None else options.load_seed
     seconds, count = options.duration, options.requests
@@ -88,7 +91,7 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
         seconds, count = (SEARCH_S, None) if options.find_goodput else (None, REQUESTS)
     asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options))
     return Job(
-        engine, access_of(options, engine), asking, process(process_options), lambda writer, seed: dataset(dataset_options, writer, seed),
+        engine, access_of(options, engine), asking, load, lambda writer, seed: dataset(dataset_options, writer, seed),
         Extent(count, seconds), warmup_of(options.warmup), str(seed), None if options.slo is None else parse_slo(options.slo),
         options.price, options.tdp, Search(options.start_rate, options.attain) if options.find_goodput else None,
         told(options) | {"load_seed": seed, "requests": count, "duration": seconds})
@@ -97,7 +100,7 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
 def check(options: BenchOptions) -> None:
     """Raises UsageError for numbers that mean nothing, and for options that need another."""
     numbers = {"requests": options.requests, "duration": options.duration, "price": options.price, "tdp": options.tdp,
-               "request-timeout": options.request_timeout, "vocab-size": options.vocab_size}
+               "request-timeout": options.request_timeout, "vocab-size": options.vocab_size, "start-rate": options.start_rate}
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name} must be more than 0, not {value:g}")
@@ -105,6 +108,15 @@ def check(options: BenchOptions) -> None:
         raise UsageError(f"--api is {' or '.join(APIS)}, not {options.api!r}")
     if options.find_goodput and options.slo is None:
         raise UsageError("--find-goodput needs to know what is good: --slo ttft=200ms,tpot=50ms")
+    if not 0 < options.attain <= 1:
+        raise UsageError(f"--attain must be above 0 and at most 1, not {options.attain:g}")
+    for name in ("attain", "start_rate"):
+        if not options.find_goodput and getattr(options, name) != getattr(BenchOptions(), name):
+            raise UsageError(f"--{name.replace('_', '-')} is for --find-goodput")
+    for name in ("report", "save", "samples"):
+        path = getattr(options, name)
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise UsageError(f"--{name} {path}: there is no folder {Path(path).absolute().parent}")
 
 
 def warmup_of(text: str) -> Any:
@@ -145,8 +157,8 @@ def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     from penstock.study.measure.client.server import Access
 
     if not is_url(engine.model):
-        for name in ("served_model_name", "api_key", "header"):
-            if getattr(options, name):
+        for name in ("served_model_name", "api_key", "header", "request_timeout"):
+            if getattr(options, name) != getattr(BenchOptions(), name):
                 raise UsageError(f"--{name.replace('_', '-')} is for servers, and {engine.model!r} is no URL")
         return None
     for each in fields(EngineConfig):

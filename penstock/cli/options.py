@@ -39,7 +39,8 @@ class Option:
         if self.name == "model":
             said: Any = typer.Argument(help=self.help, show_default=False)
         else:
-            said = typer.Option(*self.flags, help=self.help, show_default=False)
+            each = "<str>" if kind == list[str] else None  # one of those that may be given several times
+            said = typer.Option(*self.flags, help=self.help, show_default=False, metavar=each)
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, said])
 
     def check(self, value: Any, owner: str) -> Any:

@@ -107,8 +107,9 @@ def test_a_server_that_refuses_everything(penstock: Command, served: Any) -> Non
 
 
 def test_a_server_that_is_not_there(penstock: Command) -> None:
-    status, _, err = penstock(["bench", "http://127.0.0.1:9", "--requests", "1"])
-    assert status == 1 and "cannot be reached" in err
+    for url in ("http://127.0.0.1:9", "http://localhost:9"):
+        status, _, err = penstock(["bench", url, "--requests", "1"])
+        assert status == 1 and err == "error: the server cannot be reached: Connection refused\n"
 
 
 @pytest.mark.parametrize(("args", "word"), [
@@ -118,7 +119,8 @@ def test_a_server_that_is_not_there(penstock: Command) -> None:
     (["--body", "[]"], "JSON object"), (["--api", "embeddings"], "--api"),
     (["--header", "x"], "Name: value"),
     (["--quant", "int8"], "--quant"), (["--prompts", "runes"], "ids or text"), (["--api", "chat"], "--tokenizer"),
-    (["--price", "-1"], "--price"),
+    (["--price", "-1"], "--price"), (["--attain", "0.5"], "--attain is for --find-goodput"), (["--start-rate", "2"], "--find-goodput"),
+    (["--find-goodput", "--slo", "ttft=1s", "--attain", "2"], "--attain must be"), (["--save", "nowhere/at-all/r.json"], "no folder"),
 ])
 def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[str], word: str) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", *args])
@@ -126,7 +128,7 @@ def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[st
 
 
 def test_options_of_servers_need_one(penstock: Command) -> None:
-    for option in (["--api-key", "k"], ["--header", "A: b"], ["--served-model-name", "m"]):
+    for option in (["--api-key", "k"], ["--header", "A: b"], ["--served-model-name", "m"], ["--request-timeout", "5"]):
         status, _, err = penstock(["bench", "brook", *option])
         assert status == 2 and "no URL" in err
 

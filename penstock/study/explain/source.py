@@ -20,7 +20,7 @@ from penstock.study.explain.learn import Span, Steps, error, learn, steps_of
 from penstock.study.explain.observed import Observed, observed
 from penstock.study.explain.predict import Way
 from penstock.study.explain.traffic import traffic_of
-from penstock.study.measure.client.connections import tcp
+from penstock.study.measure.client.connections import reason, tcp
 from penstock.study.measure.client.http import BadAnswer
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop
@@ -75,7 +75,7 @@ async def _scrape(server: Server, name: str) -> Values:
     try:
         status, body = await server.fetch("GET", "/metrics")
     except (OSError, BadAnswer, TimeoutError) as error:
-        raise PenstockError(f"{name} cannot be reached: {error or type(error).__name__}") from None
+        raise PenstockError(f"{name} cannot be reached: {reason(error)}") from None
     if status in (401, 403):
         raise PenstockError(f"{name} wants another key (status {status}): --api-key")
     if status != 200:

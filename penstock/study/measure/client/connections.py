@@ -1,5 +1,7 @@
 """Connections to one server, kept open and used again. What comes in is given its time before anything else is done with it."""
 import asyncio
+import os
+import re
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -31,6 +33,14 @@ class Address:
     def root(self) -> str:
         """The path that /metrics stands under."""
         return self.base.removesuffix("/v1")
+
+
+def reason(error: Exception) -> str:
+    """Why there is no connection. asyncio names every address that it tried; where all failed alike, what failed is enough."""
+    numbers = {int(number) for number in re.findall(r"\[Errno (\d+)\] Connect call failed", str(error))}
+    if len(numbers) == 1:
+        return os.strerror(numbers.pop())
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def is_url(text: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.errors import PenstockError
-from penstock.study.measure.client.connections import Address, Connect, Connections
+from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
 from penstock.study.measure.client.http import BadAnswer, Reply, request_bytes
 from penstock.study.measure.client.openai import Answer, Ask, Wish, body_of, error_text
@@ -61,7 +61,7 @@ class Server:
             sample.fail(f"no complete answer within {self._access.timeout_s:g} s", self._watch())
             return ""
         except (OSError, BadAnswer) as error:
-            sample.fail(str(error) or type(error).__name__, self._watch())
+            sample.fail(reason(error), self._watch())
             return ""
         sample.status, sample.end_s = reply.status, self._watch()
         self._judge(answer, sample, bytes(rest))
@@ -130,7 +130,7 @@ async def first_model(server: Server) -> Mapping[str, Any]:
     except TimeoutError:
         raise PenstockError(f"the server did not say within {FETCH_S:g} s which models it has") from None
     except OSError as error:
-        raise PenstockError(f"the server cannot be reached: {error.strerror or error}") from None
+        raise PenstockError(f"the server cannot be reached: {reason(error)}") from None
     except (ValueError, KeyError, TypeError):
         raise PenstockError("the server's /v1/models is not a list of models") from None
     if status in (401, 403):
