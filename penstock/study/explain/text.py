@@ -6,6 +6,7 @@ from penstock.study.explain.explanation import Explanation, Moved, latency_error
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
 
+LEAST = 5e-4  # that is told
 FAR = 0.15  # the twin's error beyond which its gains are doubtful
 
 
@@ -68,5 +69,5 @@ def latencies(found: Figures | Observed) -> str:
 
 
 def short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if abs(value) >= LEAST else "0"
 
