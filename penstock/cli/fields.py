@@ -63,4 +63,5 @@ TABLES = {  # field -> the folder whose TABLE lists the choices
     "kind": "penstock.study.compress.heads",
     "arrivals": "penstock.study.measure.arrivals",
     "dataset": "penstock.study.measure.datasets",
+    "routing": "penstock.decide.routing",
 }

@@ -38,6 +38,7 @@ class PlanOptions:
     what_if: str | None = option(None, "Figures to replace, in SI units: memory_bandwidth=8e12,ops.bf16=2e15,link=nvlink-5,...")
     catalogue: str | None = option(None, "A folder with parts of your own: NAME.toml, links/NAME.toml")
     simulate: bool = option(True, "Whether the best rows are played through by the twin, request for request, at a rate or with a trace")
+    routing: str = option("auto", "Which replica a request goes to, where the twin plays several; auto: as prompts begin alike or not")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def tell(found: Any, top: int) -> None:
     console.print(table)
     for number, row in enumerate(found.configurations[:top], 1):
         batch = f"; batch {row.batch:,}: {row.batch_told}" if row.batch_told else ""
-        console.print(f"{number:3} {row.reason}{batch}", soft_wrap=True)
+        routing = f"; routing {row.routing}: {row.routing_told}" if row.routing_told else ""
+        console.print(f"{number:3} {row.reason}{batch}{routing}", soft_wrap=True)
     if len(found.configurations) > top:
         console.print(f"... and {len(found.configurations) - top} more: --top or --json")
     console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them; `here` from "

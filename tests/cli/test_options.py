@@ -10,6 +10,7 @@ from penstock.cli import COMMANDS
 from penstock.cli.bench import BenchOptions
 from penstock.cli.fields import HELP, TABLES
 from penstock.cli.options import THREAD_VARIABLES, option, options_of, takes
+from penstock.cli.plan import PlanOptions
 from penstock.cli.train_heads import TrainHeadsOptions
 from penstock.core.config import EngineConfig, ServerConfig
 
@@ -40,7 +41,7 @@ def test_help_shows_every_option(penstock: Any, command: str, kinds: tuple[type,
 
 def test_help_lists_the_plugins(penstock: Any) -> None:
     _, out, _ = penstock(["serve", "--help"])
-    known = {option.name: option for kind in (EngineConfig, TrainHeadsOptions, BenchOptions) for option in options_of(kind)}
+    known = {option.name: option for kind in (PlanOptions, EngineConfig, TrainHeadsOptions, BenchOptions) for option in options_of(kind)}
     for name in TABLES:
         option = known[name]
         assert ": " in option.help and (option.default is None or option.default in option.help)

@@ -28,6 +28,8 @@ class Configuration:
     fits: bool
     replicas: int = 1
     prefill_replicas: int = 0  # of them, where prompts are computed apart from the rest
+    routing: str | None = None  # which policy sent requests to replicas, where the twin played several
+    routing_told: str = ""  # what it gives
     batch: int | None = None  # requests that run at once in a replica, at most
     batch_told: str = ""  # why no more; empty where it was given
     chunk: int | None = None  # tokens of prompts in a step, at most

@@ -1,9 +1,5 @@
-"""The best rows of a plan once more, by the twin: the very requests, with their bursts, their tails and their shared prefixes.
-
-What is dealt to one replica of several is every so-manieth request; the others do alike.
-"""
+"""The best rows of a plan once more, by the twin: the very requests, with their bursts, their tails and their shared prefixes."""
 import itertools
-import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,22 +7,17 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Roofline, Split
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
-from penstock.study.measure.datasets.traces import Row, parts
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
-from penstock.study.measure.statistics import distribution
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
 from penstock.study.plan.load import Load
 from penstock.study.plan.model import Model, WeightFormat
-from penstock.study.plan.simulate.call import Call, Stretches
-from penstock.study.plan.simulate.twin import Pace, simulate
+from penstock.study.plan.rehearsal import Rehearsal, Traffic, tail_s
+from penstock.study.plan.simulate.twin import Pace, Played
 
 ROWS = 6  # of a plan that are simulated
-REQUESTS = 2000  # of one replica, at most
-LEAST_REQUESTS = 500
-MUCH = 100_000  # requests times those that run at once: a second or two of this machine's time
 MOST_RUNNING = 128  # more than so many at once are their mean
 MORE = (1.0, 1.25, 1.5, 2.0)  # times the replicas that arithmetic asks for
 BLOCK = 16  # tokens
@@ -41,7 +32,7 @@ class Twins:
     formats: Mapping[str, WeightFormat]
     parts: Sequence[Part]
     goal: Goal
-    trace: Sequence[Row] | None
+    traffic: Traffic
     measured: Measured
     watch: Callable[[str], None]
 
@@ -62,32 +53,43 @@ class Twins:
         found = self.measured(part, row.quant)
         pace = found or Pace(Roofline(stored.program, stored.numbers, part, Split(row.tensor_parallel)))
         by = "twin, steps measured here" if found else "twin"
-        tried, most = row, max(LEAST_REQUESTS, min(REQUESTS, int(MUCH / max(1.0, row.running or 1.0))))
+        rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0)
+        tried = row
         for count in dict.fromkeys(round(row.replicas * more + 0.49) for more in MORE):
             if self.goal.max_devices is not None and count * row.tensor_parallel > self.goal.max_devices:
                 break
-            asked = calls_of(self.goal.load, self.trace, most, count)
-            samples = simulate(config_of(row, self.goal.load), pace, asked).samples
-            tried = self._told(replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by), part, samples)
+            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by)
+            tried = self._told(sized, part, rehearsal.play(count))
             if tried.meets_slo:
                 break
-        return tried
+        routing, told = rehearsal.routing(tried.replicas)
+        return replace(tried, routing=routing, routing_told=told)
 
-    def _told(self, row: Configuration, part: Part, samples: Sequence[Sample]) -> Configuration:
-        load, slo = self.goal.load, Slo(self.goal.most_s)
+    def _told(self, row: Configuration, part: Part, played: Played) -> Configuration:
+        load, slo, samples = self.goal.load, Slo(self.goal.most_s), played.samples
         kept = sum(slo.kept(sample) for sample in samples) / len(samples)
-        ttft = [sample.ttft_s or 0.0 for sample in samples]
         tpot = [sample.tpot_s for sample in samples if sample.tpot_s is not None]
-        rate, there, seats = load.rate or 0.0, peak(samples), config_of(row, load).max_num_seqs
+        rate, seats = load.rate or 0.0, config_of(row, load).max_num_seqs
+        by_place = placed(played)
+        there, among = max(map(peak, by_place)), f" over {len(by_place)} replicas" if len(by_place) > 1 else ""
         good = rate * kept
         misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests, with {row.replicas} replicas"
         return replace(
-            row, ttft_s=statistics.fmean(ttft), ttft_p99_s=distribution(ttft).at(99), tpot_s=statistics.fmean(tpot) if tpot else 0.0,
+            row, ttft_s=statistics.fmean(sample.ttft_s or 0.0 for sample in samples), ttft_p99_s=tail_s(samples),
+            tpot_s=statistics.fmean(tpot) if tpot else 0.0,
             e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, meets_slo=not misses, reason=misses,
-            kept_share=kept, running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0),
-            batch=min(there, seats), batch_told=f"of {len(samples):,} requests that were played {there:,} at most were there at once"
+            kept_share=kept, running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0) / len(by_place),
+            batch=min(there, seats), batch_told=f"of {len(samples):,} requests that were played{among} {there:,} at most were there at once"
             + (f", and there is room for {seats:,}" if seats < there else ""),
             **bill(part, row.devices, good, rate * load.output))
+
+
+def placed(played: Played) -> list[list[Sample]]:
+    """The samples of each engine that had any."""
+    found: dict[int, list[Sample]] = {}
+    for sample, place in zip(played.samples, played.places, strict=True):
+        found.setdefault(place, []).append(sample)
+    return list(found.values())
 
 
 def config_of(row: Configuration, load: Load) -> EngineConfig:
@@ -101,21 +103,3 @@ def peak(samples: Sequence[Sample]) -> int:
     """The most requests that are there at once; one that comes when another ends takes its place."""
     changes = sorted([(sample.due_s, 1) for sample in samples] + [(sample.end_s or sample.due_s, -1) for sample in samples])
     return max(itertools.accumulate(change for _, change in changes))
-
-
-def calls_of(load: Load, trace: Sequence[Row] | None, most: int, replicas: int = 1) -> list[Call]:
-    """The first that the first of so many replicas is dealt: of the trace's requests at the load's rate; without a trace, of requests of
-    the mean lengths that come at random, so that every so-manieth comes after a sum of exponential gaps."""
-    if trace is None:
-        rng, at_s, found = random.Random(0), 0.0, []
-        for number in range(most):
-            at_s += rng.gammavariate(replicas, 1 / (load.rate or 1.0))
-            first = number << 24
-            found.append(Call(at_s, (range(first, first + load.input),), load.output))
-        return found
-    whole = [row for row in trace if row.num_prompt > 0 and row.num_output > 0]
-    stretches = Stretches()
-    own = (len(whole) - 1) / (whole[-1].at_s - whole[0].at_s)
-    speed = (load.rate or own) / own
-    return [Call((row.at_s - whole[0].at_s) / speed, stretches.ranges(parts(row, "trace", number)), row.num_output)
-            for number, row in itertools.islice(enumerate(whole), 0, most * replicas, replicas)]

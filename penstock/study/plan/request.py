@@ -11,6 +11,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
+from penstock.decide.routing.contract import Engines
 from penstock.serve.engine import build
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
@@ -23,6 +24,7 @@ from penstock.study.plan.known import has_weights, known_config
 from penstock.study.plan.load import Asked, Load, load_of, read_trace
 from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, weight_format
 from penstock.study.plan.refine import Twins
+from penstock.study.plan.rehearsal import Traffic
 from penstock.study.plan.search import Choices, search
 from penstock.study.plan.simulate.twin import Pace
 
@@ -60,6 +62,7 @@ class Request:
     what_if: str | None = None
     catalogue: str | None = None
     simulate: bool = True
+    routing: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
         raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
     model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
     steady = load.rate is None
+    check_routing(request.routing, not steady and request.simulate)
     here = request.hardware == HERE  # one machine, with the formats that this engine has
     ours = SERVED if here else QUANTS
     quants = _listed(request.quant, ours, (NONE,) if steady else ours)
@@ -127,7 +131,7 @@ def twins(request: Request, model: Model, goal: Goal, choices: Choices, trace: S
         found = kept(EngineConfig(request.model, dtype=request.dtype, quant=quant))
         return None if found is None else found.pace
 
-    return Twins(model, choices.formats, choices.parts, goal, trace, measured, watch)
+    return Twins(model, choices.formats, choices.parts, goal, Traffic(goal.load, trace, request.routing), measured, watch)
 
 
 def model_of(name: str, dtype: str | None = None) -> Model:
@@ -162,6 +166,15 @@ def objectives(slo: str | None) -> dict[str, float]:
     if strange := [name for name in most_s if name not in MEASURES]:
         raise UsageError(f"--slo {', '.join(strange)} is not predicted; plan knows {', '.join(MEASURES)}")
     return most_s
+
+
+def check_routing(routing: str, played: bool) -> None:
+    """Raises UsageError for a policy that there is none of, and for one where nothing is routed."""
+    if routing == AUTO:
+        return
+    build.make_router(routing, Engines(1, 1, 1))
+    if not played:
+        raise UsageError(f"--routing {routing} is for what the twin plays, at a rate or with a trace, and nothing is played here")
 
 
 def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, most: int | None) -> None:

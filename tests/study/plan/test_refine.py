@@ -11,7 +11,7 @@ from penstock.compute.fitted import Fitted
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
 from penstock.study.measure.datasets.traces import Row
-from penstock.study.plan import here, refine, request
+from penstock.study.plan import here, rehearsal, request
 from penstock.study.plan.load import Load
 from penstock.study.plan.simulate.twin import Pace
 
@@ -108,14 +108,14 @@ def test_without_limits_this_machine_is_not_known(ask: Any, monkeypatch: pytest.
 
 def test_the_trace_is_taken_at_the_rate_that_is_asked_for() -> None:
     trace = [Row(5.0 + at, 10, 2) for at in range(11)]
-    assert [call.at_s for call in refine.calls_of(Load(10, 2, rate=2.0), trace, 3)] == [0.0, 0.5, 1.0]
-    assert [call.at_s for call in refine.calls_of(Load(10, 2, rate=2.0), trace, 3, replicas=4)] == [0.0, 2.0, 4.0]
-    drawn = refine.calls_of(Load(10, 2, rate=2.0), None, 4000)
+    assert [call.at_s for call in rehearsal.calls_of(Load(10, 2, rate=2.0), trace, 3)] == [0.0, 0.5, 1.0]
+    assert [call.at_s for call in rehearsal.calls_of(Load(10, 2, rate=2.0), trace, 3, replicas=4)] == [0.0, 2.0, 4.0]
+    drawn = rehearsal.calls_of(Load(10, 2, rate=2.0), None, 4000)
     assert drawn[-1].at_s == pytest.approx(2000, rel=0.05) and {call.num_prompt for call in drawn} == {10}
 
 
 def test_a_replica_of_many_gets_its_share_however_many_there_are() -> None:
-    one, many = (refine.calls_of(Load(10, 2, rate=100.0), None, 2000, replicas) for replicas in (1, 500))
+    one, many = (rehearsal.calls_of(Load(10, 2, rate=100.0), None, 2000, replicas) for replicas in (1, 500))
     assert len(one) == len(many) == 2000 and many[-1].at_s == pytest.approx(2000 * 500 / 100, rel=0.02)
     gaps = [[later.at_s - earlier.at_s for earlier, later in itertools.pairwise(calls)] for calls in (one, many)]
     shares = [statistics.stdev(each) / statistics.fmean(each) for each in gaps]

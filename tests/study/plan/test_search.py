@@ -155,7 +155,8 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"price": "cheap"}, "--price must be a number"), ({"price": "l4=2"}, "l4"), ({"watts": "h100-sxm=-1"}, "--watts must be a number"),
     ({"price": "1", "what_if": "price=2"}, "--what-if price and --price"), ({"what_if": "memory=1e9,memory=2e9"}, "memory is given twice"),
     ({"price": "l4=1,l4=2"}, "l4 is given twice"), ({"catalogue": "nowhere"}, "nowhere"),
-    ({"batch": 1, "rate": 2.0}, "--batch")])
+    ({"batch": 1, "rate": 2.0}, "--batch"), ({"routing": "nearest", "rate": 1.0}, "auto, round_robin"),
+    ({"routing": "prefix", "batch": 1}, "nothing is played"), ({"routing": "prefix", "rate": 1.0, "simulate": False}, "nothing is played")])
 def test_what_cannot_be_obeyed_is_refused(options: dict[str, Any], said: str) -> None:
     given = {"model": "llama-3-70b", "hardware": "h100-sxm", **options}
     with pytest.raises(UsageError, match=said):

@@ -1,0 +1,116 @@
+"""A row's engines under the traffic that is planned for, played by the twin: all replicas behind a router, while that stays affordable.
+
+Where it does not, one of them is played and dealt every so-manieth request; the others do alike.
+"""
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.config import EngineConfig
+from penstock.study.measure.datasets.traces import Row, parts
+from penstock.study.measure.samples import Sample
+from penstock.study.measure.statistics import distribution
+from penstock.study.plan.evaluate import ms
+from penstock.study.plan.load import Load
+from penstock.study.plan.simulate.call import Call, Stretches, shares_prefixes
+from penstock.study.plan.simulate.twin import Pace, Played, Spread, simulate
+
+AUTO = "auto"  # of --routing: what suits the prompts
+SHARED, APART = "prefix", "least_loaded"  # prompts that begin alike, and that do not
+IN_TURN = "round_robin"  # what policies are compared with
+REQUESTS = 2000  # that are played, at most
+LEAST_REQUESTS = 500
+MUCH = 100_000  # requests times those that run at once in a replica: a second or two of this machine's time
+MUCH_TEXT = 12_000_000  # tokens of prompts: some seconds, where they are long
+LEAST_EACH = 100  # requests of each replica, where all are played
+TURNS = 10  # and as many times those that run at once in it: begin and end, when fewer are there, must not count for much
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    load: Load
+    trace: Sequence[Row] | None
+    routing: str = AUTO
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """`running`: about how many requests a replica has at once."""
+
+    config: EngineConfig
+    pace: Pace
+    traffic: Traffic
+    running: float
+    _asked: list[Call] | None = None  # by all replicas together
+    _played: dict[Spread, Played] = field(default_factory=dict)
+
+    def play(self, count: int) -> Played:
+        """So many replicas, or one of them; `alone` says which."""
+        if self.alone(count):
+            asked = calls_of(self.traffic.load, self.traffic.trace, self._most, count)
+            return simulate(self.config, self.pace, asked)
+        return self._spread(Spread(count, self._policy()))
+
+    def alone(self, count: int) -> bool:
+        """Whether one replica of so many is played, not all."""
+        return count == 1 or self._needed(count) > self._most
+
+    def routing(self, count: int) -> tuple[str | None, str]:
+        """The policy that was played, and what it gives; none where there is nothing to route."""
+        if count == 1:
+            return None, ""
+        if self.alone(count):
+            return IN_TURN, (f"one of the {count:,} replicas was played, dealt every {count:,}th request: to play them together takes "
+                             f"{self._needed(count):,} requests, more than {self._most:,}")
+        policy = self._policy()
+        chosen, plain = (self._spread(Spread(count, name)) for name in (policy, IN_TURN))
+        rows, plain_rows = chosen.census.prefill_tokens, plain.census.prefill_tokens
+        tail, plain_tail = tail_s(chosen.samples), tail_s(plain.samples)
+        return policy, (f"{rows:,} prompt tokens of {len(chosen.samples):,} requests are computed, in turn it would be {plain_rows:,}; "
+                        f"TTFT p99 is {ms(tail)}, in turn {ms(plain_tail)}")
+
+    @property
+    def _most(self) -> int:
+        return max(LEAST_REQUESTS, min(REQUESTS, int(MUCH / max(1.0, self.running)), MUCH_TEXT // self.traffic.load.input))
+
+    def _needed(self, count: int) -> int:
+        return count * max(LEAST_EACH, round(TURNS * self.running))
+
+    def _everything(self) -> list[Call]:
+        if self._asked is None:
+            self._asked = calls_of(self.traffic.load, self.traffic.trace, self._most)
+        return self._asked
+
+    def _policy(self) -> str:
+        if self.traffic.routing != AUTO:
+            return self.traffic.routing
+        return SHARED if shares_prefixes(self._everything()) else APART
+
+    def _spread(self, spread: Spread) -> Played:
+        if spread not in self._played:
+            self._played[spread] = simulate(self.config, self.pace, self._everything(), spread=spread)
+        return self._played[spread]
+
+
+def tail_s(samples: Sequence[Sample]) -> float:
+    """TTFT, p99."""
+    return distribution([sample.ttft_s or 0.0 for sample in samples]).at(99)
+
+
+def calls_of(load: Load, trace: Sequence[Row] | None, most: int, replicas: int = 1) -> list[Call]:
+    """The first that the first of so many replicas is dealt: of the trace's requests at the load's rate; without a trace, of requests of
+    the mean lengths that come at random, so that every so-manieth comes after a sum of exponential gaps."""
+    if trace is None:
+        rng, at_s, found = random.Random(0), 0.0, []
+        for number in range(most):
+            at_s += rng.gammavariate(replicas, 1 / (load.rate or 1.0))
+            first = number << 24
+            found.append(Call(at_s, (range(first, first + load.input),), load.output))
+        return found
+    whole = [row for row in trace if row.num_prompt > 0 and row.num_output > 0]
+    stretches = Stretches()
+    own = (len(whole) - 1) / (whole[-1].at_s - whole[0].at_s)
+    speed = (load.rate or own) / own
+    return [Call((row.at_s - whole[0].at_s) / speed, stretches.ranges(parts(row, "trace", number)), row.num_output)
+            for number, row in itertools.islice(enumerate(whole), 0, most * replicas, replicas)]

@@ -1,0 +1,69 @@
+"""A row's replicas played together behind a router, or one of them where they are many."""
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.compute.fitted import Fitted
+from penstock.core.config import EngineConfig
+from penstock.study.measure.datasets.traces import Row
+from penstock.study.plan.load import Load
+from penstock.study.plan.refine import placed
+from penstock.study.plan.rehearsal import IN_TURN, LEAST_REQUESTS, Rehearsal, Traffic
+from penstock.study.plan.simulate.twin import Pace
+
+PACE = Pace(Fitted((1, 64, 512), (0.010, 0.020, 0.100), 0.0, 0.0, 0.0, 0.0))
+CONFIG = EngineConfig(max_num_seqs=16, max_num_batched_tokens=512, kv_tokens=8192)
+LAYOUT = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
+
+
+def rehearsal(rate: float, routing: str = "auto", prefixes: int = 0, running: float = 4.0) -> Rehearsal:
+    rows = [Row(at / rate, 560, 12, (at % prefixes, 1000 + at) if prefixes else (at,), 512) for at in range(LEAST_REQUESTS)]
+    return Rehearsal(CONFIG, PACE, Traffic(Load(560, 12, rate=rate), rows, routing), running)
+
+
+def test_replicas_are_played_together_with_the_requests_of_all() -> None:
+    play = rehearsal(12.0).play(3)
+    assert len(play.samples) == LEAST_REQUESTS and {len(own) > 100 for own in placed(play)} == {True} and len(placed(play)) == 3
+    assert play.samples[-1].due_s == pytest.approx(LEAST_REQUESTS / 12, rel=0.01)
+    single = rehearsal(12.0).play(1)
+    assert single.samples[-1].due_s == play.samples[-1].due_s and len(placed(single)) == 1
+
+
+def test_prompts_that_begin_alike_go_where_their_beginnings_are() -> None:
+    name, told = rehearsal(4.0, prefixes=31).routing(3)  # 512 tokens each: one cache holds half of them
+    apart, gain = rehearsal(12.0).routing(3)
+    assert (name, apart) == ("prefix", "least_loaded") and "TTFT p99" in gain
+    numbers = re.search(r"^([\d,]+) prompt tokens .* in turn it would be ([\d,]+);", told)
+    assert numbers is not None
+    computed, in_turn = (int(number.replace(",", "")) for number in numbers.groups())
+    assert computed < 0.7 * in_turn
+
+
+def test_what_was_asked_for_is_played() -> None:
+    given = rehearsal(4.0, "least_loaded", prefixes=31)
+    assert given.routing(3)[0] == "least_loaded" and rehearsal(12.0).routing(1) == (None, "")
+    assert given.play(3).census.prefill_tokens > 1.2 * rehearsal(4.0, "prefix", prefixes=31).play(3).census.prefill_tokens
+
+
+def test_of_more_replicas_than_can_be_played_one_is_dealt_its_share() -> None:
+    found = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=600.0), None), 4.0)
+    assert not found.alone(20) and found.alone(21)
+    name, told = found.routing(50)
+    assert name == IN_TURN and "one of the 50 replicas" in told and "takes 5,000 requests, more than 2,000" in told
+    played = found.play(50)
+    assert len(placed(played)) == 1 and played.samples[-1].due_s == pytest.approx(2000 * 50 / 600, rel=0.05)
+
+
+def test_rows_tell_how_requests_were_routed(ask: Any, tmp_path: Path) -> None:
+    trace = tmp_path / "shared.jsonl"
+    trace.write_text("".join(json.dumps(
+        {"timestamp": 250 * at, "input_length": 1024, "output_length": 40, "hash_ids": [at % 7, 1000 + at]}) + "\n" for at in range(500)))
+    row = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=2s", **LAYOUT)[0]
+    assert row.predicted_by == "twin" and row.replicas > 1 and row.routing == "prefix" and f"over {row.replicas} replicas" in row.batch_told
+    given = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=2s", routing="least_loaded", **LAYOUT)[0]
+    assert given.routing == "least_loaded" and "in turn" in given.routing_told
+    alone = ask("llama-2-7b", "h200-sxm", rate=1.0, input=100, output=20, slo="ttft=2s", **LAYOUT)[0]
+    assert alone.predicted_by == "twin" and (alone.replicas, alone.routing, alone.routing_told) == (1, None, "")
