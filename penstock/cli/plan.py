@@ -115,7 +115,8 @@ def tell(found: Any, top: int) -> None:
     for number, row in enumerate(found.configurations[:top], 1):
         batch = f"; batch {row.batch:,}: {row.batch_told}" if row.batch_told else ""
         routing = f"; routing {row.routing}: {row.routing_told}" if row.routing_told else ""
-        console.print(f"{number:3} {row.reason}{batch}{routing}", soft_wrap=True)
+        chunk = f"; chunk {row.chunk:,}: {row.chunk_told}" if row.chunk_told else ""
+        console.print(f"{number:3} {row.reason}{batch}{chunk}{routing}", soft_wrap=True)
     if len(found.configurations) > top:
         console.print(f"... and {len(found.configurations) - top} more: --top or --json")
     console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them; `here` from "

@@ -33,6 +33,7 @@ class Configuration:
     batch: int | None = None  # requests that run at once in a replica, at most
     batch_told: str = ""  # why no more; empty where it was given
     chunk: int | None = None  # tokens of prompts in a step, at most
+    chunk_told: str = ""  # where prompts never fill it
     ttft_s: float | None = None
     ttft_p99_s: float | None = None  # of requests that come at random; None in a closed loop
     tpot_s: float | None = None

@@ -270,6 +270,16 @@ def next_told(row: Configuration, larger: Configuration) -> str:
     return f"{larger.batch:,} at once would give {max(more, 0.0):.1%} more, and each would take {longer:.2g} times as long"
 
 
+def with_chunk_told(row: Configuration, load: Load) -> Configuration:
+    """With what bounds the rows of prompts in a step, where it is not the chunk."""
+    longest, batch = load.longest or load.input, row.batch or 0
+    if row.chunk is None or not batch or batch * longest >= row.chunk:
+        return row
+    each = f"{batch:,} prompts" if batch > 1 else "one prompt"
+    most = f"{batch * longest:,}"
+    return replace(row, chunk_told=f"{each} at once of {longest:,} tokens {'at most ' if load.longest else ''}never fill more than {most}")
+
+
 def at_once(running: float) -> int:
     """Requests that there are hardly ever more of, where they come at random and so many run on average (Little's law)."""
     return math.ceil(running + DEVIATIONS * math.sqrt(running)) + 1

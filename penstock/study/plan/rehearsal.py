@@ -65,10 +65,11 @@ class Rehearsal:
                              f"{self._needed(count):,} requests, more than {self._most:,}")
         policy = self._policy()
         chosen, plain = (self._spread(Spread(count, name)) for name in (policy, IN_TURN))
-        rows, plain_rows = chosen.census.prefill_tokens, plain.census.prefill_tokens
-        tail, plain_tail = tail_s(chosen.samples), tail_s(plain.samples)
-        return policy, (f"{rows:,} prompt tokens of {len(chosen.samples):,} requests are computed, in turn it would be {plain_rows:,}; "
-                        f"TTFT p99 is {ms(tail)}, in turn {ms(plain_tail)}")
+        computed, first = (f"{chosen.census.prefill_tokens:,} prompt tokens of {len(chosen.samples):,} requests are computed",
+                           f"TTFT p99 is {ms(tail_s(chosen.samples))}")
+        if plain is chosen:
+            return policy, f"{computed}; {first}"
+        return policy, f"{computed}, in turn it would be {plain.census.prefill_tokens:,}; {first}, in turn {ms(tail_s(plain.samples))}"
 
     @property
     def _most(self) -> int:

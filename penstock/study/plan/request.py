@@ -18,7 +18,7 @@ from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.calibrate import kept
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.crowd import crowded
-from penstock.study.plan.evaluate import CHUNKS, Goal
+from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import has_weights, known_config
 from penstock.study.plan.load import Asked, Load, load_of, read_trace
@@ -114,7 +114,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     rows = rows if trace is None else crowded(rows, trace, load)
     if not rows:
         raise UsageError(f"nothing can be tried with --max-devices {most_devices}: give fewer ways or more devices")
-    return Plan(request.model, model.spec.num_parameters(), load, most_s, rows)
+    return Plan(request.model, model.spec.num_parameters(), load, most_s, [with_chunk_told(row, load) for row in rows])
 
 
 def calibrated(quants: Sequence[str]) -> tuple[str, ...]:

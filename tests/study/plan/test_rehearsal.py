@@ -45,6 +45,8 @@ def test_prompts_that_begin_alike_go_where_their_beginnings_are() -> None:
 def test_what_was_asked_for_is_played() -> None:
     given = rehearsal(4.0, "least_loaded", prefixes=31)
     assert given.routing(3)[0] == "least_loaded" and rehearsal(12.0).routing(1) == (None, "")
+    name, told = rehearsal(12.0, IN_TURN).routing(3)
+    assert name == IN_TURN and "in turn" not in told and "TTFT p99 is" in told
     assert given.play(3).census.prefill_tokens > 1.2 * rehearsal(4.0, "prefix", prefixes=31).play(3).census.prefill_tokens
 
 
