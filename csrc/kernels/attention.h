@@ -56,8 +56,8 @@ template <class Step, int R> void score_rows(const Block& b, const TilePointers&
   const Bytes x = b.queries + stride * row;
   float* out = b.scores + std::size_t(row) * CHUNK;
   int t = 0;
-  if constexpr (MAX_VECS == 4)
-    for (; t + 4 <= count; t += 4) score<Step, R, 4>(tiles, t, steps, x, stride, out, fetch);
+  if constexpr (block_vecs(R) > 1)
+    for (constexpr int V = block_vecs(R); t + V <= count; t += V) score<Step, R, V>(tiles, t, steps, x, stride, out, fetch);
   for (; t < count; ++t) score<Step, R, 1>(tiles, t, steps, x, stride, out, fetch);
 }
 
@@ -83,8 +83,8 @@ PENSTOCK_INLINE void mix(const Block& b, const TilePointers& tiles, int count, i
 
 template <class Step, int R> void mix_rows(const Block& b, const TilePointers& tiles, int count, int row, const TilePointers* next) {
   int v = 0;
-  if constexpr (MAX_VECS == 4)
-    for (; v + 4 <= b.padded / LANES; v += 4) mix<Step, R, 4>(b, tiles, count, row, v, next);
+  if constexpr (block_vecs(R) > 1)
+    for (constexpr int V = block_vecs(R); v + V <= b.padded / LANES; v += V) mix<Step, R, V>(b, tiles, count, row, v, next);
   for (; v < b.padded / LANES; ++v) mix<Step, R, 1>(b, tiles, count, row, v, next);
 }
 

@@ -3,6 +3,7 @@
 // Every output has one accumulator that takes the inner indices in rising order, whatever the number of rows: the bits of a row do
 // not depend on its neighbours. A register block is ROWS x VECS accumulators; blocks along k come back to the same sums.
 #pragma once
+#include <algorithm>
 #include <utility>
 
 #include "../layout.h"
@@ -21,6 +22,13 @@ template <class Body, int... I> PENSTOCK_INLINE void unrolled_over(std::integer_
 // body(0), ..., body(N - 1) with indices that are constants, so that arrays of sums stay in registers.
 template <int N, class Body> PENSTOCK_INLINE void unrolled(const Body& body) {
   unrolled_over(std::make_integer_sequence<int, N>(), body);
+}
+
+// A block is as wide as its rows leave room for: its sums stay in registers. `several`: beside totals over several groups.
+constexpr int most_sums(bool several) { return several ? SUMS_BESIDE_TOTALS : SUMS; }
+constexpr int block_rows(int vecs, bool several = false) { return std::min(MAX_ROWS, most_sums(several) / vecs); }
+constexpr int block_vecs(int rows, bool several = false) {
+  return rows <= block_rows(4, several) ? 4 : rows <= block_rows(2, several) ? 2 : std::max(1, most_sums(several) / MAX_ROWS);
 }
 
 // One step for a block: R rows of x, `stride` bytes apart, with V vectors of columns at w.
@@ -153,6 +161,20 @@ struct Ahead {
 };
 
 template <class Step, int R, int V>
+PENSTOCK_INLINE void step_once(const Step& step, typename Step::Sum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
+  if constexpr (VECS_IN_TURN && V > 1) {
+    unrolled<V>([&](auto v) PENSTOCK_INLINED {
+      typename Step::Sum column[R][1];
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { column[r][0] = sum[r][v]; });
+      step.template run<R, 1>(column, w + Step::W * v, x, stride);
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { sum[r][v] = column[r][0]; });
+    });
+  } else {
+    step.template run<R, V>(sum, w, x, stride);
+  }
+}
+
+template <class Step, int R, int V>
 PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
                                 int steps, Ahead& ahead) {
   constexpr int LINE = 64 / Step::X;  // steps that a cache line of x lasts for
@@ -162,7 +184,7 @@ PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Sum (&sum)[R][
       unrolled<R>([&](auto r) PENSTOCK_INLINED { __builtin_prefetch(x + stride * (R + r), 0, 3); });
     const int until = std::min(steps, done + LINE);
     for (int s = done; s < until; ++s) {
-      step.template run<R, V>(sum, w, x, stride);
+      step_once<Step, R, V>(step, sum, w, x, stride);
       for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.at + 64 * i, 0, 2);
       ahead.at += 64 * ahead.lines;
       w += w_step;
@@ -206,9 +228,6 @@ struct Groups {
     return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(p) + 16 * v) : load(reinterpret_cast<const float*>(p) + 16 * v);
   }
 };
-
-// Rows of a block with V vectors of columns. Totals over several groups stand beside the sums of one, which leaves room for half as many.
-constexpr int block_rows(bool several, int vecs) { return several && vecs == MAX_VECS ? MAX_ROWS / 2 : MAX_ROWS; }
 
 // out += the sum over groups of (x w) * scale + total(x) * min. Sums of integers begin with what their codes are too large by.
 template <class Step, int R, int V, bool SEVERAL>

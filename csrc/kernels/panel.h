@@ -11,65 +11,69 @@ namespace PENSTOCK_ISA {
 constexpr int STRETCH = 1024;                      // inner indices whose weights stay in the cache while rows pass by
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked at once
 
-// How many rows there are, and what is fetched while they pass: the same stretch of the next panel, which the blocks share out by their
-// rows. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.
+// How many rows there are, and what is fetched while they pass: the same stretch of the next panel, shared out among the blocks by their
+// rows and columns. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.
 struct Sweep {
-  int rows, at_once;  // rows of a block
-  Bytes source;       // where the packed weights of the stretch begin
-  std::size_t bytes;  // of them
-  int steps;          // of the stretch
-  std::size_t far;    // bytes to the next panel
+  int rows, at_once;    // rows of a block
+  Bytes source;         // where the packed weights of the stretch begin
+  std::size_t bytes;    // of them
+  int steps;            // of the stretch
+  std::size_t far;      // bytes to the next panel
+  int vectors;          // of a panel's columns
+  int v = 0, vecs = 0;  // the first and the number of those that the blocks take now
 
+  Sweep over(int first, int count) const {
+    Sweep s = *this;
+    s.v = first, s.vecs = count;
+    return s;
+  }
   Ahead ahead(int block) const {
-    if (rows <= at_once) return {};
-    const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));
-    const auto until = [&](int row) { return (lines * std::min(rows, row) + rows - 1) / rows; };
+    if (rows <= at_once && vecs == vectors) return {};
+    const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64)), all = rows * vectors;
+    const auto until = [&](int row) { return (lines * (v * rows + vecs * std::min(rows, row)) + all - 1) / all; };
     const int first = until(block * at_once), end = until((block + 1) * at_once);
-    return {source + far + std::size_t(first) * steps * 64, end - first, true};
+    return {source + far + std::size_t(first) * steps * 64, end - first, rows > at_once};
   }
 };
 
-template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
-  for (int r = 0, block = 0; r < sweep.rows; r += MAX_ROWS, ++block) {
-    const Ahead ahead = sweep.ahead(block);
-    const Bytes at = x + stride * r;
-    switch (std::min(sweep.rows - r, MAX_ROWS)) {
-      case 1: dense_block<Step, 1, V>(step, part, at, stride, ahead); break;
-      case 2: dense_block<Step, 2, V>(step, part, at, stride, ahead); break;
-      case 3: dense_block<Step, 3, V>(step, part, at, stride, ahead); break;
-      case 4: dense_block<Step, std::min(4, MAX_ROWS), V>(step, part, at, stride, ahead); break;
-      case 5: dense_block<Step, std::min(5, MAX_ROWS), V>(step, part, at, stride, ahead); break;
-      default: dense_block<Step, MAX_ROWS, V>(step, part, at, stride, ahead);
+// Calls block(R, r) for R rows at a time, from the r-th on.
+template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const Block& block) {
+  for (int r = 0; r < rows; r += MOST) switch (std::min(rows - r, MOST)) {
+      case 1: block(std::integral_constant<int, 1>(), r); break;
+      case 2: block(std::integral_constant<int, std::min(2, MOST)>(), r); break;
+      case 3: block(std::integral_constant<int, std::min(3, MOST)>(), r); break;
+      case 4: block(std::integral_constant<int, std::min(4, MOST)>(), r); break;
+      case 5: block(std::integral_constant<int, std::min(5, MOST)>(), r); break;
+      default: block(std::integral_constant<int, MOST>(), r);
     }
-    part.out += std::size_t(part.out_stride) * MAX_ROWS;
-  }
+}
+
+template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
+  constexpr int most = block_rows(V);
+  each_rows<most>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
+    dense_block<Step, count, V>(step, part, x + stride * r, stride, sweep.ahead(r / most));
+    part.out += std::size_t(part.out_stride) * most;
+  });
 }
 
 template <class Step, int V, bool SEVERAL>
 void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_offset, const Sweep& sweep) {
-  constexpr int most = block_rows(SEVERAL, V);
-  for (int r = 0, block = 0; r < sweep.rows; r += most, ++block) {
-    const Ahead ahead = sweep.ahead(block);
+  constexpr int most = block_rows(V, SEVERAL);
+  each_rows<most>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
     const Operand from = x.from(r);
-    const Bytes at = from.data + x_offset;
-    switch (std::min(sweep.rows - r, most)) {
-      case 1: group_block<Step, 1, V, SEVERAL>(step, part, from, at, ahead); break;
-      case 2: group_block<Step, std::min(2, most), V, SEVERAL>(step, part, from, at, ahead); break;
-      case 3: group_block<Step, std::min(3, most), V, SEVERAL>(step, part, from, at, ahead); break;
-      case 4: group_block<Step, std::min(4, most), V, SEVERAL>(step, part, from, at, ahead); break;
-      case 5: group_block<Step, std::min(5, most), V, SEVERAL>(step, part, from, at, ahead); break;
-      default: group_block<Step, most, V, SEVERAL>(step, part, from, at, ahead);
-    }
+    group_block<Step, count, V, SEVERAL>(step, part, from, from.data + x_offset, sweep.ahead(r / most));
     part.out += std::size_t(part.out_stride) * most;
-  }
+  });
 }
 
-// Calls body(V, v) for V vectors of 16 columns of a panel at a time, from the v-th on: the widest that the panel has and `most` allows.
-template <int MOST = MAX_VECS, class Body> void each_vecs(int width, const Body& body) {
-  const int vectors = width / LANES;
+// Calls body(V, v) for V vectors of 16 columns of a panel at a time, from the v-th on: as many as a block of these rows takes.
+template <bool SEVERAL = false, class Body> void each_vecs(int rows, int width, const Body& body) {
+  const int vectors = width / LANES, vecs = block_vecs(std::min(rows, MAX_ROWS), SEVERAL);
   int v = 0;
-  if constexpr (MOST > 1)
-    for (; v + MOST <= vectors; v += MOST) body(std::integral_constant<int, MOST>(), v);
+  if constexpr (block_rows(4, SEVERAL) > 0)
+    for (; vecs == 4 && v + 4 <= vectors; v += 4) body(std::integral_constant<int, 4>(), v);
+  if constexpr (block_rows(2, SEVERAL) > 0 && block_rows(4, SEVERAL) < MAX_ROWS)
+    for (; vecs >= 2 && v + 2 <= vectors; v += 2) body(std::integral_constant<int, 2>(), v);
   for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
 }
 
@@ -82,7 +86,9 @@ struct Task {
   float* out;               // [rows][PANEL]
   std::uint8_t* unpacked;   // UNPACKED_BYTES
 
-  int w_step(int step_bytes) const { return width / LANES * step_bytes; }
+  int vectors() const { return width / LANES; }
+  int w_step(int step_bytes) const { return vectors() * step_bytes; }
+  int at_once(bool several = false) const { return block_rows(block_vecs(std::min(rows, MAX_ROWS), several), several); }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
   Groups groups(Bytes w, int w_step, int steps, std::size_t next, int first, int count) const {
     const Bytes scales = panel + matrix.record_bytes(width) * first + matrix.code_bytes(width);
@@ -103,34 +109,25 @@ template <class Step> void dense_panel(const Task& t) {
   for (int s = 0; s < steps; s += most) {
     const int count = std::min(most, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const Sweep sweep{t.rows, MAX_ROWS, w, std::size_t(count) * w_step, count, t.far()};
-    each_vecs(t.width, [&](auto vecs, int v) {
+    const Sweep sweep{t.rows, t.at_once(), w, std::size_t(count) * w_step, count, t.far(), t.vectors()};
+    each_vecs(t.rows, t.width, [&](auto vecs, int v) {
       const Stretch part{w + Step::W * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
-      dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X, t.x.stride, sweep);
+      dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X, t.x.stride, sweep.over(v, vecs));
     });
   }
 }
 
-// Blocks of groups whose totals stay in registers: few rows with all columns of a panel, or more rows with half of them.
-constexpr int HALF = MAX_VECS > 1 ? MAX_VECS / 2 : 1;
-
 // Codes with scales, which Step reads as they are packed: of one group or of several.
-template <class Step, bool SEVERAL, int VECS> void packed_groups_by(const Task& t, const Step& step) {
+template <bool SEVERAL, class Step> void packed_groups(const Task& t, const Step& step) {
   const Matrix& m = t.matrix;
   const int steps = m.group / m.per_step(), w_step = t.w_step(Step::W);
   const int num_groups = m.num_groups();
   const std::size_t record = m.record_bytes(t.width);
   const Groups groups = t.groups(t.panel, w_step, steps, record, 0, num_groups);
-  Sweep sweep{t.rows, block_rows(SEVERAL, VECS), t.panel, record * num_groups, steps * num_groups, t.far()};
-  each_vecs<VECS>(t.width, [&](auto vecs, int v) {
-    if (v) sweep.bytes = 0;
-    group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, 0, sweep);
+  const Sweep sweep{t.rows, t.at_once(SEVERAL), t.panel, record * num_groups, steps * num_groups, t.far(), t.vectors()};
+  each_vecs<SEVERAL>(t.rows, t.width, [&](auto vecs, int v) {
+    group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, 0, sweep.over(v, vecs));
   });
-}
-template <class Step> void packed_group(const Task& t, const Step& step) { packed_groups_by<Step, false, MAX_VECS>(t, step); }
-template <class Step> void packed_groups(const Task& t, const Step& step) {
-  if (t.rows > block_rows(true, MAX_VECS)) packed_groups_by<Step, true, HALF>(t, step);
-  else packed_groups_by<Step, true, MAX_VECS>(t, step);
 }
 
 // `vectors` packed vectors from `from` on become unpacked ones, `each` of them, `to_step` bytes apart.
@@ -154,10 +151,9 @@ template <class Step, class Unpack> void unpacked_groups(const Task& t, const Un
       for (int s = 0; s < packed_steps; ++s, from += 64 * vectors, to += more) unpack_step(unpack, from, to, vectors, to_step);
     }
     const Groups groups = t.groups(t.unpacked, to_step, steps, bytes, first, count);
-    Sweep sweep{t.rows, block_rows(true, HALF), t.panel + record * first, record * count, steps * count, t.far()};
-    each_vecs<HALF>(t.width, [&](auto vecs, int v) {
-      if (v) sweep.bytes = 0;
-      group_rows<Step, vecs, true>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep);
+    const Sweep sweep{t.rows, t.at_once(true), t.panel + record * first, record * count, steps * count, t.far(), t.vectors()};
+    each_vecs<true>(t.rows, t.width, [&](auto vecs, int v) {
+      group_rows<Step, vecs, true>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep.over(v, vecs));
     });
   }
 }
@@ -169,7 +165,7 @@ inline bool unpacks(const Task& t) {
 
 struct UnpackI8 {
   WideTable table = wide_table();
-  void operator()(Raw raw, std::uint8_t* to, int step) const {
+  PENSTOCK_INLINE void operator()(Raw raw, std::uint8_t* to, int step) const {
     Pair first, second;
     unpack_i8(raw, table, first, second);
     store_pair(to, first);
@@ -178,7 +174,7 @@ struct UnpackI8 {
 };
 struct UnpackI4 {
   Table table;
-  void operator()(Raw raw, std::uint8_t* to, int step) const {
+  PENSTOCK_INLINE void operator()(Raw raw, std::uint8_t* to, int step) const {
     store_pair(to, unpack_i4<0>(raw, table));
     store_pair(to + step, unpack_i4<1>(raw, table));
     store_pair(to + 2 * step, unpack_i4<2>(raw, table));
@@ -187,7 +183,7 @@ struct UnpackI4 {
 };
 struct UnpackNibbles {
   ByteTable table;
-  void operator()(Raw raw, std::uint8_t* to, int step) const {
+  PENSTOCK_INLINE void operator()(Raw raw, std::uint8_t* to, int step) const {
     store_raw(to, bytes_i4<0>(raw, table));
     store_raw(to + step, bytes_i4<1>(raw, table));
   }
@@ -203,10 +199,10 @@ inline void unpacked_whole(const Task& t) {
     const Bytes packed = t.panel + std::size_t(s) * w_step;
     for (int i = 0; i < count; ++i)
       unpack_step(unpack, packed + std::size_t(i) * w_step, t.unpacked + std::size_t(2 * i) * to_step, t.width / LANES, to_step);
-    const Sweep sweep{t.rows, MAX_ROWS, packed, std::size_t(count) * w_step, 2 * count, t.far()};
-    each_vecs(t.width, [&](auto vecs, int v) {
+    const Sweep sweep{t.rows, t.at_once(), packed, std::size_t(count) * w_step, 2 * count, t.far(), t.vectors()};
+    each_vecs(t.rows, t.width, [&](auto vecs, int v) {
       const Stretch part{t.unpacked + 64 * v, to_step, 2 * count, s == 0, t.out + LANES * v, PANEL};
-      dense_rows<StepBf16, vecs>(StepBf16{}, part, t.x.data + std::size_t(s) * 8, t.x.stride, sweep);
+      dense_rows<StepBf16, vecs>(StepBf16{}, part, t.x.data + std::size_t(s) * 8, t.x.stride, sweep.over(v, vecs));
     });
   }
   const Groups scales = t.groups(t.panel, 0, 0, 0, 0, 1);
@@ -222,12 +218,12 @@ inline void unpacked_whole(const Task& t) {
 inline void linear_bytes(const Task& t) {  // int8 activations
   const Matrix& m = t.matrix;
   if (m.format == Format::i8) {
-    m.num_groups() == 1 ? packed_group<StepBytes>(t, {}) : packed_groups<StepBytes>(t, {});
+    m.num_groups() == 1 ? packed_groups<false, StepBytes>(t, {}) : packed_groups<true, StepBytes>(t, {});
   } else {
     std::uint8_t bytes[16];
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
     const ByteTable table = make_byte_table(bytes);
-    UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<StepNibbles>(t, {table});
+    UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<true, StepNibbles>(t, {table});
   }
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
@@ -244,13 +240,13 @@ inline void linear_panel(const Task& t) {
   if (m.format == Format::bf16) return dense_panel<StepBf16>(t);
   if (t.x.int8) return linear_bytes(t);
   if (m.format == Format::i8) {
-    if (m.num_groups() == 1) return t.rows > MAX_ROWS ? unpacked_whole(t) : packed_group<StepI8>(t, {wide_table()});
-    return unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<StepI8>(t, {wide_table()});
+    if (m.num_groups() == 1) return t.rows > MAX_ROWS ? unpacked_whole(t) : packed_groups<false, StepI8>(t, {wide_table()});
+    return unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<true, StepI8>(t, {wide_table()});
   }
   float values[16];
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];
   const Table table = make_table(values);
-  UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<StepI4>(t, {table});
+  UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<true, StepI4>(t, {table});
 }
 
 // Row `n` of the matrix as float: the embedding of a token.

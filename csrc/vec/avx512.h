@@ -10,8 +10,9 @@ using F = __m512;    // 16 float
 using I = __m512i;   // 16 int32
 using Raw = __m512i; // 64 bytes: one word of 32 bits for each of 16 columns
 
-constexpr int MAX_ROWS = 6, MAX_VECS = 4;  // of a register block: 24 accumulators
-constexpr bool UNPACK_NIBBLES = false;      // for many rows: in registers, for each block anew, is faster
+constexpr int MAX_ROWS = 6, SUMS = 24, SUMS_BESIDE_TOTALS = 12;  // of a register block
+constexpr bool VECS_IN_TURN = false;
+constexpr bool UNPACK_NIBBLES = false;  // for many rows: in registers, for each block anew, is faster
 
 inline F zero() { return _mm512_setzero_ps(); }
 inline I zero_i() { return _mm512_setzero_si512(); }

@@ -16,12 +16,14 @@
 namespace PENSTOCK_ISA {
 
 #if defined(__AVX2__)
-constexpr int WIDTH = 8, MAX_ROWS = 6, MAX_VECS = 1;
+constexpr int WIDTH = 8, MAX_ROWS = 6;
 #elif defined(__aarch64__)
-constexpr int WIDTH = 4, MAX_ROWS = 6, MAX_VECS = 1;
+constexpr int WIDTH = 4, MAX_ROWS = 6;
 #else
-constexpr int WIDTH = 4, MAX_ROWS = 3, MAX_VECS = 1;
+constexpr int WIDTH = 4, MAX_ROWS = 3;
 #endif
+constexpr int SUMS = MAX_ROWS, SUMS_BESIDE_TOTALS = MAX_ROWS;  // of a register block; totals wait in memory
+constexpr bool VECS_IN_TURN = true;                            // too few registers for several vectors of weights
 constexpr int PARTS = 16 / WIDTH;
 constexpr bool UNPACK_NIBBLES = true;  // once for many rows
 typedef float VF __attribute__((vector_size(4 * WIDTH)));
@@ -174,26 +176,40 @@ PENSTOCK_INLINE void store_pair(void* p, Pair x) {
 }
 PENSTOCK_INLINE F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 
+PENSTOCK_INLINE I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
+
+// The values of 4-bit codes, which signed bytes hold.
+#if defined(__AVX2__)
+struct Table { std::int8_t values[16]; };
+PENSTOCK_INLINE Table make_table(const float* values) {
+  Table t;
+  for (int i = 0; i < 16; ++i) t.values[i] = static_cast<std::int8_t>(values[i]);
+  return t;
+}
+template <int BYTE> PENSTOCK_INLINE F byte_to_float(I x) {
+  F r;
+  PENSTOCK_EACH(r.v[i] = __builtin_convertvector((x.v[i] << (24 - 8 * BYTE)) >> 24, VF))
+  return r;
+}
+template <int T> PENSTOCK_INLINE Pair unpack_i4(Raw raw, const Table& table) {
+  const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
+  Raw bytes = shifted(raw, 4 * (T % 2), 0x0f0f0f0f);
+  PENSTOCK_EACH(bytes.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)bytes.v[i]))
+  return {byte_to_float<T / 2>(bytes), byte_to_float<2 + T / 2>(bytes)};
+}
+#else
 struct Table { float values[16]; };
 PENSTOCK_INLINE Table make_table(const float* values) { return read<Table>(values); }
 PENSTOCK_INLINE F look_up(I at, const Table& table) {
   F r;
-#if defined(__AVX2__)
-  const __m256 first = _mm256_loadu_ps(table.values), second = _mm256_loadu_ps(table.values + 8);
-  for (int i = 0; i < PARTS; ++i) {
-    const __m256i index = (__m256i)at.v[i];
-    r.v[i] = (VF)_mm256_blendv_ps(_mm256_permutevar8x32_ps(first, index), _mm256_permutevar8x32_ps(second, index),
-                                  _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
-  }
-#else
   PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = table.values[at.v[i][j] & 15])
-#endif
   return r;
 }
-PENSTOCK_INLINE I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
 template <int T> PENSTOCK_INLINE Pair unpack_i4(Raw raw, const Table& table) {
   return {look_up(shifted(raw, 4 * T, 15), table), look_up(shifted(raw, 16 + 4 * T, 15), table)};
 }
+#endif
+
 struct WideTable {};
 PENSTOCK_INLINE WideTable wide_table() { return {}; }
 PENSTOCK_INLINE void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {  // bytes are stored 128 too large
