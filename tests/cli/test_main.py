@@ -1,9 +1,11 @@
 """What the command line says when something is wrong, and the status it ends with."""
+import sys
 from typing import Any
 
 import pytest
 
 from penstock import __version__
+from penstock.cli import run
 from penstock.core.errors import ModelError, PenstockError, UsageError
 
 
@@ -43,3 +45,14 @@ def test_without_a_command_it_shows_what_there_is(penstock: Any) -> None:
 
 def test_the_version_is_the_packages(penstock: Any) -> None:
     assert penstock(["--version"]) == (0, f"penstock {__version__}\n", "")
+
+
+def test_ctrl_c_during_the_import_ends_as_later(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Impatient:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "penstock.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "penstock.cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Impatient(), *sys.meta_path])
+    assert run(["info"]) == 130 and capsys.readouterr() == ("", "")

@@ -1,0 +1,64 @@
+"""The command line as typer has it: which commands there are, and what becomes of their errors."""
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from penstock.cli import COMMANDS
+from penstock.core.errors import PenstockError, UsageError
+
+WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
+
+
+def invoke(args: Sequence[str]) -> int:
+    """Runs the command line -> its exit status. Raises KeyboardInterrupt."""
+    try:
+        return build(args)(list(args) or ["--help"], prog_name="penstock", standalone_mode=False) or 0
+    except typer.Abort:
+        return 130
+    except Exception as error:
+        if os.environ.get("PENSTOCK_DEBUG") == "1":
+            raise
+        message, status = sentence(error)
+        print(f"error: {message}", file=sys.stderr)
+        return status
+
+
+def sentence(error: Exception) -> tuple[str, int]:
+    """An exception as a sentence and an exit status."""
+    if isinstance(error, WrongUsage):
+        return " ".join(error.format_message().split()), 2
+    if isinstance(error, UsageError):
+        return str(error), 2
+    if isinstance(error, PenstockError):
+        return str(error), 1
+    return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", 1
+
+
+def build(args: Sequence[str]) -> typer.Typer:
+    """The command that `args` name, or all of them where they name none, as for --help."""
+    app = typer.Typer(name="penstock", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.callback(help="An LLM inference engine that knows its own limits.")(root)
+    names = [args[0]] if args and args[0] in COMMANDS else list(COMMANDS)
+    for name in names:
+        module, _, function = COMMANDS[name].partition(":")
+        app.command(name)(getattr(importlib.import_module(module), function))
+    return app
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        from penstock import __version__
+
+        print(f"penstock {__version__}")
+        raise typer.Exit()
+
+
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)]
+
+
+def root(version: Version = False) -> None:
+    """What stands before the command."""
