@@ -42,7 +42,7 @@ class Interrupt:
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
         """Raises KeyboardInterrupt or SystemExit where there is nothing to keep, and the second time."""
-        if self._loop is None or self.by is not None:
+        if self._loop is None or self._loop.is_closed() or self.by is not None:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(STATUS + number)
         self.by, self.exit_status = NAMES[signal.Signals(number)], STATUS + number
         self._loop.call_soon_threadsafe(self._end)

@@ -128,3 +128,14 @@ def test_a_search_keeps_the_rates_that_were_tried(complete: int, best: float | N
     found = run(search())
     assert found.cut is not None and found.cut.cut is not None and len(found.probes) == complete
     assert (found.best.rate if found.best else None) == best
+
+
+def test_when_the_loop_is_closed_nothing_is_left_to_keep() -> None:
+    interrupt = Interrupt()
+
+    async def nothing() -> None:
+        pass
+
+    assert run(interrupt.cuts(nothing)) is False
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.heard(signal.SIGINT)
