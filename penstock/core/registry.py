@@ -8,6 +8,8 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 
+KINDS = {int: "a whole number, such as 2", float: "a number, such as 2 or 0.5"}
+
 
 class Table(Mapping[str, str]):
     """The names of one kind of plug-in. `kind` is the word used in error messages, for example "batching mode"; `also` are words that may
@@ -84,4 +86,4 @@ def convert(text: str, to: Any, owner: str) -> Any:
     try:
         return to(text)
     except ValueError:
-        raise UsageError(f"{owner} must be of type {to.__name__}, not {text!r}") from None
+        raise UsageError(f"{owner} must be {KINDS.get(to, to.__name__)}, not {text!r}") from None

@@ -1,0 +1,30 @@
+"""Options of plug-ins as text: what is no value of its kind is told, with one that would do."""
+from dataclasses import dataclass
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.core.registry import fill
+
+
+@dataclass(frozen=True)
+class Options:
+    rate: float = 1.0
+    count: int | None = None
+    on: bool = False
+
+
+@pytest.mark.parametrize(("pairs", "told"), [
+    ({"rate": "x"}, "poisson: rate must be a number, such as 2 or 0.5, not 'x'"),
+    ({"count": "1.5"}, "poisson: count must be a whole number, such as 2, not '1.5'"),
+    ({"on": "maybe"}, "poisson: on must be true or false, not 'maybe'"),
+    ({"rat": "1"}, "poisson has no option 'rat'; it has: count, on, rate"),
+])
+def test_what_is_no_value_is_told_with_one_that_would_do(pairs: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        fill(Options, pairs, "poisson")
+    assert str(error.value) == told
+
+
+def test_text_becomes_what_the_fields_are() -> None:
+    assert fill(Options, {"rate": "2", "count": "none", "on": "yes"}, "poisson") == Options(2.0, None, True)
