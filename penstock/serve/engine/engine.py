@@ -67,6 +67,8 @@ class Engine:
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
         self._num_unseeded = 0
+        self._rested = False  # since the last step there was a time without work
+        self.under_way_s: float | None = None  # when the step that is computed now began; may be read on any thread
         kv = desk.scheduler.kv
         self.repeats = None if kv.prefix_cache else Repeats(kv.block_size, kv.num_total)
         self._refused: list[tuple[str, OverloadedError]] = []
@@ -95,6 +97,7 @@ class Engine:
         if answer is not None:
             for seq in answer.seqs():
                 self._desk.finish(seq, "abort")
+            self._rested = self._rested or not self._scheduler.has_work()
 
     def has_work(self) -> bool:
         return self._scheduler.has_work()
@@ -112,7 +115,13 @@ class Engine:
         `meanwhile` is called when the step is planned, just before it is computed: what it sets going on other threads does not wait
         for this one.
         """
-        began = self.clock.now()
+        began = self.under_way_s = self.clock.now()
+        try:
+            return self._step(began, meanwhile)
+        finally:
+            self.under_way_s = None
+
+    def _step(self, began: float, meanwhile: Callable[[], None] | None) -> list[tuple[str, Delta]] | None:
         counters = self._scheduler.counters
         num_preempted = counters.preemptions
         plan = self._scheduler.schedule()
@@ -245,11 +254,12 @@ class Engine:
     def _record(self, census: "Census", result: StepResult, began: float, drafting: Drafting, num_preempted: int) -> StepRecord:
         scheduler = self._scheduler
         kv = scheduler.kv
+        rested, self._rested = self._rested, False
         return StepRecord(
             result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
             census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
             result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
-            kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for)
+            kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for, rested)
 
 
 def drafting_of(outputs: list[SeqOutput]) -> Drafting:

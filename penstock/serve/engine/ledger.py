@@ -1,6 +1,6 @@
 """Keeps an engine's `Tally` up to date, step by step, and what steps of every size took, from which a timer can be learned at any time."""
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 from penstock.compute.fitted import seen
@@ -21,10 +21,11 @@ class Ledger:
     """`on_step` is called on the engine's thread, everything else from any."""
 
     def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock, windows: Windows = ((None, 1),),
-                 repeats: Repeats | None = None) -> None:
-        """`hardware`: measured limits; None: not known. `repeats`: where there is no prefix cache."""
+                 repeats: Repeats | None = None, under_way_s: Callable[[], float | None] = lambda: None) -> None:
+        """`hardware`: measured limits; None: not known. `repeats`: where there is no prefix cache. `under_way_s`: when the step that is
+        computed at this moment began; None: there is none."""
         self._hardware, self._compute_type, self._clock, self._windows = hardware, compute_type, clock, windows
-        self._repeats = repeats
+        self._repeats, self._under_way_s = repeats, under_way_s
         self._lock = threading.Lock()
         self._tally = Tally()
         self._began_s = clock.now()
@@ -41,10 +42,10 @@ class Ledger:
             self._last = record
 
     def tally(self) -> Tally:
-        """Of the time since the start."""
+        """Of the time since the start. A step that is under way belongs, with all its time, to what comes after."""
         with self._lock:
             found = deepcopy(self._tally)
-            found.wall_s = self._clock.now() - self._began_s
+            found.wall_s = self._until_s() - self._began_s
             found.num_repeated = 0 if self._repeats is None else self._repeats.num_tokens
             return found
 
@@ -54,11 +55,16 @@ class Ledger:
         with self._lock:
             return [[*(each / sums[-1] for each in sums[:-1]), sums[-1]] for sums in self._sums.values()]
 
+    def _until_s(self) -> float:
+        now, began_s = self._clock.now(), self._under_way_s()
+        recorded = self._last is not None and began_s == self._last.began_s
+        return now if began_s is None or recorded else min(now, began_s)
+
     def _arrive(self, present: int, record: StepRecord) -> None:
         """Those who came since the last step. During a long pause they came one by one; else all find all: users whose answers ended in one
         step come back together."""
         last = self._last
-        count = present if last is None else max(0, present - last.num_running - last.num_waiting)
+        count = present if last is None or record.rested else max(0, present - last.num_running - last.num_waiting)
         if last is not None and record.began_s - last.began_s - last.seconds > record.seconds:
             for place in range(count):
                 self._tally.arrive(1, present - place)
@@ -68,13 +74,14 @@ class Ledger:
     def _pause(self, last: StepRecord, following: StepRecord) -> None:
         """What was between two steps."""
         seconds = max(0.0, following.began_s - last.began_s - last.seconds)
-        if last.num_running:
+        running, waiting = (0, 0) if following.rested else (last.num_running, last.num_waiting)
+        if running:
             self._tally.spend(HOST, seconds)
-        elif last.num_waiting:
+        elif waiting:
             self._tally.held_s += seconds
-        self._tally.occupy(seconds, last.num_running, last.num_waiting, last.waits_for or "batching")
+        self._tally.occupy(seconds, running, waiting, last.waits_for or "batching")
         if last.work is not None:
-            self._keep(last.work, last.seconds + seconds if last.num_running else last.seconds)
+            self._keep(last.work, last.seconds + seconds if running else last.seconds)
 
     def _keep(self, work: StepWork, seconds: float) -> None:
         rows, seqs = work.num_tokens, work.num_seqs

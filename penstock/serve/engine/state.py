@@ -14,7 +14,8 @@ FORMAT = 1
 
 def make_ledger(built: Built) -> Ledger:
     engine = built.engine
-    return Ledger(built.hardware, engine.facts.compute_type, engine.clock, windows_of(built.spec), engine.repeats)
+    return Ledger(
+        built.hardware, engine.facts.compute_type, engine.clock, windows_of(built.spec), engine.repeats, lambda: engine.under_way_s)
 
 
 def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:

@@ -1,4 +1,6 @@
 """An engine's time goes where it belongs, and all of it; what is named from it follows by the rules."""
+from dataclasses import replace
+
 import pytest
 
 from penstock.core.clock import VirtualClock
@@ -132,3 +134,34 @@ def test_the_limit_is_named_by_the_rules(found: Tally, name: str) -> None:
     limit = limit_of(found)
     assert limit.name == name and limit.name in LIMITS and 0 <= limit.share <= 1 and limit.sentence.endswith(".")
     assert "%" in limit.sentence or not found.busy_s
+
+
+def test_a_step_under_way_belongs_to_what_comes_after() -> None:
+    clock = VirtualClock()
+    under_way: list[float | None] = [None]
+    ledger = Ledger(HARDWARE, "fp32", clock, under_way_s=lambda: under_way[0])
+    clock.advance(1.0)
+    under_way[0] = clock.now()
+    clock.advance(0.5)
+    before = ledger.tally()
+    assert (before.wall_s, before.busy_s) == (1.0, 0.0)
+    clock.advance(0.5)
+    ledger.on_step(step(1.0, 1.0, weights=500, running=1))
+    clock.advance(0.25)
+    assert (ledger.tally().wall_s, ledger.tally().busy_s) == (2.25, 1.0)  # it was told, and its end is still to be noted
+    under_way[0] = clock.now()
+    clock.advance(1.0)
+    after = ledger.tally()
+    assert after.wall_s == 2.25 and after.busy_s - before.busy_s <= after.wall_s - before.wall_s
+
+
+def test_time_after_the_last_one_was_aborted_is_idle() -> None:
+    clock = VirtualClock()
+    ledger = Ledger(HARDWARE, "fp32", clock)
+    ledger.on_step(step(0.0, 1.0, weights=500, running=2, waiting=1, waits="seqs"))
+    ledger.on_step(replace(step(101.0, 1.0, weights=500, running=0), rested=True))
+    clock.advance(102.0)
+    found = ledger.tally()
+    assert found.busy_s == pytest.approx(2.0) and found.running_s == pytest.approx(3.0) and found.queued_s == pytest.approx(1.0)
+    assert found.waiting_s == pytest.approx({"seqs": 1.0}) and found.num_arrived == 4
+    assert [each[-2] for each in ledger.steps()] == [1.0]  # seconds of a step

@@ -77,7 +77,8 @@ class Planted:
         facts = Facts(str(model), 4096, self.found.spec.vocab_size, 0)
         self.engine = Engine(facts, Desk(scheduler, Tokenizer.load(model), object), self.machine, self.clock, self.metrics)
         self.hardware = hardware if measured else None
-        self.ledger = Ledger(self.hardware, "fp32", self.clock, windows_of(self.found.spec), self.engine.repeats)
+        self.ledger = Ledger(
+            self.hardware, "fp32", self.clock, windows_of(self.found.spec), self.engine.repeats, lambda: self.engine.under_way_s)
         self.metrics.watch(self.engine.gauges, None, self.ledger)
         self.tokens = 0
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.core.catalogue.read import Catalogue
+from penstock.core.types import SamplingParams, StepPlan, StepResult
 from penstock.serve.engine.binding import LIMITS
+from penstock.serve.engine.requests import Request
 from penstock.study.explain import levers
 from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain, twin_error
 from penstock.study.explain.source import Evidence, case_of
@@ -156,3 +158,33 @@ def test_what_is_told_is_whole(model: Path) -> None:
     text = "\n".join(lines(found))
     for words in ("limit      queueing or admission", "24 users who take turns", "--max-num-seqs", "not known  speculation", "note"):
         assert words in text, words
+
+
+def test_time_after_an_aborted_request_is_idle(model: Path) -> None:
+    planted = Planted(model)
+    engine = planted.engine
+    engine.add(Request("left", (1, 2, 3), SamplingParams(max_tokens=100)))
+    engine.step()
+    engine.abort("left")
+    planted.clock.advance(100.0)
+    engine.add(Request("next", (1, 2, 3), SamplingParams(max_tokens=2, ignore_eos=True)))
+    while engine.has_work():
+        engine.step()
+    found = planted.ledger.tally()
+    assert found.wall_s > 100 and found.busy_s < 1 and found.running_s < 1
+
+
+def test_a_scrape_in_the_middle_of_a_step_makes_nobody_busier_than_the_clock(model: Path) -> None:
+    planted = Planted(model)
+    seen, execute = [], planted.machine.execute
+
+    def execute_and_look(plan: StepPlan) -> StepResult:
+        result = execute(plan)  # the clock has moved on, the step is not recorded
+        seen.append(planted.ledger.tally())
+        return result
+
+    planted.machine.execute = execute_and_look  # type: ignore[method-assign]
+    planted.run(Load(users=3, prompt=500, output=20, seconds=5))
+    first, last = seen[0], seen[-1]
+    assert len(seen) > 20 and last.busy_s - first.busy_s <= (last.wall_s - first.wall_s) * (1 + 1e-9)
+    assert last.busy_s - first.busy_s == pytest.approx(last.wall_s - first.wall_s, rel=0.01)
