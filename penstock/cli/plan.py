@@ -114,7 +114,8 @@ def tell(found: Any, top: int) -> None:
     console.print(table)
     for number, row in enumerate(found.configurations[:top], 1):
         batch = f"; batch {row.batch:,}: {row.batch_told}" if row.batch_told else ""
-        routing = f"; routing {row.routing}: {row.routing_told}" if row.routing_told else ""
+        named = f"routing {row.routing}: " if row.routing else ""
+        routing = f"; {named}{row.routing_told}" if row.routing_told else ""
         chunk = f"; chunk {row.chunk:,}: {row.chunk_told}" if row.chunk_told else ""
         console.print(f"{number:3} {row.reason}{batch}{chunk}{routing}", soft_wrap=True)
     if len(found.configurations) > top:

@@ -14,7 +14,7 @@ from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
 from penstock.study.plan.load import Load
 from penstock.study.plan.model import Model, WeightFormat
-from penstock.study.plan.rehearsal import Rehearsal, Traffic, tail_s
+from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, tail_s
 from penstock.study.plan.simulate.twin import Pace, Played
 
 ROWS = 6  # of a plan that are simulated
@@ -44,7 +44,12 @@ class Twins:
         for number, row in enumerate(able):
             self.watch(f"the twin plays {number + 1} of {len(able)}: {row.called}")
             found[id(row)] = self._refined(row)
-        return [found.get(id(row), row) for row in rows]
+        return [found.get(id(row)) or self._unplayed(row) for row in rows]
+
+    def _unplayed(self, row: Configuration) -> Configuration:
+        """As it is; where a policy was asked for by name, with why it was not obeyed."""
+        asked = self.traffic.routing
+        return row if asked == AUTO or not row.fits else replace(row, routing_told=f"--routing {asked} is for rows that the twin plays (~)")
 
     def _refined(self, row: Configuration) -> Configuration:
         """With as many more replicas as the SLO takes, up to twice as many."""
@@ -85,11 +90,11 @@ class Twins:
 
 
 def placed(played: Played) -> list[list[Sample]]:
-    """The samples of each engine that had any."""
-    found: dict[int, list[Sample]] = {}
+    """The samples of each engine; of one that nobody was sent to, none."""
+    found: list[list[Sample]] = [[] for _ in range(played.num_engines)]
     for sample, place in zip(played.samples, played.places, strict=True):
-        found.setdefault(place, []).append(sample)
-    return list(found.values())
+        found[place].append(sample)
+    return found
 
 
 def config_of(row: Configuration, load: Load) -> EngineConfig:
@@ -102,4 +107,4 @@ def config_of(row: Configuration, load: Load) -> EngineConfig:
 def peak(samples: Sequence[Sample]) -> int:
     """The most requests that are there at once; one that comes when another ends takes its place."""
     changes = sorted([(sample.due_s, 1) for sample in samples] + [(sample.end_s or sample.due_s, -1) for sample in samples])
-    return max(itertools.accumulate(change for _, change in changes))
+    return max(itertools.accumulate(change for _, change in changes), default=0)

@@ -57,12 +57,15 @@ class Rehearsal:
         return count == 1 or self._needed(count) > self._most
 
     def routing(self, count: int) -> tuple[str | None, str]:
-        """The policy that was played, and what it gives; none where there is nothing to route."""
+        """The policy that was played, and what it gives, or why it is not the one that was asked for; none where there is nothing to
+        route."""
+        asked = self.traffic.routing
         if count == 1:
-            return None, ""
+            return None, "" if asked == AUTO else f"there is one replica, so --routing {asked} has nothing to choose from"
         if self.alone(count):
-            return IN_TURN, (f"one of the {count:,} replicas was played, dealt every {count:,}th request: to play them together takes "
-                             f"{self._needed(count):,} requests, more than {self._most:,}")
+            instead = "" if asked in (AUTO, IN_TURN) else f"not {asked}: "
+            return IN_TURN, (f"{instead}one of the {count:,} replicas was played, dealt one request in {count:,}: to play them together "
+                             f"takes {self._needed(count):,} requests, more than {self._most:,}")
         policy = self._policy()
         chosen, plain = (self._spread(Spread(count, name)) for name in (policy, IN_TURN))
         computed, first = (f"{chosen.census.prefill_tokens:,} prompt tokens of {len(chosen.samples):,} requests are computed",

@@ -10,7 +10,7 @@ from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan.load import Load
-from penstock.study.plan.refine import placed
+from penstock.study.plan.refine import peak, placed
 from penstock.study.plan.rehearsal import IN_TURN, LEAST_REQUESTS, Rehearsal, Traffic
 from penstock.study.plan.simulate.twin import Pace
 
@@ -47,6 +47,7 @@ def test_what_was_asked_for_is_played() -> None:
     assert given.routing(3)[0] == "least_loaded" and rehearsal(12.0).routing(1) == (None, "")
     name, told = rehearsal(12.0, IN_TURN).routing(3)
     assert name == IN_TURN and "in turn" not in told and "TTFT p99 is" in told
+    assert given.routing(1) == (None, "there is one replica, so --routing least_loaded has nothing to choose from")
     assert given.play(3).census.prefill_tokens > 1.2 * rehearsal(4.0, "prefix", prefixes=31).play(3).census.prefill_tokens
 
 
@@ -55,8 +56,24 @@ def test_of_more_replicas_than_can_be_played_one_is_dealt_its_share() -> None:
     assert not found.alone(20) and found.alone(21)
     name, told = found.routing(50)
     assert name == IN_TURN and "one of the 50 replicas" in told and "takes 5,000 requests, more than 2,000" in told
+    named = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=600.0), None, "prefix"), 4.0).routing(50)
+    assert named[0] == IN_TURN and named[1] == f"not prefix: {told}"
     played = found.play(50)
     assert len(placed(played)) == 1 and played.samples[-1].due_s == pytest.approx(2000 * 50 / 600, rel=0.05)
+
+
+def test_a_replica_that_nobody_was_sent_to_counts() -> None:
+    play = rehearsal(0.1, "least_loaded").play(3)
+    assert [len(own) for own in placed(play)] == [LEAST_REQUESTS, 0, 0] and list(map(peak, placed(play))) == [1, 0, 0]
+
+
+def test_a_policy_that_is_asked_for_and_not_played_is_told(ask: Any) -> None:
+    rows = ask("llama-2-7b", "l4", rate=8.0, input=200, output=50, routing="prefix", quant=("none",), kv_dtype=("auto",))
+    assert {row.predicted_by for row in rows} == {"twin", "arithmetic"}
+    for row in rows:
+        assert row.routing == "prefix" or not row.fits or "--routing prefix" in row.routing_told or row.routing_told.startswith("not prefix")
+    plain = ask("llama-2-7b", "l4", rate=8.0, input=200, output=50, simulate=False)
+    assert not any(row.routing_told for row in plain)
 
 
 def test_rows_tell_how_requests_were_routed(ask: Any, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class Played:
     samples: list[Sample]
     census: Census
     places: Sequence[int]
+    num_engines: int = 1
 
 
 def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int | None = None, spread: Spread | None = None) -> Played:
@@ -86,7 +87,7 @@ def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread |
         router = make_router(spread.routing, Engines(count, config.block_size, (config.kv_tokens or 0) // config.block_size))
     twins = [Twin(config, pace) for _ in range(count)]
     samples, places = play(twins, router if count > 1 else None, coming)
-    return Played(samples, summed([twin.census for twin in twins]), places)
+    return Played(samples, summed([twin.census for twin in twins]), places, count)
 
 
 def summed(found: Sequence[Census]) -> Census:
