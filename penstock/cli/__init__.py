@@ -3,6 +3,8 @@
 Only the command that was asked for is imported, and it imports what it runs when it runs: a cold start is part of the first token's time.
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. An error is one sentence on stderr; PENSTOCK_DEBUG=1 adds the traceback.
 """
+import atexit
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -27,7 +29,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
-    sys.exit(run(sys.argv[1:] if args is None else args))
+    status = run(sys.argv[1:] if args is None else args)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C while Python ends must not change the status
+    sys.exit(status)
 
 
 def run(args: Sequence[str]) -> int:

@@ -1,4 +1,5 @@
 """What the command line says when something is wrong, and the status it ends with."""
+import subprocess
 import sys
 from typing import Any
 
@@ -56,3 +57,10 @@ def test_ctrl_c_during_the_import_ends_as_later(capsys: pytest.CaptureFixture[st
     monkeypatch.delitem(sys.modules, "penstock.cli.app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Impatient(), *sys.meta_path])
     assert run(["info"]) == 130 and capsys.readouterr() == ("", "")
+
+
+def test_ctrl_c_while_python_ends_changes_nothing() -> None:
+    late = "import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT)"
+    code = f"{late}; from penstock.cli import main; main(['--version'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"penstock {__version__}\n", "")
