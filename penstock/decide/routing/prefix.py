@@ -1,9 +1,9 @@
 """Where the longest prefix of the prompt is cached, as long as that saves more than it costs to wait there.
 
-Both are counted in tokens: a request goes where the fewest stand between it and its first token, those outstanding there and those of its
-prompt that must be computed there. So a replica that holds h more tokens of the prompt than another gets it until h more are outstanding
-on it; then the prefix is computed again elsewhere, where it is found from then on. Among equals the replica goes first that was sent the
-fewest different blocks: its cache has most room.
+Both are counted in tokens: a request goes where the fewest are before it, those outstanding there and those of its prompt that must be
+computed there. A token of an answer counts like one of a prompt, though it costs less and is made beside the newcomer's. So a replica that
+holds h more tokens of the prompt than another gets it until h more are outstanding on it; then the prefix is computed again elsewhere,
+where it is found from then on. Among equals the replica goes first that was sent the fewest different blocks: its cache has most room.
 
 The idea: Srivatsa et al., "Preble" (ICLR 2025), and Qin et al., "Mooncake" (FAST 2025), who weigh a longer prefix against a longer queue in
 predicted seconds; the cache-aware router of SGLang (Zheng et al., NeurIPS 2024), which keeps a tree of what it sent where and falls back
