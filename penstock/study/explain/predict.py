@@ -60,8 +60,9 @@ def predict(way: Way, traffic: Traffic) -> Figures:
     share, drafted = traffic.split(way.replicas), way.drafted
     gains = 1.0 if drafted is None else drafted.tokens
     timer = way.timer if drafted is None else Drafting(way.timer, drafted.rows)
-    asked = share.calls(way.config, gains)
-    played = simulate(way.config, Pace(timer, share.delay_s), asked, share.users)
+    config = replace(way.config, propose=None)  # what drafts did is in the timer and in the lengths
+    asked = share.calls(config, gains)
+    played = simulate(config, Pace(timer, share.delay_s), asked, share.users)
     found = figures_of(played.samples, share.closed)
     return replace(
         found, output_tokens_per_s=found.output_tokens_per_s * gains * way.replicas, requests_per_s=found.requests_per_s * way.replicas,

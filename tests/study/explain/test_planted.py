@@ -65,6 +65,12 @@ def test_what_looks_like_another_limit_is_not_taken_for_it(model: Path, what: st
     assert limit(model, load, options) == name
 
 
+def test_an_engine_that_drafts_is_explained(model: Path) -> None:
+    load, _ = PLANTED["weight_bandwidth"]
+    (_, plain), (_, drafting) = explained(model, load), explained(model, load, propose="ngram:k=4")
+    assert drafting.case.limit.name == "weight_bandwidth" and drafting.present == plain.present
+
+
 @pytest.mark.parametrize(("name", "lever", "option"), [
     ("kv_capacity", "larger-kv-cache", "kv_tokens"), ("queueing", "larger-batch", "max_num_seqs"),
 ])

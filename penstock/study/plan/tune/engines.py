@@ -132,7 +132,8 @@ class Engines:
     def _played(self, config: EngineConfig, learned: Calibration, rate: float | None) -> tuple[Result, Score]:
         asked = self._calls(rate)
         check_lengths(asked, config.max_model_len or 0)
-        played = simulate(config, learned.pace, asked, self.traffic.arrivals_at(rate).users)
+        plain = replace(config, propose=None)  # what drafts give is left to the runs
+        played = simulate(plain, learned.pace, asked, self.traffic.arrivals_at(rate).users)
         found = figures(played.samples, self.traffic.warmup, self.goal.slo)
         told = Result(found, series(()), None, None, None, NOBODY, (), ())
         return told, score(found, played.census.decode_tokens / max(played.census.busy_s, 1e-9))

@@ -62,6 +62,11 @@ def test_whatever_orders_requests_can_be_predicted(known_steps):
     assert in_time.kept > 3 * late.kept > 0 and in_time.answered < in_time.measured == late.answered
 
 
+def test_what_drafts_give_is_left_to_the_runs(known_steps):
+    bench = engines({"ttft": 0.05})
+    assert bench.predicted(Setting((("propose", "ngram"),))) == bench.predicted(Setting())
+
+
 def test_requests_carry_what_of_the_slo_they_can():
     slo = Slo({"ttft": 0.2, "tpot": 0.05, "e2e": 3.0, "itl": 0.1})
     assert objectives(slo, Request) == {"ttft_slo_s": 0.2, "tpot_slo_s": 0.05, "e2e_slo_s": 3.0}
