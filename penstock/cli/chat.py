@@ -107,7 +107,8 @@ def answer(llm: Any, params: Any, talk: Conversation, question: str, show_drafts
 def told(drafting: Drafting) -> str:
     if drafting.tokens_per_pass is None:
         return "nothing was drafted"
-    return f"{drafting.tokens_per_pass:.2f} tokens a pass: {drafting.num_accepted} of {drafting.num_drafted} drafts accepted"
+    passes = f"{drafting.tokens_per_pass:.2f} tokens a pass that had drafts"
+    return f"{passes}: {drafting.num_accepted} of {drafting.num_drafted} drafts accepted"
 
 
 def takes_colour() -> bool:

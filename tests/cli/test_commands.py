@@ -83,7 +83,7 @@ def test_chat_colours_drafts_where_colours_are_wanted(
     called.drafted, called.drafting = "more", Drafting(2, 5, (2, 2), (2, 1))
     _, out, _ = penstock(["chat", "--show-drafts"])
     assert out.startswith("Once \x1b[32mmore\x1b[39m\n" if painted else "Once more\n")
-    assert "2 tokens, 40.0 tokens/s, 2.50 tokens a pass: 3 of 4 drafts accepted" in out
+    assert "2 tokens, 40.0 tokens/s, 2.50 tokens a pass that had drafts: 3 of 4 drafts accepted" in out
 
 
 def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
