@@ -128,23 +128,12 @@ template <bool BF16> void soften(const Block& b, int row, int begin, int count) 
   b.best[row] = top;
 }
 
-template <class Step, class Function> void row_blocks(int rows, const Function& function) {
-  for (int r = 0; r < rows; r += MAX_ROWS) switch (std::min(rows - r, MAX_ROWS)) {
-      case 1: function(std::integral_constant<int, 1>(), r); break;
-      case 2: function(std::integral_constant<int, 2>(), r); break;
-      case 3: function(std::integral_constant<int, 3>(), r); break;
-      case 4: function(std::integral_constant<int, std::min(4, MAX_ROWS)>(), r); break;
-      case 5: function(std::integral_constant<int, std::min(5, MAX_ROWS)>(), r); break;
-      default: function(std::integral_constant<int, MAX_ROWS>(), r);
-    }
-}
-
 // One chunk of `count` tiles whose first key stands at `begin`. `next`: the tiles of the chunk after it, fetched meanwhile, or nullptr.
 template <class Step, bool BF16>
 void attend_chunk_as(const Block& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
-  row_blocks<Step>(b.rows, [&](auto r, int row) { score_rows<Step, r>(b, tiles, count, row, row == 0); });
+  each_rows<MAX_ROWS>(b.rows, [&](auto r, int row) { score_rows<Step, r>(b, tiles, count, row, row == 0); });
   for (int row = 0; row < b.rows; ++row) soften<BF16>(b, row, begin, count);
-  row_blocks<Step>(b.rows, [&](auto r, int row) { mix_rows<Step, r>(b, tiles, count, row, row == 0 ? next : nullptr); });
+  each_rows<MAX_ROWS>(b.rows, [&](auto r, int row) { mix_rows<Step, r>(b, tiles, count, row, row == 0 ? next : nullptr); });
 }
 
 inline void attend_chunk(const Block& b, bool bf16, const TilePointers& tiles, int begin, int count, const TilePointers* next) {

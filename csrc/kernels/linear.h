@@ -31,6 +31,18 @@ constexpr int block_vecs(int rows, bool several = false) {
   return rows <= block_rows(4, several) ? 4 : rows <= block_rows(2, several) ? 2 : std::max(1, most_sums(several) / MAX_ROWS);
 }
 
+// Calls block(R, r) for R rows at a time, from the r-th on.
+template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const Block& block) {
+  for (int r = 0; r < rows; r += MOST) switch (std::min(rows - r, MOST)) {
+      case 1: block(std::integral_constant<int, 1>(), r); break;
+      case 2: block(std::integral_constant<int, std::min(2, MOST)>(), r); break;
+      case 3: block(std::integral_constant<int, std::min(3, MOST)>(), r); break;
+      case 4: block(std::integral_constant<int, std::min(4, MOST)>(), r); break;
+      case 5: block(std::integral_constant<int, std::min(5, MOST)>(), r); break;
+      default: block(std::integral_constant<int, MOST>(), r);
+    }
+}
+
 // One step for a block: R rows of x, `stride` bytes apart, with V vectors of columns at w.
 struct StepF32 {
   using Sum = F;

@@ -36,18 +36,6 @@ struct Sweep {
   }
 };
 
-// Calls block(R, r) for R rows at a time, from the r-th on.
-template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const Block& block) {
-  for (int r = 0; r < rows; r += MOST) switch (std::min(rows - r, MOST)) {
-      case 1: block(std::integral_constant<int, 1>(), r); break;
-      case 2: block(std::integral_constant<int, std::min(2, MOST)>(), r); break;
-      case 3: block(std::integral_constant<int, std::min(3, MOST)>(), r); break;
-      case 4: block(std::integral_constant<int, std::min(4, MOST)>(), r); break;
-      case 5: block(std::integral_constant<int, std::min(5, MOST)>(), r); break;
-      default: block(std::integral_constant<int, MOST>(), r);
-    }
-}
-
 template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
   constexpr int most = block_rows(V);
   each_rows<most>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
@@ -68,7 +56,7 @@ void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_o
 
 // Calls body(V, v) for V vectors of 16 columns of a panel at a time, from the v-th on: as many as a block of these rows takes.
 template <bool SEVERAL = false, class Body> void each_vecs(int rows, int width, const Body& body) {
-  const int vectors = width / LANES, vecs = block_vecs(std::min(rows, MAX_ROWS), SEVERAL);
+  const int vectors = width / LANES, vecs = block_vecs(rows, SEVERAL);
   int v = 0;
   if constexpr (block_rows(4, SEVERAL) > 0)
     for (; vecs == 4 && v + 4 <= vectors; v += 4) body(std::integral_constant<int, 4>(), v);
@@ -88,7 +76,7 @@ struct Task {
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
-  int at_once(bool several = false) const { return block_rows(block_vecs(std::min(rows, MAX_ROWS), several), several); }
+  int at_once(bool several = false) const { return block_rows(block_vecs(rows, several), several); }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
   Groups groups(Bytes w, int w_step, int steps, std::size_t next, int first, int count) const {
     const Bytes scales = panel + matrix.record_bytes(width) * first + matrix.code_bytes(width);
