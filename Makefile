@@ -4,6 +4,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 TORCH ?= torch==2.13.0
 TORCH_ARGS ?=
+# One worker a core, whole files to each: what a file shares between its tests is made once.
+WORKERS ?= -n auto --maxprocesses 8 --dist loadfile
 ARGS ?=
 
 BIN := .venv/bin
@@ -22,7 +24,7 @@ serve: .venv/.core-$(KEY)  ## install into .venv and serve the bundled model on 
 	@exec $(BIN)/penstock serve $(ARGS)
 
 test: .venv/.test-$(KEY)  ## install what tests need and run them all (a CPU build of torch elsewhere: TORCH_ARGS='--index-url ...')
-	@exec $(BIN)/python -m pytest -q $(ARGS)
+	@exec $(BIN)/python -m pytest -q $(WORKERS) $(ARGS)
 
 check: .venv/.dev-$(KEY)  ## lint, types and architecture
 	@scripts/check
