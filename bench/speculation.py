@@ -5,17 +5,20 @@
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
 
 An engine with a proposer and one without run the same requests one after the other, in every second round the one without first; ratios
-are of such a pair's rates, and the median and the least of them are told. Every answer is compared with plain decoding's: one token that
-differs is an error. Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a
+are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by where their memory
+lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so many times, and the
+interval of the median comes from drawing among these. Every answer is compared with plain decoding's: one token that differs is an error.
+Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a
 model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
 tenth token changed is to be corrected). Greedy; no end of text.
 The last line is JSON; `--record` keeps it in bench/results.
 """
 import argparse
+import itertools
 import json
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,13 @@ from versus.record import RESULTS, slug, today, write
 
 from penstock import LLM, SamplingParams
 from penstock.core.config import EngineConfig
-from penstock.core.drafting import together
+from penstock.core.drafting import Drafting, together
 from penstock.serve.engine.build import find
 from penstock.serve.engine.machine import processor
 from penstock.serve.text.tokenizer import Tokenizer
+from penstock.study.measure.statistics import grouped_distribution
 
+PLAIN = "plain"  # of --propose: none, in an engine of its own
 SECONDS = 1.0  # that a measurement takes at least, by its number of requests
 
 
@@ -39,6 +44,8 @@ class Row:
     concurrency: int
     ratio: float  # of plain tokens a second, prompts included, the median of the rounds
     least: float
+    low: float | None  # the true median lies between these with 95 % confidence; None after a single start
+    high: float | None
     decode_ratio: float  # the same of the time after each answer's first token
     tokens_per_pass: float | None
     drafted: int
@@ -63,38 +70,62 @@ def run(llm: LLM, requests: list[list[int]], num_new: int) -> Ran:
     return Ran(sum(map(len, answers)) / seconds, sum(len(answer) - 1 for answer in answers) / decoding, answers, outputs)
 
 
-def sweep(engines: dict[str, LLM], workload: str, make: prompts.Prompts, concurrency: int, args: argparse.Namespace) -> list[Row]:
-    """`engines`: by what they draft with; "" is plain."""
+@dataclass(slots=True)
+class Found:
+    """What a proposer gave with one workload, a list for each start of the engines."""
+
+    ratios: list[list[float]] = field(default_factory=list)
+    decoding: list[list[float]] = field(default_factory=list)
+    drafting: Drafting | None = None  # of the last round
+
+    def row(self, workload: str, propose: str, concurrency: int) -> Row:
+        assert self.drafting is not None
+        middle = dict(grouped_distribution(self.ratios).percentiles)[50]
+        return Row(workload, propose, concurrency, middle.value, min(itertools.chain(*self.ratios)), middle.low, middle.high,
+                   statistics.median(itertools.chain(*self.decoding)), self.drafting.tokens_per_pass, self.drafting.num_drafted,
+                   self.drafting.num_accepted)
+
+
+def told(row: Row) -> str:
+    rate = f"{row.tokens_per_pass:.2f}" if row.tokens_per_pass else "-"
+    within = f"95 % within {row.low:4.2f} to {row.high:4.2f}, " if row.low is not None else ""
+    return (f"{row.workload:6} {row.concurrency:3} at once  {row.propose:34} {row.ratio:5.2f} x plain ({within}least {row.least:4.2f}), "
+            f"decode {row.decode_ratio:4.2f}  tokens a pass {rate}, drafted {row.drafted}, accepted {row.accepted}")
+
+
+def sweep(engines: dict[str, LLM], make: prompts.Prompts, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
+    """One start. `engines`: by what they draft with; "" is plain."""
     count = concurrency
-    requests = make(count)
-    plain = run(engines[""], requests, args.new)
+    plain = run(engines[""], make(count), args.new)
     while count / plain.tokens_per_s * args.new < SECONDS:
         count *= 2
-        requests = make(count)
-        plain = run(engines[""], requests, args.new)
-    ratios: dict[str, list[float]] = {name: [] for name in engines if name}
-    decoding: dict[str, list[float]] = {name: [] for name in ratios}
-    told: dict[str, Any] = {}
+        plain = run(engines[""], make(count), args.new)
+    for each in found.values():
+        each.ratios.append([])
+        each.decoding.append([])
     for number in range(args.rounds):
-        for name in ratios:
+        for name, each in found.items():
             requests = make(count)
             pair = ("", name) if number % 2 else (name, "")
-            ran = {each: run(engines[each], requests, args.new) for each in pair}
+            ran = {one: run(engines[one], requests, args.new) for one in pair}
             if ran[name].answers != ran[""].answers:
-                raise SystemExit(f"{name} answers otherwise than plain decoding at {concurrency} requests of {workload}")
-            ratios[name].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
-            decoding[name].append(ran[name].decode_tokens_per_s / ran[""].decode_tokens_per_s)
-            told[name] = together(output.drafting for output in ran[name].outputs)
-    rows = []
-    for name, found in ratios.items():
-        each = told[name]
-        rows.append(Row(workload, name, concurrency, statistics.median(found), min(found), statistics.median(decoding[name]),
-                        each.tokens_per_pass, each.num_drafted, each.num_accepted))
-        rate = f"{each.tokens_per_pass:.2f}" if each.tokens_per_pass else "-"
-        row = rows[-1]
-        print(f"{workload:6} {concurrency:3} at once  {name:34} {row.ratio:5.2f} x plain (least {row.least:4.2f}), "
-              f"decode {row.decode_ratio:4.2f}  "
-              f"tokens a pass {rate}, drafted {each.num_drafted}, accepted {each.num_accepted}", flush=True)
+                raise SystemExit(f"{name} answers otherwise than plain decoding at {concurrency} requests at once")
+            each.ratios[-1].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
+            each.decoding[-1].append(ran[name].decode_tokens_per_s / ran[""].decode_tokens_per_s)
+            each.drafting = together(output.drafting for output in ran[name].outputs)
+
+
+def measure(model: str, workloads: dict[str, prompts.Prompts], concurrency: int, args: argparse.Namespace) -> list[Row]:
+    found = {name: {each: Found() for each in args.propose} for name in workloads}
+    for number in range(args.restarts):
+        names = ["", *args.propose]
+        engines = {name: LLM(model, propose=None if name in ("", PLAIN) else name, quant=args.quant, max_num_seqs=concurrency,
+                             max_model_len=1024) for name in (reversed(names) if number % 2 else names)}
+        for name, make in workloads.items():
+            sweep(engines, make, concurrency, args, found[name])
+        del engines  # before the next are made
+    rows = [each.row(workload, name, concurrency) for workload, by_name in found.items() for name, each in by_name.items()]
+    print(*map(told, rows), sep="\n", flush=True)
     return rows
 
 
@@ -110,6 +141,7 @@ def main() -> None:
     parser.add_argument("--quant", default="none")
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--restarts", type=int, default=1, help="times that all engines are made anew")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
     if args.echo:
@@ -124,15 +156,13 @@ def main() -> None:
         model, workloads = args.model, {name: makers[name](encode, args.text) for name in args.workloads}
     rows: list[Row] = []
     for concurrency in args.concurrency:
-        options = {"quant": args.quant, "max_num_seqs": concurrency, "max_model_len": 1024}
-        engines = {name: LLM(model, propose=name or None, **options) for name in ("", *args.propose)}
-        for name, make in workloads.items():
-            rows += sweep(engines, name, make, concurrency, args)
-    told = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
-            "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "rows": [asdict(row) for row in rows]}
+        rows += measure(model, workloads, concurrency, args)
+    record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
+            "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts,
+              "rows": [asdict(row) for row in rows]}
     if args.record:
-        write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{told['model']}-{args.quant}.json")
-    print(json.dumps(told))
+        write(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}.json")
+    print(json.dumps(record))
 
 
 if __name__ == "__main__":
