@@ -198,8 +198,16 @@ def row(sample: Any) -> Mapping[str, Any]:
 
 
 def write(path: str, text: str) -> None:
-    """Raises PenstockError where it cannot be written."""
+    """The whole file or, where the process is ended meanwhile, what was there before. Raises PenstockError where it cannot be written."""
+    goal = Path(path).resolve()
+    part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if goal.exists() and not goal.is_file():  # a device or a pipe is written as it is
+            goal.write_text(text, encoding="utf-8")
+            return
+        part.write_text(text, encoding="utf-8")
+        part.replace(goal)
     except OSError as error:
         raise PenstockError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)

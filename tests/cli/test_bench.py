@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.bench import BenchOptions, told
+from penstock.cli.bench import BenchOptions, told, write
 from penstock.cli.live import Live
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.samples import Sample
@@ -144,6 +144,24 @@ def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path:
     words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(tmp_path), "--json"]
     status, out, err = penstock(words)
     assert status == 1 and "cannot write" in err and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, link = tmp_path / "r.json", tmp_path / "link.json"
+    kept.write_text("before")
+    link.symlink_to(kept)
+
+    def cut_off(self: Path, text: str, **options: Any) -> int:
+        self.write_bytes(text[:3].encode())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            write(str(kept), "afterwards")
+    assert kept.read_text() == "before" and sorted(tmp_path.iterdir()) == [link, kept]
+    write(str(link), "afterwards")
+    assert kept.read_text() == "afterwards" and link.is_symlink()
 
 
 @contextmanager

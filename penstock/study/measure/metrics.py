@@ -95,7 +95,8 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Measured requests that kept the SLO. `kept` is the share of those that were sent, failures included."""
+    """Of requests that kept the SLO. `kept`: their share of the measured ones, failures included. The rates are those of `Rates`, of good
+    requests alone: what came within the window, whenever it was asked for. So they are never above the rates of all."""
 
     slo: Slo
     kept: Estimate
@@ -144,9 +145,8 @@ def figures(samples: Sequence[Sample], warmup: Warmup, slo: Slo | None, cut_s: f
     done = [sample for sample in measured if sample.ok]
     ends = [sample.end_s for sample in measured if sample.end_s is not None] if cut_s is None else [cut_s]
     window = Window(begin, max([begin, *ends]))
-    return Figures(
-        window, count(samples, measured), latencies(done), rates(samples, window), None if slo is None else goodput(measured, slo, window),
-        ttft_by_prompt(done))
+    good = None if slo is None else goodput(samples, measured, slo, window)
+    return Figures(window, count(samples, measured), latencies(done), rates(samples, window), good, ttft_by_prompt(done))
 
 
 def count(samples: Sequence[Sample], measured: Sequence[Sample]) -> Counts:
@@ -228,13 +228,14 @@ def completed_per_s(samples: Sequence[Sample]) -> float:
     return (high - low) / (ends[high] - ends[low])
 
 
-def goodput(measured: Sequence[Sample], slo: Slo, window: Window) -> Goodput | None:
+def goodput(samples: Sequence[Sample], measured: Sequence[Sample], slo: Slo, window: Window) -> Goodput | None:
     if not measured:
         return None
-    kept = [sample for sample in measured if slo.kept(sample)]
+    good = [sample for sample in samples if slo.kept(sample)]
+    kept = sum(slo.kept(sample) for sample in measured)
     by = {name: sum(sample.ok and slo.keeps(sample, name) for sample in measured) / len(measured) for name in slo.most_s}
-    return Goodput(slo, wilson(len(kept), len(measured)), len(kept) / window.seconds,
-                   sum(sample.num_output or 0 for sample in kept) / window.seconds, by)
+    return Goodput(slo, wilson(kept, len(measured)), sum(window.holds(sample.end_s) for sample in good) / window.seconds,
+                   sum(tokens_within(sample, window) for sample in good) / window.seconds, by)
 
 
 def ttft_by_prompt(done: Sequence[Sample]) -> tuple[Bin, ...]:

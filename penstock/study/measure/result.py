@@ -109,5 +109,6 @@ class Report:
         told = {"format": FORMAT, "began": self.began, "target": dict(self.target), "load": dict(self.load), **self.result.as_json(),
                 "engine": None if self.engine is None else dict(self.engine)}
         if self.search:
-            told["search"] = {"rate": self.goodput_rate, "probes": [probe.as_json() for probe in self.search]}
+            probes = [probe.as_json() for probe in self.search]
+            told["search"] = {"rate": self.goodput_rate, "ended_early": self.result.cut is not None, "probes": probes}
         return told

@@ -3,6 +3,7 @@ import pytest
 from penstock.study.measure.metrics import Warmup, Window, concurrency, count, figures, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import MAX_BINS, series
+from penstock.study.measure.slo import parse_slo
 
 
 def sample(number: int, due_s: float, num_output: int = 4, ttft_s: float = 0.5, gap_s: float = 0.25, num_prompt: int = 10) -> Sample:
@@ -32,6 +33,26 @@ def test_rates_are_of_all_that_came_within_the_window() -> None:
     assert found.window.seconds == pytest.approx(1.25)
     assert found.rates.output_tokens_per_s == pytest.approx((2 + 4) / 1.25)
     assert found.rates.input_tokens_per_s == pytest.approx(10 / 1.25) and found.rates.requests_per_s == pytest.approx(2 / 1.25)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_where_all_keep_the_slo_goodput_is_the_throughput(share: float) -> None:
+    """Also of those that were asked for within the warm-up and answered behind it."""
+    asked = [sample(number, number * 0.1) for number in range(60)]
+    all_good, some_good = (figures(asked, Warmup(share=share), parse_slo(slo)) for slo in ("ttft=1s", "ttft=0.4s"))
+    assert all_good.goodput is not None and all_good.goodput.kept.value == 1.0
+    assert all_good.goodput.requests_per_s == all_good.rates.requests_per_s
+    assert all_good.goodput.output_tokens_per_s == pytest.approx(all_good.rates.output_tokens_per_s)
+    assert some_good.goodput is not None and some_good.goodput.requests_per_s == some_good.goodput.kept.value == 0.0
+
+
+def test_goodput_is_of_good_requests_alone() -> None:
+    asked = [*(sample(number, number * 0.1, ttft_s=0.5 if number % 3 else 2.0) for number in range(60)), failed(60, 6.0, "gone")]
+    found = figures(asked, Warmup(share=0.2), parse_slo("ttft=1s"))
+    assert found.goodput is not None and found.goodput.kept.value == pytest.approx(32 / 49)
+    good = [each for each in asked if each.ok and each.number % 3 and found.window.holds(each.end_s)]
+    assert found.goodput.requests_per_s == pytest.approx(len(good) / found.window.seconds) and len(good) > 32
+    assert 0.5 * found.rates.requests_per_s < found.goodput.requests_per_s < found.rates.requests_per_s
 
 
 def test_without_a_warm_up_throughput_is_all_over_all() -> None:

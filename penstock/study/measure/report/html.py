@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.study.measure.report.plots import charts
 from penstock.study.measure.report.svg import draw
-from penstock.study.measure.report.text import LATENCIES, client, counts, estimate, money_and_energy, ms, server, throughput
+from penstock.study.measure.report.text import LATENCIES, client, counts, estimate, money_and_energy, ms, searched, server, throughput
 from penstock.study.measure.result import Report
 from penstock.study.measure.statistics import Distribution
 
@@ -41,12 +41,14 @@ def page(report: Report) -> str:
     parts = [
         "<!doctype html>", '<html lang="en">', '<head><meta charset="utf-8">', '<meta name="viewport" content="width=device-width">',
         f"<title>penstock bench: {escape(name)}</title>", f"<style>{STYLE}</style></head>", "<body>", f"<h1>{escape(name)}</h1>",
-        f'<p class="dim">penstock bench, {escape(report.began)}</p>', *(f"<p>{escape(line)}</p>" for line in counts(result.figures)),
+        f'<p class="dim">penstock bench, {escape(report.began)}</p>', *(f"<p>{escape(line)}</p>" for line in counts(report)),
         "<h2>Latency</h2>", '<div class="wide">', *latency_table(report), "</div>",
         '<p class="dim">In brackets: the interval that holds the true value with 95 % confidence; ? where too few requests were seen.</p>',
         "<h2>Throughput</h2>", *block([*throughput(result.figures), *([] if result.server is None else server(result.server)),
                                        *money_and_energy(result), *client(result)]),
     ]
+    if report.search:
+        parts += ["<h2>Rates that were tried</h2>", *block([line.strip() for line in searched(report)])]
     if result.notes:
         parts += ["<h2>Notes</h2>", *(f"<p>{escape(note)}</p>" for note in result.notes)]
     parts += ["<h2>Plots</h2>", '<div class="plots">']

@@ -14,7 +14,7 @@ LATENCIES = (
 def lines(report: Report) -> Iterator[str]:
     result = report.result
     yield f"{report.target.get('url') or report.target.get('model')}: {report.load.get('arrivals')} of {report.load.get('dataset')}"
-    yield from counts(result.figures)
+    yield from counts(report)
     yield ""
     yield from table(result.figures)
     yield ""
@@ -23,21 +23,33 @@ def lines(report: Report) -> Iterator[str]:
         yield from server(result.server)
     yield from money_and_energy(result)
     yield from client(result)
-    for probe in report.search:
-        mark = "  <- highest rate that keeps the SLO" if probe.rate == report.goodput_rate else ""
-        yield f"  {probe.rate:10.3g} requests/s: {probe.kept:6.1%} kept the SLO{mark}"
+    yield from searched(report)
     for note in result.notes:
         yield f"note: {note}"
 
 
-def counts(figures: Figures) -> Iterator[str]:
-    counted, window = figures.counts, figures.window
-    yield (f"{counted.sent} requests, {counted.measured} measured after {window.begin_s:.1f} s of warm-up, over {window.seconds:.1f} s; "
+def searched(report: Report) -> Iterator[str]:
+    """The rates that were tried. One that was found by a search which ended early is the highest of those alone."""
+    found = "highest of the rates tried so far that keeps the SLO" if report.result.cut is not None else "highest rate that keeps the SLO"
+    for probe in report.search:
+        mark = f"  <- {found}" if probe.rate == report.goodput_rate else ""
+        yield f"  {probe.rate:10.3g} requests/s: {probe.kept:6.1%} kept the SLO{mark}"
+
+
+def counts(report: Report) -> Iterator[str]:
+    counted, window = report.result.figures.counts, report.result.figures.window
+    yield (f"{counted.sent} requests, {counted.measured} measured after {warmed_up(report)}, over {window.seconds:.1f} s; "
            f"{counted.completed} answered, {counted.refused} refused, {counted.failed} failed")
     for reason, count in counted.refusals.items():
         yield f"  refused: {count} ({count / counted.measured:.1%}), {like(reason, count)}"
     for reason, count in counted.errors.items():
         yield f"  failed: {count} ({count / counted.measured:.1%}), {like(reason, count)}"
+
+
+def warmed_up(report: Report) -> str:
+    """A share as it was asked for, and the time that it came to."""
+    asked, took = str(report.load.get("warmup", "")), f"{report.result.figures.window.begin_s:.1f} s"
+    return f"a warm-up of {asked} of the requests ({took})" if asked.endswith("%") and float(asked[:-1]) else f"{took} of warm-up"
 
 
 def like(reason: str, count: int) -> str:
@@ -79,7 +91,7 @@ def throughput(figures: Figures) -> Iterator[str]:
     good = figures.goodput
     if good is not None:
         yield (f"{'goodput':16}{good.requests_per_s:,.3g} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within {good.slo}: "
-               f"{good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the requests")
+               f"{good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the measured requests kept it")
 
 
 def server(told: ServerFigures) -> Iterator[str]:

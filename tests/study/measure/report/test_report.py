@@ -1,5 +1,7 @@
 import json
 import re
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -15,7 +17,7 @@ from penstock.study.measure.report.html import page
 from penstock.study.measure.report.plots import charts, nines
 from penstock.study.measure.report.svg import Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
 from penstock.study.measure.report.text import lines, ms
-from penstock.study.measure.result import Overhead, Probe, Report, Result
+from penstock.study.measure.result import Cut, Overhead, Probe, Report, Result
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import series
 from penstock.study.measure.slo import parse_slo
@@ -49,7 +51,8 @@ def result(made: list[Sample] | None = None) -> Result:
 def report(made: Result | None = None) -> Report:
     found = result() if made is None else made
     probes = tuple(Probe(rate, found) for rate in (1.0, 2.0, 1.5))
-    return Report(found, {"model": f"brook {NASTY}"}, {"arrivals": "poisson:rate=5", "dataset": "synthetic"}, MACHINE, "bf16", probes, 1.5)
+    load = {"arrivals": "poisson:rate=5", "dataset": "synthetic", "warmup": "10%"}
+    return Report(found, {"model": f"brook {NASTY}"}, load, MACHINE, "bf16", probes, 1.5)
 
 
 class Tags(HTMLParser):
@@ -114,6 +117,25 @@ def test_the_terminal_is_told_the_same() -> None:
     for word in ("54 measured", "goodput", "queue (server)", "MBU of decode 70.0%", "a million output tokens", "not measured",
                  "note: a note", "highest rate that keeps the SLO", "looks late by"):
         assert word in said, word
+
+
+def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> None:
+    whole = report()
+    cut = report(replace(whole.result, cut=Cut("Ctrl-C", 130, 5.0, 2)))
+    for told in ("\n".join(lines(cut)), unescape(page(cut))):
+        assert "1.5 requests/s:" in told and "<- highest rate" not in told
+        assert "<- highest of the rates tried so far that keeps the SLO" in told
+    for told in ("\n".join(lines(whole)), unescape(page(whole))):
+        assert "<- highest rate that keeps the SLO" in told and "so far" not in told
+    assert [each.as_json()["search"]["ended_early"] for each in (cut, whole)] == [True, False]
+
+
+def test_a_warm_up_is_told_as_it_was_asked_for() -> None:
+    asked = report()
+    first = next(line for line in lines(asked) if "measured" in line)
+    assert "60 requests, 54 measured after a warm-up of 10% of the requests (1.2 s), over" in first and first in unescape(page(asked))
+    for given in ("5s", "0%"):
+        assert "after 1.2 s of warm-up" in "\n".join(lines(replace(asked, load={"warmup": given})))
 
 
 def test_a_result_is_json() -> None:
