@@ -1,9 +1,8 @@
 """What a request changes in the model's logits before any token is weighed: min_tokens, logit_bias, penalties, in this order."""
 from array import array
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.state import RowState
 
 _LARGEST = 1e30  # no logit of a model comes near; twice it is still a float32
@@ -53,7 +52,7 @@ class _Entries:
         return _to(logits, self.rows, "int64"), _to(logits, self.ids, "int64")
 
 
-def _to(logits: Array, values: array, dtype: str) -> Array:  # type: ignore[type-arg]
+def _to(logits: Array, values: "array[int] | array[float]", dtype: str) -> Array:
     xp = array_namespace(logits)
     return xp.asarray(values, dtype=getattr(xp, dtype), device=device(logits))
 

@@ -1,9 +1,8 @@
 """A draw that needs no memory: the number depends on (seed, output index) alone, so that a request which was preempted, moved or
 batched with others draws the same tokens again."""
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.sums import SumTree
 
 _MASK = (1 << 64) - 1

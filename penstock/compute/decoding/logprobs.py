@@ -1,8 +1,7 @@
 """Log-probabilities: a token's own, its rank, and the likeliest tokens beside it."""
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.draw import row_max
 from penstock.compute.decoding.rank import key_ids, largest_keys, rank_keys
 from penstock.compute.decoding.sampling import Scores

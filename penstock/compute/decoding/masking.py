@@ -1,7 +1,8 @@
 """Masks of a step's rows: what a grammar lets each of them choose."""
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any as Array
+
+from penstock.compute.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
@@ -90,15 +90,19 @@ def _refuse(name: str, value: object, valid: object) -> RequestError:
     return RequestError(f"{name} is {shown}, but must be {valid}", param=name)
 
 
-def _is(value: Any, kind: type) -> bool:
-    """Whether it is a number of this kind; true and false are none."""
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _is_real(value: object) -> TypeGuard[float]:
+    """Whether it is a number, of any library; true and false are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _number(name: str, value: Any, valid: _Range) -> int | float | None:
     if value is None and valid.optional:
         return None
-    if not _is(value, Integral if valid.whole else Real):
+    if not (_is_whole(value) if valid.whole else _is_real(value)):
         raise _refuse(name, value, valid)
     try:
         number: int | float = int(value) if valid.whole else float(value)
@@ -132,7 +136,7 @@ def _stop_token_ids(value: Any, vocab_size: int) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
         raise _refuse("stop_token_ids", value, valid)
     for token in value:
-        if not _is(token, Integral) or not 0 <= token < vocab_size:
+        if not _is_whole(token) or not 0 <= token < vocab_size:
             raise RequestError(f"stop_token_ids holds {str(token)[:80]}, but must be {valid}", param="stop_token_ids")
     return tuple(int(token) for token in value)
 
@@ -149,7 +153,7 @@ def _logit_bias(value: Any, vocab_size: int) -> dict[int, float] | None:
             raise _refuse_bias(f"has the key {str(key)[:80]!r}, but its keys must be token ids from 0 to {vocab_size - 1}")
         if token in biases:
             raise _refuse_bias(f"names token {token} twice, but must name each token once")
-        if not _is(bias, Real) or not -100 <= bias <= 100:
+        if not _is_real(bias) or not -100 <= bias <= 100:
             raise _refuse_bias(f"gives token {token} the value {str(bias)[:80]!r}, but its values must be numbers from -100 to 100")
         biases[token] = float(bias)
     return biases
@@ -161,7 +165,7 @@ def _refuse_bias(fault: str) -> RequestError:
 
 def _token_id(key: Any) -> int | None:
     """A key of logit_bias, which is a string where it has been JSON; None: not an integer."""
-    if _is(key, Integral):
+    if _is_whole(key):
         return int(key)
     return int(key) if isinstance(key, str) and len(key) <= 20 and key.isascii() and key.isdigit() else None
 
@@ -179,7 +183,7 @@ def _with_votes(params: SamplingParams) -> SamplingParams:
     if params.self_consistency is None:
         return params
     num, valid = params.self_consistency.get("n"), _Range(2, _MAX_CHOICES, whole=True)
-    if not _is(num, Integral) or num not in valid:
+    if not _is_whole(num) or num not in valid:
         raise RequestError(f"self_consistency.n is {str(num)[:80]}, but must be {valid}", param="self_consistency")
     if params.best_of not in (None, num):
         raise _refuse("best_of", params.best_of, f"left out: self_consistency.n, which is {num}, says how many answers are tried")

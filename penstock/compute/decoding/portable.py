@@ -4,12 +4,11 @@ All but exact selection is done entry by entry, sums included (sums.py), so that
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any as Array
 from typing import Protocol
 
 import numpy as np
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.draw import below_max, draw, uniform
 from penstock.compute.decoding.logprobs import score
 from penstock.compute.decoding.sampling import Scores
@@ -36,7 +35,7 @@ class Drawing:
 
 
 class Portable:
-    filters = None
+    filters: tuple[str, ...] | None = None
 
     def __init__(self, filters: Sequence[Filter]) -> None:
         """`filters` in the order in which they are applied, which is that of their table."""

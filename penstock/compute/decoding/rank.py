@@ -1,7 +1,6 @@
 """The order of a row's tokens, likeliest first and the lower id first among equals, found by partial selection."""
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device, is_numpy_array
+from penstock.compute.arrays import Array, array_namespace, device, is_numpy_array
 from penstock.compute.decoding.sums import SumTree
 
 _ID_BITS = 32

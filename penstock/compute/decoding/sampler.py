@@ -14,9 +14,8 @@ A row's result has the same bits whatever rows are beside it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace
+from penstock.compute.arrays import Array, array_namespace
 from penstock.compute.decoding.adjust import change, changes
 from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.portable import Filter, Portable

@@ -3,9 +3,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.compute.arrays import Array
 from penstock.core.types import SamplingParams
-
-Array = Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 Library reductions choose their order by the shape of the whole array. Here neighbours are added, then pairs of neighbours, and so on:
 additions of whole arrays only, so the order for one row depends on its own length, whatever rows lie beside it and whatever the library.
 """
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 
 
 class SumTree:

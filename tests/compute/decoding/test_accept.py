@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import chisquare
 
 from penstock.compute.decoding.accept import find, walk
-from penstock.compute.decoding.acceptance.typical import Options, Typical
+from penstock.compute.decoding.acceptance.typical import Typical
 from penstock.compute.decoding.filters import TABLE
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
@@ -125,10 +125,10 @@ class TestTypical:
     FLAT = np.zeros(4)
 
     def test_likely_drafts_are_taken_by_a_bound_that_falls_with_entropy(self):
-        rule = Typical(Options(epsilon=0.3, delta=0.5))
+        rule = Typical(Typical.Options(epsilon=0.3, delta=0.5))
         assert rule.instead(self.SHARP, [1, 0]) == 1 and rule.instead(self.SHARP, [1]) is None
         assert rule.instead(self.FLAT, [2]) == 0  # a quarter is more than half of exp(-log 4)
-        assert Typical(Options(epsilon=1.0, delta=1.0)).instead(self.FLAT, [2]) is None
+        assert Typical(Typical.Options(epsilon=1.0, delta=1.0)).instead(self.FLAT, [2]) is None
 
     @pytest.mark.parametrize(("params", "first", "second"), [
         ({"temperature": 1.0}, 0, None), ({"temperature": 5.0}, 0, 0), ({"temperature": 5.0, "top_k": 1}, 0, None),
@@ -136,11 +136,11 @@ class TestTypical:
     ], ids=str)
     def test_temperature_and_filters_count(self, sampler, params, first, second):
         """What is not drawn from is never accepted."""
-        rule = Typical(Options(epsilon=0.09, delta=1.0))
+        rule = Typical(Typical.Options(epsilon=0.09, delta=1.0))
         scaled = sampler.scaled(self.SHARP.astype(np.float32), SamplingParams(**params))
         assert rule.instead(scaled, [0]) == first and rule.instead(scaled, [1]) == second
 
-    @pytest.mark.parametrize("options", [Options(epsilon=0), Options(delta=0), Options(epsilon=2)])
+    @pytest.mark.parametrize("options", [Typical.Options(epsilon=0), Typical.Options(delta=0), Typical.Options(epsilon=2)])
     def test_bounds_are_probabilities(self, options):
         with pytest.raises(UsageError, match="at most 1"):
             Typical(options)

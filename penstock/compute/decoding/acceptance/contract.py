@@ -1,8 +1,8 @@
 """What an acceptance rule decides."""
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-Array = Any
+from penstock.compute.arrays import Array
 
 
 class Acceptance(Protocol):

@@ -1,6 +1,7 @@
 """A draft is accepted when it is the very token that the model chooses (accept.py says what that gives)."""
 from collections.abc import Sequence
-from typing import Any as Array
+
+from penstock.compute.arrays import Array
 
 
 class Exact:

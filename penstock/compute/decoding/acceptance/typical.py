@@ -3,21 +3,19 @@ drawn from, after temperature and filters, by a bound that falls with the entrop
 tokens come out more often than they are drawn. At temperature 0 nothing changes."""
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any as Array
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.core.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    epsilon: float = 0.09
-    delta: float = 0.3
-
-
 class Typical:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        epsilon: float = 0.09
+        delta: float = 0.3
+
     lossless = False
 
     def __init__(self, options: Options) -> None:

@@ -1,9 +1,8 @@
 """Keeps the tokens that are at least p times as likely as the likeliest (Nguyen et al. 2024, arXiv:2407.01082)."""
 import math
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.draw import below_max
 from penstock.core.types import SamplingParams
 

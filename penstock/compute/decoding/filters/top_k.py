@@ -1,8 +1,7 @@
 """Keeps the k likeliest tokens: exactly k of them, the lower ids among equals."""
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.rank import largest_keys, rank_keys
 from penstock.core.types import SamplingParams
 

@@ -1,8 +1,7 @@
 """Keeps the nucleus: the fewest likeliest tokens whose probabilities sum to at least p (Holtzman et al. 2019, arXiv:1904.09751)."""
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.draw import below_max
 from penstock.compute.decoding.rank import rank_keys, share_key
 from penstock.core.types import SamplingParams

@@ -1,9 +1,8 @@
 """Keeps the tokens whose surprise, -log p, is nearest to the row's entropy, as few as sum to at least the given probability
 (locally typical sampling, Meister et al. 2022, arXiv:2202.00666). The likeliest token need not be among them."""
 from collections.abc import Sequence
-from typing import Any as Array
 
-from penstock.compute.arrays import array_namespace, device
+from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.draw import below_max
 from penstock.compute.decoding.rank import rank_keys, share_key
 from penstock.compute.decoding.sums import SumTree

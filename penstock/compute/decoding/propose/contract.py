@@ -1,7 +1,8 @@
 """What a proposer is shown, and what it offers. Whatever it offers, the tokens that come out are those of plain decoding."""
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Backend, KVLayout, Loaded
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
@@ -10,8 +11,6 @@ from penstock.compute.program import Program
 from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Needs
-
-Array = Any
 
 
 @message

@@ -4,6 +4,7 @@ as often when tokens are sampled as their distributions allow."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
 from penstock.compute.decoding.propose.tables import Rows, Tables, batch
 from penstock.core.errors import UsageError
@@ -12,15 +13,13 @@ from penstock.core.needs import Needs
 MOST_ROWS = 512  # of a step
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    model: str = "rill"
-    k: int = 4  # drafts
-    kv_tokens: int = 0  # size of its KV cache; 0: as many as the target's holds
-
-
 class DraftModel:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        model: str = "rill"
+        k: int = 4  # drafts
+        kv_tokens: int = 0  # size of its KV cache; 0: as many as the target's holds
+
     needs = Needs()
 
     def __init__(self, options: Options, host: Host) -> None:
@@ -95,12 +94,12 @@ class DraftModel:
             return found
         return self._sampler.guess(logits, [row.state for row in rows if row.state is not None], index)
 
-    def _compute(self, rows: Sequence[Rows], logit_rows: Sequence[int]):  # type: ignore[no-untyped-def]
+    def _compute(self, rows: Sequence[Rows], logit_rows: Sequence[int]) -> Array:
         side = self._side
         logits = side.backend.step(side.loaded, batch(rows, side.layout.block_size, logit_rows)).logits
         return logits[:, : self._vocab] if logits.shape[1] > self._vocab else logits
 
-    def _table(self, row: Draftable):  # type: ignore[no-untyped-def]
+    def _table(self, row: Draftable) -> Array:
         table = self._tables.grow(row.seq_id, 0)
         assert table is not None
         return table

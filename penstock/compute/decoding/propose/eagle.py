@@ -8,10 +8,10 @@ The head's keys and values are those of a sequence's tokens alone; a tree's are 
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
 from penstock.compute.decoding.propose.sureness import softened
 from penstock.compute.decoding.propose.tables import Rows, Tables, batch
@@ -19,17 +19,7 @@ from penstock.compute.models.heads import eagle
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 
-Array = Any
 MOST_ROWS = 512  # of a step
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    path: str | None = None  # eagle.safetensors or its folder; none: beside the model
-    k: int = 8  # drafts
-    depth: int = 6  # rounds, and so the longest chain
-    width: int = 4  # drafts that get successors in a round, and successors of each
-    kv_tokens: int = 0  # size of the head's KV cache; 0: as many as the model's holds
 
 
 @dataclass(slots=True)
@@ -82,7 +72,14 @@ class Tree:
 
 
 class Eagle:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        path: str | None = None  # eagle.safetensors or its folder; none: beside the model
+        k: int = 8  # drafts
+        depth: int = 6  # rounds, and so the longest chain
+        width: int = 4  # drafts that get successors in a round, and successors of each
+        kv_tokens: int = 0  # size of the head's KV cache; 0: as many as the model's holds
+
     needs = Needs(buffers=("hidden",), tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:

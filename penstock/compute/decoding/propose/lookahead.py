@@ -15,14 +15,6 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    window: int = 4  # guesses of a level
-    n: int = 4  # tokens of a run
-    candidates: int = 3  # runs that are tried at once
-    kept: int = 8  # runs that are kept for each token that begins one
-
-
 @dataclass(slots=True)
 class Growing:
     """A draft tree while it is made."""
@@ -55,7 +47,13 @@ class Window:
 
 
 class Lookahead:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        window: int = 4  # guesses of a level
+        n: int = 4  # tokens of a run
+        candidates: int = 3  # runs that are tried at once
+        kept: int = 8  # runs that are kept for each token that begins one
+
     needs = Needs(tree_masks=True)
 
     def __init__(self, options: Options, host: Host | None = None) -> None:

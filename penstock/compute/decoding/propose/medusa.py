@@ -3,10 +3,10 @@ guess; the tree holds the combinations that are likeliest together. One step of 
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
 from penstock.compute.decoding.propose.sureness import softened
@@ -14,20 +14,17 @@ from penstock.compute.models.heads import medusa
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 
-Array = Any
 Candidates = Sequence[tuple[int, float]]  # (token, log-probability), the likeliest first
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    path: str | None = None  # medusa.safetensors or its folder; none: beside the model
-    heads: int = 4  # of those in the file, and so the longest chain
-    k: int = 8  # drafts
-    width: int = 8  # tokens of each head
-
-
 class Medusa:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        path: str | None = None  # medusa.safetensors or its folder; none: beside the model
+        heads: int = 4  # of those in the file, and so the longest chain
+        k: int = 8  # drafts
+        width: int = 8  # tokens of each head
+
     needs = Needs(buffers=("hidden",), tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:

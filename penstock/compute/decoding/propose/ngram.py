@@ -9,15 +9,13 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    n: int = 4  # the longest end of a sequence that is looked for; the longest that is found counts
-    least: int = 2  # the shortest
-    k: int = 8  # drafts
-
-
 class Ngram:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        n: int = 4  # the longest end of a sequence that is looked for; the longest that is found counts
+        least: int = 2  # the shortest
+        k: int = 8  # drafts
+
     needs = Needs()
 
     def __init__(self, options: Options, host: Host | None = None) -> None:

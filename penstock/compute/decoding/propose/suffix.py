@@ -16,17 +16,15 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    k: int = 8  # drafts
-    depth: int = 16  # tokens of the longest run that is remembered
-    likely: float = 0.3  # of a guess from its beginning to any of its tokens, at least
-    doubt: float = 1.0  # what was never seen after a run of n tokens counts as if it had been seen doubt / n times
-    remembered: int = 100_000  # output tokens of ended sequences
-
-
 class Suffix:
-    Options = Options
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        k: int = 8  # drafts
+        depth: int = 16  # tokens of the longest run that is remembered
+        likely: float = 0.3  # of a guess from its beginning to any of its tokens, at least
+        doubt: float = 1.0  # what was never seen after a run of n tokens counts as if it had been seen doubt / n times
+        remembered: int = 100_000  # output tokens of ended sequences
+
     needs = Needs()
 
     def __init__(self, options: Options, host: Host | None = None) -> None:

@@ -1,10 +1,9 @@
 """How sure a trained head may be: its logits are scaled for greedy choices, and a drawn one is less certain."""
 from collections.abc import Sequence
-from typing import Any
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.propose.contract import Draftable
 
-Array = Any
 SOFTER = 0.5  # what the logits of sequences that draw are multiplied by
 
 

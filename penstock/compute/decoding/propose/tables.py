@@ -1,13 +1,12 @@
 """KV blocks of a program beside the model: for each sequence those that its tokens are in, and the steps that compute more of them."""
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.core.message import message
 
-Array = Any
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 

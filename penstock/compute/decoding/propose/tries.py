@@ -81,14 +81,19 @@ class Trie:
     def longest(self, tokens: Sequence[int]) -> tuple[Node | None, int]:
         """The longest end of `tokens` that something is known to follow, and its size."""
         for size in range(min(self.depth - 1, len(tokens)), 0, -1):
-            node: Node | None = self._root
-            for token in tokens[len(tokens) - size :]:
-                node = node.children.get(token)
-                if node is None:
-                    break
+            node = self._find(tokens[len(tokens) - size :])
             if node is not None and node.children:
                 return node, size
         return None, 0
+
+    def _find(self, run: Sequence[int]) -> Node | None:
+        node = self._root
+        for token in run:
+            child = node.children.get(token)
+            if child is None:
+                return None
+            node = child
+        return node
 
 
 def follow(trie: Trie, tokens: Sequence[int], most: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:

@@ -8,7 +8,7 @@ from penstock import LLM, SamplingParams
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.decoding.propose.contract import Draftable
-from penstock.compute.decoding.propose.draft_model import MOST_ROWS, DraftModel, Options
+from penstock.compute.decoding.propose.draft_model import MOST_ROWS, DraftModel
 from penstock.compute.models.decoder import build
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
@@ -41,7 +41,7 @@ def proposer(folder) -> DraftModel:
         weights = load_weights(program, open_checkpoint(folder), "float32")
         return LoadedSide(found.spec, backend, backend.load(program, weights, layout), layout)
 
-    return DraftModel(Options(k=K), SimpleNamespace(spec=found.spec, sampler=None, kv_tokens=TOKENS, model=model))
+    return DraftModel(DraftModel.Options(k=K), SimpleNamespace(spec=found.spec, sampler=None, kv_tokens=TOKENS, model=model))
 
 
 def says(llm: LLM, tokens: list[int], count: int = K) -> tuple[int, ...]:
@@ -107,6 +107,6 @@ def test_options_without_sense_are_refused(folder, text):
 
 
 def test_no_more_is_drafted_than_there_is_room_for(llm, proposer):
-    proposer._options = Options(k=5000)
+    proposer._options = DraftModel.Options(k=5000)
     assert drafts(proposer, (0, [5, 6, 7, 8]), room=3) == [says(llm, [5, 6, 7, 8], 3)]
     assert drafts(proposer, (1, [9] * 690), (2, [9] * 699), room=9) == [says(llm, [9] * 690, 9), ()]

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.compute.decoding.propose import eagle
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
-from penstock.compute.decoding.propose.eagle import Eagle, Options
+from penstock.compute.decoding.propose.eagle import Eagle
 from penstock.compute.decoding.propose.sureness import SOFTER
 from penstock.compute.decoding.state import RowState
 from penstock.core.errors import UsageError
@@ -59,8 +59,8 @@ def paths(drafts: Drafts) -> list[tuple[int, ...]]:
     return found
 
 
-def thorough(**changes: Any) -> Options:
-    return replace(Options(k=6, depth=8, width=VOCAB), **changes)
+def thorough(**changes: Any) -> Eagle.Options:
+    return replace(Eagle.Options(k=6, depth=8, width=VOCAB), **changes)
 
 
 def test_the_best_paths_are_offered() -> None:
@@ -159,7 +159,7 @@ def test_long_prompts_are_read_in_pieces() -> None:
 def test_any_options_make_a_tree_in_room(seed: int) -> None:
     """A tree of `room` drafts at most, each with its parent, none deeper than there were rounds."""
     rng = random.Random(seed)
-    options = Options(k=rng.randint(1, 20), depth=rng.randint(1, 6), width=rng.randint(1, 5))
+    options = Eagle.Options(k=rng.randint(1, 20), depth=rng.randint(1, 6), width=rng.randint(1, 5))
     eager, story = Eagle(options, Host()), Story(seed)
     begin, size = 0, rng.randint(2, 12)
     for _ in range(8):
@@ -173,8 +173,8 @@ def test_any_options_make_a_tree_in_room(seed: int) -> None:
 
 
 def test_options_without_sense_are_refused() -> None:
-    for options in (Options(k=0), Options(depth=0), Options(width=0), Options(kv_tokens=-1)):
+    for options in (Eagle.Options(k=0), Eagle.Options(depth=0), Eagle.Options(width=0), Eagle.Options(kv_tokens=-1)):
         with pytest.raises(UsageError, match="eagle: k, depth and width must be at least 1"):
             Eagle(options, Host())
     host = Host()
-    assert Eagle(Options(path="somewhere", k=7), host).lookahead() == 7 and host.asked == ("somewhere", "eagle")
+    assert Eagle(Eagle.Options(path="somewhere", k=7), host).lookahead() == 7 and host.asked == ("somewhere", "eagle")

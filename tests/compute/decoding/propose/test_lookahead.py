@@ -2,7 +2,7 @@ import pytest
 
 from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts
-from penstock.compute.decoding.propose.lookahead import Lookahead, Options
+from penstock.compute.decoding.propose.lookahead import Lookahead
 from penstock.core.errors import UsageError
 
 
@@ -38,14 +38,14 @@ def after(token: int) -> int:
 
 
 def test_the_tree_is_a_chain_with_columns_behind_the_candidates():
-    proposer = Lookahead(Options(window=3, n=3, candidates=1))
+    proposer = Lookahead(Lookahead.Options(window=3, n=3, candidates=1))
     (drafts,) = proposer.propose([Draftable(0, [7, 8, 9, 1, 7], 5, 8)])
     assert drafts.tokens[:2] == (8, 9) and drafts.parents == (-1, 0, -1, 2, 3, 2, 3, 4)
 
 
 def test_guesses_that_follow_the_model_are_accepted():
     """What the columns came through is tried where its first token has come."""
-    jacobi = Jacobi(Blind(Options(window=6, n=4)), [1, 2])
+    jacobi = Jacobi(Blind(Lookahead.Options(window=6, n=4)), [1, 2])
     gained = [jacobi.step()[1] for _ in range(40)]
     assert jacobi.tokens[2:] == [after(token) for token in jacobi.tokens[1:-1]]
     assert gained[0] == 1 and sum(gained[20:]) >= 60
@@ -53,7 +53,7 @@ def test_guesses_that_follow_the_model_are_accepted():
 
 def test_room_is_kept():
     for room in range(12):
-        jacobi = Jacobi(Lookahead(Options(window=3, n=3)), [1, 2, 1, 2, 1], room)
+        jacobi = Jacobi(Lookahead(Lookahead.Options(window=3, n=3)), [1, 2, 1, 2, 1], room)
         for _ in range(4):
             drafts, _ = jacobi.step()
             assert len(drafts.tokens) <= room
@@ -62,7 +62,7 @@ def test_room_is_kept():
 
 def test_what_was_not_checked_moves_nothing():
     """Drafts that were cut, or choices that are not known: the window stays."""
-    proposer = Lookahead(Options(window=2, n=3))
+    proposer = Lookahead(Lookahead.Options(window=2, n=3))
     row = Draftable(0, [5, 6], 2, 8)
     (first,) = proposer.propose([row])
     for checked in (None, Checked(first, (), ()), Checked(Drafts(first.tokens[:-1], (first.parents or ())[:-1]), (), tuple(range(9)))):
@@ -71,7 +71,7 @@ def test_what_was_not_checked_moves_nothing():
     proposer.forget(1)
 
 
-@pytest.mark.parametrize("options", [Options(window=0), Options(n=1), Options(candidates=0), Options(kept=0)])
+@pytest.mark.parametrize("options", [{"window": 0}, {"n": 1}, {"candidates": 0}, {"kept": 0}])
 def test_options_without_sense_are_refused(options):
     with pytest.raises(UsageError, match="at least"):
-        Lookahead(options)
+        Lookahead(Lookahead.Options(**options))

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
-from penstock.compute.decoding.propose.medusa import Medusa, Options, tree
+from penstock.compute.decoding.propose.medusa import Medusa, tree
 from penstock.compute.decoding.sampler import Sampler
 from penstock.core.errors import UsageError
 
@@ -88,7 +88,7 @@ def row(seq_id: int, token: int, states: list[float] | None, room: int = 2) -> D
 
 def test_each_row_is_asked_about_its_last_state_and_newest_token() -> None:
     host = Host()
-    heads = Medusa(Options(heads=2, k=2), host)
+    heads = Medusa(Medusa.Options(heads=2, k=2), host)
     found = heads.propose([row(1, 5, [9, 1]), row(2, 6, None), row(3, 7, [4]), row(4, 7, [])])
     assert [drafts.tokens for drafts in found] == [(6, 7), (), (11, 12), ()]
     assert [drafts.parents for drafts in found] == [(-1, 0), None, (-1, 0), None]
@@ -97,6 +97,6 @@ def test_each_row_is_asked_about_its_last_state_and_newest_token() -> None:
 
 
 def test_options_without_sense_are_refused() -> None:
-    for options in (Options(heads=0), Options(k=0), Options(width=0)):
+    for options in (Medusa.Options(heads=0), Medusa.Options(k=0), Medusa.Options(width=0)):
         with pytest.raises(UsageError, match="medusa: heads, k and width must be at least 1"):
             Medusa(options, Host())

@@ -2,7 +2,7 @@
 import pytest
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
-from penstock.compute.decoding.propose.ngram import Ngram, Options
+from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.decoding.propose.runs import PythonRuns
 from penstock.core.errors import UsageError
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("form")
 
 
 def propose(tokens, room=8, **options):
-    (found,) = Ngram(Options(**options)).propose([Draftable(0, tokens, len(tokens), room)])
+    (found,) = Ngram(Ngram.Options(**options)).propose([Draftable(0, tokens, len(tokens), room)])
     return found
 
 
@@ -34,7 +34,7 @@ def test_a_repetition_is_repeated():
 
 
 def test_sequences_are_kept_apart_and_forgotten():
-    ngram = Ngram(Options(k=1))
+    ngram = Ngram(Ngram.Options(k=1))
     rows = [Draftable(0, [1, 2, 3, 1, 2], 5, 1), Draftable(1, [1, 2, 4, 1, 2], 5, 1)]
     assert ngram.propose(rows) == [Drafts((3,)), Drafts((4,))]
     ngram.forget(0)
@@ -45,8 +45,8 @@ def test_sequences_are_kept_apart_and_forgotten():
 @pytest.mark.parametrize("options", [{"least": 0}, {"least": 5}, {"k": 0}])
 def test_sizes_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError, match="ngram: "):
-        Ngram(Options(**options))
+        Ngram(Ngram.Options(**options))
 
 
 def test_python_does_it_where_nothing_native_was_built(form):
-    assert isinstance(Ngram(Options())._runs, PythonRuns) == (form == "python")
+    assert isinstance(Ngram(Ngram.Options())._runs, PythonRuns) == (form == "python")

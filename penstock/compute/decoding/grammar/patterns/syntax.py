@@ -213,11 +213,11 @@ class Reader:
         return Set(self._cased(chars.of(chr(self._escaped_char(char))))) if found is None else Set(found)
 
     def _escaped_set(self, char: str) -> Ranges | None:
-        for name, ranges in (("d", chars.digits), ("w", chars.words), ("s", chars.blanks)):
+        for name, of_class in (("d", chars.digits), ("w", chars.words), ("s", chars.blanks)):
             if char == name:
-                return ranges(self._widely)
+                return of_class(self._widely)
             if char == name.upper():
-                return chars.complement(ranges(not self._widely))
+                return chars.complement(of_class(not self._widely))
         if char not in "pP":
             return None
         if not self._take("{"):

@@ -25,6 +25,7 @@ from penstock.compute.decoding.grammar.schema.records import (
     Numbers,
     Objects,
     Region,
+    Shape,
     Strings,
     only,
 )
@@ -178,7 +179,8 @@ def not_not(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def no_if(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    condition, found = work.document.child(node, value), []
+    condition = work.document.child(node, value)
+    found: list[Shape] = []
     for holds, name in ((True, "then"), (False, "else")):
         if name in words:
             found += work.cross(work.literal(Literal(condition, holds)), work.goal(goal_for(work, node, words[name], False)))
