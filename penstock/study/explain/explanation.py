@@ -16,6 +16,8 @@ from penstock.serve.engine.binding import (
 )
 from penstock.study.explain.case import Case, Change, Lever
 from penstock.study.explain.predict import Figures, predict
+from penstock.study.explain.trust import Trust, trust_of
+from penstock.study.explain.words import comes_to, relative
 
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
@@ -65,6 +67,10 @@ class Explanation:
         return not self.recommended or self.measure == E2E
 
     @property
+    def trust(self) -> Trust:
+        return trust_of(self.case.seen, self.present, self.case.traffic.closed)
+
+    @property
     def verdict(self) -> str:
         best = would(self.recommended[0], self.measure) if self.recommended else ""
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
@@ -83,7 +89,7 @@ class Explanation:
                         "shared": case.traffic.shared},
             "measured": {"output_tokens_per_s": seen.output_tokens_per_s, "requests_per_s": seen.requests_per_s, "ttft_s": seen.ttft_s,
                          "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s},
-            "twin": self.present.as_json(), "twin_error": twin_error(self),
+            "twin": self.present.as_json(), "twin_error": twin_error(self), "trust": self.trust.as_json(),
             "levers": [moved.as_json() for moved in self.recommended], "elsewhere": [moved.as_json() for moved in self.elsewhere],
             "tried": [moved.as_json() for moved in self.tried], "unknown": dict(self.unknown), "notes": list(self.notes),
         }
@@ -91,23 +97,22 @@ class Explanation:
 
 def would(moved: Moved, measure: str) -> str:
     """What moving it does, in words."""
-    option, gained = moved.change.option, moved.gain
-    return f"{option} would give {gained:+.0%} {measure}" if measure in RATES else f"{option} would make {measure} {gained:.0%} faster"
+    option, ratio = moved.change.option, of_measure(moved.gain, measure)
+    if measure in RATES:
+        return f"{option} would give {comes_to(ratio)} {measure}"
+    told = relative(ratio)
+    return f"{option} would shorten {measure} {'by ' + told.strip('-') if told.endswith('%') else 'to ' + told}"
+
+
+def of_measure(gain: float, measure: str) -> float:
+    """A speed-up less one -> the new figure over the old."""
+    return 1 + gain if measure in RATES else 1 / (1 + gain)
 
 
 def twin_error(found: Explanation) -> float | None:
     """Of the twin's tokens a second with everything as it is, against those that were measured."""
     measured = found.case.seen.output_tokens_per_s
     return found.present.output_tokens_per_s / measured - 1 if measured else None
-
-
-def latency_errors(found: Explanation) -> list[tuple[str, float | None]]:
-    """The same of mean latencies, where requests come on their own; users who take turns wait for each other's answers."""
-    seen, present = found.case.seen, found.present
-    if found.case.traffic.closed:
-        return []
-    pairs = (("TTFT", present.ttft_s, seen.ttft_s), ("TPOT", present.tpot_s, seen.tpot_s), ("end-to-end time", present.e2e_s, seen.e2e_s))
-    return [(name, predicted / measured - 1 if measured else None) for name, predicted, measured in pairs]
 
 
 def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), say: Say = lambda line: None) -> Explanation:
@@ -171,7 +176,8 @@ def worse(found: Figures, present: Figures) -> list[str]:
     told = []
     for name, read in (*READ.items(), ("p99 TTFT", lambda each: each.ttft_p99_s)):
         new, old = read(found), read(present)
-        change = new / old - 1 if old else 0.0
-        if (-change if name in RATES else change) > WORSE:
-            told.append(f"{name} {change:+.0%}")
+        ratio = new / old if old else 1.0
+        if (1 - ratio if name in RATES else ratio - 1) > WORSE:
+            said = relative(ratio)
+            told.append(f"{name} {said} as long" if said.endswith("times") else f"{name} {said}")
     return told

@@ -2,16 +2,19 @@
 from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
-from penstock.study.explain.explanation import Explanation, Moved, latency_errors, twin_error
+from penstock.study.explain.explanation import Explanation, Moved, of_measure
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
+from penstock.study.explain.words import relative
 
 LEAST = 5e-4  # that is told
-FAR = 0.15  # the twin's error beyond which its gains are doubtful
 
 
 def lines(found: Explanation) -> Iterator[str]:
-    case, limit = found.case, found.case.limit
+    case, limit, trust = found.case, found.case.limit, found.trust
+    yield f"basis      {trust.told}"
+    for doubt in trust.doubts:
+        yield f"doubtful   {doubt}"
     yield f"limit      {LIMITS[limit.name]}"
     yield f"           {limit.sentence}"
     for line in seen(found):
@@ -20,31 +23,29 @@ def lines(found: Explanation) -> Iterator[str]:
     requests = f", {short(case.seen.requests_per_s)} requests/s"
     yield f"now        {short(case.seen.output_tokens_per_s)} output tokens/s{requests}{latencies(case.seen)}"
     yield f"the twin   {figures(found.present)}"
-    for name, error in (("tokens/s", twin_error(found)), *latency_errors(found)):
-        if error is not None and abs(error) > FAR:
-            yield f"           its {name} is {error:+.0%} off what was measured: take the gains below with as much doubt"
-    yield f"verdict    {found.verdict}"
+    doubtful = "doubtful, see above: " if trust.doubts else ""
+    yield f"verdict    {doubtful}{found.verdict}"
     if found.recommended:
-        yield f"levers     gain in {found.measure}, as the twin predicts it for this traffic"
+        yield f"levers     {doubtful}what becomes of {found.measure}, as the twin predicts it for this traffic"
     for moved in found.recommended:
-        yield from told(moved)
+        yield from told(moved, found.measure)
     if found.elsewhere:
-        yield f"elsewhere  not on this machine or not by this engine yet; gain in {found.measure}"
+        yield f"elsewhere  {doubtful}not on this machine or not by this engine yet; what would become of {found.measure}"
     for moved in found.elsewhere:
-        yield from told(moved)
+        yield from told(moved, found.measure)
     for name, reason in found.unknown.items():
         yield f"not known  {name}: {reason}"
     for note in found.notes:
         yield f"note       {note}"
 
 
-def told(moved: Moved) -> Iterator[str]:
-    yield f"  {moved.gain:+7.0%}  {moved.change.option}  ({moved.lever})"
-    yield f"           -> {figures(moved.figures)}"
+def told(moved: Moved, measure: str) -> Iterator[str]:
+    yield f"  {relative(of_measure(moved.gain, measure)):>9}  {moved.change.option}  ({moved.lever})"
+    yield f"             -> {figures(moved.figures)}"
     if moved.costs:
-        yield f"           costs: {'; '.join(moved.costs)}"
+        yield f"             costs: {'; '.join(moved.costs)}"
     if moved.change.source:
-        yield f"           step times {moved.change.source}"
+        yield f"             step times {moved.change.source}"
 
 
 def seen(found: Explanation) -> Iterator[str]:

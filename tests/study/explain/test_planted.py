@@ -14,6 +14,7 @@ from penstock.study.explain import levers
 from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain, twin_error
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
+from penstock.study.explain.trust import LEAST_REQUESTS
 from penstock.study.measure.counters import values_of
 from tests.study.explain.planted import Load, Planted
 
@@ -121,7 +122,7 @@ def test_who_is_answered_as_he_comes_may_be_answered_sooner(model: Path) -> None
     best = found.recommended[0]
     assert found.case.limit.name == "arrival_limited" and found.measure == "mean end-to-end time" and found.at_the_limit
     assert found.verdict == ("nothing: you are at the limit of what is asked; more requests would be answered as they come, and without "
-                             f"--no-prefix-cache would make mean end-to-end time {best.gain:.0%} faster")
+                             f"--no-prefix-cache would shorten mean end-to-end time by {1 - 1 / (1 + best.gain):.0%}")
     moved = Planted(model)
     moved.run(load)
     before, after = (mean(each, "e2e_request_latency") for each in (planted, moved))
@@ -146,6 +147,39 @@ def test_another_machine_helps_where_this_one_is_at_its_limit(model: Path) -> No
     assert "dollars an hour" in found.elsewhere[0].costs[0] and not found.elsewhere[0].change.here
 
 
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_believed_where_enough_is_seen_of_it(model: Path, name: str) -> None:
+    load, options = PLANTED[name]
+    _, found = explained(model, load, only="speculation", **options)
+    many = found.trust.requests >= LEAST_REQUESTS
+    assert [doubt for doubt in found.trust.doubts if many or "too little" not in doubt] == [] and bool(found.trust.doubts) != many
+
+
+def test_a_short_window_is_doubted_in_the_first_lines(model: Path) -> None:
+    load, options = PLANTED["queueing"]
+    _, found = explained(model, replace(load, seconds=3.0), only="larger-batch", **options)
+    told = list(lines(found))
+    count = found.case.seen.tally.num_requests
+    assert 0 < count < LEAST_REQUESTS and told[0].startswith(f"basis      {count} requests and ") and "the twin" in told[0]
+    assert told[1].startswith(f"doubtful   {count} requests tell too little") and f"takes {LEAST_REQUESTS} requests" in told[1]
+    best = found.recommended[0]
+    assert f"verdict    doubtful, see above: {best.change.option} would give" in "\n".join(told)
+    assert found.as_json()["trust"]["doubts"] == list(found.trust.doubts)
+
+
+def test_a_twin_that_is_far_off_is_not_believed(model: Path) -> None:
+    """Steps of a state that is not that of the counters."""
+    load, options = PLANTED["weight_bandwidth"]
+    planted = Planted(model, **options)
+    planted.run(load)
+    state = planted.state()
+    slow = [[*each[:-2], 4 * each[-2], each[-1]] for each in state["steps"]]
+    case = case_of(Evidence(values_of(planted.scrape()), None, state | {"steps": slow}, "planted"), {}, [])
+    told = list(lines(explain(case, {})))
+    assert "has 1/4.0 of the tokens/s" in told[0] and any(
+        line.startswith("doubtful   the twin is more than 15% off before anything is moved (1/4.0 of the tokens/s)") for line in told[:3])
+
+
 def test_without_measured_limits_it_says_what_is_missing(model: Path) -> None:
     _, found = explained(model, replace(PLANTED["weight_bandwidth"][0], seconds=10), hardware=(), measured=False)
     told = "\n".join(lines(found))
@@ -162,7 +196,9 @@ def test_what_is_told_is_whole(model: Path) -> None:
     best = told["levers"][0]
     assert best["option"].startswith("--max-num-seqs") and best["gain"] > 1 and any("mean TPOT +" in cost for cost in best["costs"])
     text = "\n".join(lines(found))
-    for words in ("limit      queueing or admission", "24 users who take turns", "--max-num-seqs", "not known  speculation", "note"):
+    assert told["trust"]["doubts"] == [] and told["trust"]["requests"] > 200 and abs(told["trust"]["errors"]["tokens/s"]) < 0.05
+    for words in ("basis      ", "limit      queueing or admission", "24 users who take turns", "--max-num-seqs", "not known  speculation",
+                  "note"):
         assert words in text, words
 
 

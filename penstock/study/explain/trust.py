@@ -1,0 +1,76 @@
+"""How far an explanation may be believed: how many requests it is of, and what the twin makes of everything as it is, against what was
+measured. Gains are promised within FAR, so they are doubtful where the twin is further off with nothing moved, and where chance is."""
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.study.explain.observed import Observed
+from penstock.study.explain.predict import Figures
+from penstock.study.explain.words import comes_to
+
+FAR = 0.15
+# Requests that come on their own come at a rate that is known within 1 / sqrt(n), one standard deviation of n arrivals (Poisson).
+LEAST_REQUESTS = math.ceil(FAR**-2)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """`requests` ended in `seconds`. `errors`: by figure, the twin's over the measured one, less one. `doubts`: sentences, none where it
+    may be believed."""
+
+    requests: int
+    steps: int
+    seconds: float
+    errors: Mapping[str, float]
+    doubts: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """In one line."""
+        seen = f"{counted(self.requests, 'request')} and {counted(self.steps, 'step')} in {self.seconds:.3g} s"
+        if not self.errors:
+            return f"{seen}; nothing came of them that the twin could be compared with"
+        return f"{seen}; the twin, with everything as it is, has {listed(self.errors)}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"requests": self.requests, "steps": self.steps, "seconds": self.seconds, "errors": dict(self.errors),
+                "far": FAR, "least_requests": LEAST_REQUESTS, "doubts": list(self.doubts)}
+
+
+def trust_of(seen: Observed, present: Figures, closed: bool) -> Trust:
+    """`closed`: users take turns, so that each one's latency depends on the others' answers, and tokens a second alone are judged."""
+    pairs = [("tokens/s", present.output_tokens_per_s, seen.output_tokens_per_s)]
+    if not closed:
+        pairs += [(name, told, measured) for name, told, measured in (
+            ("TTFT", present.ttft_s, seen.ttft_s), ("TPOT", present.tpot_s, seen.tpot_s), ("end-to-end time", present.e2e_s, seen.e2e_s))
+            if measured is not None]
+    errors = {name: told / measured - 1 for name, told, measured in pairs if measured}
+    tally = seen.tally
+    return Trust(tally.num_requests, tally.num_steps, tally.wall_s, errors, (*few(tally.num_requests, tally.wall_s), *far(errors)))
+
+
+def few(count: int, seconds: float) -> list[str]:
+    if count >= LEAST_REQUESTS:
+        return []
+    if not count:
+        return [f"no request ended in these {seconds:.3g} s: lengths and traffic are those of earlier ones"]
+    longer = math.ceil(seconds * LEAST_REQUESTS / count)
+    return [f"{counted(count, 'request')} tell too little: by chance alone a rate is {count**-0.5:.0%} off with so many, and gains are "
+            f"promised within {FAR:.0%}, which takes {LEAST_REQUESTS} requests, or about {longer:,} s of this traffic"]
+
+
+def far(errors: Mapping[str, float]) -> list[str]:
+    worst = {name: off for name, off in errors.items() if abs(off) > FAR}
+    if not worst:
+        return []
+    return [f"the twin is more than {FAR:.0%} off before anything is moved ({listed(worst)}): "
+            "what it says of the levers is off by as much at least"]
+
+
+def listed(errors: Mapping[str, float]) -> str:
+    return ", ".join(f"{comes_to(1 + off)} {name}" for name, off in errors.items())
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,24 @@
+"""How a change is told: a small one in percent, a large one as a factor."""
+LARGE = 2.0  # times as much, or as little: from here on as a factor
+SAME = 0.005  # that rounds to no percent
+
+
+def relative(ratio: float) -> str:
+    """The new over the old -> "+54%", "-35%"; "26 times", "1/20"."""
+    if 1 / LARGE < ratio < LARGE or ratio <= 0:
+        return f"{ratio - 1:+.0%}"
+    return f"{factor(ratio)} times" if ratio > 1 else f"1/{factor(1 / ratio)}"
+
+
+def comes_to(ratio: float) -> str:
+    """The same, in front of what changes: "54% more", "35% less"; "26 times the", "1/20 of the"."""
+    if abs(ratio - 1) < SAME:
+        return "the same"
+    if 1 / LARGE < ratio < LARGE or ratio <= 0:
+        return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"
+    return f"{relative(ratio)} the" if ratio > 1 else f"{relative(ratio)} of the"
+
+
+def factor(ratio: float) -> str:
+    """In two digits or whole numbers: the twin is no more exact than that."""
+    return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"

@@ -1,0 +1,33 @@
+import pytest
+
+from penstock.core.config import EngineConfig
+from penstock.core.work import StepWork
+from penstock.study.explain.case import Change
+from penstock.study.explain.explanation import Moved, of_measure, would
+from penstock.study.explain.predict import Figures, Way
+from penstock.study.explain.words import comes_to, relative
+
+
+class Nothing:
+    def seconds(self, work: StepWork) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(("ratio", "alone", "before"), [
+    (1.0, "+0%", "the same"), (1.54, "+54%", "54% more"), (0.65, "-35%", "35% less"), (1.99, "+99%", "99% more"),
+    (2.0, "2.0 times", "2.0 times the"), (26.11, "26 times", "26 times the"), (9.96, "10 times", "10 times the"),
+    (1234.0, "1,234 times", "1,234 times the"), (0.5, "1/2.0", "1/2.0 of the"), (0.05, "1/20", "1/20 of the"), (0.0, "-100%", "100% less"),
+])
+def test_large_changes_are_factors(ratio: float, alone: str, before: str) -> None:
+    assert (relative(ratio), comes_to(ratio)) == (alone, before)
+
+
+@pytest.mark.parametrize(("gain", "measure", "told"), [
+    (25.11, "output tokens/s", "X would give 26 times the output tokens/s"),
+    (0.54, "output tokens/s", "X would give 54% more output tokens/s"),
+    (19.0, "mean TTFT", "X would shorten mean TTFT to 1/20"), (0.54, "mean TTFT", "X would shorten mean TTFT by 35%"),
+])
+def test_a_gain_is_told_by_what_becomes_of_the_figure(gain: float, measure: str, told: str) -> None:
+    moved = Moved("lever", Change("X", Way(EngineConfig(), Nothing())), gain, Figures(0, 0, 0, 0, 0, 0, 0), ())
+    assert would(moved, measure) == told
+    assert of_measure(gain, measure) == pytest.approx(1 + gain if "tokens" in measure else 1 / (1 + gain))
