@@ -27,6 +27,7 @@ class Configuration:
     kv_dtype: str
     fits: bool
     replicas: int = 1
+    replicas_told: str = ""  # where the twin tried other numbers: what they come to
     prefill_replicas: int = 0  # of them, where prompts are computed apart from the rest
     routing: str | None = None  # which policy sent requests to replicas, where the twin played several
     routing_told: str = ""  # what it gives

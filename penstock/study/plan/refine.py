@@ -1,5 +1,6 @@
 """The best rows of a plan once more, by the twin: the very requests, with their bursts, their tails and their shared prefixes."""
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from penstock.study.measure.slo import Slo
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
+from penstock.study.plan.fewest import Fewest
 from penstock.study.plan.load import Load
 from penstock.study.plan.model import Model, WeightFormat
 from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, tail_s
@@ -19,7 +21,9 @@ from penstock.study.plan.simulate.twin import Pace, Played
 
 ROWS = 6  # of a plan that are simulated
 MOST_RUNNING = 128  # more than so many at once are their mean
-MORE = (1.0, 1.25, 1.5, 2.0)  # times the replicas that arithmetic asks for
+EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tried: a minute or two (see rehearsal)
+CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
+GROWING = 0.02  # seconds that a request takes longer, in each second that passes: more come than are answered
 BLOCK = 16  # tokens
 Measured = Callable[[Part, str], Pace | None]
 
@@ -42,35 +46,43 @@ class Twins:
         able = [row for row in able if (row.running or 0.0) <= MOST_RUNNING][:ROWS]
         found = {}
         for number, row in enumerate(able):
-            self.watch(f"the twin plays {number + 1} of {len(able)}: {row.called}")
-            found[id(row)] = self._refined(row)
+            said = f"the twin plays {number + 1} of {len(able)}: {row.called}"
+            self.watch(said)
+            found[id(row)] = self._refined(row, self._watching(said))
         return [found.get(id(row)) or self._unplayed(row) for row in rows]
+
+    def _watching(self, said: str) -> Callable[[int, int], None]:
+        return lambda done, most: self.watch(f"{said}, {done:,} of {most:,} requests")
 
     def _unplayed(self, row: Configuration) -> Configuration:
         """As it is; where a policy was asked for by name, with why it was not obeyed."""
         asked = self.traffic.routing
         return row if asked == AUTO or not row.fits else replace(row, routing_told=f"--routing {asked} is for rows that the twin plays (~)")
 
-    def _refined(self, row: Configuration) -> Configuration:
-        """With as many more replicas as the SLO takes, up to twice as many."""
+    def _refined(self, row: Configuration, watch: Callable[[int, int], None]) -> Configuration:
+        """With the fewest replicas that the twin finds enough, up to twice as many as arithmetic asks for."""
         part = next(part for part in self.parts if part.name == row.hardware)
         stored = self.model.stored(self.formats[row.quant], row.kv_dtype)
         found = self.measured(part, row.quant)
         pace = found or Pace(Roofline(stored.program, stored.numbers, part, Split(row.tensor_parallel)))
         by = "twin, steps measured here" if found else "twin"
-        rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0)
-        tried = row
-        for count in dict.fromkeys(round(row.replicas * more + 0.49) for more in MORE):
-            if self.goal.max_devices is not None and count * row.tensor_parallel > self.goal.max_devices:
-                break
-            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by)
-            tried = self._told(sized, part, rehearsal.play(count))
-            if tried.meets_slo:
-                break
-        routing, told = rehearsal.routing(tried.replicas)
-        return replace(tried, routing=routing, routing_told=told)
+        rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0, watch)
+        most = None if self.goal.max_devices is None else self.goal.max_devices // row.tensor_parallel
+        there: list[int] = []  # at once, in all that is played, with as many replicas as arithmetic asks for
 
-    def _told(self, row: Configuration, part: Part, played: Played) -> Configuration:
+        def tried(count: int) -> Configuration:
+            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by)
+            played = rehearsal.play(count, CROWD * there[0] if there and count < row.replicas else None)
+            there[:] = there or [peak(played.samples)]
+            return self._told(sized, part, played, row)
+
+        walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, most)
+        best = walk.search(row.replicas)
+        routing, told = rehearsal.routing(best.replicas)
+        return replace(best, replicas_told=walk.told(row.replicas), routing=routing, routing_told=told)
+
+    def _told(self, row: Configuration, part: Part, played: Played, plain: Configuration) -> Configuration:
+        """`plain`: the row by arithmetic, which has as many replicas as keep up."""
         load, slo, samples = self.goal.load, Slo(self.goal.most_s), played.samples
         kept = sum(slo.kept(sample) for sample in samples) / len(samples)
         tpot = [sample.tpot_s for sample in samples if sample.tpot_s is not None]
@@ -78,15 +90,42 @@ class Twins:
         by_place = placed(played)
         there, among = max(map(peak, by_place)), f" over {len(by_place)} replicas" if len(by_place) > 1 else ""
         good = rate * kept
-        misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests, with {row.replicas} replicas"
+        misses = missed(played, kept, load.output, row.replicas < plain.replicas)
+        misses += f" with {row.replicas:,} replica{'s' if row.replicas > 1 else ''}" if misses else ""
+        busy = None if plain.utilization is None else min(1.0, plain.utilization * plain.replicas / row.replicas * computed(samples))
         return replace(
             row, ttft_s=statistics.fmean(sample.ttft_s or 0.0 for sample in samples), ttft_p99_s=tail_s(samples),
             tpot_s=statistics.fmean(tpot) if tpot else 0.0,
             e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, meets_slo=not misses, reason=misses,
-            kept_share=kept, running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0) / len(by_place),
+            kept_share=kept, utilization=busy,
+            running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0) / len(by_place),
             batch=min(there, seats), batch_told=f"of {len(samples):,} requests that were played{among} {there:,} at most were there at once"
             + (f", and there is room for {seats:,}" if seats < there else ""),
             **bill(part, row.devices, good, rate * load.output))
+
+
+def missed(played: Played, kept: float, num_output: int, fewer: bool) -> str:
+    """Why it does not do; empty where it does. `fewer`: than arithmetic says keep up, so that it has to be seen whether these do."""
+    if fewer and (played.overrun or growth(played.samples, num_output) > GROWING):
+        return "requests pile up"
+    return "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests"
+
+
+def growth(samples: Sequence[Sample], num_output: int) -> float:
+    """Seconds that a request of so many tokens takes longer, for each second that passes: its mean in the last quarter of the requests over
+    that in the second."""
+    quarter = len(samples) // 4
+    if not quarter:
+        return math.inf
+    early, late = samples[quarter : 2 * quarter], samples[-quarter:]
+    taken = [statistics.fmean((each.ttft_s or 0.0) + (each.tpot_s or 0.0) * num_output for each in part) for part in (early, late)]
+    come = [statistics.fmean(each.due_s for each in part) for part in (early, late)]
+    return (taken[1] - taken[0]) / (come[1] - come[0] or math.inf)
+
+
+def computed(samples: Sequence[Sample]) -> float:
+    """Share of the prompt tokens that no cache had."""
+    return 1 - sum(sample.num_cached for sample in samples) / max(1, sum(sample.num_prompt or 0 for sample in samples))
 
 
 def placed(played: Played) -> list[list[Sample]]:

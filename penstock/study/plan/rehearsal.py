@@ -1,11 +1,12 @@
 """A row's engines under the traffic that is planned for, played by the twin: all replicas behind a router, while that stays affordable.
 
-Where it does not, one of them is played and dealt every so-manieth request; the others do alike.
+Where it does not, one of them is played and dealt every so-manieth request; the others do alike. A policy that was asked for by name is
+worth more time than the one that is chosen here.
 """
 import itertools
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row, parts
@@ -14,6 +15,7 @@ from penstock.study.measure.statistics import distribution
 from penstock.study.plan.evaluate import ms
 from penstock.study.plan.load import Load
 from penstock.study.plan.simulate.call import Call, Stretches, shares_prefixes
+from penstock.study.plan.simulate.play import Bounds
 from penstock.study.plan.simulate.twin import Pace, Played, Spread, simulate
 
 AUTO = "auto"  # of --routing: what suits the prompts
@@ -25,6 +27,8 @@ MUCH = 100_000  # requests times those that run at once in a replica: a second o
 MUCH_TEXT = 12_000_000  # tokens of prompts: some seconds, where they are long
 LEAST_EACH = 100  # requests of each replica, where all are played
 TURNS = 10  # and as many times those that run at once in it: begin and end, when fewer are there, must not count for much
+NAMED_EFFORT = 800_000.0  # of a play whose policy was named: half a minute at most, so that a row takes about a minute
+EACH, ASKED, READ = 5.0, 0.25, 0.01  # effort of a request by itself, for each replica that is asked, for each token of its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +40,39 @@ class Traffic:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """`running`: about how many requests a replica has at once."""
+    """`running`: about how many requests a replica has at once. `watch` is told how far a play is: requests, of how many. `effort`: of all
+    plays so far, in requests times those that run beside each."""
 
     config: EngineConfig
     pace: Pace
     traffic: Traffic
     running: float
-    _asked: list[Call] | None = None  # by all replicas together
+    watch: Callable[[int, int], None] | None = None
+    effort: float = 0.0
+    _asked: dict[int, list[Call]] = field(default_factory=dict)  # by all replicas together
     _played: dict[Spread, Played] = field(default_factory=dict)
 
-    def play(self, count: int) -> Played:
-        """So many replicas, or one of them; `alone` says which."""
+    def play(self, count: int, most_open: int | None = None) -> Played:
+        """So many replicas, or one of them; `alone` says which. With `most_open`, until more than so many requests are there at once in
+        what is played."""
         if self.alone(count):
-            asked = calls_of(self.traffic.load, self.traffic.trace, self._most, count)
-            return simulate(self.config, self.pace, asked)
-        return self._spread(Spread(count, self._policy()))
+            return self._simulate(calls_of(self.traffic.load, self.traffic.trace, self._most, count), None, most_open)
+        return self._spread(Spread(count, self._policy()), most_open)
 
     def alone(self, count: int) -> bool:
         """Whether one replica of so many is played, not all."""
-        return count == 1 or self._needed(count) > self._most
+        return count == 1 or self._needed(count) > self._limit(count)
 
     def routing(self, count: int) -> tuple[str | None, str]:
         """The policy that was played, and what it gives, or why it is not the one that was asked for; none where there is nothing to
         route."""
         asked = self.traffic.routing
         if count == 1:
-            return None, "" if asked == AUTO else f"there is one replica, so --routing {asked} has nothing to choose from"
+            return None, "" if asked == AUTO else f"one replica, so --routing {asked} has nothing to choose from"
         if self.alone(count):
-            instead = "" if asked in (AUTO, IN_TURN) else f"not {asked}: "
-            return IN_TURN, (f"{instead}one of the {count:,} replicas was played, dealt one request in {count:,}: to play them together "
-                             f"takes {self._needed(count):,} requests, more than {self._most:,}")
+            instead = f"not {asked}: " if self._named else ""
+            return IN_TURN, (f"{instead}one of {count:,} replicas played, dealt one request in {count:,}: to play all takes "
+                             f"{self._needed(count):,} requests, more than {self._limit(count):,}, {self._would_do(count)}")
         policy = self._policy()
         chosen, plain = (self._spread(Spread(count, name)) for name in (policy, IN_TURN))
         computed, first = (f"{chosen.census.prefill_tokens:,} prompt tokens of {len(chosen.samples):,} requests are computed",
@@ -75,26 +82,55 @@ class Rehearsal:
         return policy, f"{computed}, in turn it would be {plain.census.prefill_tokens:,}; {first}, in turn {ms(tail_s(plain.samples))}"
 
     @property
+    def _named(self) -> bool:
+        """Whether a policy was asked for that one replica, dealt its requests in turn, does not stand for."""
+        return self.traffic.routing not in (AUTO, IN_TURN)
+
+    @property
     def _most(self) -> int:
         return max(LEAST_REQUESTS, min(REQUESTS, int(MUCH / max(1.0, self.running)), MUCH_TEXT // self.traffic.load.input))
+
+    def _limit(self, count: int) -> int:
+        """Requests that so many replicas together are played with, at most."""
+        return max(self._most, int(NAMED_EFFORT / self._effort(count))) if self._named else self._most
+
+    def _effort(self, count: int) -> float:
+        """Of one request."""
+        return EACH + self.running + ASKED * count + READ * self.traffic.load.input
 
     def _needed(self, count: int) -> int:
         return count * max(LEAST_EACH, round(TURNS * self.running))
 
-    def _everything(self) -> list[Call]:
-        if self._asked is None:
-            self._asked = calls_of(self.traffic.load, self.traffic.trace, self._most)
-        return self._asked
+    def _would_do(self, count: int) -> str:
+        fewer = next((less for less in range(count - 1, 1, -1) if not self.alone(less)), 0)
+        could = f"which {fewer:,} replicas would do with" if fewer else "which two replicas do not do with either"
+        by_name = replace(self, traffic=replace(self.traffic, routing=SHARED))
+        return could + ("; a policy that is named with --routing is played" if not self._named and not by_name.alone(count) else "")
+
+    def _everything(self, most: int) -> list[Call]:
+        if most not in self._asked:
+            self._asked[most] = calls_of(self.traffic.load, self.traffic.trace, most)
+        return self._asked[most]
 
     def _policy(self) -> str:
         if self.traffic.routing != AUTO:
             return self.traffic.routing
-        return SHARED if shares_prefixes(self._everything()) else APART
+        return SHARED if shares_prefixes(self._everything(self._most)) else APART
 
-    def _spread(self, spread: Spread) -> Played:
+    def _spread(self, spread: Spread, most_open: int | None = None) -> Played:
         if spread not in self._played:
-            self._played[spread] = simulate(self.config, self.pace, self._everything(), spread=spread)
+            asked = self._everything(max(self._most, self._needed(spread.replicas)) if self._named else self._most)
+            played = self._simulate(asked, spread, most_open)
+            if played.overrun:
+                return played
+            self._played[spread] = played
         return self._played[spread]
+
+    def _simulate(self, asked: Sequence[Call], spread: Spread | None, most_open: int | None) -> Played:
+        self.effort += len(asked) * self._effort(1 if spread is None else spread.replicas)
+        watch = self.watch
+        told = None if watch is None else lambda done: watch(done, len(asked))
+        return simulate(self.config, self.pace, asked, spread=spread, bounds=Bounds(told, most_open))
 
 
 def tail_s(samples: Sequence[Sample]) -> float:

@@ -9,6 +9,7 @@ import pytest
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row
+from penstock.study.plan import rehearsal as module
 from penstock.study.plan.load import Load
 from penstock.study.plan.refine import peak, placed
 from penstock.study.plan.rehearsal import IN_TURN, LEAST_REQUESTS, Rehearsal, Traffic
@@ -47,7 +48,7 @@ def test_what_was_asked_for_is_played() -> None:
     assert given.routing(3)[0] == "least_loaded" and rehearsal(12.0).routing(1) == (None, "")
     name, told = rehearsal(12.0, IN_TURN).routing(3)
     assert name == IN_TURN and "in turn" not in told and "TTFT p99 is" in told
-    assert given.routing(1) == (None, "there is one replica, so --routing least_loaded has nothing to choose from")
+    assert given.routing(1) == (None, "one replica, so --routing least_loaded has nothing to choose from")
     assert given.play(3).census.prefill_tokens > 1.2 * rehearsal(4.0, "prefix", prefixes=31).play(3).census.prefill_tokens
 
 
@@ -55,11 +56,30 @@ def test_of_more_replicas_than_can_be_played_one_is_dealt_its_share() -> None:
     found = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=600.0), None), 4.0)
     assert not found.alone(20) and found.alone(21)
     name, told = found.routing(50)
-    assert name == IN_TURN and "one of the 50 replicas" in told and "takes 5,000 requests, more than 2,000" in told
-    named = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=600.0), None, "prefix"), 4.0).routing(50)
-    assert named[0] == IN_TURN and named[1] == f"not prefix: {told}"
+    assert name == IN_TURN and "one of 50 replicas" in told and "takes 5,000 requests, more than 2,000, which 20 replicas would do" in told
+    assert "--routing" in told
+    dealt = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=600.0), None, IN_TURN), 4.0)
+    assert dealt.alone(50) and dealt.routing(50) == (name, told)
     played = found.play(50)
     assert len(placed(played)) == 1 and played.samples[-1].due_s == pytest.approx(2000 * 50 / 600, rel=0.05)
+
+
+def test_a_named_policy_is_played_with_as_many_requests_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    named = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=300.0), None, "prefix"), 4.0, lambda *far: told.append(far))
+    assert not named.alone(25) and named.routing(25)[0] == "prefix"
+    assert len(named.play(25).samples) == 2500 and len(placed(named.play(25))) == 25
+    assert told[:5] == [(0, 2500), (500, 2500), (1000, 2500), (1500, 2500), (2000, 2500)]
+    monkeypatch.setattr(module, "NAMED_EFFORT", 40_000.0)
+    name, said = named.routing(30)
+    assert name == IN_TURN and said.startswith("not prefix: one of 30 replicas")
+    assert "takes 3,000 requests, more than 2,344, which 25" in said
+
+
+def test_a_play_in_which_requests_pile_up_is_given_up() -> None:
+    whole, given_up = (rehearsal(40.0).play(2, most) for most in (None, 20))
+    assert not whole.overrun and len(whole.samples) == LEAST_REQUESTS
+    assert given_up.overrun and len(given_up.samples) < 100 and peak(given_up.samples) == 21 and all(each.ok for each in given_up.samples)
 
 
 def test_a_replica_that_nobody_was_sent_to_counts() -> None:
@@ -67,12 +87,12 @@ def test_a_replica_that_nobody_was_sent_to_counts() -> None:
     assert [len(own) for own in placed(play)] == [LEAST_REQUESTS, 0, 0] and list(map(peak, placed(play))) == [1, 0, 0]
 
 
-def test_a_policy_that_is_asked_for_and_not_played_is_told(ask: Any) -> None:
+def test_a_policy_that_is_asked_for_is_obeyed_by_every_row_that_is_played(ask: Any) -> None:
     rows = ask("llama-2-7b", "l4", rate=8.0, input=200, output=50, routing="prefix", quant=("none",), kv_dtype=("auto",))
     assert {row.predicted_by for row in rows} == {"twin", "arithmetic"}
     for row in rows:
-        told = row.routing_told
-        assert row.routing == "prefix" or not row.fits or "--routing prefix" in told or told.startswith("not prefix")
+        assert row.replicas == 1 or not row.fits or (
+            row.routing == "prefix" if row.predicted_by == "twin" else "--routing prefix" in row.routing_told)
     plain = ask("llama-2-7b", "l4", rate=8.0, input=200, output=50, simulate=False)
     assert not any(row.routing_told for row in plain)
 

@@ -4,8 +4,8 @@ Each engine has a clock of its own, which runs ahead to the end of what is under
 routed by what can be known when it comes, and a user who asks again when he is answered asks in time, whichever engine answered him.
 """
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -15,13 +15,29 @@ from penstock.decide.routing.contract import Load, Prompt, Router
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import Call
 
+TOLD_EVERY = 500  # requests
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`watch` is told now and then how many have come. `most_open`: requests that are there at once; when more are, nobody else comes."""
+
+    watch: Callable[[int], None] | None = None
+    most_open: int | None = None
+
+
+UNBOUNDED = Bounds()
+
 
 class Coming:
     """What is asked, in order. With `users`, so many at once at the beginning, and the next one when one is answered: `at_s` of a call
-    plays no part. `delay_s`: from when a client asks until an engine knows."""
+    plays no part. `delay_s`: from when a client asks until an engine knows. `overrun`: whether more were there at once than may be."""
 
-    def __init__(self, asked: Iterable[Call], delay_s: float, users: int | None = None) -> None:
+    def __init__(self, asked: Iterable[Call], delay_s: float, users: int | None = None, bounds: Bounds = UNBOUNDED) -> None:
         self.due_s = inf  # when the next one is there; inf: none that is known of
+        self.overrun = False
+        self._bounds = bounds
+        self._num_taken = self._num_answered = 0
         self._later: Iterator[Call] = iter(asked)
         self._delay_s = delay_s
         self._closed = users is not None
@@ -32,11 +48,17 @@ class Coming:
 
     def take(self) -> Call:
         call = self._next.popleft()
+        if self._bounds.watch is not None and self._num_taken % TOLD_EVERY == 0:
+            self._bounds.watch(self._num_taken)
+        self._num_taken += 1
+        if self._bounds.most_open is not None and self._num_taken - self._num_answered > self._bounds.most_open:
+            self.overrun, self._later = True, iter(())
         self._look()
         return call
 
     def answered(self, at_s: float) -> None:
         """In a closed loop, a user who has been answered goes on."""
+        self._num_answered += 1
         if self._closed and (call := next(self._later, None)) is not None:
             self._next.append(replace(call, at_s=at_s))
             self._look()

@@ -20,7 +20,7 @@ from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import Call, shares_prefixes
 from penstock.study.plan.simulate.drafting import Drafts, Guesses, control_of
 from penstock.study.plan.simulate.leap import Leap
-from penstock.study.plan.simulate.play import Arrival, Coming, play
+from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
 from penstock.study.plan.simulate.predicted import TOKEN, Predicted
 
 ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
@@ -59,23 +59,26 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Samples in the order of asking. `census`: the sum over the engines. `places`: the number of the engine of each sample."""
+    """Samples in the order of asking. `census`: the sum over the engines. `places`: the number of the engine of each sample. `overrun`:
+    more were there at once than the bounds allow, so that not all were asked."""
 
     samples: list[Sample]
     census: Census
     places: Sequence[int]
     num_engines: int = 1
+    overrun: bool = False
 
 
-def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int | None = None, spread: Spread | None = None) -> Played:
+def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int | None = None, spread: Spread | None = None,
+             bounds: Bounds = UNBOUNDED) -> Played:
     """What an engine of this config would do, or several that are alike. Where no two prompts begin alike and nobody is preempted, the
     prefix tree could find nothing, and is left out: it takes half the time. Raises what `Twin` raises, UsageError for a policy that there
     is none of."""
     if config.prefix_cache and not shares_prefixes(asked):
-        played = _simulate(replace(config, prefix_cache=False), pace, Coming(asked, pace.delay_s, users), spread)
+        played = _simulate(replace(config, prefix_cache=False), pace, Coming(asked, pace.delay_s, users, bounds), spread)
         if not played.census.num_preempted:
             return played
-    return _simulate(config, pace, Coming(asked, pace.delay_s, users), spread)
+    return _simulate(config, pace, Coming(asked, pace.delay_s, users, bounds), spread)
 
 
 def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread | None) -> Played:
@@ -87,7 +90,7 @@ def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread |
         router = make_router(spread.routing, Engines(count, config.block_size, (config.kv_tokens or 0) // config.block_size))
     twins = [Twin(config, pace) for _ in range(count)]
     samples, places = play(twins, router if count > 1 else None, coming)
-    return Played(samples, summed([twin.census for twin in twins]), places, count)
+    return Played(samples, summed([twin.census for twin in twins]), places, count, coming.overrun)
 
 
 def summed(found: Sequence[Census]) -> Census:

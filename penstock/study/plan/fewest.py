@@ -1,0 +1,74 @@
+"""The fewest replicas that do, by trial: arithmetic gives a first guess, which bursts, tails and shared prefixes move either way.
+
+From a number that does the walk goes down, 1, 2, 4 ... fewer, from one that does not up to twice as many; then the gap between the most
+that do not and the fewest that do is halved. It takes for granted that more do if fewer do.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.study.plan.configuration import Configuration
+
+MORE = (1.25, 1.5, 2.0)  # times the replicas that arithmetic asks for
+TRIALS = 8
+
+
+@dataclass(slots=True)
+class Fewest:
+    """`tried` plays so many replicas; `affordable`: whether another trial is, once there is an answer; `most`: that there may be."""
+
+    tried: Callable[[int], Configuration]
+    affordable: Callable[[], bool]
+    most: int | None = None
+    found: dict[int, Configuration] = field(default_factory=dict)
+
+    def search(self, asked: int) -> Configuration:
+        """The row with the fewest that do; where none do, with the most that were tried."""
+        if self._does(asked):
+            self._down(asked)
+        elif not self._up(asked):
+            return self.found[max(self.found)]
+        least = self._least
+        while least - self._failing > 1 and self._goes_on():
+            self._does((least + self._failing) // 2)
+            least = self._least
+        return self.found[least]
+
+    def told(self, asked: int) -> str:
+        """Where arithmetic was wrong, and what fewer come to; empty where nothing was tried beside what it asks for."""
+        if not any(row.meets_slo for row in self.found.values()) or len(self.found) == 1:
+            return ""
+        least = self._least
+        fewer = max((count for count in self.found if count < least), default=0)
+        said = [f"arithmetic asks for {asked:,}"] if least != asked else []
+        said += [self.found[fewer].reason] if fewer else []
+        said += [f"{fewer + 1:,} to {least - 1:,} were not tried" if least - fewer > 2 else f"{least - 1:,} was not tried"] if (
+            least - fewer > 1) else []
+        return "; ".join(said)
+
+    @property
+    def _least(self) -> int:
+        return min(count for count, row in self.found.items() if row.meets_slo)
+
+    @property
+    def _failing(self) -> int:
+        return max((count for count, row in self.found.items() if not row.meets_slo and count < self._least), default=0)
+
+    def _does(self, count: int) -> bool:
+        self.found[count] = self.tried(count)
+        return bool(self.found[count].meets_slo)
+
+    def _goes_on(self) -> bool:
+        return len(self.found) < TRIALS and self.affordable()
+
+    def _down(self, asked: int) -> None:
+        step = 1
+        while self._least > 1 and self._goes_on() and self._does(max(1, asked - step)):
+            step *= 2
+
+    def _up(self, asked: int) -> bool:
+        for count in dict.fromkeys(round(asked * more + 0.49) for more in MORE):
+            if self.most is not None and count > self.most:
+                return False
+            if count > asked and self._does(count):
+                return True
+        return False

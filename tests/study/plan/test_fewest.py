@@ -1,0 +1,63 @@
+"""The walk to the fewest replicas that do, against a judge whose answer is known; and rows of a plan that take it."""
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.fewest import TRIALS, Fewest
+from penstock.study.plan.refine import GROWING, growth
+from tests.study.plan.test_rehearsal import LAYOUT, rehearsal
+
+
+def walk(needed: int, most: int | None = None, affordable: Any = lambda: True) -> Fewest:
+    def tried(count: int) -> Configuration:
+        good = count >= needed
+        return Configuration("part", count, 1, 1, "none", "auto", True, count, meets_slo=good, reason="" if good else f"{count} do not")
+
+    return Fewest(tried, affordable, most)
+
+
+@pytest.mark.parametrize(("asked", "needed"), [*itertools.product((1, 2, 3, 7), range(1, 8)), (16, 21), (16, 12), (100, 99), (100, 150)])
+def test_the_fewest_are_found(asked: int, needed: int) -> None:
+    judge = walk(needed)
+    found = judge.search(asked)
+    assert len(judge.found) <= TRIALS
+    if needed > 2 * asked:
+        assert found.replicas == 2 * asked and not found.meets_slo and judge.told(asked) == ""
+    else:
+        assert found.replicas == needed and found.meets_slo
+        assert ("arithmetic asks for" in judge.told(asked)) is (needed != asked)
+        assert (f"{needed - 1} do not" in judge.told(asked)) is (needed > 1)
+
+
+def test_trials_are_bounded_and_what_was_not_tried_is_told() -> None:
+    judge = walk(1, affordable=lambda: False)
+    assert judge.search(9).replicas == 9 and judge.told(9) == ""
+    judge = walk(7, affordable=lambda: len(judge.found) < 4)
+    assert judge.search(16).replicas == 12 and judge.told(16) == "arithmetic asks for 16; 1 to 11 were not tried"
+    capped = walk(30, most=22)
+    assert capped.search(16).replicas == 20 and sorted(capped.found) == [16, 20]
+
+
+def test_requests_that_are_not_answered_as_fast_as_they_come_take_longer_and_longer() -> None:
+    enough, few = (growth(rehearsal(rate).play(2).samples, 12) for rate in (8.0, 40.0))
+    assert abs(enough) < GROWING / 2 and few > 10 * GROWING
+
+
+def test_shared_prefixes_take_fewer_replicas_than_means_do(ask: Any, tmp_path: Path) -> None:
+    def asked(name: str, ids: Any, **options: Any) -> Any:
+        trace = tmp_path / name
+        trace.write_text("".join(json.dumps(
+            {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": ids(at)}) + "\n" for at in range(400)))
+        return ask("llama-2-7b", "l4", traffic=str(trace), chunk="2048", **LAYOUT, **options)[0]
+
+    alike = range(3)
+    row = asked("shared", lambda at: [*alike, 1000 + at], slo="ttft=2s")
+    plain = asked("shared", lambda at: [*alike, 1000 + at], slo="ttft=2s", simulate=False)
+    assert row.meets_slo and row.replicas < plain.replicas and f"arithmetic asks for {plain.replicas}" in row.replicas_told
+    assert row.devices == row.replicas and row.usd_per_hour < plain.usd_per_hour and row.utilization < plain.utilization
+    apart = asked("apart", lambda at: [4 * at + each for each in range(4)])  # without an SLO: what keeps up
+    assert apart.replicas > 1 and "pile up" in apart.replicas_told
