@@ -186,7 +186,8 @@ class LLM:
         completion.score = delta.score or completion.score
         if delta.logprobs and completion.logprobs is not None:
             completion.logprobs.extend(map(self._entries, delta.logprobs))
-            completion.cumulative_logprob = (completion.cumulative_logprob or 0.0) + sum(each.logprob for each in delta.logprobs)
+            for each in delta.logprobs:  # one by one: the sum has the same bits however many tokens came at once
+                completion.cumulative_logprob = (completion.cumulative_logprob or 0.0) + each.logprob
 
     def _entries(self, scored: TokenLogprobs) -> dict[int, Logprob]:
         """The chosen token first, then the likeliest."""

@@ -76,7 +76,7 @@ def requests() -> list[tuple[str, SamplingParams]]:
 
 def said(output: Output) -> Any:
     answer = output.outputs[0]
-    return answer.text, answer.finish_reason, answer.token_ids, answer.logprobs, output.prompt_logprobs
+    return answer.text, answer.finish_reason, answer.token_ids, answer.logprobs, answer.cumulative_logprob, output.prompt_logprobs
 
 
 @pytest.fixture(scope="module")
