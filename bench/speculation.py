@@ -82,7 +82,7 @@ class Found:
         assert self.drafting is not None
         middle = dict(grouped_distribution(self.ratios).percentiles)[50]
         return Row(workload, propose, concurrency, middle.value, min(itertools.chain(*self.ratios)), middle.low, middle.high,
-                   statistics.median(itertools.chain(*self.decoding)), self.drafting.tokens_per_pass, self.drafting.num_drafted,
+                   statistics.median(itertools.chain(*self.decoding)), self.drafting.tokens_per_draft_pass, self.drafting.num_drafted,
                    self.drafting.num_accepted)
 
 

@@ -43,7 +43,7 @@ def answers(llm: LLM, asked: Sequence[Tokens], temperature: float, num_new: int,
     """(the answers, tokens a pass)."""
     params = [SamplingParams(max_tokens=num_new, temperature=temperature, seed=seed + at, ignore_eos=True) for at in range(len(asked))]
     outputs = llm.generate([{"prompt_token_ids": tokens} for tokens in asked], params)
-    return [output.outputs[0].token_ids for output in outputs], together(output.drafting for output in outputs).tokens_per_pass
+    return [output.outputs[0].token_ids for output in outputs], together(output.drafting for output in outputs).tokens_per_draft_pass
 
 
 def nats(judge: LLM, asked: Sequence[Tokens], found: Sequence[Tokens]) -> float:

@@ -78,4 +78,4 @@ def test_heads_guess_what_brook_says(brook: LLM, propose: str, least: float) -> 
     drafted = LLM("brook", propose=propose, draft_control="always").generate(list(PROMPTS), params)
     assert [each.outputs[0].token_ids for each in drafted] == [each.outputs[0].token_ids for each in brook.generate(list(PROMPTS), params)]
     total = together(each.drafting for each in drafted)
-    assert total.tokens_per_pass is not None and total.tokens_per_pass > least
+    assert total.tokens_per_draft_pass is not None and total.tokens_per_draft_pass > least

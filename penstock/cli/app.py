@@ -3,7 +3,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,12 +30,21 @@ def invoke(args: Sequence[str]) -> int:
 def sentence(error: Exception) -> tuple[str, int]:
     """An exception as a sentence and an exit status."""
     if isinstance(error, WrongUsage):
-        return " ".join(error.format_message().split()), 2
+        return " ".join(error.format_message().split()) + hint(error), 2
     if isinstance(error, UsageError):
         return str(error), 2
     if isinstance(error, PenstockError):
         return str(error), 1
     return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", 1
+
+
+def hint(error: Any) -> str:
+    """What else the user may have meant: text that stands alone is no prompt."""
+    command = None if error.ctx is None else error.ctx.command
+    flags = [parameter.opts[-1] for parameter in getattr(command, "params", ()) if parameter.name == "prompt"]
+    if not flags or "extra argument" not in error.format_message():
+        return ""
+    return f": text to go on from is given with {flags[0]}, as in: penstock {command.name} MODEL {flags[0]} 'Once upon a time'"
 
 
 def build(args: Sequence[str]) -> typer.Typer:

@@ -105,9 +105,9 @@ def answer(llm: Any, params: Any, talk: Conversation, question: str, show_drafts
 
 
 def told(drafting: Drafting) -> str:
-    if drafting.tokens_per_pass is None:
+    if drafting.tokens_per_draft_pass is None:
         return "nothing was drafted"
-    passes = f"{drafting.tokens_per_pass:.2f} tokens a pass that had drafts"
+    passes = f"{drafting.tokens_per_draft_pass:.2f} tokens a pass that had drafts"
     return f"{passes}: {drafting.num_accepted} of {drafting.num_drafted} drafts accepted"
 
 

@@ -2,6 +2,7 @@
 import json as jsonlib
 import sys
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import Any
 
 from penstock.cli.options import option, takes
@@ -25,7 +26,7 @@ class GenerateOptions:
 def generate(options: GenerateOptions, sampling: SamplingOptions, engine: EngineConfig) -> None:
     """Complete one prompt."""
     if options.prompt is None:
-        raise UsageError("there is nothing to go on from: give a prompt with -p TEXT")
+        raise UsageError(f"there is nothing to go on from: give a prompt with -p TEXT, as in: {example(engine.model)}")
     if options.logprobs is not None and not options.json:
         raise UsageError("--logprobs are printed as JSON only: add --json")
     from penstock.serve.llm import LLM
@@ -53,6 +54,12 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
     }))
 
 
+def example(model: str) -> str:
+    """What a user may have meant who gave no prompt. No model's name has a space in it, so that is the text."""
+    name, text = (EngineConfig().model, model) if " " in model else (model, "Once upon a time")
+    return f"penstock generate {quote(name)} -p {quote(text)}"
+
+
 def write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -60,8 +67,8 @@ def write(text: str) -> None:
 
 def drafts_of(drafting: Drafting) -> dict[str, Any]:
     return {
-        "drafted": drafting.num_drafted, "accepted": drafting.num_accepted, "passes": drafting.passes,
-        "tokens_per_pass": drafting.tokens_per_pass, "acceptance": drafting.acceptance,
+        "drafted": drafting.num_drafted, "accepted": drafting.num_accepted, "draft_passes": drafting.passes,
+        "tokens_per_draft_pass": drafting.tokens_per_draft_pass, "acceptance": drafting.acceptance,
     }
 
 

@@ -37,8 +37,8 @@ class Drafting:
         return sum(self.accepted)
 
     @property
-    def tokens_per_pass(self) -> float | None:
-        """None where no pass checked drafts."""
+    def tokens_per_draft_pass(self) -> float | None:
+        """Of passes that checked drafts; those without a draft are left out. None where no pass checked any."""
         return self.tokens / self.passes if self.passes else None
 
     @property

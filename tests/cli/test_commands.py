@@ -39,7 +39,7 @@ def test_generate_json_is_one_object(penstock: Any, called: Any) -> None:
 
 
 def test_generate_json_tells_what_became_of_drafts(penstock: Any, called: Any) -> None:
-    names = ("drafted", "accepted", "passes", "tokens_per_pass", "acceptance")
+    names = ("drafted", "accepted", "draft_passes", "tokens_per_draft_pass", "acceptance")
     plain = json.loads(penstock(["generate", "-p", "x", "--json"])[1])
     assert [plain[name] for name in names] == [0, 0, 0, None, []]
     called.drafting = Drafting(2, 5, (2, 2), (2, 1))
@@ -58,6 +58,20 @@ def test_generate_json_tells_how_shares_of_the_limits_are_had(penstock: Any, cal
 def test_generate_refuses_what_it_could_not_obey(penstock: Any, called: Any, args: list[str]) -> None:
     status, out, err = penstock(args)
     assert status == 2 and not out and err.startswith("error: ") and called.engine is None
+
+
+@pytest.mark.parametrize(("args", "hint"), [
+    (["brook", "Once upon"], "-p, as in: penstock generate MODEL -p 'Once upon a time'"),
+    (["brook"], "-p TEXT, as in: penstock generate brook -p 'Once upon a time'"),
+    (["It's a fox"], """as in: penstock generate brook -p 'It'"'"'s a fox'"""),
+])
+def test_generate_says_where_the_text_goes(penstock: Any, called: Any, args: list[str], hint: str) -> None:
+    status, out, err = penstock(["generate", *args])
+    assert status == 2 and not out and hint in err and err.count("\n") == 1 and called.engine is None
+
+
+def test_commands_without_text_hint_at_none(penstock: Any) -> None:
+    assert "-p" not in penstock(["info", "brook", "Once upon"])[2]
 
 
 def test_chat_reads_a_pipe(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
 def drafts_object(drafting: Drafting) -> dict[str, Any]:
     """What OpenAI has no word for."""
     return {
-        "passes": drafting.passes,
-        "tokens_per_pass": drafting.tokens_per_pass,
+        "draft_passes": drafting.passes,
+        "tokens_per_draft_pass": drafting.tokens_per_draft_pass,
         "drafted_per_position": list(drafting.drafted),
         "accepted_per_position": list(drafting.accepted),
     }

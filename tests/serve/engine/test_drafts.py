@@ -105,4 +105,4 @@ def test_wrong_drafts_of_a_tree_are_told_by_depth(folder: Path) -> None:
     llm._engine._runner._drafter = Drafter(Wishful(), Always(3), MonotonicClock())
     (output,) = llm.generate("one", SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
     drafting = output.drafting
-    assert drafting.accepted == (0, 0) and drafting.drafted[0] > drafting.drafted[1] > 0 and drafting.tokens_per_pass == 1
+    assert drafting.accepted == (0, 0) and drafting.drafted[0] > drafting.drafted[1] > 0 and drafting.tokens_per_draft_pass == 1
