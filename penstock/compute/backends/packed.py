@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 MAGIC, ALIGNED = b"PENPACK1", 4096
+FOLDER = "packed"  # of Penstock's cache
 SUFFIX, UNFINISHED = ".packed", ".part"
 SPARE_BYTES = 1 << 30  # of the disk, that are left to others
 WRITTEN_BYTES = 16 << 20  # at once

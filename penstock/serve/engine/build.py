@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
+from penstock.compute.backends.packed import FOLDER as PACKED
 from penstock.compute.decoding import acceptance, filters, grammar, propose, search
 from penstock.compute.decoding.control.contract import Always
 from penstock.compute.decoding.control.priced import Priced
@@ -190,7 +191,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
     weights = load_weights(program, open_checkpoint(path), chosen.dtype, chosen.scheme, progress)
     tokenizer = Tokenizer.load(path)
-    cache = packed_cache(config.quant, weights, cache_folder(os.environ, Path.home()) / "packed") if config.weight_cache else None
+    cache = packed_cache(config.quant, weights, cache_folder(os.environ, Path.home()) / PACKED) if config.weight_cache else None
     loaded = backend.load(program, weights, layout, engine_config.threads, cache)
     if say is not None and chosen.scheme.activations:
         say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))

@@ -4,7 +4,9 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 
+from penstock.compute.backends.packed import FOLDER as PACKED
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import FolderCheckpoint
 from penstock.compute.models.load.tensorfile import TensorFile
@@ -14,6 +16,8 @@ from penstock.study.doctor.check import GIB, Check, Host, Status, gib
 
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LITTLE_DISK_BYTES = 5 * GIB
+MUCH_OF_FREE = 0.25  # of the free disk: packed weights that take more than this are worth a word
+LITTLE_CACHE_BYTES = GIB  # of packed weights, which nobody misses
 
 
 def hub_token(host: Host) -> Check:
@@ -27,19 +31,24 @@ def hub_token(host: Host) -> Check:
 
 
 def caches(host: Host) -> Check:
-    """Sizes of the caches, and room on their disk."""
-    folders = {"hub": hub_cache(host), "penstock": cache_folder(host.environ, host.home)}
+    """Sizes of the caches, and room on their disk. Packed weights are told apart: they can be made again."""
+    own = cache_folder(host.environ, host.home)
+    folders = {"hub": hub_cache(host), "penstock": own, "packed": own / PACKED}
     sizes = {name: folder_bytes(folder) for name, folder in folders.items()}
     free = {name: shutil.disk_usage(nearest(folder)).free for name, folder in folders.items()}
     details = {name: {"folder": str(folder), "bytes": sizes[name], "free_bytes": free[name]} for name, folder in folders.items()}
-    said = "; ".join(f"{name} {folder}: {gib(sizes[name])}, {gib(free[name])} free" for name, folder in folders.items())
+    said = "; ".join(f"{name} {folders[name]}: {gib(sizes[name])}, {gib(free[name])} free" for name in ("hub", "penstock"))
     shut = [str(folder) for folder in folders.values() if not os.access(nearest(folder), os.W_OK)]
     if shut:
         hint = f"{' and '.join(shut)} cannot be written: mend its rights, or set XDG_CACHE_HOME"
         return Check("caches", Status.ERROR, said, hint, details)
+    hints = []
     if min(free.values()) < LITTLE_DISK_BYTES:
-        return Check("caches", Status.WARN, said, f"a model takes some GiB: free {gib(LITTLE_DISK_BYTES)}, or set XDG_CACHE_HOME", details)
-    return Check("caches", Status.PASS, said, details=details)
+        hints.append(f"a model takes some GiB: free {gib(LITTLE_DISK_BYTES)}, or set XDG_CACHE_HOME")
+    if sizes["packed"] > max(LITTLE_CACHE_BYTES, MUCH_OF_FREE * free["packed"]):
+        hints.append(f"packed weights take {gib(sizes['packed'])}, which is more than {MUCH_OF_FREE:.0%} of what is free: to delete them, "
+                     f"rm -r {quote(str(folders['packed']))}; a model's are made again when it is loaded, unless with --no-weight-cache")
+    return Check("caches", Status.WARN if hints else Status.PASS, said, "; ".join(hints), details)
 
 
 def bundled_models(host: Host, home: Path = hub.HOME, names: Iterable[str] = hub.BUNDLED) -> Check:

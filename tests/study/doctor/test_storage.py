@@ -3,6 +3,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,25 @@ def test_a_full_disk_and_a_locked_folder_are_told(make: Make, tmp_path: Path, mo
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     locked = storage.caches(host)
     assert locked.status is Status.ERROR and "cannot be written" in locked.hint
+
+
+def test_packed_weights_that_take_much_of_the_disk_are_told_with_how_to_delete_them(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = make(environ={"XDG_CACHE_HOME": str(tmp_path / "my cache")})
+    packed = tmp_path / "my cache/penstock/packed/a.packed"
+    packed.parent.mkdir(parents=True)
+    with packed.open("wb") as file:
+        file.truncate(9 << 30)  # a hole: it takes no room
+    for free, much in ((30, True), (40, False), (2, True)):
+        monkeypatch.setattr(storage.shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free << 30))
+        found = storage.caches(host)
+        assert found.status is (Status.WARN if much else Status.PASS) and found.details["packed"]["bytes"] == 9 << 30
+        told = f"packed weights take 9.0 GiB, which is more than 25% of what is free: to delete them, rm -r '{packed.parent}';"
+        assert (told in found.hint) is much and ("free 5.0 GiB" in found.hint) is (free == 2)
+    packed.write_bytes(b"x" * 100)
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    assert "packed weights" not in storage.caches(host).hint
 
 
 def test_bundled_models_are_whole(make: Make) -> None:
