@@ -66,6 +66,8 @@ def grouped(tree: Tree, needed: bool) -> str:
 def one_of(ranges: Ranges) -> str:
     if ranges == EVERY:
         return "(?s:.)"
+    if not ranges:
+        return r"[^\s\S]"
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return shown(ranges[0][0])
     inside = "".join([shown(low) if low == high else f"{shown(low)}-{shown(high)}" for low, high in ranges])

@@ -1,16 +1,21 @@
 """Numbers as floating point has them: what every validator agrees on, whether it counts in binary or in decimal."""
 import math
 from dataclasses import replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
+from typing import Any
 
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.records import Bound, Number, Numbers
 
 DIGITS = 15  # that every decimal number keeps as a double
+PLACES = 20  # behind the point of a bound: more make a regex too deep
 STEP_DIGITS = 9  # of what numbers may be multiples of
 MOST_REMAINDERS = 100_000  # 100 MB and a second to compile
+MOST_BOUNDED = 10_000  # the same beside bounds, where each has to go with each
+MOST_LISTED = 1000  # multiples that are listed instead
 EXACT = 1 << 53  # up to here every integer is a double
+LAST_WHOLE = 10**18 - 128  # the last double below 10**18, beyond which bounds of integers are rounded
 
 
 def meet_numbers(a: Numbers, b: Numbers) -> Numbers | None:
@@ -88,42 +93,75 @@ def binary(step: Fraction) -> Fraction:
     return step * rest
 
 
-def written(wanted: Numbers) -> dict[str, Number | str]:
-    """As llguidance reads it. Raises UnsupportedError for multiples that it would read as something else."""
-    found: dict[str, Number | str] = {"type": "integer" if wanted.integer else "number"}
-    for bound, name, inward in ((wanted.low, "minimum", 1), (wanted.high, "maximum", -1)):
-        if bound is not None:
-            value, is_open = bound.value, bound.is_open
-            if abs(value) > EXACT and float(value) != value:
-                value, is_open = inside(value, inward), False
-            elif is_open and value and not wanted.integer:
-                value, is_open = just_inside(value, inward), False
-            found["exclusive" + name.capitalize() if is_open else name] = value
+def written(wanted: Numbers) -> dict[str, Any]:
+    """As llguidance reads it. Raises UnsupportedError for bounds and multiples that it would read as something else."""
+    low, high = whole_bounds(wanted) if wanted.integer else real_bounds(wanted)
+    if low is not None and high is not None and low > high:
+        raise UnsupportedError(f"its bounds leave no number that has at most {DIGITS} digits")
+    found: dict[str, Any] = {"type": "integer" if wanted.integer else "number"}
+    found |= {name: value for name, value in (("minimum", low), ("maximum", high)) if value is not None}
     step = step_of(replace(wanted, integer=False))
     if step is not None:
         size = float(step)
         if Fraction(size) != step or len(f"{size:.20f}".strip("0").replace(".", "")) > STEP_DIGITS:
             raise UnsupportedError(f"multipleOf {' and '.join(map(str, wanted.multiples))} has more digits than can be checked exactly")
-        if remainders(step) > MOST_REMAINDERS:
-            raise UnsupportedError(f"multipleOf {' and '.join(map(str, wanted.multiples))} leaves {remainders(step):,} remainders; at most "
-                                   f"{MOST_REMAINDERS:,} are told apart")
+        count, most = remainders(step, bool(low or high)), MOST_BOUNDED if low or high else MOST_REMAINDERS
+        if count > most:
+            few = multiples(step, low, high)
+            if few:
+                return {"enum": few}
+            raise UnsupportedError(
+                f"multipleOf {' and '.join(map(str, wanted.multiples))} leaves {count:,} remainders; at most {most:,} are told apart")
         found["multipleOf"] = int(step) if step.denominator == 1 else size
     return found
 
 
-def remainders(step: Fraction) -> int:
-    """That numbers may leave, of which a grammar needs a state for each; zeros at the end of a step cost nothing."""
+def whole_bounds(wanted: Numbers) -> tuple[int | None, int | None]:
+    """The first integer and the last, of those that are read without rounding."""
+    low, high = wanted.low, wanted.high
+    first = None if low is None else math.floor(low.value) + 1 if low.is_open else math.ceil(low.value)
+    last = None if high is None else math.ceil(high.value) - 1 if high.is_open else math.floor(high.value)
+    if (first is not None and first > LAST_WHOLE) or (last is not None and last < -LAST_WHOLE):
+        raise UnsupportedError(f"its bounds leave none but integers beyond {LAST_WHOLE:,}, which are not told apart")
+    return (None if first is None else int(inside(max(first, -LAST_WHOLE), 1)),
+            None if last is None else int(inside(min(last, LAST_WHOLE), -1)))
+
+
+def real_bounds(wanted: Numbers) -> tuple[Number | None, Number | None]:
+    low, high = wanted.low, wanted.high
+    if (low is not None and low.value >= EXACT) or (high is not None and high.value <= -EXACT):
+        raise UnsupportedError(f"its bounds leave none but numbers beyond {EXACT:,}, which are not told apart")
+    return None if low is None else short(low, 1), None if high is None else short(high, -1)
+
+
+def short(bound: Bound, inward: int) -> Number:
+    """The nearest number inside of a bound that every reader gets back. A bound that is left out is left, because a number with more
+    digits, such as 0.999...9, could be read as the bound itself."""
+    if abs(bound.value) >= EXACT:
+        return -inward * (EXACT - 1)
+    value = Decimal(str(bound.value))
+    unit = Decimal(10) ** max(value.adjusted() - DIGITS + 1 if value else -PLACES, -PLACES)
+    near = (value / unit).to_integral_value(ROUND_CEILING if inward > 0 else ROUND_FLOOR) * unit
+    if bound.is_open and near == value:
+        near += inward * unit
+    return int(near) if near == int(near) else float(near)
+
+
+def multiples(step: Fraction, low: Number | None, high: Number | None) -> list[int]:
+    """All between the bounds, where those are few; [] where not."""
+    if low is None or high is None or step.denominator > 1:
+        return []
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [at * step.numerator for at in range(first, last + 1)] if last - first < MOST_LISTED else []
+
+
+def remainders(step: Fraction, bounded: bool) -> int:
+    """That numbers may leave, of which a grammar needs a state for each; zeros at the end of a step cost nothing where there are no
+    bounds."""
     rest = step.numerator
-    while rest % 10 == 0:
+    while rest % 10 == 0 and not bounded:
         rest //= 10
     return rest
-
-
-def just_inside(value: Number, inward: int) -> float:
-    """Beside a bound that is left out, at the last of the digits that a double always has: a number with more digits, such as 0.999...9,
-    could be read as the bound itself."""
-    digits = math.floor(math.log10(abs(value)))
-    return float(Decimal(str(value)) + inward * Decimal(10) ** (digits - DIGITS + 1))
 
 
 def inside(value: Number, inward: int) -> float:

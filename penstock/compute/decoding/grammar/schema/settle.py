@@ -161,6 +161,8 @@ class Settling:
         is_open = not is_impossible(record.rest) or any(not is_impossible(region.goal) for region in record.regions)
         need = record.low - len(record.required)
         room = None if record.high is None else record.high - len(record.required)
+        if room is not None and room < 0:
+            return
         if need <= 0 and (room is None or (len(optional) <= room and not is_open)):
             yield replace(record, low=0, high=None)
         elif need > 0:

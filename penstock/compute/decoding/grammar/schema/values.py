@@ -1,5 +1,6 @@
 """Keywords' values, checked, and JSON values as schemas."""
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,10 @@ from penstock.compute.decoding.grammar.patterns.language import matching
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import Tree
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
-from penstock.compute.decoding.grammar.schema.numbers import EXACT
+from penstock.compute.decoding.grammar.schema.numbers import DIGITS, EXACT
 from penstock.compute.decoding.grammar.schema.records import BOOLEAN, NULL, NUMBER, STRING, Booleans, Nulls, Number, Numbers, Shape, Strings
+
+LAST_INTEGER = 1 << 63  # listed integers below it are read as they are
 
 
 def refuse(keyword: str, value: Any, wanted: str) -> UnsupportedError:
@@ -25,6 +28,8 @@ def count(keyword: str, value: Any) -> int:
 def number(keyword: str, value: Any) -> Number:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refuse(keyword, value, "a number")
+    if abs(value) > sys.float_info.max:
+        raise refuse(keyword, value, "a number that a double can be")
     return value
 
 
@@ -63,8 +68,11 @@ def writable(text: str) -> str:
 
 
 def exact(value: Number) -> Number:
-    if abs(value) > EXACT and float(value) != value:
-        raise UnsupportedError(f"the number {value} is not a double, and would be another one")
+    """As it is read back: a whole number below 2**63 that is a double, or one of few digits."""
+    if abs(value) < LAST_INTEGER and value == int(value) and float(value) == value:
+        return int(value)
+    if isinstance(value, int) or abs(value) >= EXACT or float(f"{value:.{DIGITS}g}") != value:
+        raise UnsupportedError(f"the number {str(value)[:80]} has more digits than are read back as they were")
     return value
 
 

@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.numbers import (
+    LAST_WHOLE,
     binary,
     inside,
     is_empty,
     is_multiple,
-    just_inside,
     meet_numbers,
+    short,
     step_of,
     written,
 )
@@ -53,12 +55,44 @@ def test_steps_of_several_multiples() -> None:
     assert step_of(Numbers(integer=True, multiples=(0.5,))) == 1 and step_of(Numbers()) is None
 
 
-@pytest.mark.parametrize("value", [1, 5, 0.1, 1000, -1, -0.3, 1e9, 123.456])
-def test_beside_a_bound_with_no_more_digits_than_every_double_keeps(value: float) -> None:
+@pytest.mark.parametrize("value", [1, 5, 0.1, 1000, -1, -0.3, 1e9, 123.456, 0.30000000000000004, 123456789.12345679, 0])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_beside_a_bound_with_no_more_digits_than_every_double_keeps(value: float, is_open: bool) -> None:
     for inward in (1, -1):
-        found = just_inside(value, inward)
-        assert (found > value) is (inward > 0) and found != value
-        assert abs(found - value) < abs(value) * 1e-13 and len(repr(found).strip("-0").replace(".", "")) <= 16
+        found = short(Bound(value, is_open), inward)
+        assert (found - value) * inward >= 0 and not (is_open and found == value)
+        assert abs(found - value) <= max(1e-19, abs(value) * 1e-13)
+        assert float(f"{found:.15g}") == found
+
+
+@pytest.mark.parametrize(("bounds", "found"), [
+    ((Bound(-10**400), Bound(10**400)), {"minimum": -LAST_WHOLE, "maximum": LAST_WHOLE}),
+    ((Bound(-(2**63)), Bound(2**63 - 1)), {"minimum": -LAST_WHOLE, "maximum": LAST_WHOLE}),
+    ((Bound(0.5), Bound(7, True)), {"minimum": 1, "maximum": 6}),
+])
+def test_bounds_of_integers_are_read_without_rounding(bounds: tuple[Bound, Bound], found: dict[str, int]) -> None:
+    assert written(Numbers(True, *bounds)) == {"type": "integer", **found} and float(LAST_WHOLE) == LAST_WHOLE
+
+
+@pytest.mark.parametrize(("bounds", "found"), [
+    ((Bound(-1e300), Bound(1e300)), {"minimum": 1 - 2**53, "maximum": 2**53 - 1}),
+    ((Bound(1e-300), Bound(0.123456789012345678)), {"minimum": 1e-20, "maximum": 0.123456789012345}),
+])
+def test_bounds_of_numbers_have_few_digits(bounds: tuple[Bound, Bound], found: dict[str, float]) -> None:
+    assert written(Numbers(False, *bounds)) == {"type": "number", **found}
+
+
+@pytest.mark.parametrize("wanted", [
+    Numbers(True, Bound(10**19)), Numbers(True, None, Bound(-10**19)), Numbers(False, Bound(1e17)), Numbers(False, None, Bound(-1e17)),
+    Numbers(False, Bound(1e-30), Bound(2e-30)), Numbers(True, Bound(1), None, (123_457,)), Numbers(True, Bound(1), Bound(10**9), (20_000,)),
+])
+def test_bounds_that_cannot_be_kept_are_refused(wanted: Numbers) -> None:
+    with pytest.raises(UnsupportedError):
+        written(wanted)
+
+
+def test_few_multiples_are_listed() -> None:
+    assert written(Numbers(True, Bound(1), Bound(100_000), (25_000,))) == {"enum": [25_000, 50_000, 75_000, 100_000]}
 
 
 @pytest.mark.parametrize(("value", "inward"), [(2**53 + 1, 1), (2**53 + 1, -1), (2**63 - 1, -1), (-(2**63) - 1, 1)])
@@ -68,6 +102,6 @@ def test_the_nearest_double_is_not_beyond_the_bound(value: int, inward: int) -> 
 
 
 def test_what_is_written() -> None:
-    assert written(Numbers(True, Bound(1), Bound(5, True))) == {"type": "integer", "minimum": 1, "exclusiveMaximum": 5}
-    assert written(Numbers(False, Bound(0, True))) == {"type": "number", "exclusiveMinimum": 0}
+    assert written(Numbers(True, Bound(1), Bound(5, True))) == {"type": "integer", "minimum": 1, "maximum": 4}
+    assert written(Numbers(False, Bound(0, True))) == {"type": "number", "minimum": 1e-20}
     assert written(Numbers(multiples=(2,))) == {"type": "number", "multipleOf": 2}
