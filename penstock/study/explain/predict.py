@@ -11,14 +11,15 @@ from penstock.study.explain.observed import Drafted
 from penstock.study.explain.traffic import Traffic
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
-from penstock.study.plan.simulate.twin import Pace, simulate
+from penstock.study.plan.rehearsal import suited
+from penstock.study.plan.simulate.twin import Pace, Spread, simulate
 
 WARMUP = 0.2  # of the requests
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to serve: `replicas` engines that share the traffic."""
+    """A way to serve: `replicas` engines that share the traffic, behind a router."""
 
     config: EngineConfig
     timer: StepTimer
@@ -56,17 +57,18 @@ class Drafting:
 
 
 def predict(way: Way, traffic: Traffic) -> Figures:
-    """Raises what `simulate` raises."""
-    share, drafted = traffic.split(way.replicas), way.drafted
+    """Replicas get the same requests as one engine would, together, each where the router that `penstock plan` takes sends it. Raises what
+    `simulate` raises."""
+    drafted = way.drafted
     gains = 1.0 if drafted is None else drafted.tokens
     timer = way.timer if drafted is None else Drafting(way.timer, drafted.rows)
     config = replace(way.config, propose=None)  # what drafts did is in the timer and in the lengths
-    asked = share.calls(config, gains)
-    played = simulate(config, Pace(timer, share.delay_s), asked, share.users)
-    found = figures_of(played.samples, share.closed)
-    return replace(
-        found, output_tokens_per_s=found.output_tokens_per_s * gains * way.replicas, requests_per_s=found.requests_per_s * way.replicas,
-        tpot_s=found.tpot_s / gains, num_preempted=played.census.num_preempted)
+    asked = traffic.calls(config, gains)
+    spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))
+    played = simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
+    found = figures_of(played.samples, traffic.closed)
+    preempted = played.census.num_preempted
+    return replace(found, output_tokens_per_s=found.output_tokens_per_s * gains, tpot_s=found.tpot_s / gains, num_preempted=preempted)
 
 
 def figures_of(samples: Sequence[Sample], closed: bool) -> Figures:

@@ -1,7 +1,7 @@
 """Requests like those that were observed, for the twin: as many users as took turns, or as many a second as came, with lengths of the same
 mean and spread, and the same share of their prompts in common."""
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.binding import idle_share
@@ -32,12 +32,6 @@ class Traffic:
     @property
     def closed(self) -> bool:
         return self.users is not None
-
-    def split(self, replicas: int) -> "Traffic":
-        """What each of so many engines gets of it."""
-        if self.users is not None:
-            return replace(self, users=max(1, round(self.users / replicas)))
-        return replace(self, rate=(self.rate or 0.0) / replicas)
 
     def told(self) -> str:
         who = f"{self.users} users who take turns" if self.users is not None else f"{self.rate:.3g} requests a second"

@@ -115,7 +115,7 @@ class Rehearsal:
     def _policy(self) -> str:
         if self.traffic.routing != AUTO:
             return self.traffic.routing
-        return SHARED if shares_prefixes(self._everything(self._most)) else APART
+        return suited(self._everything(self._most))
 
     def _spread(self, spread: Spread, most_open: int | None = None) -> Played:
         if spread not in self._played:
@@ -131,6 +131,11 @@ class Rehearsal:
         watch = self.watch
         told = None if watch is None else lambda done: watch(done, len(asked))
         return simulate(self.config, self.pace, asked, spread=spread, bounds=Bounds(told, most_open))
+
+
+def suited(asked: Sequence[Call], cached: bool = True) -> str:
+    """The policy for these requests. `cached`: whether replicas keep prefixes."""
+    return SHARED if cached and shares_prefixes(asked) else APART
 
 
 def tail_s(samples: Sequence[Sample]) -> float:

@@ -1,4 +1,4 @@
-"""The same engine twice, each with half of the traffic."""
+"""The same engine twice, behind a router that knows what each has before it, and what it was sent."""
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ class Replicas:
 
     def changes(self, case: Case) -> Iterator[Change]:
         yield Change("a second machine", replace(case.way, replicas=2), (
-            f"twice the machines: {si_bytes(case.weight_bytes)} of weights once more, and a prefix cache each",), here=False)
+            f"twice the machines: {si_bytes(case.weight_bytes)} of weights once more, a prefix cache each, and a router",), here=False)
 
     def unknown(self, case: Case) -> str | None:
         return None

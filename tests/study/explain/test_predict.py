@@ -1,0 +1,63 @@
+"""Several replicas are played together, behind the router that the planner takes."""
+import random
+from dataclasses import replace
+
+import pytest
+
+from penstock.compute.fitted import Fitted
+from penstock.core.config import EngineConfig
+from penstock.study.explain.observed import Drafted, Lengths
+from penstock.study.explain.predict import Figures, Way, figures_of, predict
+from penstock.study.explain.traffic import Traffic
+from penstock.study.plan.simulate.call import STRETCH, Call
+from penstock.study.plan.simulate.twin import Pace, Spread, simulate
+
+TIMER = Fitted((1, 64, 512), (0.010, 0.020, 0.100), 0.0, 0.0, 0.0, 0.0)
+CONFIG = EngineConfig(max_num_seqs=16, max_num_batched_tokens=512, kv_tokens=8192)
+WAY = Way(CONFIG, TIMER)
+VARIED = Traffic(Lengths(400, 1.5), Lengths(12, 1.0), None, 9.0)
+
+
+class Families(Traffic):
+    """Prompts of 560 tokens, the first 512 of which are one of 23 beginnings: the cache of one replica holds the most of them at once."""
+
+    def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
+        rng, found = random.Random(1), []
+        for at in range(400):
+            first = rng.randrange(23) * STRETCH
+            found.append(Call(at / (self.rate or 1.0), (range(first, first + 512), range(-48 * at - 48, -48 * at)), 12))
+        return found
+
+
+def spread_by(routing: str, traffic: Traffic, replicas: int = 2) -> Figures:
+    played = simulate(CONFIG, Pace(TIMER), traffic.calls(CONFIG), traffic.users, Spread(replicas, routing))
+    return figures_of(played.samples, traffic.closed)
+
+
+def test_prompts_that_begin_alike_are_sent_where_their_beginnings_are() -> None:
+    traffic = Families(Lengths(560, 0), Lengths(12, 0), None, 4.0, 0.9)
+    found = predict(replace(WAY, replicas=2), traffic)
+    assert found == spread_by("prefix", traffic)
+    assert found.ttft_s < 0.75 * spread_by("round_robin", traffic).ttft_s
+    uncached = replace(CONFIG, prefix_cache=False)
+    assert predict(Way(uncached, TIMER, replicas=2), traffic).ttft_s > 1.3 * found.ttft_s
+
+
+def test_others_go_where_the_least_is_to_do() -> None:
+    found, one = predict(replace(WAY, replicas=2), VARIED), predict(WAY, VARIED)
+    assert found == spread_by("least_loaded", VARIED)
+    assert found.ttft_s < 0.9 * spread_by("round_robin", VARIED).ttft_s and found.ttft_s < one.ttft_s
+    assert one == spread_by("round_robin", VARIED, 1)
+
+
+def test_users_who_take_turns_are_all_served_by_all() -> None:
+    users = Traffic(Lengths(100, 0), Lengths(20, 0), 8)
+    one, two = (predict(replace(WAY, replicas=count), users) for count in (1, 2))
+    assert one.output_tokens_per_s < two.output_tokens_per_s < 2 * one.output_tokens_per_s and two.tpot_s < one.tpot_s
+
+
+def test_drafts_gain_as_much_on_each_replica() -> None:
+    drafted, plain = (
+        predict(Way(CONFIG, TIMER, found, 2), Traffic(Lengths(100, 0), Lengths(40, 0), None, 1.0)) for found in (Drafted(1.0, 2.0), None))
+    assert drafted.requests_per_s == pytest.approx(plain.requests_per_s, rel=0.05)
+    assert drafted.output_tokens_per_s == pytest.approx(plain.output_tokens_per_s, rel=0.05) and drafted.tpot_s < 0.7 * plain.tpot_s
