@@ -1,4 +1,5 @@
 """Models by name whose config.json Penstock knows, so that planning needs neither a download nor a network."""
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,25 @@ def known_config(name: str) -> Mapping[str, Any] | None:
     return None
 
 
+def config_file(name: str) -> Path | None:
+    """The config.json that a name is the path of."""
+    path = Path(name).expanduser()
+    return path if path.suffix == ".json" and path.is_file() else None
+
+
+def other_names(name: str) -> str:
+    """What else plan takes, for one who gave a name that stands for nothing: the known names like it, or all of them."""
+    told = _told()
+    names = {key.lower(): short for short, each in told.items() for key in (short, str(each["hub"]), str(each["hub"]).partition("/")[2])}
+    near = list(dict.fromkeys(names[each] for each in difflib.get_close_matches(name.lower(), names)))
+    known = f"one of {len(told)} known names: did you mean {' or '.join(near)}?" if near else f"a known name: {', '.join(told)}"
+    return f"plan also takes a folder, a GGUF file, a config.json, or {known}"
+
+
 def has_weights(name: str) -> bool:
     """Whether the name stands for more than a config: a local or bundled model, or one that came from the hub."""
+    if config_file(name) is not None:
+        return False
     return known_config(name) is None or hub.local_path(name) is not None or hub.is_cached(name)
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.models.load import hub
+from penstock.compute.models.load.checkpoint import read_object
 from penstock.core.catalogue.part import Part
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
-from penstock.core.errors import UsageError
+from penstock.core.errors import ModelError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
 from penstock.decide.routing.contract import Engines
@@ -20,7 +21,7 @@ from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
-from penstock.study.plan.known import has_weights, known_config
+from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace
 from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, weight_format
 from penstock.study.plan.refine import Twins
@@ -135,11 +136,21 @@ def twins(request: Request, model: Model, goal: Goal, choices: Choices, trace: S
 
 
 def model_of(name: str, dtype: str | None = None) -> Model:
-    """A local or bundled model, one whose config is known by name, else one of the hub."""
-    known = known_config(name)
-    if known is not None and hub.local_path(name) is None:
+    """A local or bundled model, a config.json, one whose config is known by name, else one of the hub. Raises ModelError for none of these,
+    with what there is."""
+    file = config_file(name)
+    if file is not None:
+        return Model(name, build.understand(hub.Source(name, file.parent, read_object(file))), dtype)
+    local, known = hub.local_path(name), known_config(name)
+    if local is not None:
+        return Model(name, build.find(EngineConfig(model=name)), dtype)
+    if known is not None:
         return Model(name, build.understand(hub.Source(name, Path(name), known)), dtype)
-    return Model(name, build.find(EngineConfig(model=name)), dtype)
+    try:
+        source = hub.fetch_config(name)
+    except ModelError as error:
+        raise ModelError(f"{error}; {other_names(name)}") from None
+    return Model(name, build.understand(source), dtype)
 
 
 def parts_of(request: Request) -> list[Part]:

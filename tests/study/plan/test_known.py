@@ -1,11 +1,14 @@
 """Well-known models are read by the families' own code, and have the parameters that their makers tell."""
+import json
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from penstock.core.errors import ModelError, UsageError
 from penstock.study.plan.known import check_weights, has_weights, known_config, known_models
 from penstock.study.plan.request import model_of
+from tests.tiny import CONFIG
 
 PARAMETERS = {  # billions, from the models' cards
     "llama-2-7b": 6.74, "llama-2-13b": 13.02, "llama-2-70b": 68.98, "llama-3-8b": 8.03, "llama-3-70b": 70.55, "llama-3.1-8b": 8.03,
@@ -48,3 +51,21 @@ def test_a_folder_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "llama-2-7b").mkdir()
     with pytest.raises(ModelError, match="config.json"):
         model_of("llama-2-7b")
+
+
+def test_a_config_by_itself_is_a_model_without_weights(tmp_path: Path) -> None:
+    (tmp_path / "described.json").write_text(json.dumps(CONFIG))
+    name = str(tmp_path / "described.json")
+    assert model_of(name).spec.num_layers == CONFIG["num_hidden_layers"] and not has_weights(name)
+
+
+def test_whoever_gives_a_wrong_name_is_told_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match=r"one of 34 known names: did you mean .*\bllama-3-70b\b.*\?$") as near:
+        model_of("llama-3-80b")
+    assert all(word in str(near.value) for word in ("a folder, a GGUF file, a config.json", "brook and rill", "owner/model"))
+    with pytest.raises(ModelError) as far:
+        model_of("abacus")
+    assert all(name in str(far.value) for name in PARAMETERS) and "did you mean" not in str(far.value)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match=r"did you mean .*\bllama-3-70b\b"):
+        model_of("meta-llama/Meta-Llama-3-80B")
