@@ -1,6 +1,6 @@
 """Speculative decoding with a smaller model of the same tokens (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
 arXiv:2302.01318): it goes on by itself for a few tokens. It draws with the numbers that the target will draw with, so that the two agree
-as often when tokens are sampled as their distributions allow."""
+as often when tokens are sampled as their distributions allow. Pays where the model is many times the size of its drafter."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 

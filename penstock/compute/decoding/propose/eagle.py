@@ -1,5 +1,6 @@
 """EAGLE (Li et al. 2024, arXiv:2401.15077) with the tree of EAGLE-2 (arXiv:2406.16858): a layer trained on the model's hidden states goes
-on from them, and a draft is worth what the head gives for it times what it gives for all before it.
+on from them, and a draft is worth what the head gives for it times what it gives for all before it. Pays where one was trained for the
+model, whose step takes many times as long as the layer's.
 
 In each round the most valuable drafts that have no successors yet get some, of all sequences in one step; in the end the best are offered.
 The head's keys and values are those of a sequence's tokens alone; a tree's are computed anew in each round. Where hidden states are missing

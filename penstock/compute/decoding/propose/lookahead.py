@@ -1,6 +1,7 @@
 """Lookahead decoding (Fu et al. 2024, arXiv:2402.02057): the model guesses for itself. Behind the last token stands a window of guesses
 that each pass makes better, as in Jacobi iteration; the runs of tokens that the window goes through on its way are kept, and where one of
-them begins with the last token, what follows in it is a candidate. Needs no second model, but many rows.
+them begins with the last token, what follows in it is a candidate. Needs no second model, but many rows: pays where these are nearly
+free, for a large model, one sequence, many cores.
 
 The window has `n` - 1 levels of `window` guesses. Level 0 is a chain behind the last token; from its column i hangs the chain of level 1,
 2, ... of column i, so that the model's choice at the end of column i is the next guess there, and the whole column with it a run of `n`.

@@ -1,5 +1,6 @@
 """Medusa (Cai et al. 2024, arXiv:2401.10774): heads on the model's last hidden state each guess one of the next tokens, whatever the others
-guess; the tree holds the combinations that are likeliest together. One step of small heads for all drafts."""
+guess; the tree holds the combinations that are likeliest together. One step of small heads for all
+drafts. Pays where they were trained for the model."""
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
