@@ -31,9 +31,11 @@ constexpr int block_vecs(int rows, bool several = false) {
   return rows <= block_rows(4, several) ? 4 : rows <= block_rows(2, several) ? 2 : std::max(1, most_sums(several) / MAX_ROWS);
 }
 
-// Calls block(R, r) for R rows at a time, from the r-th on.
+// Calls block(R, r) for R rows from the r-th on, at most MOST at a time and no block much smaller than another: few sums wait for each
+// other more than they calculate.
 template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const Block& block) {
-  for (int r = 0; r < rows; r += MOST) switch (std::min(rows - r, MOST)) {
+  int count;
+  for (int r = 0, blocks = (rows + MOST - 1) / MOST; r < rows; r += count, --blocks) switch (count = (rows - r + blocks - 1) / blocks) {
       case 1: block(std::integral_constant<int, 1>(), r); break;
       case 2: block(std::integral_constant<int, std::min(2, MOST)>(), r); break;
       case 3: block(std::integral_constant<int, std::min(3, MOST)>(), r); break;

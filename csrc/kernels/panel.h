@@ -27,30 +27,28 @@ struct Sweep {
     s.v = first, s.vecs = count;
     return s;
   }
-  Ahead ahead(int block) const {
+  Ahead ahead(int row, int count) const {
     if (rows <= at_once && vecs == vectors) return {};
     const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64)), all = rows * vectors;
-    const auto until = [&](int row) { return (lines * (v * rows + vecs * std::min(rows, row)) + all - 1) / all; };
-    const int first = until(block * at_once), end = until((block + 1) * at_once);
+    const auto until = [&](int r) { return (lines * (v * rows + vecs * r) + all - 1) / all; };
+    const int first = until(row), end = until(row + count);
     return {source + far + std::size_t(first) * steps * 64, end - first, rows > at_once};
   }
 };
 
 template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
-  constexpr int most = block_rows(V);
-  each_rows<most>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
-    dense_block<Step, count, V>(step, part, x + stride * r, stride, sweep.ahead(r / most));
-    part.out += std::size_t(part.out_stride) * most;
+  each_rows<block_rows(V)>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
+    dense_block<Step, count, V>(step, part, x + stride * r, stride, sweep.ahead(r, count));
+    part.out += std::size_t(part.out_stride) * count;
   });
 }
 
 template <class Step, int V, bool SEVERAL>
 void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_offset, const Sweep& sweep) {
-  constexpr int most = block_rows(V, SEVERAL);
-  each_rows<most>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
+  each_rows<block_rows(V, SEVERAL)>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
     const Operand from = x.from(r);
-    group_block<Step, count, V, SEVERAL>(step, part, from, from.data + x_offset, sweep.ahead(r / most));
-    part.out += std::size_t(part.out_stride) * most;
+    group_block<Step, count, V, SEVERAL>(step, part, from, from.data + x_offset, sweep.ahead(r, count));
+    part.out += std::size_t(part.out_stride) * count;
   });
 }
 
