@@ -56,20 +56,27 @@ class BenchOptions:
 @takes(BenchOptions, EngineConfig)
 def bench(options: BenchOptions, engine: EngineConfig) -> None:
     """Measure a server (a URL) or a model under load."""
+    from penstock.study.measure.interrupt import finishing
     from penstock.study.measure.job import Watchers, run
 
     job = make_job(options, engine)
     with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
         report = run(job, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
+    with finishing():
+        tell(report, options.json)
+        keep(options, report)  # last: a file that cannot be written takes nothing with it
+    if report.exit_status:
+        raise typer.Exit(report.exit_status)
+
+
+def tell(report: Any, as_json: bool) -> None:
+    """Prints it: lines for people and, where asked for, an object behind them."""
     from penstock.study.measure.report.text import lines
 
     for line in lines(report):
-        print(line, file=sys.stderr if options.json else sys.stdout)
-    if options.json:
+        print(line, file=sys.stderr if as_json else sys.stdout)
+    if as_json:
         print(jsonlib.dumps(report.as_json()), flush=True)
-    keep(options, report)  # last: a file that cannot be written takes nothing with it
-    if report.result.cut is not None:
-        raise typer.Exit(report.result.cut.exit_status)
 
 
 def make_job(options: BenchOptions, engine: EngineConfig) -> Any:

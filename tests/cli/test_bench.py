@@ -17,6 +17,7 @@ import pytest
 from penstock.cli.bench import BenchOptions, told, write
 from penstock.cli.live import Live
 from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.report import text
 from penstock.study.measure.samples import Sample
 
 Command = Callable[[list[str]], tuple[int, str, str]]
@@ -144,6 +145,21 @@ def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path:
     words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(tmp_path), "--json"]
     status, out, err = penstock(words)
     assert status == 1 and "cannot write" in err and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
+
+
+def test_who_interrupts_while_it_is_told_gets_all_of_it(
+    penstock: Command, served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(report: Any) -> Iterator[str]:
+        signal.raise_signal(signal.SIGINT)
+        yield "told"
+
+    monkeypatch.setattr(text, "lines", interrupted)
+    kept = tmp_path / "r.json"
+    url = f"http://127.0.0.1:{served.server_port}"
+    words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(kept)]
+    status, out, _ = penstock(words)
+    assert (status, out) == (130, "told\n") and json.loads(kept.read_text())["cut_short"] is None
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,50 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 USUAL: Mapping[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 STATUS = 128  # and the signal's number: the exit status of who was ended by it
+
+
+@contextmanager
+def finishing() -> Iterator[None]:
+    """What is within is done before a first Ctrl-C or SIGTERM ends the process; a second one ends it at once. Raises KeyboardInterrupt or
+    SystemExit then."""
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None = None) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            leave(number)
+
+    with signals_to(hear):
+        yield
+    if heard:
+        leave(heard[0])
+
+
+def leave(number: int) -> NoReturn:
+    """Raises what such a signal would have ended the process with: KeyboardInterrupt or SystemExit."""
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(STATUS + number)
+
+
+@contextmanager
+def signals_to(hear: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Signals are heard within, where they would have ended the process; Python lets nobody but the main thread hear them."""
+    here = threading.current_thread() is threading.main_thread()
+    taken = [number for number, usual in USUAL.items() if here and signal.getsignal(number) is usual]
+    for number in taken:
+        signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, USUAL[number])
 
 
 class Interrupt:
@@ -27,23 +63,14 @@ class Interrupt:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Future[None] | None = None
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Signals are heard within, where they would have ended the process; Python lets nobody but the main thread hear them."""
-        here = threading.current_thread() is threading.main_thread()
-        heard = [number for number, usual in USUAL.items() if here and signal.getsignal(number) is usual]
-        for number in heard:
-            signal.signal(number, self.heard)
-        try:
-            yield
-        finally:
-            for number in heard:
-                signal.signal(number, USUAL[number])
+    def listening(self) -> AbstractContextManager[None]:
+        """Signals are heard within."""
+        return signals_to(self.heard)
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
         """Raises KeyboardInterrupt or SystemExit where there is nothing to keep, and the second time."""
         if self._loop is None or self._loop.is_closed() or self.by is not None:
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(STATUS + number)
+            leave(number)
         self.by, self.exit_status = NAMES[signal.Signals(number)], STATUS + number
         self._loop.call_soon_threadsafe(self._end)
 

@@ -95,7 +95,7 @@ def run(job: Job, watchers: Watchers) -> Report:
     inner = start(job.engine, watchers.progress, watchers.say) if job.access is None else None
     try:
         with interrupt.listening(), asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_run(job, watchers, inner, interrupt))
+            return replace(runner.run(_run(job, watchers, inner, interrupt)), exit_status=interrupt.exit_status)
     finally:
         if inner is not None:
             inner.loop.stop()

@@ -103,6 +103,7 @@ class Report:
     search: tuple[Probe, ...] = ()
     goodput_rate: float | None = None
     engine: Mapping[str, Any] | None = None  # what a Penstock engine said of itself afterwards
+    exit_status: int = 0  # that whoever interrupted is to get, also where the load had ended by then
     began: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     def as_json(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.goodput import Found, find
-from penstock.study.measure.interrupt import Interrupt
+from penstock.study.measure.interrupt import Interrupt, finishing
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Result
@@ -98,6 +98,24 @@ def test_who_does_the_work_may_be_ended_as_well() -> None:
 def test_before_the_load_there_is_nothing_to_keep(number: int, raised: type[BaseException]) -> None:
     with pytest.raises(raised):
         Interrupt().heard(number)
+
+
+def test_what_is_nearly_done_is_finished_first() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), finishing():
+        signal.raise_signal(signal.SIGINT)
+        done.append("all")
+    assert done == ["all"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(SystemExit, match="143"), finishing():
+        signal.raise_signal(signal.SIGTERM)
+        done.append("again")
+    with pytest.raises(KeyboardInterrupt), finishing():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append("never")
+    with finishing():
+        pass
+    assert done == ["all", "again"]
 
 
 def test_signals_are_heard_within_alone() -> None:

@@ -100,7 +100,8 @@ class Pairs:
         pairs = [[each.goodput if name == GOODPUT else each.tokens_per_busy_s for each in pair] for pair in self.scores]
         values = [statistics.median(each) for each in zip(*pairs, strict=True)]
         noise = ", within the noise" if found.low <= 1 <= found.high else ""
-        return f"{name} {values[0]:.4g} for {values[1]:.4g}, {found}{noise}"
+        came = f" of {statistics.median([other.came for _, other in self.scores]):.4g} that came" if name == GOODPUT else ""
+        return f"{name} {values[0]:.4g} for {values[1]:.4g}{came}, {found}{noise}"
 
     def medians(self) -> tuple[Score, Score]:
         """The runs of middling goodput of either."""

@@ -6,8 +6,8 @@ from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import told
 
 RESTLESS = 1.3
-COLUMNS = (("kept", 8), ("answered", 10), ("good/s", 9), ("out tok/s", 11), ("tok/s work", 12), ("TTFT p50", 12), ("p99", 12),
-           ("TPOT p50", 12), ("p99", 12))
+COLUMNS = (("kept", 8), ("answered", 10), ("came/s", 9), ("good/s", 9), ("out tok/s", 11), ("tok/s work", 12), ("TTFT p50", 12),
+           ("p99", 12), ("TPOT p50", 12), ("p99", 12))
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
@@ -44,7 +44,8 @@ def compared(outcome: Outcome) -> Iterator[str]:
     yield f"{'':16}" + "".join(f"{heading:>{width}}" for heading, width in COLUMNS)
     for name, score in rows:
         yield f"{name:16}{row(score)}"
-    yield f"{'ratio':16}{'':18}{outcome.pairs.goodput.median:>9.3g}{'':11}{outcome.pairs.cost.median:>12.3g}"
+    yield f"{'ratio':16}{'':27}{outcome.pairs.goodput.median:>9.3g}{'':11}{outcome.pairs.cost.median:>12.3g}"
+    yield "came/s: requests that a run brought; where they come at random, these are more or fewer than the rate that was asked for"
     if outcome.rates is not None:
         yield (f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults, {outcome.rates[1]:.3g} tuned; "
                f"compared at {outcome.rate:.3g}")
@@ -59,6 +60,6 @@ def unrest(scores: Sequence[Score]) -> float:
 def row(score: Score) -> str:
     latencies = (score.ttft_p50_s, score.ttft_p99_s, score.tpot_p50_s, score.tpot_p99_s)
     shown = ["-" if value is None else f"{value * 1000:,.1f} ms" for value in latencies]
-    cells = (f"{score.share:.1%}", f"{score.answered / score.measured:.1%}", f"{score.goodput:.3g}", f"{score.output_tokens_per_s:,.0f}",
-             f"{score.tokens_per_busy_s:,.0f}", *shown)
+    cells = (f"{score.share:.1%}", f"{score.answered / score.measured:.1%}", f"{score.came:.3g}", f"{score.goodput:.3g}",
+             f"{score.output_tokens_per_s:,.0f}", f"{score.tokens_per_busy_s:,.0f}", *shown)
     return "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))

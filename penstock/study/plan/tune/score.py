@@ -35,6 +35,11 @@ class Score:
         return self.kept / self.seconds
 
     @property
+    def came(self) -> float:
+        """Requests a second that the run brought: where they come at random, more or fewer than their process's rate."""
+        return self.measured / self.seconds
+
+    @property
     def share(self) -> float:
         return self.kept / self.measured
 
@@ -62,7 +67,8 @@ def brief(score: Score) -> str:
     """In a few words."""
     if score.rate is not None:
         return f"up to {score.rate:.3g} requests/s"
-    return f"{score.goodput:.3g} good requests/s ({score.share:.0%}), {score.tokens_per_busy_s:,.0f} tokens per second of work"
+    good = f"{score.goodput:.3g} good requests/s ({score.share:.0%} of {score.came:.3g} that came)"
+    return f"{good}, {score.tokens_per_busy_s:,.0f} tokens per second of work"
 
 
 def of_json(told: Mapping[str, Any]) -> Score:
