@@ -10,7 +10,8 @@ from penstock.compute.decoding.grammar.patterns.tree import EMPTY, NOTHING, Alt,
 
 MAX_STATES = 400
 MAX_WORK = 400_000  # nodes that are looked at for the states of one automaton
-MAX_SIZE = 60_000  # nodes of a regex that is written for an automaton
+MAX_SIZE = 60_000  # nodes of a regex that is written for an automaton, and ranges of characters in them
+MAX_WRITTEN = 20 * MAX_SIZE
 
 
 class Automaton:
@@ -66,7 +67,7 @@ class Automaton:
     def tree(self) -> Tree:
         """The same texts by sequence, choice and repetition alone: states are taken out one by one, those with few neighbours first.
 
-        Raises PatternError when that grows beyond MAX_SIZE.
+        Raises PatternError when that grows beyond MAX_SIZE, or beyond MAX_WRITTEN on the way.
         """
         if self.is_empty():
             return NOTHING
@@ -80,6 +81,7 @@ class Automaton:
             for then in each:
                 into[then].add(state)
         left_over = set(range(len(self.steps)))
+        written = 0
         while left_over:
             state = min(left_over, key=lambda each: (len(into[each] - {each}) * len(out[each].keys() - {each}), each))
             left_over.remove(state)
@@ -88,7 +90,9 @@ class Automaton:
                 there = out[before].pop(state)
                 for then, onward in out[state].items():
                     found = alt([out[before].get(then, NOTHING), seq([there, loop, onward])])
-                    if size(found) > MAX_SIZE:
+                    large = size(found, of_ranges=True)
+                    written += large
+                    if large > MAX_SIZE or written > MAX_WRITTEN:
                         raise PatternError("a pattern, or what it excludes, is too large")
                     out[before][then] = found
                     into[then].add(before)
@@ -136,10 +140,10 @@ def sets_in(tree: Tree) -> Iterable[Ranges]:
         yield from sets_in(tree.item)
 
 
-def size(tree: Tree) -> int:
-    """Nodes."""
+def size(tree: Tree, of_ranges: bool = False) -> int:
+    """Nodes; `of_ranges`: a set of characters counts its ranges."""
     if isinstance(tree, Chars):
-        return 1
+        return len(tree.ranges) if of_ranges else 1
     if isinstance(tree, Rep | Other):
-        return 1 + size(tree.item)
-    return 1 + sum([size(item) for item in tree.items])
+        return 1 + size(tree.item, of_ranges)
+    return 1 + sum([size(item, of_ranges) for item in tree.items])

@@ -1,7 +1,8 @@
 """From a pattern to the set of texts that it matches: anchors and what looks ahead become operations on sets.
 
-The edges of a text are characters of their own while that is done: `^` consumes the one before it, `$` the one behind it. Taking them
-away again is a derivative, from the left and from the right (Brzozowski, 1964).
+The edges of a text are characters of their own while that is done: as many before it as the pattern may have `^` one behind the other,
+each of which consumes one, and as many behind it as it may have `$`. Taking them away again is a derivative, from the left and from the
+right (Brzozowski, 1964).
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ BEGIN, END = -2, -1  # the edges, as code points that no character has
 BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
 BREAK = Chars(((10, 10),))
 ALL = rep(Chars(chars.union((*chars.EVERY, (BEGIN, END)))), 0, None)
-REST = alt([EMPTY, seq([ANYTHING, ENDS])])  # behind a match, which may have consumed the end
+BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), ANYTHING])])  # a match, which may consume what is left of the beginning
+REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # behind a match, which may have consumed some of the end
 
 
 @lru_cache(maxsize=512)
@@ -54,17 +56,15 @@ def matching(pattern: str, widely: bool = False) -> Tree:
 
     Raises PatternError.
     """
-    before = alt([EMPTY, seq([BEGINS, ANYTHING])])
     node = Reader(pattern, widely).read()
-    return writable(without_edges(Following(widely).row(before, node.items if isinstance(node, Row) else (node,), REST)))
+    return writable(without_edges(Following(widely).row(BEFORE, node.items if isinstance(node, Row) else (node,), REST), node))
 
 
 @lru_cache(maxsize=512)
 def whole(pattern: str) -> Tree:
     """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
-    node, following = Reader(pattern, False).read(), Following(False)
-    inner = alt([following.of(node, ENDS), following.of(node, EMPTY)])
-    return writable(without_edges(alt([seq([BEGINS, inner]), inner])))
+    node = Reader(pattern, False).read()
+    return writable(without_edges(seq([rep(BEGINS, 0, None), Following(False).of(node, rep(ENDS, 0, None))]), node))
 
 
 def writable(tree: Tree) -> Tree:
@@ -74,8 +74,25 @@ def writable(tree: Tree) -> Tree:
     return tree
 
 
-def without_edges(tree: Tree) -> Tree:
-    return within(right(within(left(tree, BEGIN), BEGIN), END), END)
+def without_edges(tree: Tree, node: Node) -> Tree:
+    """The texts, of those that have the edges of a pattern around them."""
+    for _ in range(max(1, most_edges(node, True))):
+        tree = left(tree, BEGIN)
+    tree = within(tree, BEGIN)
+    for _ in range(max(1, most_edges(node, False))):
+        tree = right(tree, END)
+    return within(tree, END)
+
+
+def most_edges(node: Node, begins: bool) -> int:
+    """Anchors of one kind that may be one behind the other."""
+    if isinstance(node, Edge):
+        return int(node.begins is begins)
+    if isinstance(node, Row):
+        return sum(most_edges(item, begins) for item in node.items)
+    if isinstance(node, Either):
+        return max(most_edges(item, begins) for item in node.items)
+    return most_edges(node.item, begins) if isinstance(node, Repeat | Look) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +112,8 @@ class Following:
             return seq([plain(node), then])
         if isinstance(node, Edge):
             return seq([BEGINS if node.begins else self.ends, then])
+        if isinstance(node, Look) and not node.behind and most_edges(node.item, begins=True):
+            raise PatternError("a pattern that looks ahead for its beginning cannot be obeyed")
         if isinstance(node, Look) and not node.behind:
             ahead = self.of(node.item, REST)
             return both([other(ahead) if node.negative else ahead, then])
@@ -129,6 +148,8 @@ class Following:
     def _sides(self, node: Node) -> list[tuple[Tree, Tree]]:
         """What may stand before, and with it behind."""
         if isinstance(node, Look):
+            if most_edges(node.item, begins=False):
+                raise PatternError("a pattern that looks behind for its end cannot be obeyed")
             found = seq([ALL, self.of(node.item, EMPTY)])
             return [(other(found) if node.negative else found, ALL)]
         assert isinstance(node, WordEdge)

@@ -8,6 +8,7 @@ from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import EMPTY, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
 
 MAX_LENGTH = 100_000  # characters
+TYPED = rep(Chars(chars.WRITABLE), 0, None)  # texts that a JSON string can show
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ ,:;!@%'\"<>=")
 
 
@@ -64,6 +65,7 @@ def grouped(tree: Tree, needed: bool) -> str:
 
 
 def one_of(ranges: Ranges) -> str:
+    """A class of characters."""
     if ranges == EVERY:
         return "(?s:.)"
     if not ranges:

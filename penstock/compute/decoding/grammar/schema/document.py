@@ -9,6 +9,10 @@ from penstock.compute.decoding.grammar.schema.dialect import LATEST, draft_of
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 
 VALUES = ("const", "enum", "default", "examples")  # keywords whose content is no schema
+NAMED = frozenset(("$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"))  # schemas by name
+SCHEMAS = frozenset((  # a schema, or a list of them
+    "additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema", "disallow", "else", "extends", "if", "items",
+    "not", "oneOf", "prefixItems", "propertyNames", "then", "type", "unevaluatedItems", "unevaluatedProperties"))
 BESIDE_REFERENCES = {"$ref", "title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
 MAX_REFERENCES = 32  # one after another
 OWN = "http://schema.invalid/"  # the document's own address, where it has none
@@ -141,16 +145,22 @@ class Document:
         return (urldefrag(joined(base, named))[0] if isinstance(named, str) else base), draft
 
     def _walk(self, root: Node) -> Iterator[Node]:
-        """All objects that may be schemas, with the addresses that they have."""
+        """All objects that may be schemas, with the addresses that they have: first those that are, then those in unknown keywords."""
         stack: list[tuple[Any, str, int]] = [(root.schema, root.base, root.draft)]
-        while stack:
-            value, base, draft = stack.pop()
-            if isinstance(value, dict):
-                base, draft = self._place(value, base, draft)
-                yield self._node(value, base, draft)
-                stack += [(each, base, draft) for name, each in value.items() if name not in VALUES]
-            elif isinstance(value, list):
+        unknown: list[tuple[Any, str, int]] = []
+        while stack or unknown:
+            value, base, draft = stack.pop() if stack else unknown.pop()
+            if isinstance(value, list):
                 stack += [(each, base, draft) for each in value]
+            if not isinstance(value, dict):
+                continue
+            base, draft = self._place(value, base, draft)
+            yield self._node(value, base, draft)
+            for name, each in value.items():
+                if name in NAMED and isinstance(each, dict):
+                    stack += [(schema, base, draft) for schema in each.values()]
+                elif name not in VALUES:
+                    (stack if name in SCHEMAS else unknown).append((each, base, draft))
 
     def _register(self, node: Node) -> None:
         if node.draft <= 7 and "$ref" in node.schema:

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.decoding.grammar.patterns.automaton import automaton
-from penstock.compute.decoding.grammar.patterns.chars import WRITABLE
 from penstock.compute.decoding.grammar.patterns.derive import holds
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Both, Chars, Tree, alt, both, other, rep, text
-from penstock.compute.decoding.grammar.patterns.write import is_plain, regex
+from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Both, Tree, alt, both, other, text
+from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain, regex
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.expand import Expander
@@ -19,7 +18,6 @@ from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Bool
 from penstock.compute.decoding.grammar.schema.settle import Settling
 
 MAX_GOALS = 20_000
-TYPED = rep(Chars(WRITABLE), 0, None)  # texts that a JSON string can show
 
 Schema = dict[str, Any] | bool
 

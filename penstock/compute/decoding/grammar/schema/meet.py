@@ -7,7 +7,7 @@ from penstock.compute.decoding.grammar.patterns.automaton import automaton
 from penstock.compute.decoding.grammar.patterns.derive import holds
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, alt, both, other
-from penstock.compute.decoding.grammar.patterns.write import is_plain, regex
+from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain, regex, writable
 from penstock.compute.decoding.grammar.schema.document import Goal, is_impossible, join
 from penstock.compute.decoding.grammar.schema.numbers import meet_numbers
 from penstock.compute.decoding.grammar.schema.records import (
@@ -178,11 +178,17 @@ def outside(regions: Sequence[Region]) -> Tree:
     return other(alt([region.names for region in regions]))
 
 
+@lru_cache(maxsize=4096)
+def is_writable(names: Tree) -> bool:
+    """Whether JSON can show any of the names without \\u."""
+    return writable(names) != NOTHING if is_plain(names) else not automaton(both([names, TYPED])).is_empty()
+
+
 def inhabited(regions: Sequence[Region]) -> list[Region]:
     """Those that have any name; what is one set of names is one region."""
     by_names: dict[Tree, Region] = {}
     for region in regions:
-        if region.names != NOTHING and (is_plain(region.names) or not automaton(region.names).is_empty()):
+        if is_writable(region.names):
             known = by_names.get(region.names)
             by_names[region.names] = region if known is None else replace(known, goal=join(known.goal, region.goal))
     return list(by_names.values())

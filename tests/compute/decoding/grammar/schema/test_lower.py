@@ -73,6 +73,11 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"ab": 3}], [{"ab": 7}]),
     "looking ahead": ({"type": "string", "pattern": "^(?!(if|else)$)[a-z]+$"}, ["iff", "x"], ["if", "else", "X"]),
     "the edge of a word": ({"type": "string", "pattern": r"\bfox\b"}, ["a fox!", "fox"], ["foxy"]),
+    "anchors behind one another": (
+        {"type": "object", "patternProperties": {"^(^a|b$)$": {"type": "integer"}}, "additionalProperties": {"type": "null"}},
+        [{"a": 1}, {"b": 2}, {"c": None, "ab": None}], [{"a": None}, {"b": None}, {"c": 1}]),
+    "a pattern in two anchors": ({"type": "string", "pattern": "^(^cat$|^dog$)$"}, ["cat", "dog"], ["cats", "", "catdog"]),
+    "not a pattern with two anchors": ({"type": "string", "not": {"pattern": "^^a"}}, ["ba", ""], ["a", "ab"]),
     "contains": ({"type": "array", "items": {"type": ["integer", "string"]}, "contains": {"type": "string"}, "minItems": 2},
                  [["a", 1]], [[1, 2], []]),
     "contains at most": ({"type": "array", "contains": {"const": 1}, "maxContains": 1}, [[1], [1, 2]], [[1, 1], [2]]),
@@ -99,6 +104,14 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "addresses and anchors": (
         {"$id": "http://a.example/root.json", "$defs": {"x": {"$id": "x.json", "$anchor": "here", "type": "integer"}},
          "type": "array", "items": {"anyOf": [{"$ref": "x.json"}, {"$ref": "x.json#here"}, {"$ref": "#/$defs/x"}]}}, [[1, 2]], [["a"]]),
+    "an address in an unknown keyword": (
+        {"$defs": {"a": {"x": {"deep": {"$id": "http://a.example/", "type": "null"}}}, "b": {"$id": "http://a.example/", "type": "string"},
+                   "c": {"note": [{"$id": "http://a.example/", "type": "integer"}]}}, "$ref": "http://a.example/"}, ["a"], [1, None]),
+    "an anchor under a name like a keyword": (
+        {"type": "object", "properties": {"default": {"$anchor": "here", "type": "integer"}, "b": {"$ref": "#here"}}},
+        [{"b": 1}], [{"b": ""}]),
+    "a day that there is": (
+        {"type": "string", "format": "date"}, ["2024-02-29", "2000-02-29", "2023-12-31"], [1]),
     "draft 4": ({**DRAFT_4, "type": "number", "minimum": 1, "exclusiveMinimum": True, "maximum": 3}, [2, 3], [1, 4]),
     "draft 4, words between the bounds": (
         {**DRAFT_4, "minimum": 1, "anyOf": [{"type": "number"}], "exclusiveMinimum": True}, [2], [1]),
@@ -123,6 +136,11 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
 NARROWER: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "a word of a later draft": ({**DRAFT_4, "const": 1, "type": "integer"}, [1], [2]),
     "int32": ({"type": "integer", "format": "int32"}, [2147483647], [2147483648]),
+    "a day that there is not": (
+        {"type": "string", "format": "date"}, ["2024-02-29"], ["2023-02-29", "1900-02-29", "0000-01-01", "2024-04-31"]),
+    "a moment of a day that there is not": (
+        {"type": "string", "format": "date-time"}, ["2024-02-29T23:59:59.5Z", "2024-01-01T00:00:00+05:30"],
+        ["2023-02-29T00:00:00Z", "2023-02-28T00:00:00", "2023-02-28T24:00:00Z"]),
     "a pointer": ({"type": "string", "format": "json-pointer"}, ["", "/a/0"], ["a"]),
     "cents that floating point cannot check": ({"type": "number", "multipleOf": 0.01}, [0.25, 7], [0.1, 0.11]),
     "a dot and another line break": ({"type": "string", "pattern": "^.$"}, ["x"], ["\u2028"]),
@@ -158,6 +176,10 @@ def test_what_is_let_through_and_what_is_not(schema: Any, good: list[Any], bad: 
     ({"multipleOf": 0}, "above 0"), ({"multipleOf": 0.123456789}, "checked exactly"), ({"type": "array", "minItems": 9999}, "at most 4000"),
     ({"anyOf": [{"$ref": "#"}]}, "refers to itself"), ({"$ref": "#"}, "refers to itself"), ({"allOf": [{"$ref": "#"}]}, "refers to itself"),
     ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "null", "$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "refers to itself"),
+    ({"type": "object", "propertyNames": {"pattern": "^\\0$"}, "minProperties": 1}, "no value is valid"),
+    ({"not": {"patternProperties": {"a": {"type": "null"}}}, "type": "object", "properties": {"a": {}}, "maxProperties": 1,
+      "required": ["b"]}, "no value is valid"),
+    ({"type": "string", "pattern": "^\\cC$"}, "no text is as"), ({"type": "string", "pattern": "(?!^)a"}, "looks ahead for its beginning"),
     ({"type": "string", "pattern": "a^b"}, "no value is valid"), ({"type": "string", "pattern": "aa", "maxLength": 1}, "no text is as all"),
     ({"type": "integer", "multipleOf": 123456789}, "123,456,789 remainders; at most 100,000"), ({"minimum": 10**400}, "a double can be"),
     ({"type": "integer", "minimum": 1, "multipleOf": 20000}, "20,000 remainders; at most 10,000"), ({"enum": [1e23]}, "than are read back"),
