@@ -7,11 +7,6 @@ from typing import Any
 from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
 
-WIDTH = 170  # of the table: a line that a terminal wraps can be read, one that is cut cannot
-HEADINGS = ("", "hardware", "layout", "weights", "KV", "batch", "chunk", "TTFT", "TPOT", "tok/s", "$/M out", "W", "kWh/year", "bound")
-NOT_GIVEN = "not given"
-WORDS = ("hardware", "layout", "weights", "KV", "bound")
-
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
@@ -96,55 +91,15 @@ def calibrate(options: PlanOptions) -> None:
 
 
 def tell(found: Any, top: int) -> None:
-    """A table, the best first; the frontier of goodput per dollar against latency is marked."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    """A table as wide as the terminal, the best first, and why; elsewhere as wide as it takes."""
+    import os
+    import shutil
+    import sys
 
-    console = Console(highlight=False, width=max(WIDTH, Console().width))
-    load = found.load
-    much = f"{load.batch} at once" if load.batch else f"{load.rate:.3g} a second" if load.rate else "as many as pay"
-    console.print(f"{found.model}: {found.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
-                  + (f" ({load.told})" if load.told else ""))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=True)
-    for number, row in enumerate(found.configurations[:top], 1):
-        table.add_row(("* " if row.pareto else "") + ("~ " if row.predicted_by != "arithmetic" else "") + str(number), *cells(row))
-    console.print(table)
-    for number, row in enumerate(found.configurations[:top], 1):
-        batch = f"; batch {row.batch:,}: {row.batch_told}" if row.batch_told else ""
-        named = f"routing {row.routing}: " if row.routing else ""
-        routing = f"; {named}{row.routing_told}" if row.routing_told else ""
-        chunk = f"; chunk {row.chunk:,}: {row.chunk_told}" if row.chunk_told else ""
-        console.print(f"{number:3} {row.reason}{batch}{chunk}{routing}", soft_wrap=True)
-    if len(found.configurations) > top:
-        console.print(f"... and {len(found.configurations) - top} more: --top or --json")
-    console.print("* nothing is both cheaper and faster; predicted from the figures of the makers and known shares of them; `here` from "
-                  "measured ones")
-    unknown = [option for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
-               if any(row.tpot_s is not None and getattr(row, figure) is None for row in found.configurations)]
-    if unknown:
-        console.print(f"{NOT_GIVEN}: {' and '.join(unknown)} tell it; without a price the rows go by goodput per device")
-    if any(row.predicted_by != "arithmetic" for row in found.configurations):
-        console.print("~ by the twin: the scheduler itself on a virtual clock, request for request")
+    from penstock.study.plan import text
 
-
-def cells(row: Any) -> list[str]:
-    layout = f"{row.devices} = " if row.replicas > 1 else ""
-    apart = f"({row.prefill_replicas}P+{row.replicas - row.prefill_replicas}D)" if row.prefill_replicas else str(row.replicas)
-    layout += f"{apart} x " if row.replicas > 1 else ""
-    layout += f"TP{row.tensor_parallel}" + (f" PP{row.pipeline_parallel}" if row.pipeline_parallel > 1 else "")
-    head = [row.hardware, layout, row.quant, row.kv_dtype]
-    if row.tpot_s is None:
-        return [*head, *["-"] * 8, "does not fit" if not row.fits else "too slow"]
-    return [*head, str(row.batch), f"{row.chunk:,}", f"{row.ttft_s * 1e3:,.0f} ms", f"{row.tpot_s * 1e3:,.1f} ms",
-            f"{row.output_tokens_per_s:,.0f}", given(row.usd_per_million_output_tokens, ".3g"), given(row.watts, ",.0f"),
-            given(row.kwh_per_year, ",.0f"), row.bound]
-
-
-def given(value: float | None, form: str) -> str:
-    return NOT_GIVEN if value is None else format(value, form)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
+    print("\n".join(text.lines(found, top, width)))
 
 
 def tell_fleet(placed: Any) -> None:

@@ -31,6 +31,14 @@ def test_the_table_tells_what_fits_and_why_not(penstock: Any) -> None:
     assert status == 0 and "does not fit" in out and "GB more than" in out and "int4" in out and "70,553,706,496" in out
 
 
+def test_the_table_is_as_wide_as_the_terminal(penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "plan llama-2-7b --hardware l4,h100-sxm --max-devices 1 --batch 2".split()
+    assert "kWh/year" in penstock(asked)[1].splitlines()[2]
+    monkeypatch.setenv("COLUMNS", "90")
+    out = penstock(asked)[1]
+    assert max(map(len, out.splitlines())) <= 90 and "not shown in this width: kWh/year" in out
+
+
 def test_figures_can_be_asked_what_if(penstock: Any) -> None:
     usual, wide = (json.loads(penstock(["plan", "llama-2-7b", "--hardware", "h100-sxm", "--batch", "1", "--json", *more])[1])
                    for more in ([], ["--what-if", "memory_bandwidth=8e12"]))

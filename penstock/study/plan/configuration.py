@@ -64,6 +64,7 @@ class Configuration:
     kwh_per_year: float | None = None
     pareto: bool = False
     reason: str = ""
+    beside: str = ""  # what the row is compared with there: another's `called`
 
     @property
     def called(self) -> str:

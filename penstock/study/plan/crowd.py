@@ -23,7 +23,7 @@ def crowded(rows: Sequence[Configuration], trace: Sequence[Row], load: Load) -> 
 def _crowded(row: Configuration, due: Array, load: Load) -> Configuration:
     there = peak(due[:: row.replicas - row.prefill_replicas], row.e2e_s or 0.0)
     seats = min(MOST_BATCH, row.kv_tokens // (load.input + load.output))
-    told = f"in the trace {there:,} are there at once at most, if each takes the mean of {ms(row.e2e_s or 0.0)}"
+    told = f"the most at once in the trace, {there:,}, if each takes its mean of {ms(row.e2e_s or 0.0)}"
     return replace(row, batch=min(there, seats), batch_told=told + (f", and there is room for {seats:,}" if seats < there else ""))
 
 

@@ -193,7 +193,7 @@ class Evaluator:
         good = 0.0 if missed else rate
         told = ""
         if at_random and (seldom := at_once(point.running)) < batch:
-            batch, told = seldom, f"{point.running:.3g} are there at once on average, and hardly ever more than {seldom:,}"
+            batch, told = seldom, "hardly ever are more there at once"
         return replace(
             trial.row("; ".join(missed), fits=True), devices=devices, replicas=replicas, prefill_replicas=prompts, batch=batch,
             batch_told=told, ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
@@ -267,7 +267,7 @@ def next_told(row: Configuration, larger: Configuration) -> str:
     if not larger.meets_slo:
         return f"with {larger.batch:,} at once {larger.reason}"
     more, longer = goodput(larger) / goodput(row) - 1, (larger.e2e_s or 0.0) / (row.e2e_s or 1.0)
-    return f"{larger.batch:,} at once would give {max(more, 0.0):.1%} more, and each would take {longer:.2g} times as long"
+    return f"{larger.batch:,} at once would give {max(more, 0.0):.1%} more, and take {longer:.2g} times as long"
 
 
 def with_chunk_told(row: Configuration, load: Load) -> Configuration:
@@ -275,9 +275,9 @@ def with_chunk_told(row: Configuration, load: Load) -> Configuration:
     longest, batch = load.longest or load.input, row.batch or 0
     if row.chunk is None or not batch or batch * longest >= row.chunk:
         return row
-    each = f"{batch:,} prompts" if batch > 1 else "one prompt"
+    each = f"{batch:,} prompts at once" if batch > 1 else "one prompt"
     most = f"{batch * longest:,}"
-    return replace(row, chunk_told=f"{each} at once of {longest:,} tokens {'at most ' if load.longest else ''}never fill more than {most}")
+    return replace(row, chunk_told=f"{each} of {'up to ' if load.longest else ''}{longest:,} tokens never fill more than {most}")
 
 
 def at_once(running: float) -> int:

@@ -36,9 +36,9 @@ class Room:
         """Why so many tokens do not fit."""
         cached = tokens * self.kv_bytes_per_token
         needs = self.weights + self.activations + cached
-        return (f"needs {needs / 1e9:.1f} GB a device ({self.weights / 1e9:.1f} of weights, {cached / 1e9:.1f} for {tokens:,} tokens, "
-                f"{self.activations / 1e9:.1f} of activations), {self.missing(tokens) / 1e9:.1f} GB more than the "
-                f"{self.usable / 1e9:.1f} GB usable of {part.name}'s {part.memory / 1e9:.1f} GB")
+        return (f"needs {needs / 1e9:.1f} GB a device (weights {self.weights / 1e9:.1f}, {tokens:,} tokens {cached / 1e9:.1f}, "
+                f"activations {self.activations / 1e9:.1f}), {self.missing(tokens) / 1e9:.1f} GB more than {part.name}'s usable "
+                f"{self.usable / 1e9:.1f}")
 
 
 def room(stored: Stored, part: Part, split: Split, rows: int) -> Room:

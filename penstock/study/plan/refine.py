@@ -99,8 +99,8 @@ class Twins:
             e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, meets_slo=not misses, reason=misses,
             kept_share=kept, utilization=busy,
             running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0) / len(by_place),
-            batch=min(there, seats), batch_told=f"of {len(samples):,} requests that were played{among} {there:,} at most were there at once"
-            + (f", and there is room for {seats:,}" if seats < there else ""),
+            batch=min(there, seats), batch_told=f"the most at once in {len(samples):,} requests played{among}"
+            + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
             **bill(part, row.devices, good, rate * load.output))
 
 

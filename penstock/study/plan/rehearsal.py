@@ -28,7 +28,7 @@ MUCH_TEXT = 12_000_000  # tokens of prompts: some seconds, where they are long
 LEAST_EACH = 100  # requests of each replica, where all are played
 TURNS = 10  # and as many times those that run at once in it: begin and end, when fewer are there, must not count for much
 NAMED_EFFORT = 800_000.0  # of a play whose policy was named: half a minute at most, so that a row takes about a minute
-EACH, ASKED, READ = 5.0, 0.25, 0.01  # effort of a request by itself, for each replica that is asked, for each token of its prompt
+EACH, ASKED, READ = 5.0, 0.25, 0.03  # effort of a request by itself, for each replica that is asked, for each token of its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Rehearsal:
                              f"{self._needed(count):,} requests, more than {self._limit(count):,}, {self._would_do(count)}")
         policy = self._policy()
         chosen, plain = (self._spread(Spread(count, name)) for name in (policy, IN_TURN))
-        computed, first = (f"{chosen.census.prefill_tokens:,} prompt tokens of {len(chosen.samples):,} requests are computed",
-                           f"TTFT p99 is {ms(tail_s(chosen.samples))}")
+        told = (f"{chosen.census.prefill_tokens:,} prompt tokens of {len(chosen.samples):,} requests are computed, "
+                f"TTFT p99 {ms(tail_s(chosen.samples))}")
         if plain is chosen:
-            return policy, f"{computed}; {first}"
-        return policy, f"{computed}, in turn it would be {plain.census.prefill_tokens:,}; {first}, in turn {ms(tail_s(plain.samples))}"
+            return policy, told
+        return policy, f"{told}; in turn {plain.census.prefill_tokens:,} and {ms(tail_s(plain.samples))}"
 
     @property
     def _named(self) -> bool:

@@ -12,6 +12,7 @@ from penstock.study.plan.model import Model, WeightFormat
 from penstock.study.sizes import powers_of_two
 
 Refine = Callable[[Sequence[Configuration]], list[Configuration]]
+SEEN = 1.005  # times: what differs by less is told as the same
 MOST_RANKS = 8  # of tensor parallelism, where nothing is told: what a node has
 
 
@@ -63,7 +64,8 @@ def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:
             continue
         winner = next((other for other in good if other is not row and beats(other, row)), None)
         reason = beaten(row, winner) if winner else frontier(row, best, goal)
-        told.append(replace(row, pareto=winner is None, reason=reason))
+        beside = (winner or best or row).called
+        told.append(replace(row, pareto=winner is None, reason=reason, beside=beside if beside != row.called else ""))
     return told
 
 
@@ -82,7 +84,9 @@ def beats(one: Configuration, other: Configuration) -> bool:
 def beaten(row: Configuration, winner: Configuration) -> str:
     """How a row falls short of another."""
     more, faster = value(winner) / value(row), latency(row) / latency(winner)
-    return f"beaten by {winner.called}: {more:.2f} times the goodput per {per(row)}, {faster:.2f} times as fast"
+    dear = f"{more:.2f} times the goodput per {per(row)}" if more >= SEEN else ""
+    slow = f"{faster:.2f} times as fast" if faster >= SEEN or not dear else ""
+    return f"beaten by {winner.called}: {', '.join(filter(None, (dear, slow)))}"
 
 
 def per(row: Configuration) -> str:
@@ -106,8 +110,8 @@ def frontier(row: Configuration, best: Configuration | None, goal: Goal) -> str:
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
     if latency(row) > latency(best):
         return (f"{value(row) / value(best):.3g} times the goodput per {per(row)} of {best.called}, and slower "
-                f"({ms(latency(row))} a request instead of {ms(latency(best))})")
-    faster = f"faster than {best.called} ({ms(latency(row))} a request instead of {ms(latency(best))})"
+                f"({ms(latency(row))} a request, not {ms(latency(best))})")
+    faster = f"faster than {best.called} ({ms(latency(row))} a request, not {ms(latency(best))})"
     if per(row) == "device":
         return f"{faster}, with {value(row) / value(best):.0%} of its goodput per device"
     return f"{faster}, at {value(best) / value(row):.2f} times its cost"

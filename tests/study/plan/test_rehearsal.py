@@ -37,7 +37,7 @@ def test_prompts_that_begin_alike_go_where_their_beginnings_are() -> None:
     name, told = rehearsal(4.0, prefixes=31).routing(3)  # 512 tokens each: one cache holds half of them
     apart, gain = rehearsal(12.0).routing(3)
     assert (name, apart) == ("prefix", "least_loaded") and "TTFT p99" in gain
-    numbers = re.search(r"^([\d,]+) prompt tokens .* in turn it would be ([\d,]+);", told)
+    numbers = re.search(r"^([\d,]+) prompt tokens .* in turn ([\d,]+) and", told)
     assert numbers is not None
     computed, in_turn = (int(number.replace(",", "")) for number in numbers.groups())
     assert computed < 0.7 * in_turn
@@ -47,7 +47,7 @@ def test_what_was_asked_for_is_played() -> None:
     given = rehearsal(4.0, "least_loaded", prefixes=31)
     assert given.routing(3)[0] == "least_loaded" and rehearsal(12.0).routing(1) == (None, "")
     name, told = rehearsal(12.0, IN_TURN).routing(3)
-    assert name == IN_TURN and "in turn" not in told and "TTFT p99 is" in told
+    assert name == IN_TURN and "in turn" not in told and "TTFT p99" in told
     assert given.routing(1) == (None, "one replica, so --routing least_loaded has nothing to choose from")
     assert given.play(3).census.prefill_tokens > 1.2 * rehearsal(4.0, "prefix", prefixes=31).play(3).census.prefill_tokens
 
@@ -73,7 +73,7 @@ def test_a_named_policy_is_played_with_as_many_requests_as_it_needs(monkeypatch:
     monkeypatch.setattr(module, "NAMED_EFFORT", 40_000.0)
     name, said = named.routing(30)
     assert name == IN_TURN and said.startswith("not prefix: one of 30 replicas")
-    assert "takes 3,000 requests, more than 2,344, which 25" in said
+    assert "takes 3,000 requests, more than 2,200, which 23" in said
 
 
 def test_a_play_in_which_requests_pile_up_is_given_up() -> None:

@@ -40,8 +40,8 @@ def test_the_frontier_says_what_each_gives_for_what() -> None:
     dear, slow = replace(best, quant="int8", goodput_per_usd=50.0, e2e_s=0.5), replace(best, quant="int4", goodput_per_usd=110.0, e2e_s=2.0)
     assert [row.reason for row in explained([best, dear, slow], Goal(Load(), {}))] == [
         "the cheapest that fits; KV capacity binds",
-        "faster than l4 TP1 none/auto (500 ms a request instead of 1 s), at 2.00 times its cost",
-        "1.1 times the goodput per dollar of l4 TP1 none/auto, and slower (2 s a request instead of 1 s)"]
+        "faster than l4 TP1 none/auto (500 ms a request, not 1 s), at 2.00 times its cost",
+        "1.1 times the goodput per dollar of l4 TP1 none/auto, and slower (2 s a request, not 1 s)"]
 
 
 def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:
@@ -132,10 +132,10 @@ def test_at_a_rate_no_more_seats_than_are_ever_taken(ask: Ask) -> None:
     row = ask("llama-3.2-1b", "h100-sxm", rate=4.0, input=200, output=200, prefill_split=False, simulate=False)[0]
     assert row.running == pytest.approx(4 * row.e2e_s / row.replicas, rel=0.01)  # Little's law
     assert row.running < row.batch < row.running + 5 * row.running**0.5 + 3 and row.kv_tokens > 4000 * row.batch
-    assert f"hardly ever more than {row.batch}" in row.batch_told
+    assert "hardly ever are more there" in row.batch_told
     played = ask("llama-3.2-1b", "h100-sxm", rate=4.0, input=200, output=200, prefill_split=False)[0]
     assert played.predicted_by == "twin" and played.running < played.batch <= row.batch + 3
-    assert f"{played.batch} at most were there at once" in played.batch_told
+    assert "the most at once in" in played.batch_told
 
 
 def test_a_chunk_that_prompts_never_fill_says_so(ask: Ask) -> None:

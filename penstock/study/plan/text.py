@@ -1,0 +1,140 @@
+"""A plan as lines for people: a table, and under it why each row stands where it does. Every figure beside it is in the plan's JSON."""
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.request import Plan
+
+WORDS = ("hardware", "layout", "weights/KV", "bound")  # aligned to the left
+LEAVE_OUT = ("kWh/year", "W", "chunk", "tok/s", "batch")  # where the terminal is too narrow, in this order
+GAP = "  "
+MANY = 3  # rows with the same note: it is told once
+NOT_GIVEN = "not given"
+NONE = "-"
+ARITHMETIC = "arithmetic"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`cells` of each row by heading, all with the same headings."""
+
+    cells: Sequence[Mapping[str, str]]
+
+    def lines(self, headings: Sequence[str]) -> list[str]:
+        widths = {heading: max(len(heading), *(len(row[heading]) for row in self.cells)) for heading in headings}
+
+        def line(words: Mapping[str, str]) -> str:
+            told = [words[each].ljust(widths[each]) if each in WORDS else words[each].rjust(widths[each]) for each in headings]
+            return GAP.join(told).rstrip()
+
+        rule = "─" * (sum(widths.values()) + len(GAP) * (len(headings) - 1))
+        return [line({heading: heading for heading in headings}), rule, *(line(row) for row in self.cells)]
+
+    def within(self, width: int | None) -> tuple[list[str], list[str]]:
+        """(lines of at most so many characters, if that can be had, the headings that are left out for it)."""
+        headings, left_out = list(self.cells[0]), []
+        found = self.lines(headings)
+        for each in LEAVE_OUT:
+            if width is None or max(map(len, found)) <= width:
+                break
+            headings.remove(each)
+            left_out.append(each)
+            found = self.lines(headings)
+        return found, left_out
+
+
+def lines(plan: Plan, top: int, width: int | None) -> list[str]:
+    """`top`: rows, at most. `width`: of the terminal, in characters; None: none."""
+    rows = plan.configurations[:top]
+    table, left_out = Table([cells(number, row) for number, row in enumerate(rows, 1)]).within(width)
+    said = [wrapped(head(plan), width), "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
+    if len(plan.configurations) > top:
+        said.append(f"... and {len(plan.configurations) - top} more: --top or --json")
+    return [*said, "", *(wrapped(each, width, 2) for each in legend(plan, left_out))]
+
+
+def head(plan: Plan) -> str:
+    load = plan.load
+    much = f"{load.batch} at once" if load.batch else f"{load.rate:.3g} a second" if load.rate else "as many as pay"
+    return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
+            + (f" ({load.told})" if load.told else ""))
+
+
+def cells(number: int, row: Configuration) -> dict[str, str]:
+    marks = ("* " if row.pareto else "") + ("~ " if row.predicted_by != ARITHMETIC else "")
+    first = {"": f"{marks}{number}", "hardware": row.hardware, "layout": layout(row), "weights/KV": f"{row.quant}/{row.kv_dtype}"}
+    if row.ttft_s is None or row.tpot_s is None:
+        figures = ("batch", "chunk", "TTFT", "TPOT", "tok/s", "$/M out", "W", "kWh/year")
+        return first | dict.fromkeys(figures, NONE) | {"bound": "too slow" if row.fits else "does not fit"}
+    return first | {
+        "batch": f"{row.batch:,}", "chunk": f"{row.chunk:,}", "TTFT": f"{row.ttft_s * 1e3:,.0f} ms", "TPOT": f"{row.tpot_s * 1e3:,.1f} ms",
+        "tok/s": f"{row.output_tokens_per_s:,.0f}", "$/M out": given(row.usd_per_million_output_tokens, ".3g"),
+        "W": given(row.watts, ",.0f"), "kWh/year": given(row.kwh_per_year, ",.0f"), "bound": row.bound or NONE}
+
+
+def layout(row: Configuration) -> str:
+    copies = ""
+    if row.replicas > 1:
+        apart = f"({row.prefill_replicas}P+{row.replicas - row.prefill_replicas}D)" if row.prefill_replicas else str(row.replicas)
+        copies = f"{row.devices} = {apart} x "
+    return f"{copies}TP{row.tensor_parallel}" + (f" PP{row.pipeline_parallel}" if row.pipeline_parallel > 1 else "")
+
+
+def notes(rows: Sequence[Configuration]) -> list[str]:
+    """A line for each row, then what is told of many, once."""
+    number = {row.called: at for at, row in enumerate(rows, 1)}
+    told = {at: parts(row, number) for at, row in enumerate(rows, 1)}
+    often = [part for part, count in Counter(part for each in told.values() for part in each).items() if count >= MANY]
+    single = {at: "; ".join(part for part in each if part not in often) for at, each in told.items()}
+    return [f"{at:4}  {text}" for at, text in single.items() if text] + [
+        f"{spans([at for at, each in told.items() if part in each]):>4}  {part}" for part in often]
+
+
+def parts(row: Configuration, number: Mapping[str, int]) -> list[str]:
+    """`number`: of the rows that are seen, by what they are called."""
+    reason = row.reason
+    if row.beside in number:
+        reason = reason.replace(row.beside, f"row {number[row.beside]}")
+    named = f"routing {row.routing}" if row.routing else "routing"
+    labelled = (("batch", row.batch_told), ("chunk", row.chunk_told), ("replicas", row.replicas_told), (named, row.routing_told))
+    return [part for part in (reason, *(f"{label}: {text}" for label, text in labelled if text)) if part]
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """1-3, 5"""
+    found: list[list[int]] = []
+    for each in numbers:
+        if found and each == found[-1][-1] + 1:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in found)
+
+
+def legend(plan: Plan, left_out: Sequence[str]) -> list[str]:
+    rows = plan.configurations
+    said = ["* nothing is both cheaper and faster"]
+    if any(row.predicted_by != ARITHMETIC for row in rows):
+        said.append("~ played by the twin, request for request: the scheduler itself on a virtual clock; rows without it are arithmetic")
+    said.append("predicted from the makers' figures and known shares of them; `here` from measured ones")
+    unknown = [option for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
+               if any(row.tpot_s is not None and getattr(row, figure) is None for row in rows)]
+    if unknown:
+        said.append(f"{NOT_GIVEN}: {' and '.join(unknown)} tell it; without a price the rows go by goodput per device")
+    if left_out:
+        said.append(f"not shown in this width: {', '.join(left_out)}; a wider terminal or --json has them")
+    return said
+
+
+def given(value: float | None, form: str) -> str:
+    return NOT_GIVEN if value is None else format(value, form)
+
+
+def wrapped(text: str, width: int | None, indent: int = 0) -> str:
+    """In lines of at most so many characters, the later ones indented."""
+    if width is None:
+        return text
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+                         drop_whitespace=True, replace_whitespace=False)

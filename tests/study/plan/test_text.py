@@ -1,0 +1,58 @@
+"""What a reader sees of a plan, in terminals of several widths; and that it is what the JSON says."""
+from dataclasses import replace
+
+import pytest
+
+from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.request import Plan, Request, plan
+from penstock.study.plan.text import LEAVE_OUT, NOT_GIVEN, cells, lines, notes, parts, spans
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return plan(Request(model="llama-3-70b", hardware="h100-sxm,l4", max_devices=4, slo="tpot=40ms"))
+
+
+def test_a_table_fits_the_terminal_and_says_what_it_leaves_out(found: Plan) -> None:
+    whole, narrow, tiny = ("\n".join(lines(found, 20, width)) for width in (None, 100, 20))
+    assert "kWh/year" in whole and "not shown" not in whole and max(map(len, whole.splitlines())) > 110
+    assert max(map(len, narrow.splitlines())) <= 100 and "not shown in this width: kWh/year, W; a wider terminal or --json" in narrow
+    heading = narrow.splitlines()[2]
+    assert "kWh/year" not in heading and "TPOT" in heading and ", ".join(LEAVE_OUT) in " ".join(tiny.split())
+
+
+@pytest.mark.parametrize("width", [None, 100, 160])
+def test_every_reason_is_there(found: Plan, width: int | None) -> None:
+    said = " ".join(" ".join(lines(found, 20, width)).split())
+    numbers = {row.called: at for at, row in enumerate(found.configurations, 1)}
+    for row in found.configurations:
+        assert all(" ".join(part.split()) in said for part in parts(row, numbers))
+    assert "beaten by row 1: 1.30 times the goodput per dollar" in said and "GB more than l4's usable 21.7" in said
+
+
+def test_the_table_and_the_json_say_the_same(found: Plan) -> None:
+    for at, (row, told) in enumerate(zip(found.configurations, found.as_json()["configurations"], strict=True), 1):
+        shown = cells(at, row)
+        assert (shown["hardware"], shown["weights/KV"]) == (told["hardware"], f"{told['quant']}/{told['kv_dtype']}")
+        if told["fits"]:
+            assert shown["TPOT"] == f"{told['tpot_s'] * 1e3:,.1f} ms" and shown["batch"] == f"{told['batch']:,}"
+            assert shown["$/M out"] == f"{told['usd_per_million_output_tokens']:.3g}" and shown["bound"] == told["bound"]
+        else:
+            assert shown["TPOT"] == "-" and shown["bound"] == "does not fit"
+    beaten = found.configurations[1]
+    assert beaten.reason.startswith(f"beaten by {beaten.beside}: ") and beaten.beside == found.configurations[0].called
+
+
+def test_what_is_told_of_many_rows_is_told_once() -> None:
+    row = Configuration("l4", 1, 1, 1, "none", "auto", True, reason="as it is", batch_told="hardly ever are more there")
+    rows = [replace(row, hardware=f"l{at}", reason=f"reason {at}", batch_told="" if at == 3 else row.batch_told) for at in range(5)]
+    told = notes(rows)
+    assert told[:5] == [f"{at + 1:4}  reason {at}" for at in range(5)] and told[5:] == ["1-3, 5  batch: hardly ever are more there"]
+    assert len(notes(rows[:2])) == 2 and "batch: hardly" in notes(rows[:2])[0]
+    assert spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
+
+
+def test_a_row_that_is_not_seen_is_called_by_its_name() -> None:
+    row = Configuration("l4", 1, 1, 1, "none", "auto", True, reason="beaten by a100 TP1 none/auto: as is", beside="a100 TP1 none/auto")
+    assert parts(row, {}) == [row.reason] and parts(row, {"a100 TP1 none/auto": 7}) == ["beaten by row 7: as is"]
+    assert cells(1, replace(row, ttft_s=0.1, tpot_s=0.01, batch=1, chunk=8, output_tokens_per_s=9.0))["W"] == NOT_GIVEN
