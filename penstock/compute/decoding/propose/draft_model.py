@@ -54,11 +54,7 @@ class DraftModel:
 
     def _make_room(self, row: Draftable) -> bool:
         """Whether the sequence and its drafts fit the model and its cache. What was computed for drafts that were rejected is dropped."""
-        tokens, num_drafts = row.tokens, min(self._options.k, row.room)
-        if len(tokens) + num_drafts > self._side.spec.max_position or max(tokens[-1:]) >= self._side.spec.vocab_size:
-            return False
-        if self._tables.grow(row.seq_id, len(tokens) + num_drafts) is None:
-            return False
+        tokens = row.tokens
         known = self._computed.setdefault(row.seq_id, [])
         same = len(known)
         for at in range(max(0, min(same, len(tokens)) - self._options.k - 1), same):
@@ -66,7 +62,10 @@ class DraftModel:
                 same = at
                 break
         del known[same:]
-        return True
+        num_tokens = len(tokens) + min(self._options.k, row.room)
+        if num_tokens > self._side.spec.max_position or max(tokens[same:]) >= self._side.spec.vocab_size:
+            return False
+        return self._tables.grow(row.seq_id, num_tokens) is not None
 
     def _catch_up(self, rows: Sequence[Draftable]) -> None:
         """Computes all but the last token of each sequence, where that is more than a step of drafting should do."""
@@ -74,7 +73,7 @@ class DraftModel:
             known = self._computed[row.seq_id]
             while len(row.tokens) - len(known) > MOST_ROWS // max(1, len(rows)) and len(row.tokens) - len(known) > 1:
                 tokens = row.tokens[len(known) : min(len(known) + MOST_ROWS, len(row.tokens) - 1)]
-                self._compute([Rows(tokens, len(known), self._table(row))], [])
+                self._compute([Rows(tokens, len(known), self._tables.of(row.seq_id))], [])
                 known.extend(tokens)
 
     def _step(self, rows: Sequence[Draftable], guesses: dict[int, list[int]], depth: int) -> list[int]:
@@ -83,7 +82,7 @@ class DraftModel:
         for row in rows:
             known = self._computed[row.seq_id]
             fresh = [*row.tokens[len(known) :], *guesses[row.seq_id]] if depth == 0 else [guesses[row.seq_id][-1]]
-            shares.append(Rows(fresh, len(known), self._table(row)))
+            shares.append(Rows(fresh, len(known), self._tables.of(row.seq_id)))
             known.extend(fresh)
             count += len(fresh)
             ends.append(count - 1)
@@ -98,8 +97,3 @@ class DraftModel:
         side = self._side
         logits = side.backend.step(side.loaded, batch(rows, side.layout.block_size, logit_rows)).logits
         return logits[:, : self._vocab] if logits.shape[1] > self._vocab else logits
-
-    def _table(self, row: Draftable) -> Array:
-        table = self._tables.grow(row.seq_id, 0)
-        assert table is not None
-        return table

@@ -104,7 +104,7 @@ class Eagle:
         going = [row for row in rows if row.seq_id in fresh]
         trees = self._read(going, fresh)
         for _ in range(self._options.depth - 1):
-            grown = {row.seq_id: grown for row in going if (grown := trees[row.seq_id].grow(self._options.width))}
+            grown = {row.seq_id: count for row in going if (count := trees[row.seq_id].grow(self._options.width))}
             going = [row for row in going if row.seq_id in grown]
             if not going:
                 break
@@ -153,7 +153,7 @@ class Eagle:
 
     def _share(self, row: Draftable, count: int) -> Rows:
         stretch = self._stretches[row.seq_id]
-        return Rows(row.tokens[stretch.end + 1 : stretch.end + 1 + count], stretch.end - stretch.begin, self._table(row))
+        return Rows(row.tokens[stretch.end + 1 : stretch.end + 1 + count], stretch.end - stretch.begin, self._tables.of(row.seq_id))
 
     def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], grown: dict[int, int]) -> None:
         """Gives successors to the drafts that each tree has chosen last."""
@@ -166,7 +166,7 @@ class Eagle:
             tree, stretch = trees[row.seq_id], self._stretches[row.seq_id]
             at = {i: place for place, i in enumerate(tree.expanded)}
             parents = [at.get(tree.parents[i], -1) for i in tree.expanded]
-            shares.append(Rows([tree.tokens[i] for i in tree.expanded], stretch.end - stretch.begin, self._table(row), parents))
+            shares.append(Rows([tree.tokens[i] for i in tree.expanded], stretch.end - stretch.begin, self._tables.of(row.seq_id), parents))
             given += tree.states
             count = len(tree.expanded)
             wanted += range(first + count - grown[row.seq_id], first + count)
@@ -192,8 +192,3 @@ class Eagle:
         logits = softened(outputs.logits, owners)
         scored = self._sampler.score(logits, [0] * count, [self._options.width] * count) if count else []
         return outputs.buffers["hidden"], [list(each.top) for each in scored]
-
-    def _table(self, row: Draftable) -> Array:
-        table = self._tables.grow(row.seq_id, 0)
-        assert table is not None
-        return table

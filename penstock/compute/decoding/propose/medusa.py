@@ -11,6 +11,7 @@ from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
 from penstock.compute.decoding.propose.sureness import softened
+from penstock.compute.decoding.propose.tables import NO_COPIES
 from penstock.compute.models.heads import medusa
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
@@ -67,7 +68,7 @@ def alone(tokens: Sequence[int], states: Array, wanted: tuple[str, ...]) -> Batc
     nothing = np.zeros(1, dtype=np.int64)
     return Batch(
         np.array(tokens, dtype=np.int64), np.zeros_like(rows), rows, np.arange(len(tokens) + 1, dtype=np.int64), np.ones_like(rows),
-        [nothing] * len(tokens), rows, np.empty((0, 2), dtype=np.int64), wanted, None, None, {"states": states})
+        [nothing] * len(tokens), rows, NO_COPIES, wanted, None, None, {"states": states})
 
 
 def tree(heads: Sequence[Candidates], room: int) -> Drafts:

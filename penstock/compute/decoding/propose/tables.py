@@ -37,7 +37,11 @@ class Tables:
             return None
         for _ in range(lacking):
             blocks.append(self._free.pop())
-        return np.array(blocks, dtype=np.int64)
+        return self.of(seq_id)
+
+    def of(self, seq_id: int) -> Array:
+        """The table of a sequence that was given room."""
+        return np.array(self._blocks[seq_id], dtype=np.int64)
 
     def forget(self, seq_id: int) -> None:
         self._free += reversed(self._blocks.pop(seq_id, []))

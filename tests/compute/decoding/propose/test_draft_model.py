@@ -110,3 +110,12 @@ def test_no_more_is_drafted_than_there_is_room_for(llm, proposer):
     proposer._options = DraftModel.Options(k=5000)
     assert drafts(proposer, (0, [5, 6, 7, 8]), room=3) == [says(llm, [5, 6, 7, 8], 3)]
     assert drafts(proposer, (1, [9] * 690), (2, [9] * 699), room=9) == [says(llm, [9] * 690, 9), ()]
+
+
+def test_a_token_that_it_does_not_know_is_never_given_to_it(llm, proposer):
+    """The target's embedding may have more rows, and a bias may choose them."""
+    unknown = llm._engine.facts.vocab_size
+    assert drafts(proposer, (0, [5, 6]), (1, [8, 9])) == [says(llm, [5, 6]), says(llm, [8, 9])]
+    assert drafts(proposer, (0, [5, 6, unknown]), (1, [8, 9, 7])) == [(), says(llm, [8, 9, 7])]
+    assert drafts(proposer, (0, [5, 6, unknown, 7])) == [()]
+    assert drafts(proposer, (2, [unknown, 7])) == [()]
