@@ -43,7 +43,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) 
     from penstock.serve.llm import LLM
 
     if options.show_drafts and engine.propose is None:
-        print("--show-drafts: nothing is drafted without a proposer, for example --propose suffix", file=sys.stderr)
+        print("--show-drafts: nothing is drafted without a proposer, for example --propose auto", file=sys.stderr)
     with LoadingBar(f"loading {engine.model}") as progress:
         llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed)
