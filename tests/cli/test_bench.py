@@ -17,7 +17,8 @@ import pytest
 from penstock.cli.bench import BenchOptions, told, write
 from penstock.cli.live import Live
 from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.report import text
+from penstock.study.measure.interrupt import SAME_S
+from penstock.study.measure.report import text as in_text
 from penstock.study.measure.samples import Sample
 
 Command = Callable[[list[str]], tuple[int, str, str]]
@@ -154,7 +155,7 @@ def test_who_interrupts_while_it_is_told_gets_all_of_it(
         signal.raise_signal(signal.SIGINT)
         yield "told"
 
-    monkeypatch.setattr(text, "lines", interrupted)
+    monkeypatch.setattr(in_text, "lines", interrupted)
     kept = tmp_path / "r.json"
     url = f"http://127.0.0.1:{served.server_port}"
     words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(kept)]
@@ -227,6 +228,7 @@ def test_who_interrupts_twice_leaves_at_once(served: Any) -> None:
         served.metrics_may_be_read.clear()  # the first one waits for what the server says of itself
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None and "Ctrl-C: the run ends here" in process.stderr.readline()
+        time.sleep(2 * SAME_S)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and out == "" and "Traceback" not in err

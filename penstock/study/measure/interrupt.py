@@ -1,11 +1,13 @@
 """Ctrl-C while load is put on: the first one ends the load and keeps what was measured, a second one leaves at once.
 
-SIGTERM is taken in the same way. Before load begins there is nothing to keep, and the first one leaves. What a process ignores (as a shell
-has its background jobs do with SIGINT) stays ignored.
+What follows within SAME_S is the same key: it reaches whoever a wrapper (make, timeout, uv) started twice, from the terminal and from the
+wrapper. SIGTERM is taken in the same way. Before load begins there is nothing to keep, and the first one leaves. What a process ignores (as
+a shell has its background jobs do with SIGINT) stays ignored.
 """
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
@@ -14,24 +16,25 @@ from typing import Any, NoReturn
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 USUAL: Mapping[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+SAME_S = 0.2  # less than anybody takes to press it twice
 STATUS = 128  # and the signal's number: the exit status of who was ended by it
 
 
 @contextmanager
-def finishing() -> Iterator[None]:
+def finishing(now: Callable[[], float] = time.monotonic) -> Iterator[None]:
     """What is within is done before a first Ctrl-C or SIGTERM ends the process; a second one ends it at once. Raises KeyboardInterrupt or
     SystemExit then."""
-    heard: list[int] = []
+    heard: list[tuple[int, float]] = []
 
     def hear(number: int, frame: FrameType | None = None) -> None:
-        heard.append(number)
-        if len(heard) > 1:
+        heard.append((number, now()))
+        if heard[-1][1] - heard[0][1] >= SAME_S:
             leave(number)
 
     with signals_to(hear):
         yield
     if heard:
-        leave(heard[0])
+        leave(heard[0][0])
 
 
 def leave(number: int) -> NoReturn:
@@ -56,10 +59,10 @@ def signals_to(hear: Callable[[int, FrameType | None], None]) -> Iterator[None]:
 class Interrupt:
     """`by`: who ended the load; None while nobody did. `exit_status`: what the process is to end with then."""
 
-    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda line: None, now: Callable[[], float] = time.monotonic) -> None:
         self.by: str | None = None
         self.exit_status = 0
-        self._say = say
+        self._say, self._now, self._heard_s = say, now, 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Future[None] | None = None
 
@@ -69,8 +72,11 @@ class Interrupt:
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
         """Raises KeyboardInterrupt or SystemExit where there is nothing to keep, and the second time."""
+        if self.by is not None and self._now() - self._heard_s < SAME_S:
+            return
         if self._loop is None or self._loop.is_closed() or self.by is not None:
             leave(number)
+        self._heard_s = self._now()
         self.by, self.exit_status = NAMES[signal.Signals(number)], STATUS + number
         self._loop.call_soon_threadsafe(self._end)
 

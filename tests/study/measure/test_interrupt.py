@@ -10,7 +10,7 @@ from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.goodput import Found, find
-from penstock.study.measure.interrupt import Interrupt, finishing
+from penstock.study.measure.interrupt import SAME_S, Interrupt, finishing
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Result
@@ -64,16 +64,39 @@ def test_within_the_warm_up_nothing_is_measured() -> None:
 
 
 def test_a_second_one_leaves() -> None:
-    interrupt = Interrupt()
+    now = [7.0]
+    interrupt = Interrupt(now=lambda: now[0])
+
+    def again() -> None:
+        now[0] += SAME_S
+        interrupt.heard(signal.SIGINT)
 
     async def twice() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(2.0, interrupt.heard, signal.SIGINT)
-        loop.call_later(2.0, interrupt.heard, signal.SIGINT)
+        loop.call_later(2.0, again)
         await cut(Closed(ClosedOptions(1)), 50.0, interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         run(twice())
+
+
+def test_one_key_that_arrives_twice_is_one() -> None:
+    """From the terminal, and from the wrapper that it reached as well."""
+    now = [7.0]
+    interrupt = Interrupt(now=lambda: now[0])
+
+    def echo() -> None:
+        now[0] += 0.9 * SAME_S
+        interrupt.heard(signal.SIGINT)
+
+    async def twice() -> Result:
+        loop = asyncio.get_running_loop()
+        loop.call_later(5.55, echo)
+        return await cut(Closed(ClosedOptions(4)), 5.55, interrupt)
+
+    result = run(twice())
+    assert result.cut is not None and result.figures.counts.completed == 16
 
 
 def test_who_does_the_work_may_be_ended_as_well() -> None:
@@ -109,13 +132,16 @@ def test_what_is_nearly_done_is_finished_first() -> None:
     with pytest.raises(SystemExit, match="143"), finishing():
         signal.raise_signal(signal.SIGTERM)
         done.append("again")
-    with pytest.raises(KeyboardInterrupt), finishing():
+    times = iter([7.0, 7.0 + 0.9 * SAME_S, 7.0 + SAME_S])
+    with pytest.raises(KeyboardInterrupt), finishing(lambda: next(times)):
         signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append("an echo")
         signal.raise_signal(signal.SIGINT)
         done.append("never")
     with finishing():
         pass
-    assert done == ["all", "again"]
+    assert done == ["all", "again", "an echo"]
 
 
 def test_signals_are_heard_within_alone() -> None:

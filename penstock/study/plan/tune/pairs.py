@@ -100,8 +100,9 @@ class Pairs:
         pairs = [[each.goodput if name == GOODPUT else each.tokens_per_busy_s for each in pair] for pair in self.scores]
         values = [statistics.median(each) for each in zip(*pairs, strict=True)]
         noise = ", within the noise" if found.low <= 1 <= found.high else ""
-        came = f" of {statistics.median([other.came for _, other in self.scores]):.4g} that came" if name == GOODPUT else ""
-        return f"{name} {values[0]:.4g} for {values[1]:.4g}{came}, {found}{noise}"
+        came = [statistics.median([each.came for each in runs]) for runs in zip(*self.scores, strict=True)]
+        told = f" ({came[0]:.4g} and {came[1]:.4g} came)" if name == GOODPUT else ""
+        return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}, {found}{noise}"
 
     def medians(self) -> tuple[Score, Score]:
         """The runs of middling goodput of either."""

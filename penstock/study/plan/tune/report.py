@@ -45,7 +45,7 @@ def compared(outcome: Outcome) -> Iterator[str]:
     for name, score in rows:
         yield f"{name:16}{row(score)}"
     yield f"{'ratio':16}{'':27}{outcome.pairs.goodput.median:>9.3g}{'':11}{outcome.pairs.cost.median:>12.3g}"
-    yield "came/s: requests that a run brought; where they come at random, these are more or fewer than the rate that was asked for"
+    yield "came/s: requests that a run brought, over its time to the last answer; arrivals at random are more or fewer than their rate"
     if outcome.rates is not None:
         yield (f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults, {outcome.rates[1]:.3g} tuned; "
                f"compared at {outcome.rate:.3g}")

@@ -22,8 +22,8 @@ def test_a_winner_is_shown_beside_the_defaults():
     assert tuned == "tuned 80.0% 95.0% 10 8 400 900 100.0 ms 200.0 ms 10.0 ms 20.0 ms".split()
     assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
     assert "  quant=int8: no budget" in text
-    assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 of 10 that came") for line in text)
-    assert text[-1].startswith("max_num_seqs=8: good requests/s 8 for 4 of 10 that came, 1.99 times")
+    assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came)") for line in text)
+    assert text[-1].startswith("max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came), 1.99 times")
     assert not any("something else runs" in line for line in text)
 
 
@@ -35,7 +35,7 @@ def test_more_good_requests_than_the_rate_are_those_that_came_by_chance():
     text = list(lines(outcome))
     ratio, note = text[3:5]
     assert text[2].split()[3:5] == ["14.4", "14.4"] and ratio.startswith("ratio") and ratio[43:52].strip() == "1.44"
-    assert note.startswith("came/s: requests that a run brought") and "14.4 for 10 of 14.4 that came" in text[-1]
+    assert note.startswith("came/s: requests that a run brought") and "14.4 for 10 (14.4 and 14.4 came)" in text[-1]
     assert any("14.4 good requests/s (100% of 14.4 that came)" in line for line in text)
 
 

@@ -46,7 +46,7 @@ def test_each_option_says_what_it_gained():
     outcome = Outcome(Setting((("max_num_seqs", 128),)), PAIRS, (Gain("max_num_seqs", 128, PAIRS),))
     lines = text(outcome, GIVEN, SLO, {"--slo": "ttft=1s", "machine": "a small one"}).splitlines()
     assert "# machine: a small one" in lines and "# --slo: ttft=1s" in lines
-    gain = "good requests/s 12.05 for 10 of 100 that came, 1.2"
+    gain = "good requests/s 12.05 for 10 (100 and 100 came), 1.2"
     assert lines[lines.index("max_num_seqs = 128") - 1].startswith(f"# against the same without it: {gain}")
     assert any(f"max_num_seqs=128: {gain}" in line and "against the defaults" in line for line in lines)
 
