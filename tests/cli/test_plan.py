@@ -13,6 +13,11 @@ from penstock.study.plan import here, sweep
 from penstock.study.plan.request import Request
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def test_the_options_are_the_fields_of_a_request() -> None:
     assert PlanOptions() == PlanOptions(**dataclasses.asdict(Request()))
 

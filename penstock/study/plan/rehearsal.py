@@ -140,7 +140,7 @@ def suited(asked: Sequence[Call], cached: bool = True) -> str:
 
 def tail_s(samples: Sequence[Sample]) -> float:
     """TTFT, p99."""
-    return distribution([sample.ttft_s or 0.0 for sample in samples]).at(99)
+    return distribution([sample.ttft_s or 0.0 for sample in samples]).at(99) or 0.0
 
 
 def calls_of(load: Load, trace: Sequence[Row] | None, most: int, replicas: int = 1) -> list[Call]:
