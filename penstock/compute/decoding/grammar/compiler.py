@@ -25,6 +25,10 @@ FIELD = "structured_outputs"
 KEPT = 32 << 20  # characters of all grammars that are kept, though nobody uses them
 OVERHEAD = 64 << 10  # what a grammar counts beside its characters: at most 512 are kept
 MAX_REASON = 400  # characters
+REASONS = {  # of llguidance, in other words
+    "Unable to determine if regex is empty": "its patterns and lengths are too complex together to tell whether any text fits all",
+    "can't determine if patternProperty": "the patterns of patternProperties are too complex to be told apart",
+}
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -121,6 +125,9 @@ class Compiler:
 
 def reason(error: str) -> str:
     """llguidance's error in one sentence: of a regex error its last line, which says what is wrong."""
+    for theirs, ours in REASONS.items():
+        if theirs in error:
+            return ours
     fault = re.findall(r"^error: (.*)$", error, re.MULTILINE)
     text = f"invalid regex: {fault[-1]}" if fault else error.split("\n   1 |")[0]
     text = " ".join(text.split()).replace("Regex is empty:", "no text is as all of these want it:")

@@ -182,5 +182,10 @@ class Document:
 
 
 def joined(base: str, reference: str) -> str:
-    """A reference as an address: also where the base is none that could be relative to, such as a URN."""
-    return urldefrag(base)[0] + reference if reference.startswith("#") else urljoin(base, reference)
+    """A reference as an address: also where the base is none that could be relative to, such as a URN. Raises UnsupportedError."""
+    try:
+        found = urldefrag(base)[0] + reference if reference.startswith("#") else urljoin(base, reference)
+        urldefrag(found)
+    except ValueError:
+        raise UnsupportedError(f"{reference[:80]!r} is no address") from None
+    return found

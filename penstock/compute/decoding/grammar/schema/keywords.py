@@ -176,8 +176,9 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
             if holds(region.names, name):
                 named[name] = join(named[name], region.goal)
     named = {name: named[name] for name in (*schemas, *(name for name in named if name not in schemas))}
-    return [narrowed(OBJECT, Objects(
-        named, separated(regions), rest, evaluated=frozenset(named), all_evaluated="additionalProperties" in words))]
+    # Validators of 2019-09 do not agree on what a schema in additionalProperties has spoken of.
+    spoken = "additionalProperties" in words and (node.draft != 2019 or isinstance(words["additionalProperties"], bool))
+    return [narrowed(OBJECT, Objects(named, separated(regions), rest, evaluated=frozenset(named), all_evaluated=spoken))]
 
 
 def read_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:

@@ -141,6 +141,9 @@ NARROWER: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "a moment of a day that there is not": (
         {"type": "string", "format": "date-time"}, ["2024-02-29T23:59:59.5Z", "2024-01-01T00:00:00+05:30"],
         ["2023-02-29T00:00:00Z", "2023-02-28T00:00:00", "2023-02-28T24:00:00Z"]),
+    "another property, in words of 2019": (
+        {**DRAFT_2019, "type": "object", "properties": {"a": {}}, "allOf": [{"additionalProperties": {"type": "string"}}],
+         "unevaluatedProperties": False}, [{}], []),
     "a pointer": ({"type": "string", "format": "json-pointer"}, ["", "/a/0"], ["a"]),
     "cents that floating point cannot check": ({"type": "number", "multipleOf": 0.01}, [0.25, 7], [0.1, 0.11]),
     "a dot and another line break": ({"type": "string", "pattern": "^.$"}, ["x"], ["\u2028"]),
@@ -180,6 +183,8 @@ def test_what_is_let_through_and_what_is_not(schema: Any, good: list[Any], bad: 
     ({"not": {"patternProperties": {"a": {"type": "null"}}}, "type": "object", "properties": {"a": {}}, "maxProperties": 1,
       "required": ["b"]}, "no value is valid"),
     ({"type": "string", "pattern": "^\\cC$"}, "no text is as"), ({"type": "string", "pattern": "(?!^)a"}, "looks ahead for its beginning"),
+    ({"$ref": "http://[bad"}, "is no address"), ({"$id": "http://[bad", "$ref": "#"}, "is no address"),
+    ({"type": "string", "pattern": "((x*?[^\\w]?b{2,}))", "maxLength": 1}, "too complex together"),
     ({"type": "string", "pattern": "a^b"}, "no value is valid"), ({"type": "string", "pattern": "aa", "maxLength": 1}, "no text is as all"),
     ({"type": "integer", "multipleOf": 123456789}, "123,456,789 remainders; at most 100,000"), ({"minimum": 10**400}, "a double can be"),
     ({"type": "integer", "minimum": 1, "multipleOf": 20000}, "20,000 remainders; at most 10,000"), ({"enum": [1e23]}, "than are read back"),
