@@ -63,8 +63,10 @@ def bench(options: BenchOptions, engine: EngineConfig) -> None:
     with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
         report = run(job, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
     with finishing():
-        tell(report, options.json)
-        keep(options, report)  # last: a file that cannot be written takes nothing with it
+        try:
+            tell(report, options.json)
+        finally:
+            keep(options, report)  # last, and always: neither a file that cannot be written nor a reader that left takes anything with it
     if report.exit_status:
         raise typer.Exit(report.exit_status)
 

@@ -163,6 +163,18 @@ def test_who_interrupts_while_it_is_told_gets_all_of_it(
     assert (status, out) == (130, "told\n") and json.loads(kept.read_text())["cut_short"] is None
 
 
+def test_who_reads_no_further_gets_the_files_all_the_same(served: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "r.json"
+    command = [sys.executable, "-m", "penstock", "bench", f"http://127.0.0.1:{served.server_port}", "--requests", "2",
+               "--dataset", "synthetic:input=8,output=1", "--save", str(kept)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode != 0 and err == ""
+    assert json.loads(kept.read_text())["requests"]["sent"] == 2
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, link = tmp_path / "r.json", tmp_path / "link.json"
     kept.write_text("before")

@@ -38,7 +38,8 @@ def searched(report: Report) -> Iterator[str]:
 
 def counts(report: Report) -> Iterator[str]:
     counted, window = report.result.figures.counts, report.result.figures.window
-    yield (f"{counted.sent} requests, {counted.measured} measured after {warmed_up(report)}, over {window.seconds:.1f} s; "
+    at = "" if report.goodput_rate is None else f"at {report.goodput_rate:.3g} requests/s: "  # of all rates that were tried
+    yield (f"{at}{counted.sent} requests, {counted.measured} measured after {warmed_up(report)}, over {window.seconds:.1f} s; "
            f"{counted.completed} answered, {counted.refused} refused, {counted.failed} failed")
     for reason, count in counted.refusals.items():
         yield f"  refused: {count} ({count / counted.measured:.1%}), {like(reason, count)}"
