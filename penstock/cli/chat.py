@@ -100,14 +100,15 @@ def answer(llm: Any, params: Any, talk: Conversation, question: str, show_drafts
     talk.add(question, said.text)
     speed = f", {timings.decode_tokens_per_s:.1f} tokens/s" if timings.decode_tokens_per_s else ""
     cut = f", cut at --max-tokens {params.max_tokens}" if said.finish_reason == "length" else ""
-    drafts = f", {told(output.drafting)}" if show_drafts else ""
+    drafts = f", {told(output.drafting, len(said.token_ids))}" if show_drafts else ""
     print(f"\n[TTFT {timings.ttft_s:.2f} s, {len(said.token_ids)} tokens{speed}{drafts}{cut}]", flush=True)
 
 
-def told(drafting: Drafting) -> str:
-    if drafting.tokens_per_draft_pass is None:
+def told(drafting: Drafting, num_tokens: int) -> str:
+    rate = drafting.tokens_per_pass(num_tokens)
+    if rate is None:
         return "nothing was drafted"
-    passes = f"{drafting.tokens_per_draft_pass:.2f} tokens a pass that had drafts"
+    passes = f"{rate:.2f} tokens a pass, {drafting.tokens_per_draft_pass:.2f} where it had drafts"
     return f"{passes}: {drafting.num_accepted} of {drafting.num_drafted} drafts accepted"
 
 

@@ -49,7 +49,7 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
         "completion_tokens": len(answer.token_ids),
         "finish_reason": answer.finish_reason,
         **asdict(timings),
-        **drafts_of(output.drafting),
+        **drafts_of(output.drafting, len(answer.token_ids)),
         "logprobs": logprobs_of(answer),
     }))
 
@@ -65,10 +65,10 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def drafts_of(drafting: Drafting) -> dict[str, Any]:
+def drafts_of(drafting: Drafting, num_tokens: int) -> dict[str, Any]:
     return {
-        "drafted": drafting.num_drafted, "accepted": drafting.num_accepted, "draft_passes": drafting.passes,
-        "tokens_per_draft_pass": drafting.tokens_per_draft_pass, "acceptance": drafting.acceptance,
+        "drafted": drafting.num_drafted, "accepted": drafting.num_accepted, "tokens_per_pass": drafting.tokens_per_pass(num_tokens),
+        "draft_passes": drafting.passes, "tokens_per_draft_pass": drafting.tokens_per_draft_pass, "acceptance": drafting.acceptance,
     }
 
 

@@ -41,6 +41,10 @@ class Drafting:
         """Of passes that checked drafts; those without a draft are left out. None where no pass checked any."""
         return self.tokens / self.passes if self.passes else None
 
+    def tokens_per_pass(self, num_tokens: int) -> float | None:
+        """Of an answer of so many tokens, passes without drafts and their one token included; None where no pass checked drafts."""
+        return num_tokens / (num_tokens - self.tokens + self.passes) if self.passes else None
+
     @property
     def acceptance(self) -> list[float]:
         """Of the drafts at each position the share that was accepted."""

@@ -39,12 +39,12 @@ def test_generate_json_is_one_object(penstock: Any, called: Any) -> None:
 
 
 def test_generate_json_tells_what_became_of_drafts(penstock: Any, called: Any) -> None:
-    names = ("drafted", "accepted", "draft_passes", "tokens_per_draft_pass", "acceptance")
+    names = ("drafted", "accepted", "tokens_per_pass", "draft_passes", "tokens_per_draft_pass", "acceptance")
     plain = json.loads(penstock(["generate", "-p", "x", "--json"])[1])
-    assert [plain[name] for name in names] == [0, 0, 0, None, []]
-    called.drafting = Drafting(2, 5, (2, 2), (2, 1))
+    assert [plain[name] for name in names] == [0, 0, None, 0, None, []]
+    called.drafting = Drafting(1, 2, (1, 1), (1, 0))
     said = json.loads(penstock(["generate", "-p", "x", "--json"])[1])
-    assert [said[name] for name in names] == [4, 3, 2, 2.5, [1.0, 0.5]]
+    assert [said[name] for name in names] == [2, 1, 2.0, 1, 2.0, [1.0, 0.0]]
 
 
 def test_generate_json_tells_how_shares_of_the_limits_are_had(penstock: Any, called: Any) -> None:
@@ -94,10 +94,10 @@ def test_chat_colours_drafts_where_colours_are_wanted(
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    called.drafted, called.drafting = "more", Drafting(2, 5, (2, 2), (2, 1))
+    called.drafted, called.drafting = "more", Drafting(1, 2, (1, 1), (1, 0))
     _, out, _ = penstock(["chat", "--show-drafts"])
     assert out.startswith("Once \x1b[32mmore\x1b[39m\n" if painted else "Once more\n")
-    assert "2 tokens, 40.0 tokens/s, 2.50 tokens a pass that had drafts: 3 of 4 drafts accepted" in out
+    assert "2 tokens, 40.0 tokens/s, 2.00 tokens a pass, 2.00 where it had drafts: 1 of 2 drafts accepted" in out
 
 
 def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:

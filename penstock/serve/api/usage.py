@@ -25,12 +25,13 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
         "cache_creation_input_tokens": sum(u.cache_creation_input_tokens for u in given),
         "cache_read_input_tokens": sum(u.cache_read_input_tokens for u in given),
     }
-    return usage | {"drafts": drafts_object(drafting)} if drafting.passes else usage
+    return usage | {"drafts": drafts_object(drafting, completion)} if drafting.passes else usage
 
 
-def drafts_object(drafting: Drafting) -> dict[str, Any]:
+def drafts_object(drafting: Drafting, num_tokens: int) -> dict[str, Any]:
     """What OpenAI has no word for."""
     return {
+        "tokens_per_pass": drafting.tokens_per_pass(num_tokens),
         "draft_passes": drafting.passes,
         "tokens_per_draft_pass": drafting.tokens_per_draft_pass,
         "drafted_per_position": list(drafting.drafted),

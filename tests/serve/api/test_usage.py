@@ -15,4 +15,5 @@ def test_drafts_of_all_prompts_are_told_together() -> None:
     assert usage["completion_tokens"] == 12
     assert usage["completion_tokens_details"] == {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 4}
     assert usage["drafts"] == {
-        "draft_passes": 3, "tokens_per_draft_pass": 2.0, "drafted_per_position": [3, 3, 1], "accepted_per_position": [2, 1, 0]}
+        "tokens_per_pass": 12 / 9, "draft_passes": 3, "tokens_per_draft_pass": 2.0,
+        "drafted_per_position": [3, 3, 1], "accepted_per_position": [2, 1, 0]}
