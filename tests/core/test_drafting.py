@@ -33,4 +33,5 @@ def test_drafts_that_the_output_does_not_keep_are_not_accepted() -> None:
 def test_several_are_one_where_they_are_put_together() -> None:
     parts = [Drafting(1, 2, (1, 1), (1, 0)), Drafting(), Drafting(2, 5, (2, 2, 1), (2, 1, 0))]
     assert together(parts) == Drafting(3, 7, (3, 3, 1), (3, 1, 0))
-    assert together([]) == Drafting() and Drafting().tokens_per_draft_pass is None and Drafting().tokens_per_pass(3) is None and Drafting().acceptance == []
+    assert together([]) == Drafting() and Drafting().acceptance == []
+    assert Drafting().tokens_per_draft_pass is None and Drafting().tokens_per_pass(3) is None
