@@ -3,6 +3,7 @@
 From a number that does the walk goes down, 1, 2, 4 ... fewer, from one that does not up to twice as many; then the gap between the most
 that do not and the fewest that do is halved. It takes for granted that more do if fewer do.
 """
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -66,9 +67,8 @@ class Fewest:
             step *= 2
 
     def _up(self, asked: int) -> bool:
-        for count in dict.fromkeys(round(asked * more + 0.49) for more in MORE):
-            if self.most is not None and count > self.most:
-                return False
+        counts = [math.ceil(asked * more) for more in MORE]
+        for count in dict.fromkeys(counts if self.most is None else [min(count, self.most) for count in counts]):
             if count > asked and self._does(count):
                 return True
         return False

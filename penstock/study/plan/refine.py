@@ -68,12 +68,13 @@ class Twins:
         by = "twin, steps measured here" if found else "twin"
         rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0, watch)
         most = None if self.goal.max_devices is None else self.goal.max_devices // row.tensor_parallel
-        there: list[int] = []  # at once, in all that is played, with as many replicas as arithmetic asks for
+        crowd: int | None = None  # the most at once in all replicas, of as many as arithmetic asks for
 
         def tried(count: int) -> Configuration:
+            nonlocal crowd
             sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by)
-            played = rehearsal.play(count, CROWD * there[0] if there and count < row.replicas else None)
-            there[:] = there or [peak(played.samples)]
+            played = rehearsal.play(count, CROWD * crowd if crowd is not None and count < row.replicas else None)
+            crowd = crowd or peak_of_all(played, count)
             return self._told(sized, part, played, row)
 
         walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, most)
@@ -112,7 +113,7 @@ def missed(played: Played, kept: float, num_output: int, fewer: bool) -> str:
 
 
 def growth(samples: Sequence[Sample], num_output: int) -> float:
-    """Seconds that a request of so many tokens takes longer, for each second that passes: its mean in the last quarter of the requests over
+    """Seconds that a request of so many tokens takes longer, for each second that passes: its mean in the last quarter of the requests less
     that in the second."""
     quarter = len(samples) // 4
     if not quarter:
@@ -147,3 +148,8 @@ def peak(samples: Sequence[Sample]) -> int:
     """The most requests that are there at once; one that comes when another ends takes its place."""
     changes = sorted([(sample.due_s, 1) for sample in samples] + [(sample.end_s or sample.due_s, -1) for sample in samples])
     return max(itertools.accumulate(change for _, change in changes), default=0)
+
+
+def peak_of_all(played: Played, replicas: int) -> int:
+    """The most requests that are there at once in all of so many replicas; one that was played alone stands for the others."""
+    return peak(played.samples) * replicas // played.num_engines

@@ -6,7 +6,7 @@ worth more time than the one that is chosen here.
 import itertools
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row, parts
@@ -53,10 +53,11 @@ class Rehearsal:
     _played: dict[Spread, Played] = field(default_factory=dict)
 
     def play(self, count: int, most_open: int | None = None) -> Played:
-        """So many replicas, or one of them; `alone` says which. With `most_open`, until more than so many requests are there at once in
-        what is played."""
+        """So many replicas, or one of them; `alone` says which. With `most_open`, until more than so many requests are there at once in all
+        replicas together."""
         if self.alone(count):
-            return self._simulate(calls_of(self.traffic.load, self.traffic.trace, self._most, count), None, most_open)
+            asked = calls_of(self.traffic.load, self.traffic.trace, self._most, count)
+            return self._simulate(asked, None, None if most_open is None else max(1, most_open // count))
         return self._spread(Spread(count, self._policy()), most_open)
 
     def alone(self, count: int) -> bool:
@@ -72,7 +73,7 @@ class Rehearsal:
         if self.alone(count):
             instead = f"not {asked}: " if self._named else ""
             return IN_TURN, (f"{instead}one of {count:,} replicas played, dealt one request in {count:,}: to play all takes "
-                             f"{self._needed(count):,} requests, more than {self._limit(count):,}, {self._would_do(count)}")
+                             f"{self._needed(count):,} requests, more than {self._limit(count):,}{self._would_do(count)}")
         policy = self._policy()
         chosen, plain = (self._spread(Spread(count, name)) for name in (policy, IN_TURN))
         told = (f"{chosen.census.prefill_tokens:,} prompt tokens of {len(chosen.samples):,} requests are computed, "
@@ -92,7 +93,10 @@ class Rehearsal:
 
     def _limit(self, count: int) -> int:
         """Requests that so many replicas together are played with, at most."""
-        return max(self._most, int(NAMED_EFFORT / self._effort(count))) if self._named else self._most
+        return self._named_limit(count) if self._named else self._most
+
+    def _named_limit(self, count: int) -> int:
+        return max(self._most, int(NAMED_EFFORT / self._effort(count)))
 
     def _effort(self, count: int) -> float:
         """Of one request."""
@@ -103,9 +107,10 @@ class Rehearsal:
 
     def _would_do(self, count: int) -> str:
         fewer = next((less for less in range(count - 1, 1, -1) if not self.alone(less)), 0)
-        could = f"which {fewer:,} replicas would do with" if fewer else "which two replicas do not do with either"
-        by_name = replace(self, traffic=replace(self.traffic, routing=SHARED))
-        return could + ("; a policy that is named with --routing is played" if not self._named and not by_name.alone(count) else "")
+        least = ", which two replicas do not do with either" if count > 2 else ""
+        could = f", which {fewer:,} replicas would do with" if fewer else least
+        by_name = not self._named and self._needed(count) <= self._named_limit(count)
+        return could + ("; a policy that is named with --routing is played" if by_name else "")
 
     def _everything(self, most: int) -> list[Call]:
         if most not in self._asked:
@@ -115,7 +120,7 @@ class Rehearsal:
     def _policy(self) -> str:
         if self.traffic.routing != AUTO:
             return self.traffic.routing
-        return suited(self._everything(self._most))
+        return suited(self._everything(self._most), self.config.prefix_cache)
 
     def _spread(self, spread: Spread, most_open: int | None = None) -> Played:
         if spread not in self._played:
@@ -133,7 +138,7 @@ class Rehearsal:
         return simulate(self.config, self.pace, asked, spread=spread, bounds=Bounds(told, most_open))
 
 
-def suited(asked: Sequence[Call], cached: bool = True) -> str:
+def suited(asked: Sequence[Call], cached: bool) -> str:
     """The policy for these requests. `cached`: whether replicas keep prefixes."""
     return SHARED if cached and shares_prefixes(asked) else APART
 

@@ -11,7 +11,7 @@ from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan import rehearsal as module
 from penstock.study.plan.load import Load
-from penstock.study.plan.refine import peak, placed
+from penstock.study.plan.refine import peak, peak_of_all, placed
 from penstock.study.plan.rehearsal import IN_TURN, LEAST_REQUESTS, Rehearsal, Traffic
 from penstock.study.plan.simulate.twin import Pace
 
@@ -80,6 +80,15 @@ def test_a_play_in_which_requests_pile_up_is_given_up() -> None:
     whole, given_up = (rehearsal(40.0).play(2, most) for most in (None, 20))
     assert not whole.overrun and len(whole.samples) == LEAST_REQUESTS
     assert given_up.overrun and len(given_up.samples) < 100 and peak(given_up.samples) == 21 and all(each.ok for each in given_up.samples)
+
+
+def test_the_most_at_once_is_of_all_replicas_also_where_one_stands_for_them() -> None:
+    found = Rehearsal(CONFIG, PACE, Traffic(Load(56, 12, rate=250.0), None), 4.0)
+    one, together = found.play(21), found.play(20)
+    assert (one.num_engines, together.num_engines) == (1, 20)
+    crowd = peak_of_all(one, 21)
+    assert crowd / 2 < peak_of_all(together, 20) == peak(together.samples) < crowd * 2
+    assert not found.play(21, crowd * 4).overrun and found.play(21, crowd // 4).overrun
 
 
 def test_a_replica_that_nobody_was_sent_to_counts() -> None:
