@@ -103,8 +103,7 @@ async def measure(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
     server = server_figures(observer.scrapes, found.window)
-    cut = None if cut_s is None else Cut(
-        str(interrupt.by), interrupt.exit_status, cut_s, sum(sample.end_s is None for sample in driver.samples))
+    cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples))
     left = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
     return Result(
         found, series(driver.samples, cut_s), server,

@@ -93,12 +93,14 @@ def run(job: Job, watchers: Watchers) -> Report:
     """Raises PenstockError when the target cannot be used, or every request failed. Who interrupts the load gets what was measured."""
     interrupt = Interrupt(watchers.say)
     inner = start(job.engine, watchers.progress, watchers.say) if job.access is None else None
-    try:
-        with interrupt.listening(), asyncio.Runner(loop_factory=new_loop) as runner:
-            return replace(runner.run(_run(job, watchers, inner, interrupt)), exit_status=interrupt.exit_status)
-    finally:
-        if inner is not None:
-            inner.loop.stop()
+    with interrupt.listening():
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                report = runner.run(_run(job, watchers, inner, interrupt))
+        finally:
+            if inner is not None:
+                inner.loop.stop()
+    return replace(report, exit_status=interrupt.exit_status)
 
 
 async def _run(job: Job, watchers: Watchers, inner: Inner | None, interrupt: Interrupt) -> Report:

@@ -40,7 +40,6 @@ class Cut:
     """A run that was ended before its time."""
 
     by: str
-    exit_status: int
     at_s: float
     num_in_flight: int  # requests that were sent and are not measured
 

@@ -39,8 +39,9 @@ async def cut(arrivals: Arrivals, after_s: float, interrupt: Interrupt, number: 
 
 def test_what_was_measured_is_kept() -> None:
     said: list[str] = []
-    result = run(cut(Closed(ClosedOptions(4)), 5.55, Interrupt(said.append)))
-    assert result.cut is not None and (result.cut.by, result.cut.exit_status, result.cut.num_in_flight) == ("Ctrl-C", 130, 4)
+    interrupt = Interrupt(said.append)
+    result = run(cut(Closed(ClosedOptions(4)), 5.55, interrupt))
+    assert result.cut is not None and (result.cut.by, interrupt.exit_status, result.cut.num_in_flight) == ("Ctrl-C", 130, 4)
     counts, rates = result.figures.counts, result.figures.rates
     assert counts.completed == counts.measured == 16 and counts.sent == 24 and counts.failed == 0, "of those in flight nothing is said"
     assert result.figures.window.seconds == pytest.approx(4.6) and result.figures.goodput is not None
@@ -53,8 +54,9 @@ def test_what_was_measured_is_kept() -> None:
 
 
 def test_an_open_loop_ends_likewise() -> None:
-    result = run(cut(Even(RateOptions(10.0)), 3.05, Interrupt(), signal.SIGTERM))
-    assert result.cut is not None and (result.cut.by, result.cut.exit_status) == ("SIGTERM", 143)
+    interrupt = Interrupt()
+    result = run(cut(Even(RateOptions(10.0)), 3.05, interrupt, signal.SIGTERM))
+    assert result.cut is not None and (result.cut.by, interrupt.exit_status) == ("SIGTERM", 143)
     assert result.figures.counts.measured == 11 and result.cut.num_in_flight == 10 and len(result.samples) == 31
 
 

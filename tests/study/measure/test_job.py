@@ -1,4 +1,5 @@
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,8 @@ import pytest
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
+from penstock.serve.engine.loop import Loop
+from penstock.study.measure import interrupt
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
@@ -44,6 +47,23 @@ def test_an_engine_in_this_process(model: str) -> None:
     assert {(sample.num_prompt, sample.num_output, len(sample.chunk_s)) for sample in report.result.samples} == {(24, 5, 5)}
     assert told["server"]["queue_s"]["count"] == 12 and told["cached_share"] > 0.3
     assert told["server"]["counters"]["penstock_generation_tokens_total"] == 60
+
+
+def test_an_echo_of_the_key_that_comes_while_the_engine_stops_takes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupt, "SAME_S", 60.0)
+    stop = Loop.stop
+
+    def stopped(self: Loop) -> None:
+        signal.raise_signal(signal.SIGINT)
+        stop(self)
+
+    class Impatient:
+        def draw(self, driver: Any, extent: Extent, now_s: float) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Loop, "stop", stopped)
+    report = run(job(model, Closed(ClosedOptions(1)), num=100_000), Watchers(lambda line: None, Impatient()))
+    assert report.exit_status == 130 and report.result.cut is not None and report.result.cut.by == "Ctrl-C"
 
 
 def test_chats_have_text_of_exact_lengths(model: str) -> None:

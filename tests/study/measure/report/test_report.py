@@ -121,7 +121,7 @@ def test_the_terminal_is_told_the_same() -> None:
 
 def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> None:
     whole = report()
-    cut = report(replace(whole.result, cut=Cut("Ctrl-C", 130, 5.0, 2)))
+    cut = report(replace(whole.result, cut=Cut("Ctrl-C", 5.0, 2)))
     for told in ("\n".join(lines(cut)), unescape(page(cut))):
         assert "1.5 requests/s:" in told and "<- highest rate" not in told
         assert "<- highest of the rates tried so far that keeps the SLO" in told
