@@ -4,6 +4,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -207,16 +208,24 @@ def row(sample: Any) -> Mapping[str, Any]:
 
 
 def write(path: str, text: str) -> None:
-    """The whole file or, where the process is ended meanwhile, what was there before. Raises PenstockError where it cannot be written."""
-    goal = Path(path).resolve()
-    part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
+    """Raises PenstockError where it cannot be written."""
+    goal = Path(path)
     try:
         if goal.exists() and not goal.is_file():  # a device or a pipe is written as it is
             goal.write_text(text, encoding="utf-8")
-            return
-        part.write_text(text, encoding="utf-8")
-        part.replace(goal)
+        else:
+            put(goal.resolve(), text)
     except OSError as error:
         raise PenstockError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+
+
+def put(goal: Path, text: str) -> None:
+    """The whole file or, where the process is ended meanwhile, what was there before."""
+    part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(goal)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise

@@ -2,6 +2,7 @@
 import http.server
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from penstock.cli.bench import BenchOptions, told, write
 from penstock.cli.live import Live
+from penstock.core.errors import PenstockError
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.interrupt import SAME_S
 from penstock.study.measure.report import text as in_text
@@ -191,6 +193,18 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert kept.read_text() == "before" and sorted(tmp_path.iterdir()) == [link, kept]
     write(str(link), "afterwards")
     assert kept.read_text() == "afterwards" and link.is_symlink()
+
+
+def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
+    """As --save /dev/stdout | jq has it, and --samples >(gzip > samples.gz)."""
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as end:
+        with open(writer, "wb"):
+            write(f"/dev/fd/{writer}", "told\n")
+        assert end.read() == "told\n"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PenstockError, match="cannot write .*file/r.json"):
+        write(str(tmp_path / "file" / "r.json"), "told")
 
 
 @contextmanager
