@@ -17,7 +17,7 @@ from penstock.serve.engine.binding import (
 from penstock.study.explain.case import Case, Change, Lever
 from penstock.study.explain.predict import Figures, predict
 from penstock.study.explain.trust import Trust, trust_of
-from penstock.study.explain.words import comes_to, relative
+from penstock.study.explain.words import comes_to, lasts, relative, shortened
 
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
@@ -100,8 +100,7 @@ def would(moved: Moved, measure: str) -> str:
     option, ratio = moved.change.option, of_measure(moved.gain, measure)
     if measure in RATES:
         return f"{option} would give {comes_to(ratio)} {measure}"
-    told = relative(ratio)
-    return f"{option} would shorten {measure} {'by ' + told.strip('-') if told.endswith('%') else 'to ' + told}"
+    return f"{option} would shorten {measure} {shortened(ratio)}"
 
 
 def of_measure(gain: float, measure: str) -> float:
@@ -178,6 +177,5 @@ def worse(found: Figures, present: Figures) -> list[str]:
         new, old = read(found), read(present)
         ratio = new / old if old else 1.0
         if (1 - ratio if name in RATES else ratio - 1) > WORSE:
-            said = relative(ratio)
-            told.append(f"{name} {said} as long" if said.endswith("times") else f"{name} {said}")
+            told.append(f"{name} {relative(ratio) if name in RATES else lasts(ratio)}")
     return told

@@ -5,7 +5,7 @@ SAME = 0.005  # that rounds to no percent
 
 def relative(ratio: float) -> str:
     """The new over the old -> "+54%", "-35%"; "26 times", "1/20"."""
-    if 1 / LARGE < ratio < LARGE or ratio <= 0:
+    if not is_large(ratio):
         return f"{ratio - 1:+.0%}"
     return f"{factor(ratio)} times" if ratio > 1 else f"1/{factor(1 / ratio)}"
 
@@ -14,9 +14,23 @@ def comes_to(ratio: float) -> str:
     """The same, in front of what changes: "54% more", "35% less"; "26 times the", "1/20 of the"."""
     if abs(ratio - 1) < SAME:
         return "the same"
-    if 1 / LARGE < ratio < LARGE or ratio <= 0:
+    if not is_large(ratio):
         return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"
     return f"{relative(ratio)} the" if ratio > 1 else f"{relative(ratio)} of the"
+
+
+def lasts(ratio: float) -> str:
+    """The same, behind a time: "+50%", "-35%"; "26 times as long", "1/20"."""
+    return f"{relative(ratio)} as long" if is_large(ratio) and ratio > 1 else relative(ratio)
+
+
+def shortened(ratio: float) -> str:
+    """The same, of a time that shrinks, behind a verb: "by 35%", "to 1/20"."""
+    return f"to {relative(ratio)}" if is_large(ratio) else f"by {1 - ratio:.0%}"
+
+
+def is_large(ratio: float) -> bool:
+    return ratio > 0 and not 1 / LARGE < ratio < LARGE
 
 
 def factor(ratio: float) -> str:

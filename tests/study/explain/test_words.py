@@ -5,7 +5,7 @@ from penstock.core.work import StepWork
 from penstock.study.explain.case import Change
 from penstock.study.explain.explanation import Moved, of_measure, would
 from penstock.study.explain.predict import Figures, Way
-from penstock.study.explain.words import comes_to, relative
+from penstock.study.explain.words import comes_to, lasts, relative, shortened
 
 
 class Nothing:
@@ -20,6 +20,17 @@ class Nothing:
 ])
 def test_large_changes_are_factors(ratio: float, alone: str, before: str) -> None:
     assert (relative(ratio), comes_to(ratio)) == (alone, before)
+
+
+@pytest.mark.parametrize(("ratio", "told"), [
+    (1.5, "+50%"), (1.99, "+99%"), (2.0, "2.0 times as long"), (26.11, "26 times as long"), (0.65, "-35%"), (0.05, "1/20")])
+def test_of_times_it_is_told_how_long_they_are(ratio: float, told: str) -> None:
+    assert lasts(ratio) == told
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(0.65, "by 35%"), (0.5, "to 1/2.0"), (0.05, "to 1/20")])
+def test_times_are_shortened_by_a_share_or_to_one(ratio: float, told: str) -> None:
+    assert shortened(ratio) == told
 
 
 @pytest.mark.parametrize(("gain", "measure", "told"), [
