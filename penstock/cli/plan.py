@@ -12,7 +12,7 @@ from penstock.core.errors import UsageError
 class PlanOptions:
     """The fields of study/plan/request.Request, with help."""
 
-    model: str = option("brook", "A folder (config.json is enough), a GGUF file, a hub, bundled or well-known name such as llama-3-70b")
+    model: str = option("brook", "A folder, a config.json, a GGUF file, a hub, bundled or well-known name such as llama-3-70b")
     hardware: str | None = option(None, "Parts to choose from, separated by commas; here: this machine; all: every one that is known")
     batch: int | None = option(None, "Requests that run at once, one after the other: one steady load")
     input: int | None = option(None, "Tokens of a prompt; default: 512")

@@ -47,8 +47,8 @@ def needs_of(plugin: Any) -> str:
     """What it asks of the backend."""
     needs = getattr(plugin, "needs", Needs())
     words = [f"the buffer `{name}`" for name in needs.buffers]
-    flags = (("tree_masks", "tree masks"), ("autograd", "autograd"), ("step_timer", "a step timer"))
-    return ", ".join([*words, *(word for field, word in flags if getattr(needs, field))])
+    words += [each.name.replace("_", " ") for each in dataclasses.fields(needs) if getattr(needs, each.name) is True]
+    return ", ".join(words)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ class Drafting:
         return self.tokens / self.passes if self.passes else None
 
     def tokens_per_pass(self, num_tokens: int) -> float | None:
-        """Of an answer of so many tokens, passes without drafts and their one token included; None where no pass checked drafts."""
+        """Of all of an answer, which has so many tokens: passes without drafts and their one token included. None where no pass checked
+        drafts."""
         return num_tokens / (num_tokens - self.tokens + self.passes) if self.passes else None
 
     @property

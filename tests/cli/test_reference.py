@@ -1,10 +1,13 @@
 """The docs' tables of plug-ins are the code's."""
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from penstock.cli.reference import PLACE, render, updated
+from penstock.cli.reference import PLACE, needs_of, render, updated
 from penstock.compute.decoding import propose
+from penstock.core.needs import Needs
 from penstock.core.registry import Table
 
 PAGES = [page for page in (Path(__file__).parents[2] / "docs").glob("*.md") if PLACE.search(page.read_text("utf-8"))]
@@ -26,3 +29,10 @@ def test_a_plugin_that_joins_its_table_is_on_the_page() -> None:
     fewer = render(Table("proposer", {"ngram": propose.TABLE["ngram"]}))
     begin = "<!-- plug-ins of penstock.compute.decoding.propose -->\n"
     assert updated(f"a\n{begin}{fewer}<!-- end -->\nz") == f"a\n{begin}{rendered}<!-- end -->\nz"
+
+
+def test_whatever_a_plugin_needs_is_told() -> None:
+    every = Needs(("hidden", "attention_mass"), **{each.name: True for each in fields(Needs) if each.name != "buffers"})
+    told = needs_of(SimpleNamespace(needs=every))
+    assert told.startswith("the buffer `hidden`, the buffer `attention_mass`, ") and told.count(", ") == len(fields(Needs))
+    assert needs_of(object()) == ""

@@ -26,7 +26,7 @@ def known_config(name: str) -> Mapping[str, Any] | None:
 
 
 def config_file(name: str) -> Path | None:
-    """The config.json that a name is the path of."""
+    """The config.json that a name is the path of; None where it is of none."""
     path = Path(name).expanduser()
     return path if path.suffix == ".json" and path.is_file() else None
 

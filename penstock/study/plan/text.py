@@ -136,5 +136,5 @@ def wrapped(text: str, width: int | None, indent: int = 0) -> str:
     """In lines of at most so many characters, the later ones indented."""
     if width is None:
         return text
-    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
-                         drop_whitespace=True, replace_whitespace=False)
+    return textwrap.fill(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
