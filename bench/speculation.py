@@ -100,6 +100,8 @@ def sweep(engines: dict[str, LLM], make: prompts.Prompts, concurrency: int, args
     while count / plain.tokens_per_s * args.new < SECONDS:
         count *= 2
         plain = run(engines[""], make(count), args.new)
+    for name in found:  # memory is touched, and `auto` has seen what steps cost
+        run(engines[name], make(count), args.new)
     for each in found.values():
         each.ratios.append([])
         each.decoding.append([])
