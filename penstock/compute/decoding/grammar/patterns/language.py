@@ -76,10 +76,10 @@ def writable(tree: Tree) -> Tree:
 
 def without_edges(tree: Tree, node: Node) -> Tree:
     """The texts, of those that have the edges of a pattern around them."""
-    for _ in range(max(1, most_edges(node, True))):
+    for _ in range(max(1, most_edges(node, begins=True))):
         tree = left(tree, BEGIN)
     tree = within(tree, BEGIN)
-    for _ in range(max(1, most_edges(node, False))):
+    for _ in range(max(1, most_edges(node, begins=False))):
         tree = right(tree, END)
     return within(tree, END)
 

@@ -105,7 +105,8 @@ def written(wanted: Numbers) -> dict[str, Any]:
         size = float(step)
         if Fraction(size) != step or len(f"{size:.20f}".strip("0").replace(".", "")) > STEP_DIGITS:
             raise UnsupportedError(f"multipleOf {' and '.join(map(str, wanted.multiples))} has more digits than can be checked exactly")
-        count, most = remainders(step, bool(low or high)), MOST_BOUNDED if low or high else MOST_REMAINDERS
+        bounded = bool(low or high)  # at zero a bound is a sign
+        count, most = remainders(step, bounded), MOST_BOUNDED if bounded else MOST_REMAINDERS
         if count > most:
             few = multiples(step, low, high)
             if few:
