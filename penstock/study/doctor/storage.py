@@ -38,7 +38,7 @@ def caches(host: Host) -> Check:
     free = {name: shutil.disk_usage(nearest(folder)).free for name, folder in folders.items()}
     details = {name: {"folder": str(folder), "bytes": sizes[name], "free_bytes": free[name]} for name, folder in folders.items()}
     said = "; ".join(f"{name} {folders[name]}: {gib(sizes[name])}, {gib(free[name])} free" for name in ("hub", "penstock"))
-    shut = [str(folder) for folder in folders.values() if not os.access(nearest(folder), os.W_OK)]
+    shut = dict.fromkeys(str(there) for there in map(nearest, folders.values()) if not os.access(there, os.W_OK))
     if shut:
         hint = f"{' and '.join(shut)} cannot be written: mend its rights, or set XDG_CACHE_HOME"
         return Check("caches", Status.ERROR, said, hint, details)

@@ -52,7 +52,7 @@ def test_a_full_disk_and_a_locked_folder_are_told(make: Make, tmp_path: Path, mo
     assert storage.caches(host).status is Status.WARN
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     locked = storage.caches(host)
-    assert locked.status is Status.ERROR and "cannot be written" in locked.hint
+    assert locked.status is Status.ERROR and locked.hint.startswith(f"{tmp_path} cannot be written: mend its rights"), "each folder once"
 
 
 def test_packed_weights_that_take_much_of_the_disk_are_told_with_how_to_delete_them(
