@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.study.plan import rehearsal as module
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fewest import TRIALS, Fewest
 from penstock.study.plan.refine import GROWING, growth
@@ -62,3 +63,15 @@ def test_shared_prefixes_take_fewer_replicas_than_means_do(ask: Any, tmp_path: P
     assert row.devices == row.replicas and row.usd_per_hour < plain.usd_per_hour and row.utilization < plain.utilization
     apart = asked("apart", lambda at: [4 * at + each for each in range(4)])  # without an SLO: what keeps up
     assert apart.replicas > 1 and "pile up" in apart.replicas_told
+
+
+def test_one_replica_that_stands_for_all_makes_no_fewer_look_crowded(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("".join(json.dumps(
+        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(200)))
+    asked = {"traffic": str(trace), "rate": 12.0, "slo": "ttft=2s", "chunk": "2048", **LAYOUT}
+    together = ask("llama-2-7b", "l4", **asked)[0]
+    many = ask("llama-2-7b", "l4", simulate=False, **asked)[0].replicas
+    monkeypatch.setattr(module, "LEAST_EACH", module.REQUESTS // many + 1)  # so many are not played together, one less are
+    alone = ask("llama-2-7b", "l4", **asked)[0]
+    assert 1 < together.replicas < many - 1 and (alone.replicas, alone.replicas_told) == (together.replicas, together.replicas_told)
