@@ -161,7 +161,7 @@ def main() -> None:
         rows += measure(model, workloads, concurrency, args)
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts,
-              "rows": [asdict(row) for row in rows]}
+            "rows": [asdict(row) for row in rows]}
     if args.record:
         write(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}.json")
     print(json.dumps(record))
