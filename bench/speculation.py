@@ -94,7 +94,7 @@ def told(row: Row) -> str:
 
 
 def sweep(engines: dict[str, LLM], make: prompts.Prompts, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
-    """One start. `engines`: by what they draft with; "" is plain."""
+    """One start. `engines`: by what they draft with; "" is plain. Raises ValueError where an answer differs from plain decoding's."""
     count = concurrency
     plain = run(engines[""], make(count), args.new)
     while count / plain.tokens_per_s * args.new < SECONDS:
@@ -111,7 +111,7 @@ def sweep(engines: dict[str, LLM], make: prompts.Prompts, concurrency: int, args
             pair = ("", name) if number % 2 else (name, "")
             ran = {one: run(engines[one], requests, args.new) for one in pair}
             if ran[name].answers != ran[""].answers:
-                raise SystemExit(f"{name} answers otherwise than plain decoding at {concurrency} requests at once")
+                raise ValueError(f"{name} answers otherwise than plain decoding at {concurrency} requests at once")
             each.ratios[-1].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
             each.decoding[-1].append(ran[name].decode_tokens_per_s / ran[""].decode_tokens_per_s)
             each.drafting = together(output.drafting for output in ran[name].outputs)
@@ -124,7 +124,10 @@ def measure(model: str, workloads: dict[str, prompts.Prompts], concurrency: int,
         engines = {name: LLM(model, propose=None if name in ("", PLAIN) else name, quant=args.quant, max_num_seqs=concurrency,
                              max_model_len=1024) for name in (reversed(names) if number % 2 else names)}
         for name, make in workloads.items():
-            sweep(engines, make, concurrency, args, found[name])
+            try:
+                sweep(engines, make, concurrency, args, found[name])
+            except ValueError as error:
+                raise SystemExit(f"{name}: {error}") from None
         del engines  # before the next are made
     rows = [each.row(workload, name, concurrency) for workload, by_name in found.items() for name, each in by_name.items()]
     print(*map(told, rows), sep="\n", flush=True)

@@ -34,6 +34,7 @@ constexpr int block_vecs(int rows, bool several = false) {
 // Calls block(R, r) for R rows from the r-th on, at most MOST at a time and no block much smaller than another: few sums wait for each
 // other more than they calculate.
 template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const Block& block) {
+  static_assert(MOST <= 6);
   int count;
   for (int r = 0, blocks = (rows + MOST - 1) / MOST; r < rows; r += count, --blocks) switch (count = (rows - r + blocks - 1) / blocks) {
       case 1: block(std::integral_constant<int, 1>(), r); break;

@@ -14,7 +14,7 @@ constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked
 // How many rows there are, and what is fetched while they pass: the same stretch of the next panel, shared out among the blocks by their
 // rows and columns. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.
 struct Sweep {
-  int rows, at_once;    // rows of a block
+  int rows, at_once;    // rows, and of a block at most
   Bytes source;         // where the packed weights of the stretch begin
   std::size_t bytes;    // of them
   int steps;            // of the stretch

@@ -56,7 +56,8 @@ def few(count: int, seconds: float) -> list[str]:
     if not count:
         return [f"no request ended in these {seconds:.3g} s: lengths and traffic are those of earlier ones"]
     longer = math.ceil(seconds * LEAST_REQUESTS / count)
-    return [f"{counted(count, 'request')} tell too little: by chance alone a rate is {count**-0.5:.0%} off with so many, and gains are "
+    tell = "tells" if count == 1 else "tell"
+    return [f"{counted(count, 'request')} {tell} too little: by chance alone a rate is {count**-0.5:.0%} off with so many, and gains are "
             f"promised within {FAR:.0%}, which takes {LEAST_REQUESTS} requests, or about {longer:,} s of this traffic"]
 
 

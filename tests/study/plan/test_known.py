@@ -40,6 +40,8 @@ def test_a_short_name_has_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not has_weights("llama-2-7b") and not has_weights("meta-llama/Llama-2-7b-hf") and has_weights("rill")
     with pytest.raises(UsageError, match="runs the model, and of 'llama-2-7b' only the config is known"):
         check_weights("llama-2-7b", "a search")
+    with pytest.raises(UsageError, match="runs the model, and some/config.json is its config alone"):
+        check_weights("some/config.json", "a search")
     (tmp_path / "llama-2-7b").mkdir()
     for name in ("llama-2-7b", "meta-llama/Llama-2-7b-hf", "rill"):  # a folder, and names that can be had
         check_weights(name, "a search")
