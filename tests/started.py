@@ -11,12 +11,12 @@ START_S = 120
 STOP_S = 60
 
 
-def start(*options: str) -> tuple[subprocess.Popen[str], str]:
-    """A server of brook that answers, and its URL."""
+def start(*options: str, model: str = "brook") -> tuple[subprocess.Popen[str], str]:
+    """A server of a model that answers, and its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "penstock", "serve", "brook", "--port", str(port), *options]
+    command = [sys.executable, "-m", "penstock", "serve", model, "--port", str(port), *options]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     url, until = f"http://127.0.0.1:{port}", time.monotonic() + START_S
     while True:

@@ -55,6 +55,7 @@ class Desk:
     drain: Drain
     intake: Intake
     work: LongWork
+    compiling: LongWork  # of grammars: slow ones wait for each other and for nothing else
     unserved: Unserved
     log: RequestLog | None
     clock: Clock
@@ -73,6 +74,7 @@ def open_desk(parts: Parts) -> Desk:
         drain=Drain(config.drain_s),
         intake=Intake(config.max_body_bytes, parts.limits),
         work=LongWork(),
+        compiling=LongWork(),
         unserved=Unserved(parts.serves_objectives),
         log=None if config.log_requests is None else RequestLog(config),
         clock=MonotonicClock(),

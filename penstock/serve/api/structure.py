@@ -1,16 +1,20 @@
 """What a request says of its answer's structure: OpenAI's response_format, vLLM's structured_outputs and its older guided_* fields."""
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.compute.decoding.grammar.compiler import Compiled
-from penstock.core.errors import RequestError
+from penstock.compute.decoding.grammar.compiler import Compiled, Compiler
+from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.values import Values, show
+from penstock.serve.api.work import LongWork
 
-COMPILE_S = 10.0
+COMPILE_S = 10.0  # the longest that a request waits for its grammar
+PAUSE_S = 1e-4  # in which a thread that compiles lets others have Python's lock
 GUIDED = {
     "guided_json": "json", "guided_json_object": "json_object", "guided_regex": "regex", "guided_choice": "choice",
     "guided_grammar": "grammar",
@@ -122,7 +126,8 @@ def structured(params: SamplingParams, asked: Asked | None) -> SamplingParams:
 async def compile_structure(desk: Desk, params: SamplingParams, field: str, size: int) -> tuple[SamplingParams, Compiled | None]:
     """Compiles what the parameters ask for beside the event loop, unless that is done already. `size`: of the body, in bytes.
 
-    Raises RequestError, naming `field`, for what cannot be obeyed, and for what takes longer than COMPILE_S.
+    Raises RequestError, naming `field`, for what cannot be obeyed, and for what takes longer than COMPILE_S; OverloadedError when it has
+    not come to its turn by then.
     """
     wanted, compiler = params.structured_outputs, desk.parts.grammars
     if wanted is None:
@@ -131,17 +136,52 @@ async def compile_structure(desk: Desk, params: SamplingParams, field: str, size
         raise RequestError(f"{field}: this server does not constrain its output", param=field)
     try:
         wanted = await desk.work.run(size, compiler.checked, wanted)
-        compiled = compiler.known(wanted) or await in_time(desk.work.run_long(compiler.compile, wanted))
+        compiled = compiler.known(wanted) or await in_time(desk.compiling, compiler, wanted)
+    except OverloadedError:
+        raise
     except RequestError as error:
-        raise RequestError(f"{field}: {error}", param=field) from None
+        raise RequestError(f"{field}: {error}", param=field, code=error.code) from None
     return replace(params, structured_outputs=wanted), compiled
 
 
-async def in_time(work: Coroutine[Any, Any, Compiled]) -> Compiled:
-    """Raises RequestError when it takes too long; it goes on in its thread then, whose place stays taken until its end."""
-    task = asyncio.ensure_future(work)
-    done, _ = await asyncio.wait({task}, timeout=COMPILE_S)
-    if not done:
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        raise RequestError(f"the grammar takes longer than {COMPILE_S:g} s to compile; a smaller one would not")
-    return task.result()
+class Abandoned(Exception):
+    """Nobody waits for a grammar any more."""
+
+
+class Wait:
+    """For one grammar: asked now and then by the thread that compiles it, which lets others work meanwhile and stops when it is over."""
+
+    def __init__(self) -> None:
+        self.began = False
+        self._over = threading.Event()
+
+    def leave(self) -> None:
+        self._over.set()
+
+    def __call__(self) -> None:
+        self.began = True
+        if self._over.is_set():
+            raise Abandoned
+        time.sleep(PAUSE_S)
+
+
+async def in_time(work: LongWork, compiler: Compiler, wanted: StructuredOutputsParams) -> Compiled:
+    """Raises RequestError when it takes too long, and OverloadedError when others take so long. Its thread stops then, as it does when the
+    client is gone."""
+    wait = Wait()
+
+    def compile_it() -> Compiled:
+        wait()
+        return compiler.compile(wanted, wait)
+
+    task = asyncio.ensure_future(work.run_long(compile_it))
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    try:
+        done, _ = await asyncio.wait({task}, timeout=COMPILE_S)
+    finally:
+        wait.leave()
+    if done:
+        return task.result()
+    if not wait.began:
+        raise OverloadedError(f"other grammars have been compiled for {COMPILE_S:g} s; try again", retry_after_s=COMPILE_S)
+    raise RequestError(f"the grammar takes longer than {COMPILE_S:g} s to compile; a smaller one would not")

@@ -10,7 +10,7 @@ from penstock.core.types import StructuredOutputsParams
 from penstock.serve.api import structure
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
-from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer, wait_for
+from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer
 
 HELLO = [{"role": "user", "content": "tell me"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -170,31 +170,90 @@ def test_a_server_without_grammars_says_so() -> None:
         running.stop()
 
 
-def test_others_are_served_while_a_grammar_is_compiled_and_a_slow_one_is_given_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler, release = server.desk.parts.grammars, threading.Event()
-    compile_, began = type(compiler).compile, threading.Event()
+def test_others_are_served_while_grammars_are_compiled_and_slow_ones_are_given_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, began, stopped = server.desk.parts.grammars, threading.Semaphore(0), threading.Semaphore(0)
+    compile_ = type(compiler).compile
 
-    def slowly(self: Any, asked: StructuredOutputsParams) -> Any:
+    def slowly(self: Any, asked: StructuredOutputsParams, pause: Any = None) -> Any:
         if asked.choice == ("slow",):
-            began.set()
-            release.wait(10)
-        return compile_(self, asked)
+            began.release()
+            try:
+                for _ in range(100_000):
+                    pause()
+            finally:
+                stopped.release()
+        return compile_(self, asked, pause)
+
+    def ask_slowly() -> None:
+        body = {"messages": HELLO, "max_tokens": 2, "guided_choice": ["slow"]}
+        answers.append(httpx.post(server.url + "/v1/chat/completions", json=body, timeout=20))
 
     monkeypatch.setattr(type(compiler), "compile", slowly)
     monkeypatch.setattr(structure, "COMPILE_S", 1.0)
     answers: list[httpx.Response] = []
-    waiting = threading.Thread(target=lambda: answers.append(httpx.post(
-        server.url + "/v1/chat/completions", json={"messages": HELLO, "max_tokens": 2, "guided_choice": ["slow"]}, timeout=20)))
-    waiting.start()
-    assert began.wait(10)
+    waiting = [threading.Thread(target=ask_slowly) for _ in range(4)]
+    waiting[0].start()
+    assert began.acquire(timeout=10)
     assert chat(server.client, guided_choice=["other"]).status_code == 200 and chat(server.client).status_code == 200
-    wait_for(lambda: bool(answers))
-    assert answers[0].status_code == 400 and answers[0].json()["error"]["param"] == "guided_choice"
-    assert "takes longer than 1 s" in answers[0].json()["error"]["message"]
-    release.set()
-    waiting.join()
-    wait_for(lambda: compiler.known(StructuredOutputsParams(choice=("slow",))) is not None)
+    for thread in waiting[1:]:
+        thread.start()
+    assert began.acquire(timeout=10) and chat(server.client).status_code == 200
+    for thread in waiting:
+        thread.join(20)
+    refused = [answer for answer in answers if answer.status_code == 400]
+    assert len(refused) >= 2 and all(answer.json()["error"]["param"] == "guided_choice" for answer in refused)
+    assert all("takes longer than 1 s" in answer.json()["error"]["message"] for answer in refused)
+    for answer in answers:
+        if answer not in refused:
+            assert answer.status_code == 429 and "Retry-After" in answer.headers
+    assert stopped.acquire(timeout=10) and stopped.acquire(timeout=10)  # nobody waits for what was refused
+    monkeypatch.undo()
     assert chat(server.client, guided_choice=["slow"]).status_code == 200
+
+
+def test_no_more_than_two_grammars_are_compiled_at_once(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, lock = server.desk.parts.grammars, threading.Lock()
+    compile_, now, most = type(compiler).compile, [0], [0]
+
+    def counted(self: Any, asked: StructuredOutputsParams, pause: Any = None) -> Any:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        try:
+            for _ in range(20):
+                pause()
+            return compile_(self, asked, pause)
+        finally:
+            with lock:
+                now[0] -= 1
+
+    monkeypatch.setattr(type(compiler), "compile", counted)
+    codes: list[int] = []
+
+    def ask(number: int) -> None:
+        body = {"messages": HELLO, "max_tokens": 2, "guided_choice": [f"number {number}"]}
+        codes.append(httpx.post(server.url + "/v1/chat/completions", json=body, timeout=20).status_code)
+
+    asking = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(20)
+    assert codes == [200] * 8 and most[0] == 2
+
+
+def test_what_takes_too_many_steps_is_refused_with_the_part_that_did(server: Running) -> None:
+    heavy = {"type": "object", "properties": {"ok": {"type": "integer"}, "a/b": {"type": "string", "allOf": [
+        {"pattern": f"^(a|b|[c-h])*{'(x|y)?' * number}[abx]{{2,{9 + number}}}(a|y)*$"} for number in range(2, 30)]}}}
+    response = chat(server.client, **of_schema(heavy))
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["code"] == "grammar_too_complex"
+    assert "more than 2,000,000 steps" in error["message"] and "patterns" in error["message"]
+    wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}}
+    for stream in (False, True):
+        response = chat(server.client, **of_schema(wide), stream=stream)
+        assert response.status_code == 400 and response.json()["error"]["code"] == "grammar_too_complex"
+    assert not server.engine.requests
 
 
 def test_a_format_that_cannot_be_obeyed_is_refused_also_where_there_are_only_calls(shared: Running) -> None:

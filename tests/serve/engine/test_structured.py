@@ -12,9 +12,10 @@ from penstock.compute.decoding import propose
 from penstock.core.errors import RequestError
 from penstock.core.types import Output
 from tests.serve.engine.crowds import crowded
-from tests.tiny import write_model
+from tests.tiny import write_heads, write_model
 
 TIGHT: dict[str, Any] = {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}
+ASKED = {"draft_model": ":model={other}"}  # what a proposer must be told
 WAYS: dict[str, dict[str, Any]] = {
     "crowded": {},
     "preempted": {"kv_tokens": 256, "block_size": 4},
@@ -22,10 +23,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "small chunks": {"max_num_batched_tokens": 7},
     "no prefix cache": {"prefix_cache": False},
     "reference": {"backend": "reference"},
-    **{f"drafted by {name}": {"propose": name} for name in propose.TABLE if name in ("ngram", "suffix", "lookahead")},
-    "drafted by ngram, preempted and chunked": {"propose": "ngram:least=1,n=3", **TIGHT},
+    **{f"drafted by {name}": {"propose": name + ASKED.get(name, "")} for name in propose.TABLE},
+    **{f"drafted by {name}, preempted and chunked": {"propose": name + ASKED.get(name, ""), **TIGHT} for name in propose.TABLE},
+    "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **TIGHT},
     "drafted by the model itself": {"propose": "draft_model:model={folder},k=3", **TIGHT},
     "drafted freely": {"propose": "suffix:likely=0"},
+    "drafted as far as it pays": {"propose": "auto"},
 }
 RECORD = {
     "type": "object", "properties": {
@@ -41,7 +44,13 @@ STRUCTURES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
+    return write_heads(write_model(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the same tokens, which seldom agrees."""
+    return write_model(tmp_path_factory.mktemp("other"), seed=1)
 
 
 def requests() -> list[tuple[str, SamplingParams]]:
@@ -93,9 +102,9 @@ def test_what_ended_is_what_was_wanted_and_what_was_cut_off_begins_so(alone: lis
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())
-def test_same_bits_as_alone(folder: Path, alone: list[Any], options: dict[str, Any]) -> None:
+def test_same_bits_as_alone(folder: Path, other: Path, alone: list[Any], options: dict[str, Any]) -> None:
     if "propose" in options:
-        options = {**options, "propose": options["propose"].format(folder=folder)}
+        options = {**options, "propose": options["propose"].format(folder=folder, other=other)}
     llm = LLM(str(folder), **options)
     for i, output in crowded(llm, requests()):
         if options.get("backend") == "reference":
@@ -175,3 +184,20 @@ def test_a_bad_structure_is_refused_before_anything_is_generated(folder: Path) -
         bad = StructuredOutputsParams(json={"type": "array", "items": {"type": "string"}, "uniqueItems": True})
         llm.generate(["x", "y"], [SamplingParams(), SamplingParams(structured_outputs=bad)])
     assert not llm._engine.num_requests()
+
+
+def test_a_grammar_that_becomes_too_complex_ends_its_own_request_and_no_other(folder: Path) -> None:
+    """Wide objects behind a choice that nothing but the model makes."""
+    wide = json.dumps({"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}})
+    wanted = StructuredOutputsParams(grammar=f'start: "0" | "y" %json {wide}')
+    llm = LLM(str(folder))
+    token = llm.get_tokenizer().encode("y", add_special_tokens=False)[-1]
+    others = [(prompt, params) for prompt, params in requests() if params.structured_outputs is not None]
+    before = [said(llm.generate(prompt, params)[0]) for prompt, params in others]
+    given_up = SamplingParams(max_tokens=40, seed=1, logit_bias={token: 100.0}, structured_outputs=wanted)
+    outputs = llm.generate(["x", *(prompt for prompt, _ in others)], [given_up, *(params for _, params in others)])
+    assert outputs[0].outputs[0].finish_reason == "abort" and outputs[0].outputs[0].text.startswith("y")
+    assert [said(output) for output in outputs[1:]] == before
+    again = SamplingParams(max_tokens=3, structured_outputs=StructuredOutputsParams(regex="ab"))
+    assert llm.generate("x", again)[0].outputs[0].text == "ab"
+    llm._engine.check_integrity()

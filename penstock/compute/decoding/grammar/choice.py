@@ -1,6 +1,7 @@
 """One of some texts."""
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import Effort
 from penstock.compute.decoding.grammar.syntax import HEADER, one_of
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
@@ -12,5 +13,5 @@ class Choice:
             raise RequestError(f"choice is {value!r:.80}, but must be a list of strings, none of them empty", "choice")
         return tuple(dict.fromkeys(value))
 
-    def grammar(self, wanted: StructuredOutputsParams) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
         return f"{HEADER}start: ONE\nONE: {one_of(wanted.choice or ())}"

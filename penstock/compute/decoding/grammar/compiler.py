@@ -6,11 +6,12 @@ import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.compute.decoding.grammar.contract import Structure
+from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.lark import with_schemas
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, named
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 FIELD = "structured_outputs"
+TOO_COMPLEX = "grammar_too_complex"
 KEPT = 32 << 20  # characters of all grammars that are kept, though nobody uses them
 OVERHEAD = 64 << 10  # what a grammar counts beside its characters: at most 512 are kept
 MAX_REASON = 400  # characters
@@ -52,12 +54,15 @@ class Compiler:
         self._kept: OrderedDict[StructuredOutputsParams, Compiled] = OrderedDict()  # the latest used last
         self._kept_size = 0
 
-    def compile(self, wanted: StructuredOutputsParams) -> Compiled:
-        """Raises RequestError, with the reason, for what is not a structure, is larger than the limits, or cannot be obeyed."""
+    def compile(self, wanted: StructuredOutputsParams, pause: Callable[[], None] | None = None) -> Compiled:
+        """Raises RequestError, with the reason, for what is not a structure, is larger than the limits, or cannot be obeyed.
+
+        `pause` is called about every millisecond of the work that holds Python's lock: it may sleep, and what it raises ends the work.
+        """
         wanted = self.checked(wanted)
         compiled = self.known(wanted)
         if compiled is None:
-            compiled = self._compile(wanted)
+            compiled = self._compile(wanted, Effort(pause))
             self._keep(compiled)
         return compiled
 
@@ -96,18 +101,25 @@ class Compiler:
         matcher.take(output)
         return matcher
 
-    def _compile(self, wanted: StructuredOutputsParams) -> Compiled:
+    def _compile(self, wanted: StructuredOutputsParams, effort: Effort) -> Compiled:
         structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
-        grammar = structure.grammar(wanted)
-        if wanted.frame is not None:
-            grammar = named({"whole": f"{HEADER}start: frame\n{with_schemas(wanted.frame, wanted)}", "body": grammar})
+        try:
+            grammar = structure.grammar(wanted, effort)
+            frame = None if wanted.frame is None else with_schemas(wanted.frame, wanted, effort)
+        except TooLargeError as error:
+            raise RequestError(str(error), FIELD, code=TOO_COMPLEX) from None
+        if frame is not None:
+            grammar = named({"whole": f"{HEADER}start: frame\n{frame}", "body": grammar})
         if len(grammar) > MAX_SIZE:
             raise RequestError(f"the grammar has {len(grammar)} characters; at most {MAX_SIZE} are compiled", FIELD)
         start = self.vocabulary.matcher(grammar)
+        effort.rest()
         if start.is_error():
             raise RequestError(reason(start.get_error()), FIELD)
         if not self.vocabulary.has_text(start):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
+        if trouble := self.vocabulary.trouble(start):
+            raise RequestError(f"it is too complex to be followed: {reason(trouble)}", FIELD, code=TOO_COMPLEX)
         return Compiled(wanted, len(grammar), start)
 
     def _keep(self, compiled: Compiled) -> None:

@@ -1,6 +1,7 @@
 """What a way of saying a structure is, and what grammars must know of a tokenizer."""
 from typing import Any, Protocol
 
+from penstock.compute.decoding.grammar.effort import Effort
 from penstock.core.types import StructuredOutputsParams
 
 
@@ -9,8 +10,9 @@ class Structure(Protocol):
         """The field's value in one form, hashable. Raises RequestError for one of a wrong type or size."""
         ...
 
-    def grammar(self, wanted: StructuredOutputsParams) -> str:
-        """The grammar in llguidance's language; `wanted` is checked. Raises RequestError for what cannot be obeyed, with the reason."""
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
+        """The grammar in llguidance's language; `wanted` is checked. Raises RequestError for what cannot be obeyed, with the reason, and
+        TooLargeError for what takes more steps than the effort has."""
         ...
 
 

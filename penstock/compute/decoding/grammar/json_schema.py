@@ -2,10 +2,13 @@
 import json
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.spacing import json_options
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, json_value
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
+
+A_SCHEMA = 150  # steps that even the smallest takes
 
 
 class JsonSchema:
@@ -28,19 +31,21 @@ class JsonSchema:
             raise RequestError(f"json has {len(text)} characters; at most {MAX_SIZE} are read", "json")
         return text
 
-    def grammar(self, wanted: StructuredOutputsParams) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
         assert isinstance(wanted.json, str)
-        return f"{HEADER}start: {as_value(json.loads(wanted.json), wanted)}"
+        return f"{HEADER}start: {as_value(json.loads(wanted.json), wanted, effort)}"
 
 
-def as_value(schema: Any, wanted: StructuredOutputsParams) -> str:
+def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort) -> str:
     """A value that is valid by the schema, in llguidance's language. Raises RequestError for what cannot be obeyed."""
+    from penstock.compute.decoding.grammar.patterns.syntax import PatternError
     from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
     from penstock.compute.decoding.grammar.schema.lower import lowered
 
     try:
-        found = lowered(schema, wanted.disable_additional_properties)
-    except UnsupportedError as error:
+        effort.spend(A_SCHEMA, PARTS)
+        found = lowered(schema, effort, wanted.disable_additional_properties)
+    except (UnsupportedError, PatternError) as error:
         raise RequestError(str(error), "json") from None
     except RecursionError:
         raise RequestError("it is nested too deeply", "json") from None

@@ -4,26 +4,37 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import as_value
-from penstock.compute.decoding.grammar.syntax import HEADER
+from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
-EBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # What may hide the word: strings, regexes, comments. Whatever else begins like one of these is left to the compiler.
-PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?![/*])(?:[^/\\\n]|\\.)+/|//[^\n]*|\#[^\n]*|%json\b')
+# Each is read to its end, or to the end of its line where it has none, so that no text is looked at twice.
+PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"?|/(?![/*])(?:[^/\\\n]|\\.)+/?|//[^\n]*|\#[^\n]*|%json\b')
+BLANK = re.compile(r"\s*")
 SCHEMA = "%json"
+A_CHARACTER = 10  # steps of reading EBNF, for each
 
 
 class Lark:
+    """EBNF becomes Lark; each `%json` in either is read as schemas are everywhere else. Raises RequestError for what is no grammar."""
+
     def checked(self, value: Any) -> str:
         if not isinstance(value, str) or not value.strip():
             raise RequestError(f"grammar is {value!r:.80}, but must be a grammar as text", "grammar")
+        if len(value) > MAX_SIZE:
+            raise RequestError(f"grammar has {len(value)} characters; at most {MAX_SIZE} are read", "grammar")
         return value
 
-    def grammar(self, wanted: StructuredOutputsParams) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
         text = wanted.grammar or ""
-        return HEADER + with_schemas(from_ebnf(text) if EBNF.search(text) else text, wanted)
+        if EBNF.search(text):
+            effort.spend(A_CHARACTER * len(text), RULES)
+            text = from_ebnf(text)
+        return HEADER + with_schemas(text, wanted, effort)
 
 
 def from_ebnf(text: str) -> str:
@@ -36,12 +47,12 @@ def from_ebnf(text: str) -> str:
         raise RequestError(f"grammar is not EBNF that can be read: {' '.join(str(error).split())}", "grammar") from None
 
 
-def with_schemas(text: str, wanted: StructuredOutputsParams) -> str:
+def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort) -> str:
     """The grammar with each `%json {...}` in it read as JSON schemas are read everywhere else. Raises RequestError."""
-    return "".join(written(text, wanted))
+    return "".join(written(text, wanted, effort))
 
 
-def written(text: str, wanted: StructuredOutputsParams) -> Iterator[str]:
+def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Iterator[str]:
     """Piece by piece."""
     at = 0
     while (found := PIECES.search(text, at)) is not None:
@@ -50,10 +61,11 @@ def written(text: str, wanted: StructuredOutputsParams) -> Iterator[str]:
             yield found[0]
             at = found.end()
             continue
-        start = len(text) - len(text[found.end() :].lstrip())
+        blank = BLANK.match(text, found.end())
+        assert blank is not None
         try:
-            schema, at = json.JSONDecoder().raw_decode(text, start)
+            schema, at = json.JSONDecoder().raw_decode(text, blank.end())
         except (ValueError, RecursionError) as error:
             raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
-        yield as_value(schema, wanted)
+        yield as_value(schema, wanted, effort)
     yield text[at:]

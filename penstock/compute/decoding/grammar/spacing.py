@@ -9,7 +9,7 @@ from penstock.core.types import StructuredOutputsParams
 USUAL = r" |\r?\n[ \t]{0,60}"
 ESCAPES = 'nrbtf\\"'  # not \u: each string has one spelling, so that keys can be told apart
 ONE = r"[ \t\r\n]|\\[nrts ]|\\x(?:20|09|0[aAdD])"
-WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{\d*,?\d*\}})*")
+WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{\d*(?:,\d*)?\}})*")
 BLANK = r"\x20\x09\x0a\x0d"
 
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 
+TRIED = 8  # tokens of an answer that a grammar is tried with
+DEAD_END = "NoExtension"  # llguidance's word for a place that no text leads on from
+
+
 class Vocabulary:
     """`size`: tokens of the model, which may have more or fewer than its tokenizer; those without bytes are never allowed.
 
@@ -26,6 +30,7 @@ class Vocabulary:
         self._lock = threading.Lock()
         self._num = size + (not self.end_ids)  # llguidance wants a token for the end: one is made up where there is none
         self._ends = list(self.end_ids) or [size]
+        self._end_bits = sum(1 << token for token in self._ends)
         self.width = -(-self._num // 32) * 32
 
     def matcher(self, grammar: str) -> LLMatcher:
@@ -36,8 +41,25 @@ class Vocabulary:
 
     def has_text(self, matcher: LLMatcher) -> bool:
         """Whether any token may come next that is not an end of text."""
-        allowed = int.from_bytes(matcher.deep_copy().compute_bitmask(), "little")
-        return bool(allowed & ~sum(1 << token for token in self._ends))
+        return bool(int.from_bytes(matcher.deep_copy().compute_bitmask(), "little") & ~self._end_bits)
+
+    def trouble(self, start: LLMatcher) -> str:
+        """Goes the first few tokens into a grammar, and what must come with them: llguidance's error where that is too complex to be
+        followed, "" where it is not."""
+        trial = start.deep_copy()
+        for _ in range(TRIED):
+            allowed = int.from_bytes(trial.compute_bitmask(), "little") & ~self._end_bits
+            tokens = trial.compute_ff_tokens()
+            if trial.is_error() or not allowed:
+                break
+            if not tokens:
+                shown = allowed & ~self._blank_bits or allowed
+                tokens = [(shown & -shown).bit_length() - 1]
+            trial.try_consume_tokens(tokens)
+            if trial.is_stopped():
+                break
+        error = trial.get_error()
+        return "" if DEAD_END in error else error
 
     @property
     def _tokenizer(self) -> LLTokenizer:
@@ -49,6 +71,15 @@ class Vocabulary:
         from llguidance import LLTokenizer, TokenizerWrapper
 
         return LLTokenizer(TokenizerWrapper(Spelling(self._tokens, self._num, self._ends[0])), eos_token=self._ends)
+
+    @cached_property
+    def _blank_bits(self) -> int:
+        """Tokens that show nothing: a walk over them would never come to anything."""
+        found = bytearray(self.width // 8)
+        for token in range(self.size):
+            if not self._tokens.token_bytes(token).strip():
+                found[token >> 3] |= 1 << (token & 7)
+        return int.from_bytes(found, "little")
 
     @cached_property
     def _limits(self) -> LLParserLimits:

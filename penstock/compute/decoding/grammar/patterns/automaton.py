@@ -1,7 +1,7 @@
 """A set of texts as a finite automaton: whether there is any text in it, and a regex without complements and intersections."""
 from collections.abc import Iterable
-from functools import lru_cache
 
+from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
 from penstock.compute.decoding.grammar.patterns.chars import Ranges
 from penstock.compute.decoding.grammar.patterns.derive import left, nullable
@@ -20,20 +20,24 @@ class Automaton:
     Raises PatternError for a set that needs more than MAX_STATES, or more work than MAX_WORK.
     """
 
-    def __init__(self, tree: Tree) -> None:
-        letters = alphabet(tree)
+    def __init__(self, tree: Tree, effort: Effort) -> None:
+        effort.spend(size(tree), PATTERNS)
+        letters = alphabet(tree, effort)
         states = {tree: 0}
         queue = [tree]
         steps: list[dict[int, Ranges]] = []
         work = 0
         while len(steps) < len(queue):
             now = queue[len(steps)]
-            work += size(now) * len(letters)
+            large = size(now)
+            effort.spend(large, PATTERNS)
+            work += large * len(letters)
             if work > MAX_WORK:
                 raise PatternError("a pattern, or what it excludes, is too complex to be combined with another")
             found: dict[int, list[tuple[int, int]]] = {}
             for letter in letters:
-                then = left(now, letter[0][0])
+                effort.spend(2 + len(letter) // 8, PATTERNS)
+                then = left(now, letter[0][0], effort)
                 if then == NOTHING:
                     continue
                 if then not in states:
@@ -64,7 +68,7 @@ class Automaton:
                     queue.append(state)
         return live
 
-    def tree(self) -> Tree:
+    def tree(self, effort: Effort) -> Tree:
         """The same texts by sequence, choice and repetition alone: states are taken out one by one, those with few neighbours first.
 
         Raises PatternError when that grows beyond MAX_SIZE, or beyond MAX_WRITTEN on the way.
@@ -83,6 +87,7 @@ class Automaton:
         left_over = set(range(len(self.steps)))
         written = 0
         while left_over:
+            effort.spend(2 * len(left_over), PATTERNS)
             state = min(left_over, key=lambda each: (len(into[each] - {each}) * len(out[each].keys() - {each}), each))
             left_over.remove(state)
             loop = rep(out[state].pop(state, NOTHING), 0, None)
@@ -91,6 +96,7 @@ class Automaton:
                 for then, onward in out[state].items():
                     found = alt([out[before].get(then, NOTHING), seq([there, loop, onward])])
                     large = size(found, of_ranges=True)
+                    effort.spend(2 + large // 2, PATTERNS)
                     written += large
                     if large > MAX_SIZE or written > MAX_WRITTEN:
                         raise PatternError("a pattern, or what it excludes, is too large")
@@ -101,31 +107,21 @@ class Automaton:
         return out[first].get(last, NOTHING)
 
 
-def automaton(tree: Tree) -> Automaton:
-    """Made once. Raises PatternError."""
-    found = _made(tree)
-    if isinstance(found, PatternError):
-        raise found
-    return found
-
-
-@lru_cache(maxsize=256)
-def _made(tree: Tree) -> Automaton | PatternError:
-    try:
-        return Automaton(tree)
-    except PatternError as error:
-        return error
-
-
-def alphabet(tree: Tree) -> list[Ranges]:
+def alphabet(tree: Tree, effort: Effort) -> list[Ranges]:
     """The characters, together where nothing in the tree tells them apart."""
     sets = sorted(set(sets_in(tree)))
-    edges = sorted({edge for ranges in sets for low, high in ranges for edge in (low, high + 1)})
-    bounds = [0, *(edge for edge in edges if 0 < edge <= chars.LAST), chars.LAST + 1]
-    groups: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
-    for low, end in zip(bounds, bounds[1:], strict=False):
-        inside = tuple(any(first <= low <= last for first, last in ranges) for ranges in sets)
-        groups.setdefault(inside, []).append((low, end - 1))
+    edges = {edge for ranges in sets for low, high in ranges for edge in (low, high + 1)}
+    bounds = [0, *sorted(edge for edge in edges if 0 < edge <= chars.LAST), chars.LAST + 1]
+    places = {low: at for at, low in enumerate(bounds)}
+    inside = [0] * (len(bounds) - 1)  # of each stretch between two bounds: a bit for each set that has it
+    for number, ranges in enumerate(sets):
+        effort.spend(2 + len(bounds) // 8, PATTERNS)
+        for low, high in ranges:
+            for at in range(places[max(low, 0)], places[max(high + 1, 0)]):
+                inside[at] |= 1 << number
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for at, low in enumerate(bounds[:-1]):
+        groups.setdefault(inside[at], []).append((low, bounds[at + 1] - 1))
     found = [chars.intersection(chars.union(ranges), chars.EVERY) for ranges in groups.values()]
     return [ranges for ranges in found if ranges]
 

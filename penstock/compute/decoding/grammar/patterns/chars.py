@@ -101,20 +101,24 @@ NO_WORD: Ranges = union((*intersection(complement(WORD), ((0, 0x7F),)), (0x2010,
 BREAK: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 
 
+@cache
 def digits(widely: bool) -> Ranges:
     """Of ECMAScript, or of all dialects together: Python counts every script's."""
     return where(str.isdecimal) if widely else DIGIT
 
 
+@cache
 def words(widely: bool) -> Ranges:
     return union((*where(str.isalnum), *WORD)) if widely else WORD
 
 
+@cache
 def blanks(widely: bool) -> Ranges:
     """The widest set has what Python calls a space beside U+FEFF, which ECMAScript does."""
     return union((*where(str.isspace), *BLANK, (0xFEFF, 0xFEFF))) if widely else BLANK
 
 
+@cache
 def any_but_breaks(widely: bool) -> Ranges:
     """A dot: ECMAScript stops at four line breaks, Python at one."""
     return complement(((0x0A, 0x0A),)) if widely else complement(BREAK)

@@ -6,9 +6,10 @@ right (Brzozowski, 1964).
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.patterns.automaton import size
 from penstock.compute.decoding.grammar.patterns.derive import left, nullable, right
 from penstock.compute.decoding.grammar.patterns.syntax import (
     Edge,
@@ -41,6 +42,9 @@ from penstock.compute.decoding.grammar.patterns.tree import (
 )
 
 MOST_NEEDED = 20_000  # characters
+MOST_NODES = 100_000  # of the tree of one pattern
+A_CHARACTER = 12  # steps of reading a pattern, for each
+A_NODE = 12  # steps of taking an edge out of one
 
 BEGIN, END = -2, -1  # the edges, as code points that no character has
 BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
@@ -50,38 +54,46 @@ BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), ANYTHING])])  # a
 REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # behind a match, which may have consumed some of the end
 
 
-@lru_cache(maxsize=512)
-def matching(pattern: str, widely: bool = False) -> Tree:
+def matching(pattern: str, widely: bool, effort: Effort) -> Tree:
     """The texts in which the pattern is found. Those that all dialects agree on, or `widely` those that some dialect finds it in.
 
     Raises PatternError.
     """
-    node = Reader(pattern, widely).read()
-    return writable(without_edges(Following(widely).row(BEFORE, node.items if isinstance(node, Row) else (node,), REST), node))
+    node = read(pattern, widely, effort)
+    tree = Following(widely, effort).row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
+    return writable(without_edges(tree, node, effort))
 
 
-@lru_cache(maxsize=512)
-def whole(pattern: str) -> Tree:
+def whole(pattern: str, effort: Effort) -> Tree:
     """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
-    node = Reader(pattern, False).read()
-    return writable(without_edges(seq([rep(BEGINS, 0, None), Following(False).of(node, rep(ENDS, 0, None))]), node))
+    node = read(pattern, False, effort)
+    tree = seq([rep(BEGINS, 0, None), Following(False, effort).of(node, rep(ENDS, 0, None))])
+    return writable(without_edges(tree, node, effort))
+
+
+def read(pattern: str, widely: bool, effort: Effort) -> Node:
+    effort.spend(A_CHARACTER * len(pattern), PATTERNS)
+    return Reader(pattern, widely, effort).read()
 
 
 def writable(tree: Tree) -> Tree:
-    """Raises PatternError where every text is long: what must come is looked for character by character."""
+    """Raises PatternError where every text is long, because what must come is looked for character by character, and for a set that is
+    said in too many words."""
+    if (nodes := size(tree)) > MOST_NODES:
+        raise PatternError(f"a pattern of {nodes:,} parts is too large; at most {MOST_NODES:,} are read")
     if (length := shortest(tree)) > MOST_NEEDED:
         raise PatternError(f"a pattern whose texts have at least {length:,} characters is not obeyed; at most {MOST_NEEDED:,} are needed")
     return tree
 
 
-def without_edges(tree: Tree, node: Node) -> Tree:
+def without_edges(tree: Tree, node: Node, effort: Effort) -> Tree:
     """The texts, of those that have the edges of a pattern around them."""
     for _ in range(max(1, most_edges(node, begins=True))):
-        tree = left(tree, BEGIN)
-    tree = within(tree, BEGIN)
+        tree = left(tree, BEGIN, effort)
+    tree = within(tree, BEGIN, effort)
     for _ in range(max(1, most_edges(node, begins=False))):
-        tree = right(tree, END)
-    return within(tree, END)
+        tree = right(tree, END, effort)
+    return within(tree, END, effort)
 
 
 def most_edges(node: Node, begins: bool) -> int:
@@ -97,9 +109,10 @@ def most_edges(node: Node, begins: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """A pattern's nodes, and what is behind them."""
+    """A pattern's nodes, and what is behind them. Raises PatternError for those that no set of texts can say."""
 
     widely: bool
+    effort: Effort
 
     @property
     def ends(self) -> Tree:
@@ -130,10 +143,16 @@ class Following:
 
     def row(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
         """Nodes one after another, and `then`; `before` stands before them, None: nobody knows what does."""
+        self.effort.spend(2 + len(items) // 4, PATTERNS)
         at = next((at for at, item in enumerate(items) if looks_behind(item)), None)
         if at is None:
+            alone: list[Tree] = []  # the last first
             for item in reversed(items):
-                then = self.of(item, then)
+                if is_alone(item):
+                    alone.append(plain(item))
+                else:
+                    then, alone = self.of(item, seq([*reversed(alone), then])), []
+            then = seq([*reversed(alone), then])
             return then if before is None else seq([before, then])
         sides, then = self._sides(items[at]), self.row(None, items[at + 1 :], then)
         last = self.of(items[at - 1], EMPTY) if at and isinstance(items[at], WordEdge) else EMPTY
@@ -182,17 +201,18 @@ def plain(node: Node) -> Tree:
     return rep(plain(node.item), node.low, node.high)
 
 
-def within(tree: Tree, edge: int) -> Tree:
+def within(tree: Tree, edge: int, effort: Effort) -> Tree:
     """Without texts that hold this edge."""
+    effort.spend(A_NODE, PATTERNS)
     if isinstance(tree, Chars):
         return Chars(chars.without(tree.ranges, edge))
     if isinstance(tree, Seq):
-        return seq([within(item, edge) for item in tree.items])
+        return seq([within(item, edge, effort) for item in tree.items])
     if isinstance(tree, Alt):
-        return alt([within(item, edge) for item in tree.items])
+        return alt([within(item, edge, effort) for item in tree.items])
     if isinstance(tree, Both):
-        return both([within(item, edge) for item in tree.items])
+        return both([within(item, edge, effort) for item in tree.items])
     if isinstance(tree, Rep):
-        return rep(within(tree.item, edge), tree.low, tree.high)
+        return rep(within(tree.item, edge, effort), tree.low, tree.high)
     assert isinstance(tree, Other)
-    return other(within(tree.item, edge))
+    return other(within(tree.item, edge, effort))

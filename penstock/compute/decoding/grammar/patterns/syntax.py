@@ -2,11 +2,13 @@
 from dataclasses import dataclass
 from typing import NoReturn
 
+from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
 from penstock.compute.decoding.grammar.patterns.chars import Ranges
 
 MAX_LENGTH = 20_000  # characters
 MAX_DEPTH = 60  # of groups
+A_CLASS = 50  # steps for an escape that may stand for a class of characters
 SIMPLE = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "a": 7}
 HEX = {"x": 2, "u": 4, "U": 8}
 
@@ -66,10 +68,11 @@ Node = Set | Edge | Look | WordEdge | Row | Either | Repeat
 class Reader:
     """`widely`: sets whose meaning differs between dialects are the union of all meanings, otherwise what all agree on."""
 
-    def __init__(self, pattern: str, widely: bool) -> None:
+    def __init__(self, pattern: str, widely: bool, effort: Effort) -> None:
         self._text = pattern
         self._at = 0
         self._widely = widely
+        self._effort = effort
         self._any_case = False
         self._dot_all = False
         self._depth = 0
@@ -213,6 +216,7 @@ class Reader:
         return Set(self._cased(chars.of(chr(self._escaped_char(char))))) if found is None else Set(found)
 
     def _escaped_set(self, char: str) -> Ranges | None:
+        self._effort.spend(A_CLASS, PATTERNS)
         for name, of_class in (("d", chars.digits), ("w", chars.words), ("s", chars.blanks)):
             if char == name:
                 return of_class(self._widely)
@@ -290,6 +294,7 @@ class Reader:
         if not self._any_case:
             return ranges
         letters = [chr(code) for low, high in chars.intersection(ranges, ((0, 0x24F),)) for code in range(low, high + 1)]
+        self._effort.spend(len(letters), PATTERNS)
         both = [ord(other) for char in letters for other in (char.lower(), char.upper()) if len(other) == 1]
         extra = [0x17F, 0x212A, 0x130, 0x131] if self._widely else []  # what folds to s, k and i
         return chars.union((*ranges, *((code, code) for code in (*both, *extra))))

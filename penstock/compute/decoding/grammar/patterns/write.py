@@ -1,8 +1,8 @@
 """A set of texts as a regex in the syntax of Rust's crate, to be matched as a whole."""
-from functools import lru_cache
+from collections.abc import Callable
 
+from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
-from penstock.compute.decoding.grammar.patterns.automaton import automaton
 from penstock.compute.decoding.grammar.patterns.chars import EVERY, Ranges
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import EMPTY, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
@@ -12,26 +12,23 @@ TYPED = rep(Chars(chars.WRITABLE), 0, None)  # texts that a JSON string can show
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ ,:;!@%'\"<>=")
 
 
-@lru_cache(maxsize=1024)
-def regex(tree: Tree, in_json: bool = False) -> str:
-    """`in_json`: without characters that a JSON string cannot show. Raises PatternError for one whose complements and intersections take
-    too many states."""
-    plain = simplified(tree)
-    text = written(writable(plain) if in_json else plain)
+def regex(tree: Tree, effort: Effort) -> str:
+    """Of a tree without complements and intersections. Raises PatternError for one that is too long."""
+    text = written(tree, effort)
     if len(text) > MAX_LENGTH:
         raise PatternError(f"a pattern, or what it excludes, takes {len(text)} characters; at most {MAX_LENGTH} are written")
     return text
 
 
-def simplified(tree: Tree) -> Tree:
-    """The same texts without complements and intersections."""
+def simplified(tree: Tree, rewritten: Callable[[Tree], Tree]) -> Tree:
+    """The same texts without complements and intersections, which `rewritten` says in other words."""
     if is_plain(tree):
         return tree
     if isinstance(tree, Seq):
-        return seq([simplified(item) for item in tree.items])
+        return seq([simplified(item, rewritten) for item in tree.items])
     if isinstance(tree, Alt):
-        return alt([simplified(item) for item in tree.items])
-    return automaton(tree).tree()
+        return alt([simplified(item, rewritten) for item in tree.items])
+    return rewritten(tree)
 
 
 def is_plain(tree: Tree) -> bool:
@@ -43,16 +40,18 @@ def is_plain(tree: Tree) -> bool:
     return not isinstance(tree, Rep) or is_plain(tree.item)
 
 
-def written(tree: Tree) -> str:
+def written(tree: Tree, effort: Effort) -> str:
     """Of a tree without complements and intersections."""
     if isinstance(tree, Chars):
+        effort.spend(1 + len(tree.ranges) // 2, PATTERNS)
         return one_of(tree.ranges)
+    effort.spend(2, PATTERNS)
     if isinstance(tree, Seq):
-        return "".join([grouped(item, isinstance(item, Alt)) for item in tree.items])
+        return "".join([grouped(item, isinstance(item, Alt), effort) for item in tree.items])
     if isinstance(tree, Alt):
-        return "|".join(sorted([written(item) for item in tree.items], key=lambda text: (text == "", text)))
+        return "|".join(sorted([written(item, effort) for item in tree.items], key=lambda text: (text == "", text)))
     assert isinstance(tree, Rep)
-    item = grouped(tree.item, not isinstance(tree.item, Chars))
+    item = grouped(tree.item, not isinstance(tree.item, Chars), effort)
     if tree.high is None:
         return item + {0: "*", 1: "+"}.get(tree.low, f"{{{tree.low},}}")
     if (tree.low, tree.high) == (0, 1):
@@ -60,8 +59,8 @@ def written(tree: Tree) -> str:
     return item + (f"{{{tree.low}}}" if tree.low == tree.high else f"{{{tree.low},{tree.high}}}")
 
 
-def grouped(tree: Tree, needed: bool) -> str:
-    return f"(?:{written(tree)})" if needed or tree == EMPTY else written(tree)
+def grouped(tree: Tree, needed: bool, effort: Effort) -> str:
+    return f"(?:{written(tree, effort)})" if needed or tree == EMPTY else written(tree, effort)
 
 
 def one_of(ranges: Ranges) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
+from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.schema.dialect import LATEST, draft_of
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 
@@ -15,6 +16,9 @@ SCHEMAS = frozenset((  # a schema, or a list of them
     "not", "oneOf", "prefixItems", "propertyNames", "then", "type", "unevaluatedItems", "unevaluatedProperties"))
 BESIDE_REFERENCES = {"$ref", "title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
 MAX_REFERENCES = 32  # one after another
+A_REFERENCE = 10  # steps of following one
+MAX_PLACE = 120  # characters
+A_STEP = 50  # characters of JSON that are written in one
 OWN = "http://schema.invalid/"  # the document's own address, where it has none
 
 
@@ -49,7 +53,8 @@ def join(a: Goal, b: Goal) -> Goal:
 class Document:
     """Every schema in it is one node, however often it is referred to."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, effort: Effort) -> None:
+        self._effort = effort
         self._nodes: dict[tuple[int, str], Node] = {}
         self._made: dict[str, Node] = {}
         self._resources: dict[str, Node] = {}  # by address
@@ -76,6 +81,7 @@ class Document:
     def made(self, schema: Any, draft: int = LATEST) -> Node:
         """A schema that is not in the document; one for equal ones."""
         text = f"{draft}{json.dumps(schema)}"
+        self._effort.spend(1 + len(text) // A_STEP, PARTS)
         if text not in self._made:
             self._made[text] = Node(schema, OWN, draft)
         return self._made[text]
@@ -83,12 +89,14 @@ class Document:
     def beside(self, node: Node, schema: dict[str, Any]) -> Node:
         """Another schema at the place of a node; one for equal ones."""
         text = f"{node.base} {node.draft}{json.dumps(schema)}"
+        self._effort.spend(1 + len(text) // A_STEP, PARTS)
         if text not in self._made:
             self._made[text] = Node(schema, node.base, node.draft)
         return self._made[text]
 
     def resolve(self, node: Node, reference: Any) -> Node:
         """Where a `$ref` in `node` leads. Raises UnsupportedError when that is nowhere in the document."""
+        self._effort.spend(A_REFERENCE, PARTS)
         if not isinstance(reference, str):
             raise UnsupportedError("$ref is not a string")
         address, fragment = urldefrag(joined(node.base, reference))
@@ -112,6 +120,20 @@ class Document:
         if found in places and len(places) > 1:
             raise UnsupportedError(f"$dynamicRef {reference[:80]!r} may lead to {len(places)} places of the schema")
         return found
+
+    def place_of(self, goal: Goal) -> str:
+        """Where in the document a schema of the goal stands, as a reference to it; "" where none does."""
+        wanted = {id(literal.node.schema) for literal in goal if isinstance(literal.node.schema, dict)}
+        stack: list[tuple[Any, str]] = [(self.root.schema, "#")]
+        while stack:
+            value, place = stack.pop()
+            if id(value) in wanted:
+                return place if len(place) <= MAX_PLACE else place[: MAX_PLACE - 3] + "..."
+            if isinstance(value, dict):
+                stack += [(each, f"{place}/{name.replace('~', '~0').replace('/', '~1')}") for name, each in value.items()]
+            elif isinstance(value, list):
+                stack += [(each, f"{place}/{at}") for at, each in enumerate(value)]
+        return ""
 
     def _pointed(self, node: Node, pointer: str, reference: str) -> Node:
         found = node.schema
@@ -154,6 +176,7 @@ class Document:
                 stack += [(each, base, draft) for each in value]
             if not isinstance(value, dict):
                 continue
+            self._effort.spend(4 + len(value), PARTS)
             base, draft = self._place(value, base, draft)
             yield self._node(value, base, draft)
             for name, each in value.items():

@@ -3,21 +3,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compute.decoding.grammar.patterns.automaton import automaton
-from penstock.compute.decoding.grammar.patterns.derive import holds
+from penstock.compute.decoding.grammar.effort import PARTS, PATTERNS
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Both, Tree, alt, both, other, text
-from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain, regex
+from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.expand import Expander
 from penstock.compute.decoding.grammar.schema.meet import goal_of
 from penstock.compute.decoding.grammar.schema.merge import merged
 from penstock.compute.decoding.grammar.schema.numbers import written as number_written
-from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings
+from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings, bulk
 from penstock.compute.decoding.grammar.schema.settle import Settling
 
 MAX_GOALS = 20_000
+LEFT_OPEN = 150_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
+A_RECORD = 10  # steps of writing one
 
 Schema = dict[str, Any] | bool
 
@@ -37,8 +39,10 @@ class Writer:
 
     def __init__(self, expander: Expander) -> None:
         self._expander = expander
-        self._settling = Settling(expander.document, expander.goal)
+        self._algebra = expander.algebra
+        self._settling = Settling(expander.document, expander.goal, expander.algebra)
         self._worked: dict[Goal, Worked] = {}
+        self.at: Goal = ()  # what is being worked out
 
     def write(self, goal: Goal) -> Schema:
         """Raises UnsupportedError for what cannot be obeyed; gives False where no value is valid."""
@@ -58,12 +62,14 @@ class Writer:
                 continue
             if len(self._worked) >= MAX_GOALS:
                 raise UnsupportedError(f"it has more than {MAX_GOALS} different parts")
+            self.at = goal
             shapes = self._expander.goal(goal)
             anything = any(shape == EVERY for shape in shapes)
             records = [] if anything else [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
             self._worked[goal] = Worked(f"g{len(self._worked)}", records, anything, anything)
             for record in records:
-                queue += parts_of(record)
+                self._algebra.effort.spend(A_RECORD + 4 * bulk(record), PARTS)
+                queue += parts_of(record, self._algebra)
 
     def _settled(self, record: Record) -> Iterator[Record]:
         if isinstance(record, Arrays):
@@ -78,8 +84,8 @@ class Writer:
     def _strings(self, record: Strings) -> Iterator[Strings]:
         """Texts that keep away from others are left out where that cannot be written; others must be written."""
         try:
-            if has_text(record):
-                string_written(record)
+            if has_text(record, self._algebra):
+                string_written(record, self._algebra)
                 yield record
         except PatternError as error:
             if not record.excluded:
@@ -90,7 +96,8 @@ class Writer:
         found = True
         while found:
             found = False
-            for worked in self._worked.values():
+            for worked in reversed(self._worked.values()):  # what others are made of was found later
+                self._algebra.effort.spend(1, PARTS)
                 if not worked.possible and any(self._is_possible(record) for record in worked.records):
                     worked.possible = found = True
 
@@ -99,7 +106,7 @@ class Writer:
             return all(self._can(record.item(at)) for at in range(min(record.low, len(record.prefix) + 1)))
         if isinstance(record, Objects):
             free = record.low <= len(record.required) or self._can(record.rest) or any(self._can(each.goal) for each in record.regions)
-            return free and all(self._can(goal_of(record, name)) for name in record.required)
+            return free and all(self._can(goal_of(record, name, self._algebra)) for name in record.required)
         return True
 
     def _can(self, goal: Goal) -> bool:
@@ -120,7 +127,7 @@ class Writer:
 
     def _record(self, record: Record) -> dict[str, Any]:
         if isinstance(record, Strings):
-            return string_written(record)
+            return string_written(record, self._algebra)
         if isinstance(record, Numbers):
             return {"enum": list(record.values)} if record.values is not None else number_written(record)
         if isinstance(record, Booleans):
@@ -144,15 +151,15 @@ class Writer:
     def _object(self, record: Objects) -> dict[str, Any]:
         """Names that are required have a property of their own; regions leave out the names that have."""
         found: dict[str, Any] = {"type": "object"}
-        goals = dict(record.named) | {name: goal_of(record, name) for name in record.required}
+        goals = dict(record.named) | {name: goal_of(record, name, self._algebra) for name in record.required}
         if goals:
             found["properties"] = {name: self._reference(goal) for name, goal in goals.items()}
         patterns = {}
         for region in record.regions:
-            inside = [text(name) for name in goals if holds(region.names, name)]
+            inside = [text(name) for name in goals if self._algebra.holds(region.names, name)]
             names = both([region.names, other(alt(inside))]) if inside else region.names
             try:
-                patterns[pattern_written(names)] = self._reference(region.goal)
+                patterns[pattern_written(names, self._algebra)] = self._reference(region.goal)
             except PatternError as error:
                 raise UnsupportedError(str(error)) from None
         if patterns:
@@ -168,16 +175,16 @@ class Writer:
         return found
 
 
-def parts_of(record: Record) -> Iterator[Goal]:
+def parts_of(record: Record, algebra: Algebra) -> Iterator[Goal]:
     """The goals of what is in it, that are anything but anything."""
     if isinstance(record, Arrays):
         yield from filter(None, (*record.prefix, record.rest))
     elif isinstance(record, Objects):
-        goals = [*record.named.values(), *(goal_of(record, name) for name in record.required)]
+        goals = [*record.named.values(), *(goal_of(record, name, algebra) for name in record.required)]
         yield from filter(None, (*goals, *(region.goal for region in record.regions), record.rest))
 
 
-def string_written(record: Strings) -> dict[str, Any]:
+def string_written(record: Strings, algebra: Algebra) -> dict[str, Any]:
     """Raises PatternError for patterns that are too large to be combined."""
     if record.values is not None:
         return {"enum": list(record.values)}
@@ -186,7 +193,7 @@ def string_written(record: Strings) -> dict[str, Any]:
         found["minLength"] = record.low
     if record.high is not None:
         found["maxLength"] = record.high
-    patterns = patterns_written(record)
+    patterns = patterns_written(record, algebra)
     if len(patterns) + len(record.formats) > 1:
         return {"allOf": [{**found, "pattern": each} for each in patterns] + [{**found, "format": each} for each in record.formats]}
     if patterns:
@@ -196,24 +203,25 @@ def string_written(record: Strings) -> dict[str, Any]:
     return found
 
 
-def patterns_written(record: Strings) -> list[str]:
+def patterns_written(record: Strings, algebra: Algebra) -> list[str]:
     """Each for itself: llguidance combines them."""
     trees = (*record.patterns, *map(other, record.excluded))
     parts = [part for tree in trees for part in (tree.items if isinstance(tree, Both) else (tree,))]
-    return [pattern_written(part) for part in dict.fromkeys(parts)]
+    return [pattern_written(part, algebra) for part in dict.fromkeys(parts)]
 
 
-def pattern_written(tree: Tree) -> str:
-    return f"^(?:{regex(tree, in_json=True)})$"
+def pattern_written(tree: Tree, algebra: Algebra) -> str:
+    return f"^(?:{algebra.regex(tree, in_json=True)})$"
 
 
-def has_text(record: Strings) -> bool:
+def has_text(record: Strings, algebra: Algebra) -> bool:
     """Whether there is such a text, as far as that is known: with formats and lengths it is left to llguidance."""
     if NOTHING in record.patterns:
         return False
     if record.values is not None or not (record.excluded or len(record.patterns) > 1 or not all(map(is_plain, record.patterns))):
         return True
     try:
-        return not automaton(both([*record.patterns, *map(other, record.excluded), TYPED])).is_empty()
+        return not algebra.is_empty(both([*record.patterns, *map(other, record.excluded), TYPED]))
     except PatternError:
+        algebra.effort.spend(LEFT_OPEN * (len(record.patterns) + len(record.excluded)), PATTERNS)
         return True

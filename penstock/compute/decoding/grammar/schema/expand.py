@@ -3,6 +3,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import CHOICES
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.schema import values
 from penstock.compute.decoding.grammar.schema.dialect import keywords
 from penstock.compute.decoding.grammar.schema.disjoint import Disjoint
@@ -14,9 +16,9 @@ from penstock.compute.decoding.grammar.schema.negate import NEGATIVE
 from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape
 
 MAX_SHAPES = 1024  # of one goal
+A_MEETING = 10  # steps of finding what two shapes have in common
 CIRCULAR = "a schema refers to itself at the same place, so that it says nothing"
 SOME_SHAPES = 16  # of what is kept away from: any part of it will do
-MAX_STEPS = 300_000  # of the whole schema
 # What the algebra makes narrower than it is.
 LOSSY = frozenset((
     "not", "if", "pattern", "format", "multipleOf", "propertyNames", "contains", "uniqueItems", "unevaluatedProperties",
@@ -32,15 +34,15 @@ class Expander:
     """`loosely`: shapes allow all that may be valid, and more; otherwise what they allow is valid. `closed`: objects whose schema names
     properties, and says nothing of others, have no others."""
 
-    def __init__(self, document: Document, loosely: bool = False, closed: bool = False) -> None:
+    def __init__(self, document: Document, algebra: Algebra, loosely: bool = False, closed: bool = False) -> None:
         self.document = document
+        self.algebra = algebra
         self.closed = closed
         self._loosely = loosely
-        self._steps = 0
         self._goals: dict[Goal, Shapes] = {(): [EVERY]}
         self.excludes = False  # whether something had to be kept away from, of which only a part may be known
         self._open: set[Goal] = set()  # being worked out
-        self._disjoint = None if loosely else Disjoint(self.goal, Expander(document, loosely=True).goal)
+        self._disjoint = None if loosely else Disjoint(self.goal, Expander(document, algebra, loosely=True).goal, algebra)
 
     def goal(self, goal: Goal) -> Shapes:
         """Raises UnsupportedError for what cannot be obeyed, and when there are too many shapes."""
@@ -63,13 +65,11 @@ class Expander:
             return b
         if len(b) == 1 and b[0] is EVERY:
             return a
-        self._steps += len(a) * len(b)
-        if self._steps > MAX_STEPS:
-            raise UnsupportedError(f"its choices have more than {MAX_STEPS} combinations")
+        self.algebra.effort.spend(A_MEETING * len(a) * len(b), CHOICES)
         found: list[Shape] = []
         for mine in a:
             for its in b:
-                shape = meet(mine, its)
+                shape = meet(mine, its, self.algebra)
                 if shape and (len(found) > 64 or shape not in found):
                     found.append(shape)
         if len(found) > MAX_SHAPES:
@@ -93,6 +93,7 @@ class Expander:
                 raise UnsupportedError(CIRCULAR)
             if literal in seen:
                 continue
+            self.algebra.effort.spend(A_MEETING, CHOICES)
             seen[literal] = True
             node = literal.node
             if isinstance(node.schema, bool):

@@ -1,6 +1,4 @@
 """Formats: those that llguidance knows, those that a pattern says, and those that say nothing, because no draft defines them."""
-from penstock.compute.decoding.grammar.patterns.language import whole
-from penstock.compute.decoding.grammar.patterns.tree import Tree
 
 KNOWN = frozenset(("duration", "email", "ipv4", "ipv6", "uuid", "uri"))
 
@@ -15,10 +13,14 @@ _UNRESERVED = r"[A-Za-z0-9._~!$&'()*+,;=:@\-]"
 _PCT = f"%{_HEX}{_HEX}"
 _CHAR = rf"(?:{_UNRESERVED}|{_PCT})"
 _FIRST = rf"(?:[A-Za-z0-9._~!$&'()*+,;=@\-]|{_PCT})"
-_WIDE = rf"(?:{_UNRESERVED}|[\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF]|{_PCT})"
+# Letters of scripts that run from left to right: an IRI must have no marks of direction, and what is a blank somewhere is none here.
+_LETTERS = r"\u00C0-\u052F\u0900-\u167F\u1E00-\u1FFF\u3041-\u30FF\u3400-\u9FFF\uAC00-\uD7A3"
+_WIDE = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:@{_LETTERS}\-]|{_PCT})"
+_WIDE_FIRST = rf"(?:[A-Za-z0-9._~!$&'()*+,;=@{_LETTERS}\-]|{_PCT})"
 _LABEL = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,30}"  # never two hyphens, which begin a name in Punycode
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"  # at most 253 characters
 _AUTHORITY = rf"(?:{_HOST}(?::[0-9]{{1,5}})?)?"
+_NAMED = rf"(?:{_LABEL}\.){{0,3}}[A-Za-z](?:-?[A-Za-z0-9]){{0,30}}"  # no address of four numbers
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00A1-\uD7FF\-]+"
 _EXPRESSION = r"\{[+#./;?&]?[A-Za-z0-9_]+(?::[1-9][0-9]{0,3}|\*)?(?:,[A-Za-z0-9_]+(?::[1-9][0-9]{0,3}|\*)?)*\}"
@@ -34,18 +36,21 @@ def _reference(char: str, first: str) -> str:
 
 PATTERNS = {
     "date": _DATE, "time": _TIME, "date-time": f"{_DATE}T{_TIME}",
-    "uri-reference": _reference(_CHAR, _FIRST), "iri-reference": _reference(_WIDE, _FIRST),
-    "iri": rf"[A-Za-z][A-Za-z0-9+.\-]*:(?://{_AUTHORITY}(?:/{_WIDE}*)*|(?:{_WIDE}+(?:/{_WIDE}*)*)?)"
+    "uri-reference": _reference(_CHAR, _FIRST), "iri-reference": _reference(_WIDE, _WIDE_FIRST),
+    "iri": rf"[A-Za-z][A-Za-z0-9+.\-]+:(?://{_NAMED}(?::[0-9]{{1,4}})?(?:/{_WIDE}*)*|{_WIDE}+(?:/{_WIDE}*)*)"
            rf"(?:\?(?:{_WIDE}|[/?])*)?(?:#(?:{_WIDE}|[/?])*)?",
     "uri-template": rf"(?:{_CHAR}|[/?#]|{_EXPRESSION})*",
     "json-pointer": _POINTER, "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
     "idn-email": rf"{_ATOM}(?:\.{_ATOM})*@{_HOST}", "idn-hostname": _HOST, "hostname": _HOST,
     "regex": rf"\^?(?:{_REGEX_ATOM}|\((?:{_REGEX_ATOM})+(?:\|(?:{_REGEX_ATOM})+)*\)[*+?]?)*\$?",
 }
+_CSS = "aqua|black|blue|fuchsia|gray|green|lime|maroon|navy|olive|orange|purple|red|silver|teal|white|yellow"  # CSS 2.1
+OLD = {  # draft 3, whose words mean something else, or nothing, in later ones
+    "time": "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]", "color": f"#(?:[0-9A-Fa-f]{{3}}){{1,2}}|{_CSS}"}
 ALIASES = {"host-name": "hostname", "ip-address": "ipv4"}  # draft 3
 INTEGERS = {"int32": 31, "int64": 63, "uint32": 32, "uint64": 64}  # OpenAPI's: bits
 
 
-def pattern_of(name: str) -> Tree | None:
-    """The texts of a format that llguidance does not know; None where it is not defined."""
-    return whole(PATTERNS[name]) if name in PATTERNS else None
+def pattern_of(name: str, draft: int) -> str | None:
+    """What the texts of a format that llguidance does not know match from their beginning to their end; None where it is not defined."""
+    return OLD[name] if draft == 3 and name in OLD else PATTERNS.get(name)

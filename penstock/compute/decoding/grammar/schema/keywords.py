@@ -3,12 +3,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from penstock.compute.decoding.grammar.effort import PARTS
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
-from penstock.compute.decoding.grammar.patterns.derive import holds
 from penstock.compute.decoding.grammar.patterns.tree import Chars, both, other, rep, texts
 from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
-from penstock.compute.decoding.grammar.schema.meet import overlap, separated
+from penstock.compute.decoding.grammar.schema.meet import separated
 from penstock.compute.decoding.grammar.schema.records import (
     ARRAY,
     EVERY,
@@ -28,6 +29,7 @@ from penstock.compute.decoding.grammar.schema.records import (
 )
 
 ONE_LINE = rep(Chars(complement(BREAK)), 0, None)  # a name with a line break is nobody's
+A_PART = 8  # steps of finding a schema inside of another
 Shapes = Sequence[Shape]
 Words = Mapping[str, Any]  # a schema's keywords
 
@@ -36,6 +38,7 @@ class Work(Protocol):
     """Who is at work on the document."""
 
     document: Document
+    algebra: Algebra
     closed: bool
 
     def literal(self, literal: Literal) -> Shapes: ...
@@ -46,6 +49,7 @@ class Work(Protocol):
 
 
 def children(work: Work, node: Node, listed: Sequence[Any], positive: bool = True) -> list[Literal]:
+    work.algebra.effort.spend(A_PART * len(listed), PARTS)
     return [Literal(work.document.child(node, schema), positive) for schema in listed]
 
 
@@ -53,6 +57,7 @@ def goal_for(work: Work, node: Node, schema: Any, positive: bool = True) -> Goal
     """() where the schema says nothing."""
     if (schema is True or schema == {}) and positive:
         return ()
+    work.algebra.effort.spend(A_PART, PARTS)
     return (Literal(work.document.child(node, schema), positive),)
 
 
@@ -73,6 +78,7 @@ def read_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """Plain values in one shape, each array and each object in one of its own."""
     if not isinstance(value, list) or not value:
         raise values.refuse("enum", value, "a list of values")
+    work.algebra.effort.spend(len(value), PARTS)
     plain = [each for each in value if not isinstance(each, list | dict)]
     shapes = [values.scalars(plain)] if plain else []
     for each in value:
@@ -104,7 +110,7 @@ def read_max_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def read_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    return [narrowed(STRING, Strings(patterns=(values.language("pattern", value),)))]
+    return [narrowed(STRING, Strings(patterns=(values.language(work.algebra, "pattern", value),)))]
 
 
 def read_format(work: Work, node: Node, value: Any, words: Words) -> Shapes:
@@ -117,8 +123,8 @@ def read_format(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     if name in formats.INTEGERS and words.get("type") == "integer":
         bits, signed = formats.INTEGERS[name], not name.startswith("u")
         return [narrowed(NUMBER, Numbers(low=Bound(-(1 << bits) if signed else 0), high=Bound((1 << bits) - 1)))]
-    tree = formats.pattern_of(name)
-    return [EVERY] if tree is None else [narrowed(STRING, Strings(patterns=(tree,)))]
+    pattern = formats.pattern_of(name, node.draft)
+    return [EVERY] if pattern is None else [narrowed(STRING, Strings(patterns=(work.algebra.whole(pattern),)))]
 
 
 def read_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
@@ -160,25 +166,25 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     named: dict[str, Goal] = {}
     for pattern, schema in patterns.items():
         goal = goal_for(work, node, schema)
-        sure, perhaps = (values.language("patternProperties", pattern, widely) for widely in (False, True))
+        sure, perhaps = (values.language(work.algebra, "patternProperties", pattern, widely) for widely in (False, True))
         few, more = texts(sure), texts(perhaps)
         if few is not None and more is not None:
             named |= {name: join(named.get(name, ()), goal) for name in few}
             named |= dict.fromkeys(set(more) - set(few), work.document.nothing)
             continue
         regions.append(Region(perhaps if not rest else sure, goal))
-        if rest and rest != work.document.nothing and overlap(both([perhaps, other(sure)]), ONE_LINE):
+        if rest and rest != work.document.nothing and work.algebra.overlap(both([perhaps, other(sure)]), ONE_LINE):
             regions.append(Region(both([perhaps, other(sure)]), join(goal, rest)))
     for name in schemas:
         named[values.writable(name)] = join(goal_for(work, node, schemas[name]), named.get(name, ()))
     for name in named:
         for region in regions:
-            if holds(region.names, name):
+            if work.algebra.holds(region.names, name):
                 named[name] = join(named[name], region.goal)
     named = {name: named[name] for name in (*schemas, *(name for name in named if name not in schemas))}
     # Validators of 2019-09 do not agree on what a schema in additionalProperties has spoken of.
     spoken = "additionalProperties" in words and (node.draft != 2019 or isinstance(words["additionalProperties"], bool))
-    return [narrowed(OBJECT, Objects(named, separated(regions), rest, evaluated=frozenset(named), all_evaluated=spoken))]
+    return [narrowed(OBJECT, Objects(named, separated(regions, work.algebra), rest, evaluated=frozenset(named), all_evaluated=spoken))]
 
 
 def read_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:

@@ -1,10 +1,12 @@
 """Definitions that say the same become one, also where they refer to each other in circles."""
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 REFERENCE, PLACE = "$ref", "#/$defs/"
 MAX_ROUNDS = 40
+A_REFERENCE = re.compile(r'\{"\$ref": "#/\$defs/[^"]*"\}')  # as json writes it; within a string its quotes have backslashes
 
 
 def merged(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -13,7 +15,7 @@ def merged(schema: Mapping[str, Any]) -> dict[str, Any]:
     definitions: Mapping[str, Any] = schema["$defs"]
     texts = {name: json.dumps(each) for name, each in definitions.items()}
     uses = {name: list(references(each)) for name, each in definitions.items()}
-    shapes = {name: stripped(texts[name], uses[name]) for name in definitions}
+    shapes = {name: A_REFERENCE.sub("*", text) for name, text in texts.items()}
     kinds = numbered({name: (shapes[name],) for name in definitions})
     for _ in range(MAX_ROUNDS):
         finer = numbered({name: (kinds[name], *(kinds[used] for used in uses[name])) for name in definitions})
@@ -42,13 +44,6 @@ def references(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from references(each)
-
-
-def stripped(text: str, used: list[str]) -> str:
-    """A definition without the names that it uses."""
-    for name in used:
-        text = text.replace(f'"{PLACE}{name}"', "*", 1)
-    return text
 
 
 def numbered(keys: Mapping[str, Any]) -> dict[str, int]:

@@ -4,9 +4,10 @@ That lets what a schema excludes be kept away from, which `not`, `oneOf`, `if` a
 nothing that is known; so do formats, which most validators do not look at.
 """
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.tree import alt, text
 from penstock.compute.decoding.grammar.schema import values
 from penstock.compute.decoding.grammar.schema.document import Literal, Node, join
@@ -82,7 +83,7 @@ def no_max_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def no_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    return [only(STRING, Strings(excluded=(values.language("pattern", value, widely=True),)))]
+    return [only(STRING, Strings(excluded=(values.language(work.algebra, "pattern", value, widely=True),)))]
 
 
 def no_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
@@ -91,6 +92,7 @@ def no_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     listed = [*prefix, words["items"]] if "items" in words else prefix
     found = []
     for at, schema in enumerate(listed):
+        work.algebra.effort.spend(at // 4, PARTS)
         before = tuple([() for _ in range(at)])
         found.append(only(ARRAY, Arrays((*before, goal_for(work, node, schema, False)), low=at + 1)))
     return found
@@ -120,10 +122,10 @@ def no_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
         found.append(only(OBJECT, Objects({values.writable(name): goal}, required=(name,))))
     regions = []
     for pattern, schema in patterns.items():
-        regions.append(Region(values.language("patternProperties", pattern), goal_for(work, node, schema, False)))
+        regions.append(Region(values.language(work.algebra, "patternProperties", pattern), goal_for(work, node, schema, False)))
         found.append(only(OBJECT, Objects(some=(regions[-1],))))
     if words.get("additionalProperties", True) is not True:
-        taken = [Region(values.language("patternProperties", pattern, widely=True), ()) for pattern in patterns]
+        taken = [Region(values.language(work.algebra, "patternProperties", pattern, widely=True), ()) for pattern in patterns]
         taken.append(Region(alt([text(name) for name in schemas]), ()))
         goal = goal_for(work, node, words["additionalProperties"], False)
         found.append(only(OBJECT, Objects(some=(Region(outside(taken), goal),))))
@@ -169,7 +171,7 @@ def not_one(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """None of them, or two."""
     listed = values.schemas("oneOf", value)
     found = list(work.goal(tuple(dict.fromkeys(children(work, node, listed, False)))))
-    for a, b in list(combinations(children(work, node, listed), 2))[:MAX_PAIRS]:
+    for a, b in islice(combinations(children(work, node, listed), 2), MAX_PAIRS):
         found += work.goal(join((a,), (b,)))
     return found
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
-from penstock.compute.decoding.grammar.schema.records import Bound, Number, Numbers
+from penstock.compute.decoding.grammar.schema.records import Bound, Number, Numbers, listed_in
 
 DIGITS = 15  # that every decimal number keeps as a double
 PLACES = 20  # behind the point of a bound: more make a regex too deep
@@ -20,7 +20,7 @@ LAST_WHOLE = 10**18 - 128  # the last double below 10**18, beyond which bounds o
 
 def meet_numbers(a: Numbers, b: Numbers) -> Numbers | None:
     """None: there is no such number."""
-    values = a.values if b.values is None else b.values if a.values is None else tuple(each for each in a.values if each in b.values)
+    values = listed_in(a.values, b.values)
     found = Numbers(
         a.integer or b.integer, higher(a.low, b.low), lower(a.high, b.high), tuple(dict.fromkeys((*a.multiples, *b.multiples))), values)
     if found.values is not None:

@@ -1,12 +1,14 @@
 """What a value of one type must be, and shapes: what a value must be, for each type that it may have."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from penstock.compute.decoding.grammar.patterns.tree import Tree
 from penstock.compute.decoding.grammar.schema.document import Goal
 
 NULL, BOOLEAN, NUMBER, STRING, ARRAY, OBJECT = "null", "boolean", "number", "string", "array", "object"
 Number = int | float
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +108,20 @@ def only(kind: str, record: Record) -> Shape:
 def narrowed(kind: str, record: Record) -> Shape:
     """Values of one type as the record says, and any of the others."""
     return {**EVERY, kind: record}
+
+
+def bulk(record: Record) -> int:
+    """How much there is to be looked at in it."""
+    if isinstance(record, Objects):
+        return len(record.named) + len(record.required) + 4 * len(record.regions)
+    if isinstance(record, Arrays):
+        return len(record.prefix) + len(record.contains)
+    return len(record.values or ()) if isinstance(record, Numbers | Strings) else 0
+
+
+def listed_in(a: tuple[T, ...] | None, b: tuple[T, ...] | None) -> tuple[T, ...] | None:
+    """What both sides list; None: any value."""
+    if a is None or b is None:
+        return b if a is None else a
+    others = frozenset(b)
+    return tuple([value for value in a if value in others])

@@ -2,13 +2,14 @@
 
 Each record gives several, any of which will do; none where there is no such value.
 """
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import PARTS
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.chars import EVERY as EVERY_CHAR
-from penstock.compute.decoding.grammar.patterns.derive import holds
 from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tree, alt, both, other, rep, text
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -24,17 +25,20 @@ from penstock.compute.decoding.grammar.schema.records import (
     Region,
     Shape,
     Strings,
+    bulk,
 )
 
 MOST = 64  # choices that one record is made into
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
+A_RECORD = 20  # steps of making one
 ONE_CHAR = Chars(EVERY_CHAR)
 
 
 class Settling:
-    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]]) -> None:
+    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]], algebra: Algebra) -> None:
         self._document = document
         self._shapes = shapes
+        self._algebra = algebra
 
     def arrays(self, record: Arrays) -> Iterator[Arrays]:
         """Without `contains` and `unique`. Raises UnsupportedError for items that cannot be kept apart."""
@@ -66,6 +70,7 @@ class Settling:
 
     def _placed(self, record: Arrays, wanted: Contained, start: int) -> Arrays:
         length = max(len(record.prefix), start + wanted.low)
+        self._algebra.effort.spend(A_RECORD + 2 * length, PARTS)
         inside = range(start, start + wanted.low)
         denied: Goal = ()
         if wanted.high is not None:
@@ -100,23 +105,23 @@ class Settling:
                     found += record.values
                 else:
                     return None
-        return [value for at, value in enumerate(found) if (type(value), value) not in [(type(each), each) for each in found[:at]]]
+        return list({(type(value), value): value for value in found}.values())
 
     def _with_names(self, record: Objects) -> Objects:
         """Names that are not as they must be are impossible."""
         if not record.names:
             return record
         allowed = self._names(record.names)
-        named = {name: goal if holds(allowed, name) else self._document.nothing for name, goal in record.named.items()}
+        named = {name: goal if self._algebra.holds(allowed, name) else self._document.nothing for name, goal in record.named.items()}
         for name in record.required:
-            if name not in named and not holds(allowed, name):
+            if name not in named and not self._algebra.holds(allowed, name):
                 named[name] = self._document.nothing
         for value in self._listed(record.names):
-            named.setdefault(value, goal_of(record, value))
+            named.setdefault(value, goal_of(record, value, self._algebra))
         regions = [Region(both([region.names, allowed]), region.goal) for region in record.regions]
         if not is_impossible(record.rest) and not self._listed(record.names):
             regions.append(Region(both([outside(record.regions), allowed]), record.rest))
-        return replace(record, named=named, regions=tuple(inhabited(regions)), rest=self._document.nothing, names=())
+        return replace(record, named=named, regions=tuple(inhabited(regions, self._algebra)), rest=self._document.nothing, names=())
 
     def _names(self, goal: Goal) -> Tree:
         """The texts that are valid. Raises UnsupportedError for formats, of which not all texts are known."""
@@ -141,7 +146,7 @@ class Settling:
             if isinstance(record, Strings):
                 if record.values is None:
                     return ()
-                found += [value for value in record.values if fits(value, record)]
+                found += [value for value in record.values if fits(value, record, self._algebra)]
         return tuple(found)
 
     def _with_some(self, record: Objects) -> Iterator[Objects]:
@@ -151,13 +156,16 @@ class Settling:
             return
         first, rest = record.some[0], record.some[1:]
         for name, goal in record.named.items():
-            if holds(first.names, name) and not is_impossible(goal):
+            if self._algebra.holds(first.names, name) and not is_impossible(goal):
+                self._algebra.effort.spend(A_RECORD + bulk(record), PARTS)
                 named = {**record.named, name: join(goal, first.goal)}
                 required = tuple(dict.fromkeys((*record.required, name)))
                 yield from self._with_some(replace(record, named=named, required=required, some=rest))
 
     def _counted(self, record: Objects) -> Iterator[Objects]:
-        optional = [name for name, goal in record.named.items() if name not in record.required and not is_impossible(goal)]
+        self._algebra.effort.spend(A_RECORD + bulk(record), PARTS)
+        required = frozenset(record.required)
+        optional = [name for name, goal in record.named.items() if name not in required and not is_impossible(goal)]
         is_open = not is_impossible(record.rest) or any(not is_impossible(region.goal) for region in record.regions)
         need = record.low - len(record.required)
         room = None if record.high is None else record.high - len(record.required)
@@ -169,7 +177,7 @@ class Settling:
             yield from self._with_more(record, optional, need, is_open)
         elif room is not None and (room < len(optional) or not is_open):
             for kept in islice(combinations(optional, min(room, len(optional))), MOST):
-                yield replace(self._without(record, [name for name in optional if name not in kept]), low=0, high=None)
+                yield replace(self._without(record, frozenset(optional).difference(kept)), low=0, high=None)
             if is_open and room:
                 yield self._without(record, optional, closed=False)
         elif not optional:
@@ -190,8 +198,9 @@ class Settling:
             else:
                 raise UnsupportedError(f"minProperties asks for {record.low} names that differ, which a grammar cannot compare")
 
-    def _without(self, record: Objects, names: Sequence[str], closed: bool = True) -> Objects:
+    def _without(self, record: Objects, names: Iterable[str], closed: bool = True) -> Objects:
         """Without these properties; `closed`: and without any that has no name."""
+        self._algebra.effort.spend(A_RECORD + bulk(record), PARTS)
         nothing = self._document.nothing
         named = {**record.named, **dict.fromkeys(names, nothing)}
         return replace(record, named=named, regions=(), rest=nothing) if closed else replace(record, named=named)

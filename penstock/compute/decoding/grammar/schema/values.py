@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.compute.decoding.grammar.patterns import chars
-from penstock.compute.decoding.grammar.patterns.language import matching
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import Tree
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -51,11 +51,11 @@ def mapping(keyword: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def language(keyword: str, value: Any, widely: bool = False) -> Tree:
+def language(algebra: Algebra, keyword: str, value: Any, widely: bool = False) -> Tree:
     if not isinstance(value, str):
         raise refuse(keyword, value, "a string")
     try:
-        return matching(value, widely)
+        return algebra.matching(value, widely)
     except PatternError as error:
         raise UnsupportedError(str(error)) from None
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compute.decoding.grammar.patterns.derive import holds
-from penstock.compute.decoding.grammar.patterns.language import matching, whole
+from penstock.compute.decoding.grammar.effort import Effort
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import both, other, texts
-from penstock.compute.decoding.grammar.patterns.write import regex
 
+ALGEBRA = Algebra(Effort(most=1 << 40))
 LETTERS = "abcAC01 _-.\n\r\t\"/\\(){}é٣²\u2028"
 PATTERNS = [
     "abc", "^abc$",
@@ -24,15 +24,15 @@ PATTERNS = [
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_narrow_reading_is_in_pythons_and_pythons_in_the_wide_one(pattern: str) -> None:
-    judge, narrow, wide = re.compile(pattern), matching(pattern), matching(pattern, widely=True)
+    judge, narrow, wide = re.compile(pattern), ALGEBRA.matching(pattern), ALGEBRA.matching(pattern, widely=True)
     rng = random.Random(pattern)
     agreed = 0
     for _ in range(600):
         text = "".join(rng.choices(LETTERS, k=rng.randint(0, 5)))
         found = judge.search(text) is not None
-        assert found or not holds(narrow, text), text
-        assert holds(wide, text) or not found, text
-        agreed += found is holds(narrow, text)
+        assert found or not ALGEBRA.holds(narrow, text), text
+        assert ALGEBRA.holds(wide, text) or not found, text
+        agreed += found is ALGEBRA.holds(narrow, text)
     assert agreed > 450
 
 
@@ -47,25 +47,25 @@ PLAIN = st.recursive(
 @given(PLAIN, st.text("abcd", max_size=5))
 def test_any_pattern_says_what_python_says_of_any_text(pattern: str, text: str) -> None:
     try:
-        found, full = matching(pattern), whole(pattern)
+        found, full = ALGEBRA.matching(pattern), ALGEBRA.whole(pattern)
     except PatternError as error:
         assert "repeats" in str(error) or "(?" in str(error)
         return
-    assert holds(found, text) is (re.search(pattern, text) is not None)
-    assert holds(full, text) is (re.fullmatch(pattern, text) is not None)
-    assert holds(other(found), text) is not holds(found, text)
-    assert holds(both([found, full]), text) is (holds(found, text) and holds(full, text))
+    assert ALGEBRA.holds(found, text) is (re.search(pattern, text) is not None)
+    assert ALGEBRA.holds(full, text) is (re.fullmatch(pattern, text) is not None)
+    assert ALGEBRA.holds(other(found), text) is not ALGEBRA.holds(found, text)
+    assert ALGEBRA.holds(both([found, full]), text) is (ALGEBRA.holds(found, text) and ALGEBRA.holds(full, text))
 
 
 @given(PLAIN, PLAIN, st.text("abcd", max_size=5))
 def test_what_is_written_for_a_combination_is_the_combination(first: str, second: str, text: str) -> None:
     try:
-        tree = both([whole(first), other(matching(second))])
-        written = regex(tree)
+        tree = both([ALGEBRA.whole(first), other(ALGEBRA.matching(second))])
+        written = ALGEBRA.regex(tree)
     except PatternError:
         return
     spelled = re.sub(r"\\x\{([0-9A-F]+)\}", lambda code: f"\\U{int(code[1], 16):08x}", written)
-    assert (re.fullmatch(spelled, text) is not None if written != "[]" else False) is holds(tree, text)
+    assert (re.fullmatch(spelled, text) is not None if written != "[]" else False) is ALGEBRA.holds(tree, text)
 
 
 @pytest.mark.parametrize(("pattern", "why"), [
@@ -79,7 +79,7 @@ def test_what_is_written_for_a_combination_is_the_combination(first: str, second
 ])
 def test_what_is_no_set_of_texts_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(PatternError, match=re.escape(why)):
-        matching(pattern)
+        ALGEBRA.matching(pattern)
 
 
 @pytest.mark.parametrize(("pattern", "text"), [
@@ -87,22 +87,22 @@ def test_what_is_no_set_of_texts_is_refused_with_the_reason(pattern: str, why: s
     (r"^\u{1F600}$", "\U0001f600"), (r"^\cJ$", "\n"),
 ])
 def test_what_ecmascript_has_and_python_has_not(pattern: str, text: str) -> None:
-    assert holds(matching(pattern), text) and not holds(matching(pattern), text + "\0")
+    assert ALGEBRA.holds(ALGEBRA.matching(pattern), text) and not ALGEBRA.holds(ALGEBRA.matching(pattern), text + "\0")
 
 
 @pytest.mark.parametrize("pattern", ["(a|bc)(c|de)" * 40, "((a|b)*c)*" * 10, "(x+x+)+y", "(?:(?:a?){9}){9}a{9}", "a{1000,2000}"])
 def test_what_makes_other_matchers_slow_is_written_at_its_own_length(pattern: str) -> None:
-    assert len(regex(matching(pattern))) < 20 * len(pattern) + 100
+    assert len(ALGEBRA.regex(ALGEBRA.matching(pattern))) < 20 * len(pattern) + 100
 
 
 def test_what_takes_too_many_states_is_refused() -> None:
     with pytest.raises(PatternError, match="states|complex|large"):
-        regex(other(matching("(a|b)*a(a|b){12}$")))
+        ALGEBRA.regex(other(ALGEBRA.matching("(a|b)*a(a|b){12}$")))
 
 
 @pytest.mark.parametrize(("pattern", "found"), [
     ("^a[bc]$", ["ab", "ac"]), ("^(x|yz)$", ["x", "yz"]), ("^a?$", None), ("a*", None), ("^[a-z]{3}$", None), ("^$", [""]),
 ])
 def test_few_texts_are_listed(pattern: str, found: list[str] | None) -> None:
-    listed = texts(whole(pattern))
+    listed = texts(ALGEBRA.whole(pattern))
     assert listed == found

@@ -15,6 +15,7 @@ from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, 
 
 COMPILER = compiler()
 MASKS = Masks(COMPILER.vocabulary.width)
+DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
 DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
 DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
@@ -145,6 +146,16 @@ NARROWER: dict[str, tuple[Any, list[Any], list[Any]]] = {
         {**DRAFT_2019, "type": "object", "properties": {"a": {}}, "allOf": [{"additionalProperties": {"type": "string"}}],
          "unevaluatedProperties": False}, [{}], []),
     "a pointer": ({"type": "string", "format": "json-pointer"}, ["", "/a/0"], ["a"]),
+    "a time in draft 3": (
+        {**DRAFT_3, "type": "string", "format": "time"}, ["09:15:00", "23:59:59"], ["09:15:00Z", "9:15:00", "24:00:00", "09:15"]),
+    "a time in later drafts": ({"type": "string", "format": "time"}, ["09:15:00Z", "09:15:00.5+01:00"], ["09:15:00", "09:15Z"]),
+    "a colour in draft 3": ({**DRAFT_3, "type": "string", "format": "color"}, ["#a1b2c3", "#ABC", "teal"], ["#abcd", "mauve", "ABC", ""]),
+    "an IRI": (
+        {"type": "string", "format": "iri"}, ["https://a-1.example:8080/straße/x?q=ä&r#ß", "urn:isbn:0451450523", "ldap://a", "tag:日本"],
+        ["//a/b", "/path", "a", "", "http:", "http://", "http:///x", "http://a b", "http://a/\u200fb", "http://a/\u00a0", "http://a/\u1680",
+         "http://1.2.3.4.5/", "http://1:2:3/", "http://a:99999/", "a:/%zz", "\\\\a\\b"]),
+    "an IRI reference": (
+        {"type": "string", "format": "iri-reference"}, ["//a/größe", "?q", "ä", ""], ["http://a b", "x\u202e", "1:2", "\\a"]),
     "cents that floating point cannot check": ({"type": "number", "multipleOf": 0.01}, [0.25, 7], [0.1, 0.11]),
     "a dot and another line break": ({"type": "string", "pattern": "^.$"}, ["x"], ["\u2028"]),
 }

@@ -1,0 +1,46 @@
+"""What compiling one structure may cost, counted in steps: the same on every machine, and however busy that is."""
+from collections.abc import Callable
+
+MOST = 2_000_000  # steps, of about a microsecond each
+BETWEEN = 1000  # steps between two pauses
+# What steps are spent on, in words of those who write schemas.
+PATTERNS = "patterns, and names and texts that are compared with them"
+CHOICES = "what anyOf, oneOf, allOf, not, if and the like combine to"
+PARTS = "properties, items, listed values and references"
+RULES = "rules in EBNF"
+
+
+class TooLargeError(Exception):
+    """A structure that takes more steps than it may; says what took most of them."""
+
+
+class Effort:
+    """The steps of one compilation. `pause` is called between them: it may let others work, and raises what ends the compilation when
+    nobody waits for it any more."""
+
+    __slots__ = ("spent", "_left", "_most", "_next_pause", "_pause")
+
+    def __init__(self, pause: Callable[[], None] | None = None, most: int = MOST) -> None:
+        self.spent: dict[str, int] = {}  # steps, by what they were spent on
+        self._most = most
+        self._left = most
+        self._pause = pause
+        self._next_pause = max(most - BETWEEN, 0)
+
+    def spend(self, steps: int, on: str) -> None:
+        """Called before the steps are taken. Raises TooLargeError, and whatever `pause` raises."""
+        self._left -= steps
+        self.spent[on] = self.spent.get(on, 0) + steps
+        if self._left > self._next_pause:
+            return
+        if self._left < 0:
+            largest = max(self.spent, key=lambda each: self.spent[each])
+            raise TooLargeError(f"it takes more than {self._most:,} steps to compile, most of them for {largest}; a smaller one would do")
+        self._next_pause = max(self._left - BETWEEN, 0)
+        if self._pause is not None:
+            self._pause()
+
+    def rest(self) -> None:
+        """A pause at once: behind work that counts no steps."""
+        if self._pause is not None:
+            self._pause()

@@ -1,0 +1,84 @@
+"""Sets of texts as one compilation knows them: each question is worked out once, and its steps are counted."""
+from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
+from penstock.compute.decoding.grammar.patterns import derive, language, write
+from penstock.compute.decoding.grammar.patterns.automaton import Automaton
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both
+
+A_LOOK = 5  # steps of finding again what is known
+
+
+class Algebra:
+    """Raises TooLargeError when it all takes more steps than the effort has. What is too large by itself is a PatternError."""
+
+    def __init__(self, effort: Effort) -> None:
+        self.effort = effort
+        self._read: dict[tuple[str, bool], Tree] = {}
+        self._wholes: dict[str, Tree] = {}
+        self._automata: dict[Tree, Automaton | PatternError] = {}
+        self._overlaps: dict[tuple[Tree, Tree], bool] = {}
+        self._writable: dict[Tree, bool] = {}
+        self._regexes: dict[tuple[Tree, bool], str] = {}
+
+    def matching(self, pattern: str, widely: bool = False) -> Tree:
+        """The texts in which the pattern is found. Those that all dialects agree on, or `widely` those that some dialect finds it in.
+
+        Raises PatternError.
+        """
+        if (pattern, widely) not in self._read:
+            self._read[pattern, widely] = language.matching(pattern, widely, self.effort)
+        return self._read[pattern, widely]
+
+    def whole(self, pattern: str) -> Tree:
+        """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
+        if pattern not in self._wholes:
+            self._wholes[pattern] = language.whole(pattern, self.effort)
+        return self._wholes[pattern]
+
+    def holds(self, tree: Tree, text: str) -> bool:
+        """Whether the text is in the set."""
+        self.effort.spend(1, PATTERNS)
+        return derive.holds(tree, text, self.effort)
+
+    def is_empty(self, tree: Tree) -> bool:
+        """Raises PatternError for a set that needs too many states."""
+        return self.automaton(tree).is_empty()
+
+    def overlap(self, a: Tree, b: Tree) -> bool:
+        """Whether a text is in both. Raises PatternError for sets that need too many states."""
+        self.effort.spend(A_LOOK, PATTERNS)
+        if (a, b) not in self._overlaps:
+            self._overlaps[a, b] = a == b or not self.is_empty(both([a, b]))
+        return self._overlaps[a, b]
+
+    def is_writable(self, names: Tree) -> bool:
+        """Whether JSON can show any of the texts without \\u."""
+        self.effort.spend(A_LOOK, PATTERNS)
+        if names not in self._writable:
+            plain = write.is_plain(names)
+            self._writable[names] = write.writable(names) != NOTHING if plain else not self.is_empty(both([names, write.TYPED]))
+        return self._writable[names]
+
+    def automaton(self, tree: Tree) -> Automaton:
+        """Raises PatternError for a set that needs too many states."""
+        self.effort.spend(A_LOOK, PATTERNS)
+        if tree not in self._automata:
+            try:
+                self._automata[tree] = Automaton(tree, self.effort)
+            except PatternError as error:
+                self._automata[tree] = error
+        found = self._automata[tree]
+        if isinstance(found, PatternError):
+            raise found
+        return found
+
+    def regex(self, tree: Tree, in_json: bool = False) -> str:
+        """In the syntax of Rust's crate, to be matched as a whole. `in_json`: without characters that a JSON string cannot show.
+
+        Raises PatternError for one whose complements and intersections take too many states.
+        """
+        self.effort.spend(A_LOOK, PATTERNS)
+        if (tree, in_json) not in self._regexes:
+            plain = write.simplified(tree, lambda set_: self.automaton(set_).tree(self.effort))
+            self._regexes[tree, in_json] = write.regex(write.writable(plain) if in_json else plain, self.effort)
+        return self._regexes[tree, in_json]

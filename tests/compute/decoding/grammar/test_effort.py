@@ -1,0 +1,133 @@
+"""What compiling costs is counted, the same for the same structure, and ends where it is too much or nobody waits."""
+import re
+from typing import Any
+
+import pytest
+
+from penstock.compute.decoding.grammar import compiler as module
+from penstock.compute.decoding.grammar.effort import BETWEEN, CHOICES, MOST, PARTS, PATTERNS, Effort, TooLargeError
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams as Wanted
+from tests.compute.decoding.grammar.tokens import compiler
+
+PATTERN_PIECES = ("[a-f]", "(a|b)*", "c{1,7}", "x?", "(ab|cd|ef)+", "[^b]")
+
+
+def pattern(number: int) -> str:
+    return "".join([PATTERN_PIECES[(number * 7 + at * at + at) % len(PATTERN_PIECES)] for at in range(8)])
+
+
+def wide(number: int) -> Any:
+    return {"type": "object", "properties": {f"p{at}": {"type": "integer"} for at in range(number)}}
+
+
+HOSTILE: dict[str, tuple[Any, str]] = {
+    "patterns that all hold": (
+        Wanted(json={"type": "object", "properties": {
+            f"p{at}": {"type": "string", "allOf": [{"pattern": pattern(5 * at + each)} for each in range(5)]} for at in range(200)}}),
+        PATTERNS),
+    "names in many patterns": (
+        Wanted(json={**wide(3000), "patternProperties": {f"^p[0-9]*{pattern(at)}": {"minimum": at} for at in range(60)}}), PATTERNS),
+    "texts in a pattern": (
+        Wanted(json={"enum": [f"{'ab' * 40}{at}" for at in range(8_000)], "pattern": "^(a|b)*b[0-9]+$"}), PATTERNS),
+    "a pattern that looks ahead everywhere": (Wanted(regex="(?:a|(?=b))" * 40), PATTERNS),
+    "one of very many": (Wanted(json={"oneOf": [{"type": "object", "required": [f"k{at}"]} for at in range(1000)]}), CHOICES),
+    "items that must be there, anywhere": (
+        Wanted(json={"type": "array", "prefixItems": [{}], "allOf": [{"contains": {"const": at}} for at in range(30)]}), PARTS),
+}
+
+
+def spent_on(wanted: Wanted, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, int], str]:
+    """The steps of a compilation, and what was said of it."""
+    made: list[Effort] = []
+
+    class Kept(Effort):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(module, "Effort", Kept)
+    try:
+        compiler().compile(wanted)
+        said = ""
+    except RequestError as error:
+        assert error.code == "grammar_too_complex"
+        said = str(error)
+    return made[0].spent, said
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_would_take_long_is_refused_with_what_takes_so_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, part = HOSTILE[name]
+    spent, said = spent_on(wanted, monkeypatch)
+    assert f"more than {MOST:,} steps" in said and part in said and sum(spent.values()) > MOST
+    assert spent_on(wanted, monkeypatch) == (spent, said)
+
+
+def test_the_place_of_what_is_too_large_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = {"type": "string", "allOf": [
+        {"pattern": f"^(a|b|[c-h])*{'(x|y)?' * at}[abx]{{2,{9 + at}}}(a|y)*$"} for at in range(2, 30)]}
+    schema = {"type": "object", "properties": {"a": {"type": "null"}, "b": {"properties": {"c/d": heavy}}}, "required": ["a"]}
+    many = {"type": "array", "items": {"properties": {"e": {"oneOf": [{"required": [f"k{at}"]} for at in range(1000)]}}}}
+    assert "(it had come to #/properties/b/properties/c~1d)" in spent_on(Wanted(json=schema), monkeypatch)[1]
+    assert "(it had come to #/items/properties/e)" in spent_on(Wanted(json=many), monkeypatch)[1]
+
+
+def test_what_was_compiled_before_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Wanted(json={"type": "object", "patternProperties": {pattern(1): {"not": {"pattern": pattern(2)}}, pattern(3): {}}})
+    first = spent_on(wanted, monkeypatch)
+    spent_on(HOSTILE["a pattern that looks ahead everywhere"][0], monkeypatch)
+    assert spent_on(wanted, monkeypatch) == first and first[1] == "" and sum(first[0].values()) > 1000
+
+
+class Gone(Exception):
+    pass
+
+
+def test_nothing_goes_on_when_nobody_waits() -> None:
+    made, calls = compiler(), [0]
+    wanted, _ = HOSTILE["patterns that all hold"]
+
+    def pause() -> None:
+        calls[0] += 1
+        if calls[0] == 20:
+            raise Gone
+
+    with pytest.raises(Gone):
+        made.compile(wanted, pause)
+    assert calls[0] == 20 and made.known(made.checked(wanted)) is None
+    assert made.compile(Wanted(choice=["a"]), pause) is made.known(made.checked(Wanted(choice=["a"])))
+
+
+def test_pauses_come_between_steps_and_steps_come_to_an_end() -> None:
+    calls = [0]
+
+    def pause() -> None:
+        calls[0] += 1
+
+    effort = Effort(pause, most=10 * BETWEEN)
+    for _ in range(10 * BETWEEN):
+        effort.spend(1, PARTS)
+    assert calls[0] == 10 and effort.spent == {PARTS: 10 * BETWEEN}
+    with pytest.raises(TooLargeError, match=re.escape(f"more than {10 * BETWEEN:,} steps")):
+        effort.spend(1, PATTERNS)
+
+
+@pytest.mark.parametrize("wanted", [
+    Wanted(grammar='start: "a" start'), Wanted(json=wide(3000)),
+    Wanted(json={"type": "object", "properties": {"a": wide(3000)}, "required": ["a"], "additionalProperties": False}),
+], ids=["without end", "wide", "wide inside"])
+def test_what_cannot_be_followed_from_its_beginning_is_refused(wanted: Wanted) -> None:
+    with pytest.raises(RequestError, match="too complex to be followed") as refusal:
+        compiler().compile(wanted)
+    assert refusal.value.code == "grammar_too_complex" and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("wanted", [
+    Wanted(grammar='start: "' + '\\"' * 200_000), Wanted(grammar="\n" * 400_000 + 'start: "a'),
+    Wanted(grammar="start: /" + "\\/" * 200_000),
+    Wanted(json={}, whitespace_pattern=" {" + "1" * 200_000), Wanted(grammar="start: " + '%json {"type": "null"} ' * 30_000),
+], ids=["quotes", "lines", "slashes", "white space", "schemas"])
+def test_nothing_is_read_again_and_again(wanted: Wanted) -> None:
+    with pytest.raises(RequestError):
+        compiler().compile(wanted)
