@@ -116,10 +116,10 @@ class Compiler:
         effort.rest()
         if start.is_error():
             raise RequestError(reason(start.get_error()), FIELD)
-        if not self.vocabulary.has_text(start):
-            raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         if trouble := self.vocabulary.trouble(start):
             raise RequestError(f"it is too complex to be followed: {reason(trouble)}", FIELD, code=TOO_COMPLEX)
+        if not self.vocabulary.has_text(start):
+            raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         return Compiled(wanted, len(grammar), start)
 
     def _keep(self, compiled: Compiled) -> None:
