@@ -10,6 +10,9 @@ ARGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(V),--verbose,--quiet)
+# What an extra names, without the package itself: that would be compiled once more.
+install_extra = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"], sep="\n")' \
+	> .venv/.$(1).txt && $(PIP) install --requirement .venv/.$(1).txt
 COMPILES := and compiling its native kernels, which may take minutes (V=1 shows it) ...
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 KEY := $(shell find penstock -name __init__.py | LC_ALL=C sort | cksum | cut -d' ' -f1)
@@ -45,13 +48,13 @@ clean:  ## remove .venv and everything built or cached
 	$(PIP) install --editable .
 	@touch $@
 
-.venv/.test-$(KEY): .venv/.made $(SOURCES)
-	@echo "Installing Penstock and what its tests need into .venv $(COMPILES)"
+.venv/.test-$(KEY): .venv/.core-$(KEY)
+	@echo "Installing what the tests need ..."
 	$(PIP) install $(TORCH) $(TORCH_ARGS)
-	$(PIP) install --editable '.[test]'
-	@touch $@ .venv/.core-$(KEY)
+	@$(call install_extra,test)
+	@touch $@
 
-.venv/.dev-$(KEY): .venv/.made $(SOURCES)
-	@echo "Installing Penstock and its developers' tools into .venv $(COMPILES)"
-	$(PIP) install --editable '.[dev]'
-	@touch $@ .venv/.core-$(KEY)
+.venv/.dev-$(KEY): .venv/.core-$(KEY)
+	@echo "Installing the developers' tools ..."
+	@$(call install_extra,dev)
+	@touch $@
