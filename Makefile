@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(V),--verbose,--qu
 install_extra = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"], sep="\n")' \
 	> .venv/.$(1).txt && $(PIP) install --requirement .venv/.$(1).txt
 COMPILES := and compiling its native kernels, which may take minutes (V=1 shows it) ...
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*)
+SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 KEY := $(shell find penstock -name __init__.py | LC_ALL=C sort | cksum | cut -d' ' -f1)
 
 .PHONY: help serve test check clean
