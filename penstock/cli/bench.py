@@ -30,7 +30,7 @@ class BenchOptions:
     requests: int | None = option(None, f"Requests to send, or conversations to replay; default: {REQUESTS}, or what --duration takes")
     duration: float | None = option(None, "Seconds in which requests begin")
     warmup: str = option("10%", "What is not counted at the beginning: a time like 5s, or a share of the requests like 10%")
-    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
+    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish); the server is not told")
     find_goodput: bool = option(False, "Search for the highest rate at which enough requests keep --slo")
     attain: float = option(0.9, "The share of requests that is enough")
     start_rate: float = option(1.0, "The rate that the search begins with")

@@ -14,6 +14,7 @@ from penstock.serve.engine.binding import (
     WEIGHT_BANDWIDTH,
     evidence,
 )
+from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain.case import Case, Change, Lever
 from penstock.study.explain.predict import Figures, predict
 from penstock.study.explain.trust import Trust, trust_of
@@ -76,6 +77,8 @@ class Explanation:
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
             asked = "nothing: you are at the limit of what is asked; more requests would be answered as they come"
             return f"{asked}, and {best}" if best else asked
+        if self.case.limit.name == UNMEASURED:
+            return best or "nothing that was tried; whether the machine could do more is not known: run `penstock limits` there"
         return best or "nothing: you are at the limit of this machine"
 
     def as_json(self) -> dict[str, Any]:

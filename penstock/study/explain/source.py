@@ -90,7 +90,7 @@ def read_report(path: Path) -> Evidence:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:
-        raise UsageError(f"{path} is not JSON; `penstock bench --save {path}` writes a report") from None
+        raise UsageError(f"{path} is not JSON: a report is what `penstock bench --save FILE` writes, not the page of --report") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("server"), dict):
         raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
     if not isinstance(told.get("engine"), dict):

@@ -10,6 +10,7 @@ from penstock.core.catalogue.read import Catalogue
 from penstock.core.types import SamplingParams, StepPlan, StepResult
 from penstock.serve.engine.binding import LIMITS
 from penstock.serve.engine.requests import Request
+from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain import levers
 from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain, twin_error
 from penstock.study.explain.source import Evidence, case_of
@@ -138,6 +139,13 @@ def test_at_the_limit_it_says_so(model: Path, name: str, verdict: str) -> None:
     _, found = explained(model, load, **options)
     assert found.at_the_limit and found.verdict == verdict and f"verdict    {verdict}" in list(lines(found))
     assert found.as_json()["at_the_limit"] is True and not found.as_json()["levers"]
+
+
+def test_a_machine_whose_limits_were_not_measured_is_not_said_to_be_at_one(model: Path) -> None:
+    load, options = PLANTED["weight_bandwidth"]
+    _, found = explained(model, load, **options)
+    unmeasured = replace(found, case=replace(found.case, limit=replace(found.case.limit, name=UNMEASURED)))
+    assert unmeasured.verdict == "nothing that was tried; whether the machine could do more is not known: run `penstock limits` there"
 
 
 def test_another_machine_helps_where_this_one_is_at_its_limit(model: Path) -> None:
