@@ -1,7 +1,7 @@
 """What is asked of a deployment: the lengths of requests, and either how many run at once or how many come a second."""
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.core.errors import UsageError
@@ -69,6 +69,18 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
     return Load(
         max(1, round(statistics.fmean(row.num_prompt for row in whole))), max(1, round(statistics.fmean(row.num_output for row in whole))),
         None, own if rate is None else rate, max(row.num_prompt + row.num_output for row in whole), told)
+
+
+def within_context(rows: Sequence[Row], load: Load, context: int) -> tuple[Sequence[Row], Load]:
+    """A trace and its load without the requests that take more tokens than a model's context, since a server refuses these; unchanged
+    where fewer than two would be left."""
+    fitting = [row for row in rows if row.num_prompt + row.num_output <= context]
+    times = {row.at_s for row in fitting if row.num_prompt > 0 and row.num_output > 0}
+    if len(fitting) == len(rows) or len(times) < 2:
+        return rows, load
+    found = of_trace(fitting, load.rate, "")
+    told = f"{load.told}; {len(rows) - len(fitting):,} that take more than the model's context of {context:,} tokens are left out"
+    return fitting, replace(found, told=told)
 
 
 def read_trace(path: str) -> list[Row]:

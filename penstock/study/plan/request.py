@@ -22,7 +22,7 @@ from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
-from penstock.study.plan.load import Asked, Load, load_of, read_trace
+from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
 from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, weight_format
 from penstock.study.plan.refine import Twins
 from penstock.study.plan.rehearsal import Traffic
@@ -92,6 +92,9 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     if request.dtype != AUTO and request.dtype not in DTYPE_BYTES:
         raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
     model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
+    trace: Sequence[Row] | None = None
+    if request.traffic is not None:
+        trace, load = within_context(read_trace(request.traffic), load, model.spec.max_position)
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
     here = request.hardware == HERE  # one machine, with the formats that this engine has
@@ -109,7 +112,6 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
-    trace = None if request.traffic is None else read_trace(request.traffic)
     refine = list if steady or not request.simulate else twins(request, model, goal, choices, trace, watch).refined
     rows = search(model, goal, choices, refine, watch)
     rows = rows if trace is None else crowded(rows, trace, load)

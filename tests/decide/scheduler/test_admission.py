@@ -9,7 +9,7 @@ from penstock.core.clock import VirtualClock
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.types import SeqResult, StepResult
 from penstock.core.work import StepWork
-from penstock.decide.scheduler.admission.deadline import Deadline
+from penstock.decide.scheduler.admission.deadline import Deadline, told
 from penstock.decide.scheduler.batching.continuous import Continuous
 from penstock.decide.scheduler.chunking.slo import Slo
 from penstock.decide.scheduler.costs import StepCosts
@@ -109,6 +109,12 @@ def test_what_an_idle_machine_could_not_do_is_no_matter_of_load(slo):
     with pytest.raises(RequestError, match="cannot be met even on an idle machine") as raised:
         deadline().ask(0, 32, 8, **slo)
     assert raised.value.status == 400 and raised.value.code == "slo_unattainable" and raised.value.param == "slo"
+
+
+@pytest.mark.parametrize(("seconds", "said"), [
+    (-0.002, "0 ms"), (0.0000012, "0.0012 ms"), (0.0045, "4.5 ms"), (0.0384, "38 ms"), (0.45, "450 ms"), (1.86, "1.9 s")])
+def test_short_times_are_told_with_what_tells_them_apart(seconds, said):
+    assert told(seconds) == said
 
 
 def test_deferred_requests_go_last_and_are_served():

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import UsageError
-from penstock.study.plan.load import Asked, Load, load_of, read_trace
+from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,100,10
@@ -26,6 +26,17 @@ def test_a_trace_is_its_means_and_its_rate(tmp_path: Path, text: str, lengths: t
     assert (load.input, load.output) == lengths and load.rate == pytest.approx(rate) and load.most_tokens == longest
     faster = load_of(Asked(traffic=str(file), rate=7.0))
     assert faster.rate == 7 and "taken at 7" in faster.told
+
+
+def test_requests_beyond_a_models_context_are_left_out_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "trace"
+    file.write_text(AZURE)
+    rows, load = read_trace(str(file)), load_of(Asked(traffic=str(file)))
+    assert within_context(rows, load, 330) == (rows, load)
+    fitting, lighter = within_context(rows, load, 329)
+    assert [row.num_prompt for row in fitting] == [100, 200] and (lighter.input, lighter.output, lighter.most_tokens) == (150, 15, 220)
+    assert lighter.rate == load.rate and lighter.told.endswith("1 that take more than the model's context of 329 tokens are left out")
+    assert within_context(rows, load, 200) == (rows, load)  # one request is no trace: what it is asked for is said not to fit
 
 
 def test_without_a_trace_lengths_are_given_or_usual() -> None:

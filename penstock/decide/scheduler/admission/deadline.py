@@ -105,4 +105,5 @@ def overtaken_for(waited_s: float) -> str:
 
 
 def told(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    ms = max(seconds, 0.0) * 1000
+    return f"{ms:.2g} ms" if ms < 10 else f"{ms:.0f} ms" if ms < 1000 else f"{seconds:.1f} s"
