@@ -1,5 +1,6 @@
-"""What every test shares: no network, one thread, and property tests that try the same cases every time."""
+"""What every test shares: no network, one thread, Ctrl-C heard, and property tests that try the same cases every time."""
 import os
+import signal
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 for _library in ("OMP", "OPENBLAS", "MKL"):  # tiny products gain nothing from threads, and wait for each other on a busy machine
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `make test &` would have it so, also for what tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 message.message = dataclass(frozen=True, slots=True)  # before anything else of penstock is imported: whoever changes a message fails
 

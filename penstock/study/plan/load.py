@@ -41,8 +41,8 @@ class Asked:
     traffic: str | None = None
 
 
-def load_of(asked: Asked) -> Load:
-    """Raises UsageError for numbers below 1, for --batch beside --rate or --traffic, and for a file that is no trace."""
+def load_of(asked: Asked, rows: Sequence[Row] = ()) -> Load:
+    """`rows`: of the trace, where there is one. Raises UsageError for numbers below 1, and for --batch beside --rate or --traffic."""
     for name in ("batch", "input", "output"):
         value = getattr(asked, name)
         if value is not None and value < 1:
@@ -55,7 +55,7 @@ def load_of(asked: Asked) -> Load:
         return Load(asked.input or INPUT, asked.output or OUTPUT, asked.batch, asked.rate)
     if asked.input is not None or asked.output is not None:
         raise UsageError("--traffic tells the lengths of requests: leave out --input and --output")
-    return of_trace(read_trace(asked.traffic), asked.rate, asked.traffic)
+    return of_trace(rows, asked.rate, asked.traffic)
 
 
 def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:

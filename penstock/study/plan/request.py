@@ -87,14 +87,14 @@ def unwatched(told: str) -> None:
 def plan(request: Request, watch: Watch = unwatched) -> Plan:
     """Raises UsageError for options that do not go together or do not exist, ModelError for a model that is not found or understood."""
     parts = parts_of(request)
-    load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic))
+    trace: Sequence[Row] | None = None if request.traffic is None else read_trace(request.traffic)
+    load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic), trace or ())
     most_s = objectives(request.slo)
     if request.dtype != AUTO and request.dtype not in DTYPE_BYTES:
         raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
     model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
-    trace: Sequence[Row] | None = None
-    if request.traffic is not None:
-        trace, load = within_context(read_trace(request.traffic), load, model.spec.max_position)
+    if trace is not None:
+        trace, load = within_context(trace, load, model.spec.max_position)
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
     here = request.hardware == HERE  # one machine, with the formats that this engine has

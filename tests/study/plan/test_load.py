@@ -22,16 +22,18 @@ BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5
 def test_a_trace_is_its_means_and_its_rate(tmp_path: Path, text: str, lengths: tuple[int, int], rate: float, longest: int) -> None:
     file = tmp_path / "trace"
     file.write_text(text)
-    load = load_of(Asked(traffic=str(file)))
+    rows = read_trace(str(file))
+    load = load_of(Asked(traffic=str(file)), rows)
     assert (load.input, load.output) == lengths and load.rate == pytest.approx(rate) and load.most_tokens == longest
-    faster = load_of(Asked(traffic=str(file), rate=7.0))
+    faster = load_of(Asked(traffic=str(file), rate=7.0), rows)
     assert faster.rate == 7 and "taken at 7" in faster.told
 
 
 def test_requests_beyond_a_models_context_are_left_out_and_told(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     file.write_text(AZURE)
-    rows, load = read_trace(str(file)), load_of(Asked(traffic=str(file)))
+    rows = read_trace(str(file))
+    load = load_of(Asked(traffic=str(file)), rows)
     assert within_context(rows, load, 330) == (rows, load)
     fitting, lighter = within_context(rows, load, 329)
     assert [row.num_prompt for row in fitting] == [100, 200] and (lighter.input, lighter.output, lighter.most_tokens) == (150, 15, 220)
@@ -46,7 +48,7 @@ def test_without_a_trace_lengths_are_given_or_usual() -> None:
 
 @pytest.mark.parametrize(("asked", "said"), [
     (Asked(batch=0), "--batch"), (Asked(input=0), "--input"), (Asked(output=-1), "--output"), (Asked(rate=0.0), "--rate"),
-    (Asked(rate=float("nan")), "--rate"), (Asked(batch=1, rate=1.0), "--batch"), (Asked(traffic="nowhere"), "nowhere")])
+    (Asked(rate=float("nan")), "--rate"), (Asked(batch=1, rate=1.0), "--batch")])
 def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         load_of(asked)
@@ -56,13 +58,18 @@ def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace").write_text(text)
     with pytest.raises(UsageError, match="trace"):
-        load_of(Asked(traffic=str(tmp_path / "trace")))
+        load_of(Asked(traffic="trace"), read_trace(str(tmp_path / "trace")))
+
+
+def test_a_file_that_is_not_there_is_no_trace() -> None:
+    with pytest.raises(UsageError, match="there is no trace 'nowhere'"):
+        read_trace("nowhere")
 
 
 def test_a_trace_brings_its_lengths(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text(AZURE)
     with pytest.raises(UsageError, match="--input"):
-        load_of(Asked(traffic=str(tmp_path / "trace"), input=5))
+        load_of(Asked(traffic="trace", input=5), read_trace(str(tmp_path / "trace")))
 
 
 @pytest.mark.parametrize(("text", "why"), [
