@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 
+ROOFLINE, MEASURED = "roofline", "measured"
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -45,7 +47,11 @@ class Configuration:
     goodput_per_usd: float | None = None  # such requests for a dollar
     meets_slo: bool | None = None
     kept_share: float | None = None  # of the requests, by the twin
-    predicted_by: str = "arithmetic"  # or twin, or twin with steps measured here
+    predicted_by: str = "arithmetic"  # or twin
+    steps: str = ROOFLINE  # or measured: what the time of a step is taken from
+    times_roofline: dict[str, float] = field(default_factory=dict)  # ttft, tpot of a request alone, where steps were measured
+    unmeasured: bool = False  # others of this hardware have measured steps, this one has not: it is not compared with those
+    unserved: tuple[str, ...] = ()  # of its formats: those that this engine does not have
     bound: str | None = None
     shares: dict[str, float] = field(default_factory=dict)  # of the time, by what binds
     mbu: float | None = None  # of decoding

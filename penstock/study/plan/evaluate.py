@@ -10,7 +10,7 @@ from penstock.study.plan.configuration import Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.load import Load
 from penstock.study.plan.memory import Room, room
-from penstock.study.plan.model import Model, Stored, WeightFormat
+from penstock.study.plan.model import Model, Stored, WeightFormat, unserved
 from penstock.study.plan.steady import Point, Queue, Steady
 from penstock.study.sizes import doublings
 
@@ -228,7 +228,8 @@ class _Trial:
             self.candidate.part.name, split.devices, split.tensor_parallel, split.pipeline_parallel, self.candidate.quant,
             self.candidate.kv_dtype, fits, chunk=self.chunk, weight_bytes=self.stored.weight_bytes,
             kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
-            longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason)
+            longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason,
+            unserved=unserved(self.candidate.quant, self.candidate.kv_dtype))
 
     def device_bytes(self, load: Load, point: Point) -> float:
         tokens = point.running * (load.input + load.output)
@@ -249,13 +250,14 @@ class _Trial:
         return cost.operations / (point.queue.service_s * part.ops[dtype] * self.candidate.split.devices)
 
 
-def rank(row: Configuration) -> tuple[bool, bool, bool, float, float]:
+def rank(row: Configuration) -> tuple[bool, bool, bool, bool, float, float]:
     """The best first: what fits, then what meets the SLO, then cheap, then fast. Of devices whose price is not given, which come after the
-    others, those are cheap of which few make many tokens."""
+    others, those are cheap of which few make many tokens. Where steps of a device were measured, rows without such come after those with
+    them."""
     cost = row.usd_per_million_output_tokens
     if cost is None:
         cost = row.devices / row.output_tokens_per_s if row.output_tokens_per_s else math.inf
-    return (not row.fits, not row.meets_slo, row.usd_per_hour is None, cost, math.inf if row.e2e_s is None else row.e2e_s)
+    return (not row.fits, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost, math.inf if row.e2e_s is None else row.e2e_s)
 
 
 def goodput(row: Configuration) -> float:

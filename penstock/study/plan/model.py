@@ -114,6 +114,12 @@ def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightForma
     return WeightFormat(text, scheme, scheme.activations or None)
 
 
+def unserved(quant: str, kv_dtype: str) -> tuple[str, ...]:
+    """Those of the two formats, in words, that this engine does not have."""
+    lacking = ((f"{quant} weights", quant in PLANNED), (f"{kv_dtype} keys and values", kv_dtype not in (AUTO, *DTYPE_BYTES)))
+    return tuple(told for told, lacks in lacking if lacks)
+
+
 def _row_values(program: Program) -> tuple[int, int]:
     one = StepWork(((1, 1),))
     most = [0, 0]

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Roofline, Split
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
+from penstock.core.work import StepTimer, StepWork
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
-from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.configuration import MEASURED, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
 from penstock.study.plan.fewest import Fewest
@@ -25,12 +26,12 @@ EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tr
 CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
 GROWING = 0.02  # seconds that a request takes longer, in each second that passes: more come than are answered
 BLOCK = 16  # tokens
-Measured = Callable[[Part, str], Pace | None]
+Measured = Callable[[Configuration], Pace | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Twins:
-    """`measured(part, quant)`: what steps take where that was measured; None: the roofline predicts it. `watch` is told how far it is."""
+    """`measured(row)`: what its steps take where that was measured; None: the roofline predicts it. `watch` is told how far it is."""
 
     model: Model
     formats: Mapping[str, WeightFormat]
@@ -63,16 +64,17 @@ class Twins:
         """With the fewest replicas that the twin finds enough, up to twice as many as arithmetic asks for."""
         part = next(part for part in self.parts if part.name == row.hardware)
         stored = self.model.stored(self.formats[row.quant], row.kv_dtype)
-        found = self.measured(part, row.quant)
-        pace = found or Pace(Roofline(stored.program, stored.numbers, part, Split(row.tensor_parallel)))
-        by = "twin, steps measured here" if found else "twin"
+        roofline, found = Roofline(stored.program, stored.numbers, part, Split(row.tensor_parallel)), self.measured(row)
+        pace = found or Pace(roofline)
+        if found is not None:
+            row = replace(row, steps=MEASURED, times_roofline=times_as_long(found.timer, roofline, self.goal.load))
         rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0, watch)
         most = None if self.goal.max_devices is None else self.goal.max_devices // row.tensor_parallel
         crowd: int | None = None  # the most at once in all replicas, of as many as arithmetic asks for
 
         def tried(count: int) -> Configuration:
             nonlocal crowd
-            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=by)
+            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by="twin")
             played = rehearsal.play(count, CROWD * crowd if crowd is not None and count < row.replicas else None)
             crowd = crowd or peak_of_all(played, count)
             return self._told(sized, part, played, row)
@@ -103,6 +105,12 @@ class Twins:
             batch=min(there, seats), batch_told=f"the most at once in {len(samples):,} requests played{among}"
             + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
             **bill(part, row.devices, good, rate * load.output))
+
+
+def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str, float]:
+    """A request that is alone, by one timer over the other: its prompt in one step, a token in the middle of its answer."""
+    works = {"ttft": StepWork(((load.input, load.input),), 1), "tpot": StepWork(((1, load.input + load.output // 2),), 1)}
+    return {name: timer.seconds(work) / roofline.seconds(work) for name, work in works.items()}
 
 
 def missed(played: Played, kept: float, num_output: int, fewer: bool) -> str:

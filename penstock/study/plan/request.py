@@ -17,13 +17,13 @@ from penstock.serve.engine import build
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.calibrate import kept
-from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.configuration import MEASURED, Configuration
 from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
-from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, weight_format
+from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, unserved, weight_format
 from penstock.study.plan.refine import Twins
 from penstock.study.plan.rehearsal import Traffic
 from penstock.study.plan.search import Choices, search
@@ -73,10 +73,14 @@ class Plan:
     load: Load
     most_s: Mapping[str, float]
     configurations: Sequence[Configuration]
+    what_if: str | None = None  # figures of the hardware that were replaced
+    left_out: str = ""  # what this machine was not planned with, and why
+    calibrate: str = ""  # the command that times the steps of this machine which the roofline predicts
 
     def as_json(self) -> dict[str, Any]:
         return {
             "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
+            "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate,
             "configurations": [asdict(row) for row in self.configurations]}
 
 
@@ -112,12 +116,14 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
+    left_out = not_served_here(choices)
     refine = list if steady or not request.simulate else twins(request, model, goal, choices, trace, watch).refined
     rows = search(model, goal, choices, refine, watch)
     rows = rows if trace is None else crowded(rows, trace, load)
     if not rows:
-        raise UsageError(f"nothing can be tried with --max-devices {most_devices}: give fewer ways or more devices")
-    return Plan(request.model, model.spec.num_parameters(), load, most_s, [with_chunk_told(row, load) for row in rows])
+        raise UsageError(left_out or f"nothing can be tried with --max-devices {most_devices}: give fewer ways or more devices")
+    told = [with_chunk_told(row, load) for row in rows]
+    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, to_calibrate(request, told))
 
 
 def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
@@ -128,13 +134,39 @@ def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
 def twins(request: Request, model: Model, goal: Goal, choices: Choices, trace: Sequence[Row] | None, watch: Watch) -> Twins:
     """Of the traffic that is asked about."""
 
-    def measured(part: Part, quant: str) -> Pace | None:
-        if part.name != HERE or request.what_if is not None or quant in PLANNED or not has_weights(request.model):
+    def measured(row: Configuration) -> Pace | None:
+        if not can_be_measured(request, row):
             return None
-        found = kept(EngineConfig(request.model, dtype=request.dtype, quant=quant))
+        found = kept(EngineConfig(request.model, dtype=request.dtype, quant=row.quant))
         return None if found is None else found.pace
 
     return Twins(model, choices.formats, choices.parts, goal, Traffic(goal.load, trace, request.routing), measured, watch)
+
+
+def can_be_measured(request: Request, row: Configuration) -> bool:
+    """Whether `--calibrate` times the steps of a row: one device that is this machine as it is, and formats in which an engine here runs
+    the model."""
+    here = row.hardware == HERE and row.tensor_parallel == row.pipeline_parallel == 1 and request.what_if is None
+    return here and row.kv_dtype == AUTO and not row.unserved and has_weights(request.model)
+
+
+def to_calibrate(request: Request, rows: Sequence[Configuration]) -> str:
+    """The command that times the steps of rows which the roofline predicts; empty where there are none, or none that can be timed."""
+    played = [row for row in rows if row.predicted_by == "twin" and row.steps != MEASURED]  # arithmetic takes no steps that were timed
+    able = [row.quant for row in played if can_be_measured(request, row)]
+    timed = {row.quant for row in rows if row.steps == MEASURED}
+    formats = "".join(f" --quant {quant}" for quant in dict.fromkeys(able) if quant not in timed)
+    dtype = "" if request.dtype == AUTO else f" --dtype {request.dtype}"
+    return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else ""
+
+
+def not_served_here(choices: Choices) -> str:
+    """Which formats that are asked for this machine is not planned with; empty where it is not asked about, or has all of them."""
+    pairs = [(quant, AUTO) for quant in choices.formats] + [(NONE, kv_dtype) for kv_dtype in choices.kv_dtypes]
+    lacking = [lack for pair in pairs for lack in unserved(*pair)]
+    if not lacking or not any(part.name == HERE for part in choices.parts):
+        return ""
+    return f"{HERE} is left out with {', '.join(lacking)}: this engine, which would run there, serves {', '.join(SERVED)} and KV in {AUTO}"
 
 
 def model_of(name: str, dtype: str | None = None) -> Model:

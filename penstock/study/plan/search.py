@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.core.modelspec import ModelSpec
-from penstock.study.plan.configuration import Candidate, Configuration
+from penstock.study.plan.configuration import MEASURED, Candidate, Configuration
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
-from penstock.study.plan.model import Model, WeightFormat
+from penstock.study.plan.here import HERE
+from penstock.study.plan.model import Model, WeightFormat, unserved
 from penstock.study.sizes import powers_of_two
 
 Refine = Callable[[Sequence[Configuration]], list[Configuration]]
@@ -36,11 +37,27 @@ def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Ca
     for at, candidate in enumerate(every):
         watch(f"{at:,} of {len(every):,} ways to run it")
         rows += evaluator.configurations(candidate)
-    return explained(sorted(refine(sorted(rows, key=rank)), key=rank), goal)
+    return explained(in_order(set_apart(refine(sorted(rows, key=rank)))), goal)
+
+
+def in_order(rows: Sequence[Configuration]) -> list[Configuration]:
+    """By rank, but what costs the same for all that is told comes after what beats it."""
+    found: list[Configuration] = []
+    for row in sorted(rows, key=rank):
+        beaten_at = [at for at, other in enumerate(found) if other.meets_slo and row.meets_slo and beats(row, other)]
+        found.insert(min(beaten_at, default=len(found)), row)
+    return found
+
+
+def set_apart(rows: Sequence[Configuration]) -> list[Configuration]:
+    """What has no measured steps is marked, where others of the same hardware have them: a roofline is no rival of what was measured."""
+    measured = {row.hardware for row in rows if row.steps == MEASURED}
+    return [replace(row, unmeasured=row.steps != MEASURED and row.hardware in measured) for row in rows]
 
 
 def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candidate]:
-    """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most."""
+    """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most. This machine
+    has the formats of this engine alone."""
     for part in choices.parts:
         limit = goal.max_devices or max(MOST_RANKS, max(choices.tensor_parallel or [1]) * max(choices.pipeline_parallel or [1]))
         for ranks in choices.tensor_parallel or powers_of_two(min(limit, part.node, MOST_RANKS)):
@@ -50,7 +67,8 @@ def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candid
                     continue
                 for quant in choices.formats:
                     for kv_dtype in choices.kv_dtypes:
-                        yield Candidate(part, split, quant, kv_dtype)
+                        if part.name != HERE or not unserved(quant, kv_dtype):
+                            yield Candidate(part, split, quant, kv_dtype)
 
 
 def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:
@@ -74,18 +92,28 @@ def latency(row: Configuration) -> float:
 
 
 def beats(one: Configuration, other: Configuration) -> bool:
-    """As cheap and as fast, and one of them more so. What has a price is not compared with what has none."""
-    if per(one) != per(other):
+    """As cheap and as fast, and one of them more so, by as much as is told. What has a price is not compared with what has none, nor what
+    was measured with what was not."""
+    if per(one) != per(other) or one.unmeasured != other.unmeasured:
         return False
-    a, b = (value(one), -latency(one)), (value(other), -latency(other))
-    return a != b and a[0] >= b[0] and a[1] >= b[1]
+    gains = more(one, other), faster(one, other)
+    return min(gains) > 1 / SEEN and max(gains) >= SEEN
+
+
+def more(one: Configuration, other: Configuration) -> float:
+    """Times the goodput per dollar, or per device."""
+    return value(one) / value(other)
+
+
+def faster(one: Configuration, other: Configuration) -> float:
+    """Times as fast."""
+    return latency(other) / latency(one)
 
 
 def beaten(row: Configuration, winner: Configuration) -> str:
     """How a row falls short of another."""
-    more, faster = value(winner) / value(row), latency(row) / latency(winner)
-    dear = f"{more:.2f} times the goodput per {per(row)}" if more >= SEEN else ""
-    slow = f"{faster:.2f} times as fast" if faster >= SEEN or not dear else ""
+    dear = f"{more(winner, row):.2f} times the goodput per {per(row)}" if more(winner, row) >= SEEN else ""
+    slow = f"{faster(winner, row):.2f} times as fast" if faster(winner, row) >= SEEN else ""
     return f"beaten by {winner.called}: {', '.join(filter(None, (dear, slow)))}"
 
 
@@ -105,13 +133,23 @@ def frontier(row: Configuration, best: Configuration | None, goal: Goal) -> str:
     asked = "meets the SLO" if goal.most_s else "fits"
     if best is None or row is best:
         first = "the cheapest" if row.usd_per_hour is not None else "of unknown price, the most goodput of a device"
-        return f"{first} that {asked}; {row.bound} binds"
+        return f"{first} that {asked}{', its steps not measured' if row.unmeasured else ''}; {row.bound} binds"
     if per(row) != per(best):
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
-    if latency(row) > latency(best):
-        return (f"{value(row) / value(best):.3g} times the goodput per {per(row)} of {best.called}, and slower "
-                f"({ms(latency(row))} a request, not {ms(latency(best))})")
-    faster = f"faster than {best.called} ({ms(latency(row))} a request, not {ms(latency(best))})"
+    if row.unmeasured != best.unmeasured:
+        return (f"its steps were not measured, as those of other rows of {row.hardware} were, so that it is not compared with "
+                f"{best.called}; {row.bound} binds")
+    return beside(row, best)
+
+
+def beside(row: Configuration, best: Configuration) -> str:
+    """How a row compares with the first, where neither beats the other."""
+    if max(more(row, best), faster(row, best)) < SEEN:
+        return f"as much goodput per {per(row)} as {best.called}, and as fast"
+    times = f"({ms(latency(row))} a request, not {ms(latency(best))})"
+    if faster(row, best) < SEEN:
+        pace = f"slower {times}" if faster(best, row) >= SEEN else "as fast"
+        return f"{more(row, best):.3g} times the goodput per {per(row)} of {best.called}, and {pace}"
     if per(row) == "device":
-        return f"{faster}, with {value(row) / value(best):.0%} of its goodput per device"
-    return f"{faster}, at {value(best) / value(row):.2f} times its cost"
+        return f"faster than {best.called} {times}, with {more(row, best):.0%} of its goodput per device"
+    return f"faster than {best.called} {times}, at {more(best, row):.2f} times its cost"

@@ -4,16 +4,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.configuration import MEASURED, Configuration
+from penstock.study.plan.here import HERE
 from penstock.study.plan.request import Plan
 
-WORDS = ("hardware", "layout", "weights/KV", "bound")  # aligned to the left
+WORDS = ("hardware", "layout", "weights/KV", "steps", "bound")  # aligned to the left
 LEAVE_OUT = ("kWh/year", "W", "chunk", "tok/s", "batch")  # where the terminal is too narrow, in this order
 GAP = "  "
 MANY = 3  # rows with the same note: it is told once
 NOT_GIVEN = "not given"
 NONE = "-"
 ARITHMETIC = "arithmetic"
+UNSERVED = "!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Table:
 def lines(plan: Plan, top: int, width: int | None) -> list[str]:
     """`top`: rows, at most. `width`: of the terminal, in characters; None: none."""
     rows = plan.configurations[:top]
-    table, left_out = Table([cells(number, row) for number, row in enumerate(rows, 1)]).within(width)
+    table, left_out = Table(alike_left_out([cells(number, row) for number, row in enumerate(rows, 1)])).within(width)
     said = [wrapped(head(plan), width), "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
     if len(plan.configurations) > top:
         said.append(f"... and {len(plan.configurations) - top} more: --top or --json")
@@ -59,12 +61,13 @@ def head(plan: Plan) -> str:
     load = plan.load
     much = f"{load.batch} at once" if load.batch else f"{load.rate:.3g} a second" if load.rate else "as many as pay"
     return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
-            + (f" ({load.told})" if load.told else ""))
+            + (f" ({load.told})" if load.told else "")
+            + (f"; what if {plan.what_if}: the figures are of hardware that is changed so" if plan.what_if else ""))
 
 
 def cells(number: int, row: Configuration) -> dict[str, str]:
     marks = ("* " if row.pareto else "") + ("~ " if row.predicted_by != ARITHMETIC else "")
-    first = {"": f"{marks}{number}", "hardware": row.hardware, "layout": layout(row), "weights/KV": f"{row.quant}/{row.kv_dtype}"}
+    first = {"": f"{marks}{number}", "hardware": row.hardware, "layout": layout(row), "weights/KV": formats(row), "steps": row.steps}
     if row.ttft_s is None or row.tpot_s is None:
         figures = ("batch", "chunk", "TTFT", "TPOT", "tok/s", "$/M out", "W", "kWh/year")
         return first | dict.fromkeys(figures, NONE) | {"bound": "too slow" if row.fits else "does not fit"}
@@ -72,6 +75,16 @@ def cells(number: int, row: Configuration) -> dict[str, str]:
         "batch": f"{row.batch:,}", "chunk": f"{row.chunk:,}", "TTFT": f"{row.ttft_s * 1e3:,.0f} ms", "TPOT": f"{row.tpot_s * 1e3:,.1f} ms",
         "tok/s": f"{row.output_tokens_per_s:,.0f}", "$/M out": given(row.usd_per_million_output_tokens, ".3g"),
         "W": given(row.watts, ",.0f"), "kWh/year": given(row.kwh_per_year, ",.0f"), "bound": row.bound or NONE}
+
+
+def alike_left_out(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Without the column `steps` where it says the same in every row: the legend does then."""
+    alike = len({row["steps"] for row in rows}) == 1
+    return [{heading: word for heading, word in row.items() if heading != "steps" or not alike} for row in rows]
+
+
+def formats(row: Configuration) -> str:
+    return f"{row.quant}/{row.kv_dtype}" + (f" {UNSERVED}" if row.unserved else "")
 
 
 def layout(row: Configuration) -> str:
@@ -98,7 +111,10 @@ def parts(row: Configuration, number: Mapping[str, int]) -> list[str]:
     if row.beside in number:
         reason = reason.replace(row.beside, f"row {number[row.beside]}")
     named = f"routing {row.routing}" if row.routing else "routing"
-    labelled = (("batch", row.batch_told), ("chunk", row.chunk_told), ("replicas", row.replicas_told), (named, row.routing_told))
+    times = row.times_roofline
+    measured = f"a prompt takes {times['ttft']:.2g}, a token {times['tpot']:.2g} times as long as the roofline says" if times else ""
+    labelled = (("measured", measured), ("batch", row.batch_told), ("chunk", row.chunk_told), ("replicas", row.replicas_told),
+                (named, row.routing_told))
     return [part for part in (reason, *(f"{label}: {text}" for label, text in labelled if text)) if part]
 
 
@@ -115,16 +131,39 @@ def spans(numbers: Sequence[int]) -> str:
 
 def legend(plan: Plan, left_out: Sequence[str]) -> list[str]:
     rows = plan.configurations
-    said = ["* nothing is both cheaper and faster"]
+    said = ["* nothing that it is compared with is both cheaper and faster"]
     if any(row.predicted_by != ARITHMETIC for row in rows):
         said.append("~ played by the twin, request for request: the scheduler itself on a virtual clock; rows without it are arithmetic")
-    said.append("predicted from the makers' figures and known shares of them; `here` from measured ones")
+    said += on_what(plan)
+    if lacking := dict.fromkeys(each for row in rows for each in row.unserved):
+        said.append(f"{UNSERVED} for engines that have {' and '.join(lacking)}: this one does not serve them")
+    if plan.left_out:
+        said.append(plan.left_out)
     unknown = [option for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
                if any(row.tpot_s is not None and getattr(row, figure) is None for row in rows)]
     if unknown:
-        said.append(f"{NOT_GIVEN}: {' and '.join(unknown)} tell it; without a price the rows go by goodput per device")
+        said.append(f"{NOT_GIVEN}: {' and '.join(unknown)} tell{'s' * (len(unknown) == 1)} it"
+                    + ("; without a price the rows go by goodput per device" if "--price" in unknown else ""))
     if left_out:
         said.append(f"not shown in this width: {', '.join(left_out)}; a wider terminal or --json has them")
+    return said
+
+
+def on_what(plan: Plan) -> list[str]:
+    """What the figures rest on: the roofline of what, or steps that were timed; and how to time the others."""
+    rows = plan.configurations
+    sources = dict.fromkeys(
+        "this machine's measured limits" if row.hardware == HERE else "the makers' figures and known shares of them" for row in rows)
+    roofline = f"roofline: steps are predicted from {', or '.join(sources)}"
+    if any(row.steps == MEASURED for row in rows):
+        said = ["measured: steps were timed here by --calibrate",
+                f"{roofline}; such rows of `{HERE}` are not compared with measured ones, and come after those that keep the SLO as well"]
+    else:
+        said = [roofline]
+    if plan.what_if and any(row.hardware == HERE for row in rows):
+        said.append("with --what-if no steps are taken that were timed here: they are those of the machine as it is")
+    if plan.calibrate:
+        said.append(f"to time what was not measured, a minute a format: {plan.calibrate}")
     return said
 
 

@@ -13,7 +13,7 @@ from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.evaluate import Goal, rank
 from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, plan
-from penstock.study.plan.search import beats, explained, value
+from penstock.study.plan.search import beats, explained, in_order, value
 
 Ask = Callable[..., Any]
 STEADY = {"batch": 1, "input": 512, "output": 128}
@@ -42,6 +42,21 @@ def test_the_frontier_says_what_each_gives_for_what() -> None:
         "the cheapest that fits; KV capacity binds",
         "faster than l4 TP1 none/auto (500 ms a request, not 1 s), at 2.00 times its cost",
         "1.1 times the goodput per dollar of l4 TP1 none/auto, and slower (2 s a request, not 1 s)"]
+
+
+def test_what_differs_by_less_than_is_told_is_the_same() -> None:
+    first = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, bound="KV capacity", usd_per_hour=1.0, goodput_per_usd=100.0,
+                          goodput_per_s=1.0, usd_per_million_output_tokens=1.0, e2e_s=1.0)
+    same = replace(first, quant="int8", goodput_per_usd=100.1, e2e_s=1.001, usd_per_million_output_tokens=1.001)
+    slow = replace(first, quant="int4", goodput_per_usd=100.1, e2e_s=1.5, usd_per_million_output_tokens=1.002)
+    fast = replace(first, quant="fp8", goodput_per_usd=99.9, e2e_s=0.5, usd_per_million_output_tokens=1.003)
+    found = explained(in_order([first, same, slow]), Goal(Load(), {}))
+    assert [(row.quant, row.pareto, row.reason) for row in found] == [
+        ("none", True, "the cheapest that fits; KV capacity binds"),
+        ("int8", True, "as much goodput per dollar as l4 TP1 none/auto, and as fast"),
+        ("int4", False, "beaten by l4 TP1 none/auto: 1.50 times as fast")]
+    front = explained(in_order([first, same, slow, fast]), Goal(Load(), {}))
+    assert [(row.quant, row.pareto) for row in front] == [("fp8", True), ("none", False), ("int8", False), ("int4", False)]
 
 
 def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:

@@ -43,6 +43,36 @@ def test_the_table_and_the_json_say_the_same(found: Plan) -> None:
     assert beaten.reason.startswith(f"beaten by {beaten.beside}: ") and beaten.beside == found.configurations[0].called
 
 
+def test_the_heading_says_that_figures_were_changed(found: Plan) -> None:
+    asked = Request(model="llama-2-7b", hardware="h100-sxm", max_devices=1, batch=1)
+    wide = plan(replace(asked, what_if="memory_bandwidth=8e12"))
+    assert "what if memory_bandwidth=8e12" in lines(wide, 20, None)[0] and wide.as_json()["what_if"] == "memory_bandwidth=8e12"
+    assert "what if" not in lines(found, 20, None)[0]
+
+
+def test_rows_say_what_they_rest_on(found: Plan) -> None:
+    row = Configuration("here", 1, 1, 1, "none", "auto", True, steps="measured", predicted_by="twin",
+                        times_roofline={"ttft": 2.0, "tpot": 1.5}, ttft_s=0.1, tpot_s=0.01, batch=1, chunk=8, output_tokens_per_s=9.0)
+    other = replace(row, quant="int8", steps="roofline", unmeasured=True, times_roofline={})
+    mixed = replace(found, configurations=[row, other], calibrate="penstock plan brook --calibrate --quant int8")
+    said = lines(mixed, 20, None)
+    assert "steps" in said[2] and "  measured  " in said[4] and "  roofline  " in said[5]
+    text = "\n".join(said)
+    assert "measured: a prompt takes 2, a token 1.5 times as long as the roofline says" in text
+    assert "measured: steps were timed here by --calibrate" in text and "rows of `here` are not compared with measured ones" in text
+    assert "a minute a format: penstock plan brook --calibrate --quant int8" in text
+    alike = lines(replace(found, configurations=[other]), 20, None)
+    assert "steps" not in alike[2] and "roofline: steps are predicted from this machine's measured limits" in alike
+    assert "roofline: steps are predicted from the makers' figures and known shares of them" in lines(found, 20, None)
+
+
+def test_formats_that_this_engine_has_not_are_marked() -> None:
+    rows = plan(Request(model="llama-2-7b", hardware="h100-sxm", max_devices=1, batch=1, quant=("fp8", "int8"), kv_dtype=("auto", "int8")))
+    shown = {cells(1, row)["weights/KV"] for row in rows.configurations}
+    assert shown == {"fp8/auto !", "fp8/int8 !", "int8/auto", "int8/int8 !"}
+    assert "! for engines that have " in "\n".join(lines(rows, 20, None))
+
+
 def test_what_is_told_of_many_rows_is_told_once() -> None:
     row = Configuration("l4", 1, 1, 1, "none", "auto", True, reason="as it is", batch_told="hardly ever are more there")
     rows = [replace(row, hardware=f"l{at}", reason=f"reason {at}", batch_told="" if at == 3 else row.batch_told) for at in range(5)]
