@@ -18,6 +18,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 
 REQUESTS = 100  # where neither --requests nor --duration is given
+REPLAYED, AT_ONCE = "replay", "closed:users=8"  # arrivals where none are named
 SEARCH_S = 30.0  # of each rate that is tried, likewise
 SECRET = ("api_key", "header", "json", "report", "save", "samples")
 APIS = ("completions", "chat")
@@ -25,7 +26,8 @@ APIS = ("completions", "chat")
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    arrivals: str = option("closed:users=8", "When requests come, as name:key=value,...")
+    arrivals: str | None = option(
+        None, f"When requests come, as name:key=value,...; default: a trace's own times ({REPLAYED}), of what has none {AT_ONCE}")
     dataset: str = option("synthetic", "What is asked, as name:key=value,...")
     requests: int | None = option(None, f"Requests to send, or conversations to replay; default: {REQUESTS}, or what --duration takes")
     duration: float | None = option(None, "Seconds in which requests begin")
@@ -62,6 +64,8 @@ def bench(options: BenchOptions, engine: EngineConfig) -> None:
 
     job = make_job(options, engine)
     with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
+        if options.arrivals is None and job.said["arrivals"] == REPLAYED:
+            live.say("requests come at the trace's own times: --arrivals replay:speed=2 is twice as fast, closed:users=8 leaves times out")
         report = run(job, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
     with finishing():
         try:
@@ -90,11 +94,12 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     from penstock.study.measure.slo import parse_slo
 
     check(options)
-    process, process_options = arrivals.TABLE.parse(options.arrivals)
+    dataset, dataset_options = datasets.TABLE.parse(options.dataset)
+    coming = options.arrivals or (REPLAYED if dataset.has_times else AT_ONCE)
+    process, process_options = arrivals.TABLE.parse(coming)
     load = process(process_options)
     if options.find_goodput:
         load.at_rate(options.start_rate)  # what has no rate is refused before a model is loaded
-    dataset, dataset_options = datasets.TABLE.parse(options.dataset)
     seed = secrets.randbits(32) if options.load_seed is None else options.load_seed
     seconds, count = options.duration, options.requests
     if seconds is None and count is None:
@@ -104,7 +109,7 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
         engine, access_of(options, engine), asking, load, lambda writer, seed: dataset(dataset_options, writer, seed),
         Extent(count, seconds), warmup_of(options.warmup), str(seed), None if options.slo is None else parse_slo(options.slo),
         options.price, options.tdp, Search(options.start_rate, options.attain) if options.find_goodput else None,
-        told(options) | {"load_seed": seed, "requests": count, "duration": seconds})
+        told(options) | {"arrivals": coming, "load_seed": seed, "requests": count, "duration": seconds})
 
 
 def check(options: BenchOptions) -> None:

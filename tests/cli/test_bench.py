@@ -137,6 +137,36 @@ def test_options_of_servers_need_one(penstock: Command) -> None:
         assert status == 2 and "no URL" in err
 
 
+def test_a_trace_comes_at_its_own_times(penstock: Command, served: Any, tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    trace.write_text("".join(json.dumps({"timestamp": 50 * at, "input_length": 8, "output_length": 2}) + "\n" for at in range(4)))
+    asked = ["bench", f"http://127.0.0.1:{served.server_port}", "--dataset", f"mooncake:path={trace}", "--warmup", "0", "--json"]
+    samples = tmp_path / "s.jsonl"
+
+    def due(*more: str) -> tuple[str, list[float], str]:
+        status, out, err = penstock([*asked, "--samples", str(samples), *more])
+        assert status == 0, err
+        times = [json.loads(line)["due_s"] for line in samples.read_text().splitlines()]
+        return json.loads(out.splitlines()[-1])["load"]["arrivals"], times, err
+
+    arrivals, times, err = due()
+    assert (arrivals, times) == ("replay", pytest.approx([0.0, 0.05, 0.1, 0.15])) and "replay:speed=2" in err
+    arrivals, times, err = due("--arrivals", "replay:speed=2")
+    assert (arrivals, times) == ("replay:speed=2", pytest.approx([0.0, 0.025, 0.05, 0.075])) and "own times" not in err
+    assert due("--arrivals", "closed:users=4")[0] == "closed:users=4"
+    status, out, _ = penstock([*asked[:2], "--requests", "1", "--dataset", "synthetic:input=8,output=1", "--json"])
+    assert status == 0 and json.loads(out)["load"]["arrivals"] == "closed:users=8"
+
+
+def test_a_server_that_refuses_a_trace_is_not_all_that_is_said(penstock: Command, served: Any, tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    trace.write_text(json.dumps({"timestamp": 0, "input_length": 8, "output_length": 2}))
+    words = ["bench", f"http://127.0.0.1:{served.server_port}", "--body", '{"temperature": 9}']
+    status, _, err = penstock([*words, "--dataset", f"mooncake:path={trace}"])
+    assert status == 1 and "too hot; of a trace, scale=0.5 in --dataset" in err
+    assert "scale" not in penstock([*words, "--requests", "2"])[2]
+
+
 def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:
     url = f"http://127.0.0.1:{served.server_port}"
     status, _, err = penstock(["bench", url, "--find-goodput", "--slo", "ttft=1s", "--requests", "5"])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.study.measure.client.drive import Ahead, Driver, Extent
+from penstock.study.measure.client.drive import SHORTER, Ahead, Driver, Extent
 from penstock.study.measure.client.precise import no_collection
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.cost import cost
@@ -15,6 +15,7 @@ from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset
 from penstock.study.measure.metrics import Figures, Warmup, figures
 from penstock.study.measure.result import Cut, Overhead, Result
+from penstock.study.measure.samples import BAD_REQUEST
 from penstock.study.measure.series import series
 from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import distribution
@@ -105,11 +106,13 @@ async def measure(
     server = server_figures(observer.scrapes, found.window)
     cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples))
     left = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
+    mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
         found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
-        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *doubts(found, overhead)), tuple(driver.samples), cut)
+        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *doubts(found, overhead), *mended), tuple(driver.samples), cut,
+        mended)
 
 
 async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:

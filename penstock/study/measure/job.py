@@ -131,7 +131,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         return result if number else _answered(result)  # at a higher rate it may be that nobody is answered in time
 
     def on_probe(probe: Probe) -> None:
-        watchers.say(f"  {probe.kept:.1%} kept the SLO")
+        watchers.say(f"  {probe.came:.3g} requests/s came, {probe.kept:.1%} kept the SLO")
 
     found = await find(attempt, job.search.start_rate, job.search.share, on_probe)
     return Report(_shown(found), opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
@@ -162,7 +162,8 @@ def _answered(result: Result) -> Result:
     if not counts.completed:
         told = counts.refusals | counts.errors
         reason = max(told, key=lambda each: told[each], default="no reason is known")
-        raise PenstockError(f"not one of {counts.measured} measured requests was answered; most often: {reason}")
+        said = "; ".join((reason, *result.remedies))
+        raise PenstockError(f"not one of {counts.measured} measured requests was answered; most often: {said}")
     return result
 
 

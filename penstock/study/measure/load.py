@@ -49,7 +49,9 @@ class Writer(Protocol):
 
 
 class Dataset(Protocol):
-    """Where sessions come from. Its constructor takes (options, writer, seed)."""
+    """Where sessions come from. Its constructor takes (options, writer, seed). `has_times`: whether sessions say when they came."""
+
+    has_times: bool
 
     def sessions(self) -> Iterator[Session]:
         """In the order in which they are sent; may be endless. Raises UsageError for a file that cannot be read or understood."""

@@ -50,7 +50,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one run. `server`, `cost` and `energy` are None where nothing is known, `cut` where it was not."""
+    """Of one run. `server`, `cost` and `energy` are None where nothing is known, `cut` where it was not. `remedies`: those of the notes
+    that say how requests which the server would not take may be made to do."""
 
     figures: Figures
     series: Series
@@ -61,6 +62,7 @@ class Result:
     notes: tuple[str, ...]
     samples: tuple[Sample, ...]
     cut: Cut | None = None
+    remedies: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -73,7 +75,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One rate that was tried."""
+    """One rate that was tried: `rate` is what was asked for. By chance fewer requests or more come at random in a short time."""
 
     rate: float
     result: Result
@@ -83,9 +85,16 @@ class Probe:
         goodput = self.result.figures.goodput
         return 0.0 if goodput is None else goodput.kept.value
 
+    @property
+    def came(self) -> float:
+        """The rate at which measured sessions came: gaps a second, from the first to the last."""
+        due = sorted(sample.due_s for sample in self.result.samples if not sample.turn and self.result.figures.window.holds(sample.due_s))
+        return (len(due) - 1) / (due[-1] - due[0]) if len(due) > 1 and due[-1] > due[0] else self.rate
+
     def as_json(self) -> dict[str, Any]:
         goodput = self.result.figures.goodput
-        return {"rate": self.rate, "kept_share": self.kept, "goodput_requests_per_s": 0.0 if goodput is None else goodput.requests_per_s,
+        return {"rate": self.rate, "came_per_s": self.came, "kept_share": self.kept,
+                "goodput_requests_per_s": 0.0 if goodput is None else goodput.requests_per_s,
                 "p50_ttft_s": self.result.figures.latencies.ttft.at(50), "p99_ttft_s": self.result.figures.latencies.ttft.at(99),
                 "p50_tpot_s": self.result.figures.latencies.tpot.at(50), "p99_tpot_s": self.result.figures.latencies.tpot.at(99)}
 
@@ -105,10 +114,16 @@ class Report:
     exit_status: int = 0  # that whoever interrupted is to get, also where the load had ended by then
     began: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
+    @property
+    def found(self) -> Probe | None:
+        """The probe at the rate that was found, which the result is of."""
+        return next((probe for probe in self.search if probe.rate == self.goodput_rate), None)
+
     def as_json(self) -> dict[str, Any]:
         told = {"format": FORMAT, "began": self.began, "target": dict(self.target), "load": dict(self.load), **self.result.as_json(),
                 "engine": None if self.engine is None else dict(self.engine)}
         if self.search:
             probes = [probe.as_json() for probe in self.search]
-            told["search"] = {"rate": self.goodput_rate, "ended_early": self.result.cut is not None, "probes": probes}
+            came = None if self.found is None else self.found.came
+            told["search"] = {"rate": self.goodput_rate, "came_per_s": came, "ended_early": self.result.cut is not None, "probes": probes}
         return told

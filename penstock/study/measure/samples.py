@@ -2,7 +2,9 @@
 from array import array
 from dataclasses import dataclass, field
 
+BAD_REQUEST = 400
 TOO_MANY_REQUESTS = 429
+
 
 @dataclass(slots=True)
 class Sample:

@@ -95,6 +95,18 @@ def test_a_recording_that_is_cut_short_is_told(model: str, tmp_path: Path, num: 
     assert len(result.samples) == num and any("--requests" in note for note in result.notes) is cut
 
 
+def test_a_trace_that_does_not_fit_says_how_it_would(model: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(json.dumps({"timestamp": 0, "input_length": 999, "output_length": 2}))
+
+    def asked(**options: Any) -> Job:
+        return job(model, Replay(ReplayOptions()), dataset=lambda writer, seed: Mooncake(TraceOptions(str(trace), **options), writer, seed))
+
+    with pytest.raises(PenstockError, match="256.*scale=0.5 in --dataset.*max_input=TOKENS"):
+        run(asked(), Watchers(lambda line: None))
+    assert run(asked(scale=0.2), Watchers(lambda line: None)).result.samples[0].num_prompt == 200
+
+
 def test_a_search_in_process(model: str) -> None:
     said: list[str] = []
     given = job(model, Poisson(RateOptions(1)), num=4, slo=parse_slo("e2e=1us"), search=Search(start_rate=500.0))

@@ -14,6 +14,9 @@ from penstock.study.measure.samples import Sample
 DEPTH = 4096  # requests that are prepared ahead
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
+TOO_LONG = "context_length_exceeded"
+SHORTER = ("of a trace, scale=0.5 in --dataset makes prompts and answers half as long, max_input=TOKENS and max_output=TOKENS leave out "
+           "those that are longer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,13 @@ class Ready:
 
 
 class Ahead:
-    """Sessions in their order, the next ones already prepared."""
+    """Sessions in their order, the next ones already prepared. `is_recorded`: whether they are of a trace."""
 
     def __init__(self, schedule: Iterator[tuple[float, Session]], target: Target, extent: Extent) -> None:
         self._schedule, self._target, self._extent = schedule, target, extent
         self._ready: deque[Ready] = deque()
         self._num_taken = 0
+        self.is_recorded = False
         self._ended = False
 
     def fill(self) -> bool:
@@ -50,8 +54,18 @@ class Ahead:
             self._ended = True
             return False
         self._num_taken += 1
-        self._ready.append(Ready(found[0], found[1], self._target.prepare(first_ask(found[1]))))
+        self.is_recorded = found[1].at_s is not None
+        self._ready.append(Ready(found[0], found[1], self._prepared(found[1])))
         return True
+
+    def _prepared(self, session: Session) -> Any:
+        """Raises RequestError as the target does; of a trace's request that is too long, with what makes it shorter."""
+        try:
+            return self._target.prepare(first_ask(session))
+        except RequestError as error:
+            if error.code != TOO_LONG or session.at_s is None:
+                raise
+            raise RequestError(f"{error}; {SHORTER}", error.param, error.status, error.code) from None
 
     def fill_all(self) -> None:
         while self.fill():

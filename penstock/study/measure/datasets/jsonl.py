@@ -22,6 +22,7 @@ class JsonlOptions:
 
 class Jsonl:
     Options = JsonlOptions
+    has_times = False
 
     def __init__(self, options: JsonlOptions, writer: Writer, seed: str) -> None:
         if options.output < 1:

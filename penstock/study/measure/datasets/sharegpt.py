@@ -29,6 +29,7 @@ class ShareGptOptions:
 
 class ShareGpt:
     Options = ShareGptOptions
+    has_times = False
 
     def __init__(self, options: ShareGptOptions, writer: Writer, seed: str) -> None:
         if options.history not in HISTORIES:

@@ -19,6 +19,7 @@ class SyntheticOptions:
 
 class Synthetic:
     Options = SyntheticOptions
+    has_times = False
 
     def __init__(self, options: SyntheticOptions, writer: Writer, seed: str) -> None:
         for name, value, spread in (

@@ -87,6 +87,8 @@ def sessions(rows: Iterator[Row], writer: Writer, seed: str) -> Iterator[Session
 class Recorded:
     """A trace whose rows are `read`: what the formats have in common."""
 
+    has_times = True
+
     def __init__(self, rows: Sequence[Row], options: TraceOptions, writer: Writer, seed: str) -> None:
         check(options)
         self._rows, self._options, self._writer, self._seed = rows, options, writer, seed

@@ -32,13 +32,14 @@ def searched(report: Report) -> Iterator[str]:
     """The rates that were tried. One that was found by a search which ended early is the highest of those alone."""
     found = "highest of the rates tried so far that keeps the SLO" if report.result.cut is not None else "highest rate that keeps the SLO"
     for probe in report.search:
-        mark = f"  <- {found}" if probe.rate == report.goodput_rate else ""
-        yield f"  {probe.rate:10.3g} requests/s: {probe.kept:6.1%} kept the SLO{mark}"
+        mark = f"  <- {found}" if probe is report.found else ""
+        yield f"  {probe.rate:10.3g} requests/s asked for, {probe.came:10.3g} came: {probe.kept:6.1%} kept the SLO{mark}"
 
 
 def counts(report: Report) -> Iterator[str]:
     counted, window = report.result.figures.counts, report.result.figures.window
-    at = "" if report.goodput_rate is None else f"at {report.goodput_rate:.3g} requests/s: "  # of all rates that were tried
+    best = report.found  # of all rates that were tried
+    at = "" if best is None else f"at {best.came:.3g} requests/s, {best.rate:.3g} asked for: "
     yield (f"{at}{counted.sent} requests, {counted.measured} measured after {warmed_up(report)}, over {window.seconds:.1f} s; "
            f"{counted.completed} answered, {counted.refused} refused, {counted.failed} failed")
     for reason, count in counted.refusals.items():

@@ -123,7 +123,7 @@ def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> Non
     whole = report()
     cut = report(replace(whole.result, cut=Cut("Ctrl-C", 5.0, 2)))
     for told in ("\n".join(lines(cut)), unescape(page(cut))):
-        assert "1.5 requests/s:" in told and "<- highest rate" not in told
+        assert "1.5 requests/s asked for, " in told and "<- highest rate" not in told
         assert "<- highest of the rates tried so far that keeps the SLO" in told
     for told in ("\n".join(lines(whole)), unescape(page(whole))):
         assert "<- highest rate that keeps the SLO" in told and "so far" not in told
@@ -133,7 +133,7 @@ def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> Non
 def test_a_warm_up_is_told_as_it_was_asked_for() -> None:
     asked = report()
     first = next(line for line in lines(asked) if "measured" in line)
-    assert first.startswith("at 1.5 requests/s: 60 requests, 54 measured after a warm-up of 10% of the requests (1.2 s), over")
+    assert first.startswith("at 5 requests/s, 1.5 asked for: 60 requests, 54 measured after a warm-up of 10% of the requests (1.2 s), over")
     assert first in unescape(page(asked))
     assert any(line.startswith("60 requests, 54 measured") for line in lines(replace(asked, goodput_rate=None)))
     for given in ("5s", "0%"):
@@ -142,6 +142,7 @@ def test_a_warm_up_is_told_as_it_was_asked_for() -> None:
 
 def test_a_result_is_json() -> None:
     told = json.loads(json.dumps(report().as_json(), allow_nan=False))
+    assert told["search"]["came_per_s"] == pytest.approx(5) == told["search"]["probes"][0]["came_per_s"], "every 0.2 s"
     assert told["format"] == 1 and told["search"]["rate"] == 1.5 and len(told["search"]["probes"]) == 3
     assert told["server"]["mfu"] == 0.4 and told["cost"]["usd_per_hour"] == 2.0 and told["energy"]["source"] == "tdp"
     assert told["client"]["overhead_p99_s"] == pytest.approx(0.0003)
