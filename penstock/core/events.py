@@ -30,4 +30,5 @@ class StepRecord:
     drafting: Drafting = NO_DRAFTS  # their drafts by position
     work: StepWork | None = None
     waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, batching, tpot, kv; None: nobody waits
+    waited_s: tuple[float, ...] = ()  # of each request that came since the step before: until this one began, or until it was aborted
     rested: bool = False  # everybody had gone before it came to this step: whoever ran or waited after the last one was aborted

@@ -229,7 +229,8 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
         ("step_bound_seconds", "bound", "Seconds in which there was something to compute, by what bound it.", tally.bound_s),
         ("step_bound_least_seconds", "bound", "Seconds that the same steps could have taken at the machine's limits.", tally.least_s),
         ("queue_seconds", "reason", "Seconds in which a request waited, by what the first in the queue lacked.", tally.waiting_s),
-        ("request_seconds", "state", "Requests in the engine times seconds.", {"running": tally.running_s, "waiting": tally.queued_s}),
+        ("request_seconds", "state", "Sequences in the engine times seconds: those that wait from their arrival or preemption on.",
+         {"running": tally.running_s, "waiting": tally.queued_s}),
     )
     for name, label, text, values in rows:
         family = CounterMetricFamily(PREFIX + name, text, labels=[label])
@@ -240,8 +241,8 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
         ("engine_seconds", "Seconds since the engine's start.", tally.wall_s),
         ("held_seconds", "Seconds in which nothing was computed although a request waited.", tally.held_s),
         ("prefix_cache_missed", "Prompt tokens that a prefix cache would have found, where it is switched off.", tally.num_repeated),
-        ("requests_arrived", "Sequences that came to the engine.", tally.num_arrived),
-        ("requests_found", "Sequences in the engine when one came, itself included: a sum over arrivals.", tally.found),
+        ("requests_arrived", "Requests that came to the engine.", tally.num_arrived),
+        ("requests_found", "Sequences in the engine when a request came, itself included: a sum over arrivals.", tally.found),
         ("requests_found_squared", "The squares of these.", tally.found_squared),
     ):
         yield CounterMetricFamily(PREFIX + name, text, value=seconds)

@@ -66,6 +66,8 @@ class Engine:
         self._watch: Watch | None = None
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
+        self._came: dict[str, Seq] = {}  # since the last step: by request, the first sequence
+        self._left_s: list[float] = []  # how long those waited who came since then and were aborted
         self._num_unseeded = 0
         self._rested = False  # since the last step there was a time without work
         self.under_way_s: float | None = None  # when the step that is computed now began; may be read on any thread
@@ -88,12 +90,14 @@ class Engine:
         if self.repeats is not None:
             self.repeats.add(request.token_ids, request.salt)
         self._answers[request.request_id] = answer
-        self._queued[request.request_id] = seq
+        self._queued[request.request_id] = self._came[request.request_id] = seq
 
     def abort(self, request_id: str) -> None:
         """Frees at once what the request holds; unknown ids are ignored."""
         answer = self._answers.pop(request_id, None)
         self._queued.pop(request_id, None)
+        if (seq := self._came.pop(request_id, None)) is not None:
+            self._left_s.append(self.clock.now() - seq.arrival_s)
         if answer is not None:
             for seq in answer.seqs():
                 self._desk.finish(seq, "abort")
@@ -255,11 +259,19 @@ class Engine:
         scheduler = self._scheduler
         kv = scheduler.kv
         rested, self._rested = self._rested, False
+        waited_s = self._take_waits(began) if self._came or self._left_s else ()
         return StepRecord(
             result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
             census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
             result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
-            kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for, rested)
+            kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for, waited_s,
+            rested)
+
+    def _take_waits(self, began: float) -> tuple[float, ...]:
+        found = (*[began - seq.arrival_s for seq in self._came.values()], *self._left_s)
+        self._came.clear()
+        self._left_s.clear()
+        return found
 
 
 def drafting_of(outputs: list[SeqOutput]) -> Drafting:

@@ -34,10 +34,9 @@ class Ledger:
 
     def on_step(self, record: StepRecord) -> None:
         with self._lock:
-            present = max(record.num_seqs, record.num_running) + record.num_waiting
             if self._last is not None:
                 self._pause(self._last, record)
-            self._arrive(present, record)
+            self._arrive(record)
             self._tally.step(record, self._hardware, self._compute_type)
             self._last = record
 
@@ -60,16 +59,23 @@ class Ledger:
         recorded = self._last is not None and began_s == self._last.began_s
         return now if began_s is None or recorded else min(now, began_s)
 
-    def _arrive(self, present: int, record: StepRecord) -> None:
-        """Those who came since the last step. During a long pause they came one by one; else all find all: users whose answers ended in one
-        step come back together."""
-        last = self._last
-        count = present if last is None or record.rested else max(0, present - last.num_running - last.num_waiting)
-        if last is not None and record.began_s - last.began_s - last.seconds > record.seconds:
-            for place in range(count):
+    def _arrive(self, record: StepRecord) -> None:
+        """Those who came since the last step. Who comes while it is computed finds all that it began with. During a long pause
+        they came one by one; else all find all: users whose answers ended in one step come back together."""
+        last, count = self._last, len(record.waited_s)
+        self._tally.queued_s += sum(record.waited_s)
+        if last is None:
+            self._tally.arrive(count, count)
+            return
+        end_s = last.began_s + last.seconds
+        early = 0 if record.rested else sum([record.began_s - waited_s < end_s for waited_s in record.waited_s])
+        self._tally.arrive(early, max(last.num_seqs, last.num_running) + last.num_waiting + early)
+        present = count if record.rested else last.num_running + last.num_waiting + count
+        if record.began_s - end_s > record.seconds:
+            for place in range(count - early):
                 self._tally.arrive(1, present - place)
         else:
-            self._tally.arrive(count, present)
+            self._tally.arrive(count - early, present)
 
     def _pause(self, last: StepRecord, following: StepRecord) -> None:
         """What was between two steps."""

@@ -27,10 +27,10 @@ class Tally:
     least_s: dict[str, float] = field(default_factory=dict)  # that the same steps could have taken at the limit
     waiting_s: dict[str, float] = field(default_factory=dict)  # in which somebody waits, by what the first in the queue lacks
     running_s: float = 0.0  # sequences that run, times seconds
-    queued_s: float = 0.0  # sequences that wait, times seconds
+    queued_s: float = 0.0  # sequences that wait, times seconds: the sum of all times from an arrival or a preemption to the next step
     held_s: float = 0.0  # in which nothing is computed although somebody waits: a batch waits for company
-    num_arrived: int = 0  # sequences
-    found: float = 0.0  # that run or wait when one arrives, itself included: sum over arrivals
+    num_arrived: int = 0  # requests
+    found: float = 0.0  # sequences that run or wait when one arrives, itself included: sum over arrivals
     found_squared: float = 0.0
     num_steps: int = 0
     num_preempted: int = 0
@@ -51,12 +51,12 @@ class Tally:
 
     @property
     def mean_found(self) -> float:
-        """Sequences that one which arrives finds in the engine, itself included."""
+        """Sequences that a request finds in the engine when it arrives, itself included."""
         return self.found / self.num_arrived if self.num_arrived else 0.0
 
     @property
     def dispersion(self) -> float | None:
-        """Of how many others a sequence finds that arrives the variance over the mean: about 1 where they come on their own (Poisson
+        """Of how many others a request finds that arrives the variance over the mean: about 1 where they come on their own (Poisson
         arrivals see averages), 0 where so many users take turns. None where nobody found anybody."""
         mean = self.mean_found
         return max(0.0, self.found_squared / self.num_arrived - mean * mean) / (mean - 1) if mean > 1 else None

@@ -39,7 +39,6 @@ class Observed:
     e2e_s: float | None
     drafted: Drafted | None = None
     host_s: float = 0.0  # of a step, beside the backend
-    queue_s: float = 0.0  # until a request's first step, mean
     refused_share: float = 0.0  # of the requests that ended
 
 
@@ -62,7 +61,7 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         tally, rate / max(1.0, output.mean), rate, prompt, output,
         shared_of(lengths),
         mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
-        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps), mean(grown, "request_queue_time_seconds") or 0.0,
+        drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps),
         refused_of(grown))
 
 

@@ -11,7 +11,7 @@ from penstock.study.plan.simulate.call import STRETCH, Call
 TAKING_TURNS = 0.5  # dispersion of what those find who come, below which they are users who take turns
 SPARSE = 0.5  # of the time idle: whoever finds nobody then is one of many, not one who asks again and again
 SATURATED = 0.95  # busy time at which the rate that came says nothing: what waits is what counts
-LEAST, MOST, PER_USER = 160, 1200, 10  # requests that are simulated
+LEAST, MOST, PER_USER = 400, 1200, 10  # requests that are simulated
 OPEN = 400
 NOBODY = 1e-9  # requests a second, where none came: the twin needs some
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
@@ -20,7 +20,8 @@ TELLING = 0.25  # of the time of a request: what less of it is spent outside the
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """`users` who ask again when they are answered, or `rate` requests a second that come on their own. `shared`: of a prompt's tokens,
-    those that others begin with, too. `delay_s`: each way between client and engine."""
+    those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user from an answer to the next
+    request, the mean of a memoryless time: with one that is always the same all users would keep the order in which they began."""
 
     prompt: Lengths
     output: Lengths
@@ -28,6 +29,7 @@ class Traffic:
     rate: float | None = None
     shared: float = 0.0
     delay_s: float = 0.0
+    think_s: float = 0.0
 
     @property
     def closed(self) -> bool:
@@ -41,7 +43,7 @@ class Traffic:
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
         """Always the same ones. `shorter`: answers take so many times fewer steps than they have tokens."""
-        rng = random.Random(0)
+        rng, thinking = random.Random(0), random.Random(1)
         most = min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
         found, at_s = [], 0.0
@@ -50,7 +52,8 @@ class Traffic:
             length = min(max(draw(rng, self.prompt), prefix + 1), most - output)
             common, first = min(prefix, length - 1), (number + 1) * STRETCH
             parts = (range(common), range(first, first + length - common)) if common > 0 else (range(first, first + length),)
-            found.append(Call(at_s, parts, max(1, round(output / shorter))))
+            after_s = thinking.expovariate(1 / self.think_s) if self.think_s else 0.0
+            found.append(Call(at_s, parts, max(1, round(output / shorter)), after_s=after_s))
             at_s += rng.expovariate(self.rate) if self.rate else 0.0
         return found
 
@@ -63,12 +66,14 @@ def traffic_of(seen: Observed) -> Traffic:
     tally = seen.tally
     inside, rate = tally.mean_running + tally.mean_queued, max(seen.requests_per_s, NOBODY)
     turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
+    inside_s = inside / rate  # Little's law
+    outside_s = max(0.0, (seen.e2e_s or 0.0) - inside_s)
+    delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
     if turns or saturated(seen):
         users = max(1, round(tally.mean_found if turns else inside))
-        return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, max(0.0, users - inside) / rate / 2)
-    inside_s = max(inside, tally.mean_running + seen.queue_s * rate) / rate  # who waits while no step is made is in no step's record
-    outside_s = (seen.e2e_s or 0.0) - inside_s
-    delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
+        away_s = max(0.0, users / rate - inside_s)
+        delay_s = min(delay_s, away_s / 2)
+        return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, away_s - 2 * delay_s)
     return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
 
 

@@ -14,11 +14,12 @@ from penstock.serve.engine.tally import BOUNDS, SLOW, Tally, shared_out
 HARDWARE = Hardware("box", {1: 1000.0}, {"fp32": 100.0})  # 1,000 bytes and 100 operations a second
 
 
-def step(began_s=0.0, seconds=1.0, compute=0.8, prefill=0, decode=1, *, ops=0, weights=0, kv=0, running=1, waiting=0, waits=None, drafts=0):
+def step(began_s=0.0, seconds=1.0, compute=0.8, prefill=0, decode=1, *, ops=0, weights=0, kv=0, running=1, waiting=0, waits=None, drafts=0,
+         waited=()):
     rows = prefill + decode + drafts
     return StepRecord(
         1, began_s, seconds, compute, max(1, decode), prefill, decode, drafts, weight_bytes=weights, kv_bytes=kv, operations=ops,
-        num_running=running, num_waiting=waiting, waits_for=waits, work=StepWork(((rows, rows),), 1))
+        num_running=running, num_waiting=waiting, waits_for=waits, waited_s=waited, work=StepWork(((rows, rows),), 1))
 
 
 def tally(wall=10.0, bound=None, waiting=None, **more) -> Tally:
@@ -81,13 +82,31 @@ def test_dispersion_tells_users_from_arrivals() -> None:
 
 def test_arrivals_are_seen_between_steps() -> None:
     ledger = Ledger(HARDWARE, "fp32", VirtualClock())
-    ledger.on_step(step(0.0, decode=2, running=2, waiting=1, waits="seqs"))  # three came
+    ledger.on_step(step(0.0, decode=2, running=2, waiting=1, waits="seqs", waited=(0.0, 0.0, 0.0)))  # three came
     ledger.on_step(step(1.0, decode=2, running=1, waiting=1, waits="seqs"))  # nobody came, one is done
-    ledger.on_step(step(2.0, decode=2, running=2, waiting=1, waits="seqs"))  # one came
+    ledger.on_step(step(2.0, decode=2, running=2, waiting=1, waits="seqs", waited=(0.0,)))  # one came
     found = ledger.tally()
     assert (found.num_arrived, found.found, found.found_squared) == (4, 12, 36)
-    ledger.on_step(step(9.0, decode=2, running=3, waiting=2))  # two came, one after the other, during a pause
+    ledger.on_step(step(9.0, decode=2, running=3, waiting=2, waited=(4.0, 1.0)))  # two came, one after the other, during a pause
     assert ledger.tally().found == 12 + 4 + 5
+
+
+def test_who_comes_during_a_step_finds_all_that_it_began_with() -> None:
+    ledger = Ledger(HARDWARE, "fp32", VirtualClock())
+    ledger.on_step(step(0.0, decode=3, running=3, waited=(0.0, 0.0, 0.0)))
+    ledger.on_step(step(1.0, decode=3, running=2))  # one is done, while another waits
+    ledger.on_step(step(2.25, decode=3, running=3, waited=(0.5, 0.25)))  # one had come before the end of the step, one at it
+    found = ledger.tally()
+    assert (found.num_arrived, found.found) == (5, 9 + (3 + 1) + (2 + 2)) and found.queued_s == pytest.approx(0.75)
+
+
+def test_what_was_waited_before_a_step_is_counted_once() -> None:
+    ledger = Ledger(HARDWARE, "fp32", VirtualClock())
+    ledger.on_step(step(0.0, running=1, waited=(0.5,)))
+    ledger.on_step(step(1.0, running=1, waiting=2, waits="seqs", waited=(0.75, 0.25)))
+    ledger.on_step(step(2.5, running=3))  # both had waited for that step and the half second after it
+    found = ledger.tally()
+    assert found.queued_s == pytest.approx(0.5 + (0.75 + 1.5) + (0.25 + 1.5)) and found.waiting_s == pytest.approx({"seqs": 1.5})
 
 
 def test_steps_of_every_size_are_kept_as_means() -> None:
@@ -158,8 +177,8 @@ def test_a_step_under_way_belongs_to_what_comes_after() -> None:
 def test_time_after_the_last_one_was_aborted_is_idle() -> None:
     clock = VirtualClock()
     ledger = Ledger(HARDWARE, "fp32", clock)
-    ledger.on_step(step(0.0, 1.0, weights=500, running=2, waiting=1, waits="seqs"))
-    ledger.on_step(replace(step(101.0, 1.0, weights=500, running=0), rested=True))
+    ledger.on_step(step(0.0, 1.0, weights=500, running=2, waiting=1, waits="seqs", waited=(0.0, 0.0, 0.0)))
+    ledger.on_step(replace(step(101.0, 1.0, weights=500, running=0, waited=(0.0,)), rested=True))
     clock.advance(102.0)
     found = ledger.tally()
     assert found.busy_s == pytest.approx(2.0) and found.running_s == pytest.approx(3.0) and found.queued_s == pytest.approx(1.0)

@@ -98,7 +98,7 @@ class Planted:
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
-                self.engine.add(Request(name, tokens, SamplingParams(max_tokens=output, ignore_eos=True)))
+                self.engine.add(Request(name, tokens, SamplingParams(max_tokens=output, ignore_eos=True), arrival_s=due))
                 arrived[name] = (due, None)
             deltas = self.engine.step() if self.engine.has_work() else None
             if deltas is None:
@@ -107,6 +107,12 @@ class Planted:
                 continue
             num_done = sum(self._take(name, delta, arrived) for name, delta in deltas)
             coming += [self.clock.now()] * (num_done if load.users is not None else 0)
+
+    def finish(self) -> None:
+        """Answers all who are there; nobody comes."""
+        while self.engine.has_work():
+            if self.engine.step() is None:
+                self.clock.advance(max(1e-6, self.engine.wake_s() - self.clock.now()))
 
     def _take(self, name: str, delta: Any, arrived: dict[str, tuple[float, float | None]]) -> bool:
         """What the API tells the metrics; whether the request is done."""

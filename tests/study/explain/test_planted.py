@@ -67,6 +67,44 @@ def test_what_looks_like_another_limit_is_not_taken_for_it(model: Path, what: st
     assert limit(model, load, options) == name
 
 
+@pytest.mark.parametrize(("load", "options"), [
+    (PLANTED["queueing"][0], PLANTED["queueing"][1]), (Load(users=8, prompt=1500, output=4), {}), (Load(rate=4, prompt=200), {}),
+    (Load(rate=4, output=64), {"batching": "static:size=8"}), (Load(rate=2), {"batching": "dynamic:size=8,window_ms=400"}),
+])
+def test_the_number_that_wait_adds_up_to_the_times_in_the_queue(model: Path, load: Load, options: dict[str, Any]) -> None:
+    """Little's law, without remainder."""
+    planted = Planted(model, **options)
+    planted.run(load)
+    planted.finish()
+    grown = values_of(planted.scrape())
+    queued_s = grown["penstock_request_queue_time_seconds_sum"]
+    assert queued_s > 0 and grown['penstock_request_seconds_total{state="waiting"}'] == pytest.approx(queued_s)
+    assert grown["penstock_requests_arrived_total"] == grown["penstock_request_queue_time_seconds_count"]
+
+
+def test_who_is_preempted_waits_again(model: Path) -> None:
+    load, options = PLANTED["kv_capacity"]
+    planted = Planted(model, **options)
+    planted.run(load)
+    planted.finish()
+    grown = values_of(planted.scrape())
+    assert grown["penstock_preemptions_total"] > 0
+    assert grown['penstock_request_seconds_total{state="waiting"}'] > 1.01 * grown["penstock_request_queue_time_seconds_sum"]
+
+
+def test_who_leaves_before_a_step_has_waited_until_then(model: Path) -> None:
+    planted = Planted(model)
+    engine, asked = planted.engine, SamplingParams(max_tokens=2, ignore_eos=True)
+    engine.add(Request("left", (1, 2, 3), asked, arrival_s=0.0))
+    planted.clock.advance(3.0)
+    engine.abort("left")
+    planted.clock.advance(100.0)
+    engine.add(Request("next", (1, 2, 3), asked))
+    planted.finish()
+    found = planted.ledger.tally()
+    assert found.queued_s == pytest.approx(3.0) and found.num_arrived == 2
+
+
 def test_an_engine_that_drafts_is_explained(model: Path) -> None:
     load, _ = PLANTED["weight_bandwidth"]
     (_, plain), (_, drafting) = explained(model, load), explained(model, load, propose="ngram:k=4")
@@ -218,8 +256,7 @@ def test_time_after_an_aborted_request_is_idle(model: Path) -> None:
     engine.abort("left")
     planted.clock.advance(100.0)
     engine.add(Request("next", (1, 2, 3), SamplingParams(max_tokens=2, ignore_eos=True)))
-    while engine.has_work():
-        engine.step()
+    planted.finish()
     found = planted.ledger.tally()
     assert found.wall_s > 100 and found.busy_s < 1 and found.running_s < 1
 

@@ -112,7 +112,7 @@ def counters(found: float, squared: float, **more: float) -> dict[str, float]:
 
 def test_users_and_arrivals_are_told_apart() -> None:
     closed, opened = (traffic_of(observed(counters(*found))) for found in ((30.0, 90.0), (30.0, 130.0)))
-    assert closed.users == 3 and closed.rate is None and closed.delay_s == pytest.approx(0.5)  # 2 of 3 are in the engine, 1 a second
+    assert closed.users == 3 and closed.rate is None and closed.think_s == pytest.approx(1.0)  # 2 of 3 are in the engine, 1 a second
     assert opened.users is None and opened.rate == pytest.approx(1.0)
     assert opened.prompt.scv == pytest.approx(0.25) and opened.output.scv == 0
     alone, sparse = observed(counters(10.0, 10.0)), observed(counters(10.0, 10.0, **{'step_bound_seconds_total{bound="weights"}': 1.0}))

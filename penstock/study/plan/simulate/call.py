@@ -11,7 +11,8 @@ STRETCH = 1 << 24  # tokens of one seed at most
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Parts with the same first number share a prefix, as far as the shorter one goes."""
+    """Parts with the same first number share a prefix, as far as the shorter one goes. `after_s`: in a closed loop, from when a user is
+    answered until he asks this."""
 
     at_s: float
     parts: tuple[range, ...]
@@ -19,6 +20,7 @@ class Call:
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
     priority: int = 0
+    after_s: float = 0.0
 
     @property
     def num_prompt(self) -> int:

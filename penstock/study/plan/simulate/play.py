@@ -3,6 +3,7 @@
 Each engine has a clock of its own, which runs ahead to the end of what is under way. Whatever is due first happens first: so a request is
 routed by what can be known when it comes, and a user who asks again when he is answered asks in time, whichever engine answered him.
 """
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +31,8 @@ UNBOUNDED = Bounds()
 
 
 class Coming:
-    """What is asked, in order. With `users`, so many at once at the beginning, and the next one when one is answered: `at_s` of a call
-    plays no part. `delay_s`: from when a client asks until an engine knows. `overrun`: whether more were there at once than may be."""
+    """What is asked, in order. With `users`, so many at once at the beginning, and the next one `after_s` when one is answered: `at_s` of a
+    call plays no part. `delay_s`: from when a client asks until an engine knows. `overrun`: whether more were there at once than may be."""
 
     def __init__(self, asked: Iterable[Call], delay_s: float, users: int | None = None, bounds: Bounds = UNBOUNDED) -> None:
         self.due_s = inf  # when the next one is there; inf: none that is known of
@@ -57,10 +58,10 @@ class Coming:
         return call
 
     def answered(self, at_s: float) -> None:
-        """In a closed loop, a user who has been answered goes on."""
+        """In a closed loop, a user who has been answered goes on when he has thought."""
         self._num_answered += 1
         if self._closed and (call := next(self._later, None)) is not None:
-            self._next.append(replace(call, at_s=at_s))
+            insort(self._next, replace(call, at_s=at_s + call.after_s), key=attrgetter("at_s"))
             self._look()
 
     def _look(self) -> None:

@@ -44,8 +44,6 @@ class Census:
     busy_s: float = 0.0
     decode_tokens: int = 0
     prefill_tokens: int = 0
-    running_s: float = 0.0  # sequences times seconds
-    waiting_s: float = 0.0
     num_preempted: int = 0
 
 
@@ -279,5 +277,3 @@ class Twin:
         census.busy_s += seconds
         census.decode_tokens += decodes
         census.prefill_tokens += rows - decodes
-        census.running_s += seconds * self._scheduler.num_running
-        census.waiting_s += seconds * self._scheduler.num_waiting

@@ -97,6 +97,15 @@ def test_a_closed_loop_keeps_its_users_busy():
         assert sum(sample.due_s <= at_s < sample.end_s for sample in samples) == 3
 
 
+def test_users_think_before_they_ask_again():
+    traffic = [Call(0.0, (range(n << 24, (n << 24) + 40),), 10, after_s=0.5 if n % 2 else 0.0) for n in range(12)]
+    samples = Twin(CONFIG, Pace(TIMER)).run(traffic, users=1)
+    pauses = [sample.due_s - before.end_s for before, sample in zip(samples, samples[1:], strict=False)]
+    assert pauses == pytest.approx([call.after_s for call in traffic[1:]])
+    due = [sample.due_s for sample in Twin(CONFIG, Pace(TIMER)).run(traffic, users=3)]
+    assert len(due) == 12 and due == sorted(due)  # who thinks for long is overtaken
+
+
 def test_what_never_fits_is_refused_with_the_number():
     with pytest.raises(RequestError, match="2000 tokens, but the KV cache holds 1024"):
         Twin(CONFIG, Pace(TIMER)).run([Call(0.0, (range(2000),), 4)])
