@@ -108,6 +108,10 @@ class Forecast:
             filled += other.num_left
         return ahead._now + ahead._step_s(max(ahead._rows, min(filled, most)))
 
+    def next_step_s(self, claims: Sequence[Claim]) -> float:
+        """What the step that begins at `load.now` takes; rows of prompts that wait may fill it."""
+        return self._step_s(min(self._rows + sum([claim.num_left for claim in claims]), max(self._rows, self._num_rows)))
+
     def _serve(self, bunch: _Bunch) -> None:
         later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         tightest = bunch.tightest(self._now)

@@ -90,6 +90,20 @@ def test_who_can_be_in_time_is_taken_in_and_who_cannot_is_refused_at_once():
     assert all(play.kept(seq) for seq in play.seqs)
 
 
+@pytest.mark.parametrize("seen_after_s", [0.05, 0.1])
+def test_who_is_late_because_it_was_seen_late_is_not_told_to_come_at_once(seen_after_s):
+    # A prompt of 64 tokens takes a step of 74 ms. With 250 ms from now it would do as the third; but the next is seen no sooner.
+    play = deadline(reserve=0.0)
+    assert play.ask(0, 64, 1, ttft_slo_s=0.2) and play.ask(1, 64, 1, ttft_slo_s=0.2)
+    play.clock.advance(seen_after_s)
+    assert not play.ask(2, 64, 1, 0.0, ttft_slo_s=0.25)
+    retry_s = play.refused[2].retry_after_s
+    assert retry_s == pytest.approx(max(0.074, seen_after_s + 0.222 - 0.25)) and f"try again in {told(retry_s)}" in str(play.refused[2])
+    came_s = play.clock.now() + retry_s
+    play.run(came_s + seen_after_s)
+    assert play.ask(3, 64, 1, came_s, ttft_slo_s=0.25)
+
+
 def test_who_asks_for_nothing_is_never_refused():
     play = deadline()
     assert all(play.ask(number, 64, 4) for number in range(200))

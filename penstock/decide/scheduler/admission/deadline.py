@@ -13,12 +13,11 @@ from penstock.core.needs import Needs
 from penstock.core.types import Seq
 from penstock.decide.scheduler.admission.contract import Late
 from penstock.decide.scheduler.costs import StepCosts
-from penstock.decide.scheduler.forecast import Forecast
+from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.promise import Claim, tpot_s
 
 LATE = ("refuse", "defer")
-SOON_S = 0.001  # until a request that would be in time now is sent again
 
 
 class Deadline:
@@ -56,9 +55,11 @@ class Deadline:
         if self._defers:
             return Late(seq, None)
         forecast.serve(behind)
+        last_s = max(first_s, forecast.first_token_s(claim, ()))  # wherever it would stand
+        retry_s = self._retry_s(load, last_s - latest_s)
         soon, wanted = told(first_s - seq.arrival_s), told(latest_s - seq.arrival_s)
         kept = f", its objective less the reserve of {self._reserve:.0%}" if self._reserve else ""
-        return Late(seq, self._refusal(claim, forecast, now, f"its first token would come after {soon}, and should within {wanted}{kept}"))
+        return Late(seq, refusal(f"its first token would come after {soon}, and should within {wanted}{kept}", retry_s))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
@@ -67,7 +68,12 @@ class Deadline:
         load = live.load(now)
         forecast = Forecast(self._costs, load, self._reserve)
         forecast.serve([claim for claim in load.waiting if claim.seq.seq_id not in lost])
-        return [Late(claim.seq, self._refusal(claim, forecast, now, overtaken_for(now - claim.seq.arrival_s))) for claim in lost.values()]
+        found = []
+        for claim in lost.values():
+            allowed_s = self._latest_s(claim) - claim.seq.arrival_s
+            retry_s = self._retry_s(load, forecast.first_token_s(claim, ()) - now - allowed_s)
+            found.append(Late(claim.seq, refusal(overtaken_for(now - claim.seq.arrival_s), retry_s)))
+        return found
 
     def _check_alone(self, claim: Claim) -> None:
         """Raises RequestError for objectives that are too tight for any load."""
@@ -85,15 +91,15 @@ class Deadline:
         """When its first token may be foreseen for."""
         return claim.seq.arrival_s + (1 - self._reserve) * (claim.due_s - claim.seq.arrival_s)
 
-    def _refusal(self, claim: Claim, others: Forecast, now: float, why: str) -> OverloadedError:
-        """It would be in time if it came so much later that the end of the queue, as it is now, is as near as its objective.
-        `others`: the rest of the queue, served."""
-        last_s = others.first_token_s(claim, ())
-        allowed_s = self._latest_s(claim) - claim.seq.arrival_s
-        retry_s = max(last_s - allowed_s - now, SOON_S)
-        again = f"in {told(retry_s)}" if retry_s > SOON_S else "at once"
-        message = f"too busy for the objectives of this request: {why}; try again {again}"
-        return OverloadedError(message, retry_s, "slo", "slo_overloaded")
+    def _retry_s(self, load: Load, late_s: float) -> float:
+        """When a request like one that was late by so much is sent again. If it comes so much later, and is seen as soon after it came, the
+        end of the queue, as it is now, is as near as its objective. Before the step that begins now has ended nobody is taken in."""
+        return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.waiting))
+
+
+def refusal(why: str, retry_s: float) -> OverloadedError:
+    message = f"too busy for the objectives of this request: {why}; try again in {told(retry_s)}"
+    return OverloadedError(message, retry_s, "slo", "slo_overloaded")
 
 
 def unattainable(what: str) -> RequestError:
