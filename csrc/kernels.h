@@ -44,7 +44,9 @@ struct Kernels {
   void (*merge_span)(float* best, float* total, float* mixed, float later_best, float later_total, const float* later, int n);
   void (*divide)(const float* mixed, float total, int n, float* out);
   void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int n, float* out);
-  void (*to_bf16)(const float* x, int n, int padded, std::uint16_t* out, int group, float* totals);
+  int row_number;  // bytes of a bf16 number in the rows that products take: 2, or 4 as float
+  void (*to_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals);
+  void (*to_bf16)(const float* x, int n, std::uint16_t* out);
   float (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins, float* totals);
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
   void (*act_mul)(Activation activation, const float* gate, const float* up, int n, float* out);

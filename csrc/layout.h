@@ -49,7 +49,8 @@ struct Matrix {
   std::uint8_t* panel(int index, int p) const { return data + matrix_bytes() * index + panel_bytes(PANEL) * p; }
 };
 
-// Rows that a matrix is multiplied with, in the form that its kernel reads: float for f32 and f16, bf16 for the others, or int8.
+// Rows that a matrix is multiplied with, in the form that its kernel reads: float for f32 and f16, bf16 numbers for the
+// others (`Kernels::row_number` bytes each), or int8.
 struct Operand {
   const std::uint8_t* data = nullptr;
   std::size_t stride = 0;              // bytes from row to row

@@ -8,7 +8,7 @@ namespace penstock {
 
 namespace {
 
-constexpr int MANY = 512;  // rows that pass one panel before the next panel is taken
+constexpr int MANY = 1024;  // bytes of one inner index of the rows that pass one panel before the next panel is taken
 
 bool wants_int8(const Matrix& matrix, bool int8) { return int8 && (matrix.format == Format::i8 || matrix.format == Format::i4); }
 bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
@@ -20,7 +20,7 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
   Operand o;
   o.int8 = wants_int8(matrix, int8_);
   o.groups = matrix.num_groups();
-  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : wants_float(matrix) ? 4 : 2);
+  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : wants_float(matrix) ? 4 : m.kernels_.row_number);
   o.data = memory.data.data();
   if (o.int8) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
   if (matrix.has_mins) o.totals = memory.totals.floats();
@@ -40,7 +40,7 @@ void Step::convert(const Matrix& matrix, const float* x, const Operand& to, int 
     std::memcpy(data, x, std::size_t(matrix.k) * 4);
     std::memset(data + std::size_t(matrix.k) * 4, 0, std::size_t(matrix.k_padded - matrix.k) * 4);
   } else {
-    m.kernels_.to_bf16(x, matrix.k, matrix.k_padded, reinterpret_cast<std::uint16_t*>(data), matrix.group, totals);
+    m.kernels_.to_row(x, matrix.k, matrix.k_padded, data, matrix.group, totals);
   }
 }
 
@@ -76,7 +76,7 @@ void Step::finish(const Op& op, int panel, int first, int count, const float* su
 // in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
 void Step::linear(const Op& op, int thread) {
   const Matrix& matrix = m.matrices_[op.matrix];
-  const int all = rows(op), panels = matrix.num_panels(), pieces = (all + MANY - 1) / MANY;
+  const int many = MANY / m.kernels_.row_number, all = rows(op), panels = matrix.num_panels(), pieces = (all + many - 1) / many;
   if (all == 0) return;
   const bool own = few(all, matrix.k_padded);
   const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix); };
@@ -86,7 +86,7 @@ void Step::linear(const Op& op, int thread) {
     for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x(), row, row, normed());
   };
   share(thread, panels * pieces, prepare, [&](int task) {
-    const int panel = task % panels, first = task / panels * MANY, count = std::min(MANY, all - first);
+    const int panel = task % panels, first = task / panels * many, count = std::min(many, all - first);
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
     m.kernels_.linear({matrix, 0, panel, x().from(first), count, reinterpret_cast<float*>(at), at + sums});

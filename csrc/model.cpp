@@ -128,8 +128,8 @@ void Model::write_token(int layer, int head, std::int64_t slot, const float* key
   std::uint16_t narrow[2][128];
   for (int from = 0; from < c.dim; from += 128) {
     const int n = std::min(128, c.dim - from);
-    kernels_.to_bf16(key + from, n, n, narrow[0], 1, nullptr);
-    kernels_.to_bf16(value + from, n, n, narrow[1], 1, nullptr);
+    kernels_.to_bf16(key + from, n, narrow[0]);
+    kernels_.to_bf16(value + from, n, narrow[1]);
     for (int d = 0; d < n; ++d) {
       reinterpret_cast<std::uint16_t*>(k)[c.key_at(lane, from + d)] = narrow[0][d];
       reinterpret_cast<std::uint16_t*>(v)[c.value_at(lane, from + d)] = narrow[1][d];

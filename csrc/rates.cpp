@@ -1,5 +1,7 @@
 #include "rates.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 
@@ -320,11 +322,43 @@ const Rate kRates[] = {
     {"int8", kBase, always, int8_generic, 8 * 2 * 8},
 };
 
+#if defined(__x86_64__)
+// Seconds for so many operations: the least of many short tries, in which others have no part.
+double least_seconds(void (*run)(long), long iterations) {
+  using Clock = std::chrono::steady_clock;
+  double least = 1;
+  for (int i = 0; i < 32; ++i) {
+    const auto began = Clock::now();
+    run(iterations);
+    least = std::min(least, std::chrono::duration<double>(Clock::now() - began).count());
+  }
+  return least;
+}
+#endif
+
 }  // namespace
+
+bool bf16_pairs_pay() {
+#if defined(__x86_64__)
+  static const bool pays = [] {
+    constexpr long iterations = 64;
+    const Features& has = features();
+    if (!avx512_bf16(has) || !avx512(has)) return avx512_bf16(has);
+    return least_seconds(bf16_avx512_bf16, iterations) < least_seconds(bf16_avx512, 2 * iterations);  // of one product a lane
+  }();
+  return pays;
+#else
+  return false;
+#endif
+}
 
 std::vector<Rate> usable_rates() {
   std::vector<Rate> usable;
   for (const Rate& rate : kRates)
     if (rate.usable(features())) usable.push_back(rate);
+  const auto named = [&](const char* isa) {
+    return std::find_if(usable.begin(), usable.end(), [&](const Rate& rate) { return !std::strcmp(rate.dtype, "bf16") && !std::strcmp(rate.isa, isa); });
+  };
+  if (const auto pairs = named("avx512_bf16"), values = named("avx512"); pairs != usable.end() && !bf16_pairs_pay()) std::iter_swap(pairs, values);
   return usable;
 }

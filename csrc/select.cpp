@@ -3,6 +3,7 @@
 
 #include "features.h"
 #include "kernels.h"
+#include "rates.h"
 
 namespace generic { extern const penstock::Kernels table; }
 namespace avx2 { extern const penstock::Kernels table; }
@@ -24,11 +25,12 @@ std::vector<const Kernels*> usable() {
 #if defined(PENSTOCK_HAS_amx)
   if (dots && has.amx_tile && has.amx_bf16 && has.amx_int8) found.push_back(&amx::table);
 #endif
-#if defined(PENSTOCK_HAS_avx512_bf16)
-  if (dots) found.push_back(&avx512_bf16::table);
-#endif
+  [[maybe_unused]] const std::size_t next = found.size();
 #if defined(PENSTOCK_HAS_avx512_vnni)
   if (wide && has.avx512_vnni) found.push_back(&avx512_vnni::table);
+#endif
+#if defined(PENSTOCK_HAS_avx512_bf16)
+  if (dots) found.insert(bf16_pairs_pay() ? found.begin() + next : found.end(), &avx512_bf16::table);
 #endif
 #if defined(PENSTOCK_HAS_avx512)
   if (wide) found.push_back(&avx512::table);

@@ -125,8 +125,7 @@ template <bool Whole, class Unpack> void tile_groups(const Task& t, const Unpack
       Bytes from = t.panel + record * g + std::size_t(k / m.per_step()) * to_step, w = from;
       if constexpr (!std::is_same_v<Unpack, std::nullptr_t>) {
         std::uint8_t* to = t.unpacked;
-        const int each = m.per_step() * bytes_of_one / 4 * to_step;  // bytes that a packed step becomes
-        for (int s = 0; s < count / m.per_step(); ++s, from += 64 * vectors, to += each) unpack_step(unpack, from, to, vectors, to_step);
+        unpack_steps(unpack, from, to, count / m.per_step(), vectors);
         w = t.unpacked;
       }
       const TileStretch part{w, to_step, count * bytes_of_one / tile_bytes, tile_bytes};
@@ -168,7 +167,7 @@ inline void tile_panel(const Task& t) {
   } else {
     float values[16];
     for (int i = 0; i < 16; ++i) values[i] = m.values[i];
-    tile_groups<false>(t, UnpackI4{make_table(values)});
+    tile_groups<false>(t, UnpackI4{{make_table(values)}});
   }
   tile_done();
 }

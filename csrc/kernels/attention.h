@@ -23,9 +23,9 @@ struct Block {
   int rows;                      // R
   int padded;                    // head dimension, whole vectors
   const std::int32_t* positions; // [R]
-  std::uint8_t* queries;         // [R][padded] as the pool keeps numbers
+  std::uint8_t* queries;         // [R][padded] as products with the pool take numbers
   float* scores;                 // [R][CHUNK]
-  std::uint8_t* powers;          // [R][CHUNK] as the pool keeps numbers
+  std::uint8_t* powers;          // [R][CHUNK] in the same form
   float* mixed;                  // [R][padded]
   float *best, *total;           // [R] running maximum and sum
   float *fade;                   // [R] what earlier sums shrink by
@@ -42,7 +42,7 @@ PENSTOCK_INLINE void score(const TilePointers& tiles, int first, int steps, Byte
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       F column[R][1];
       unrolled<R>([&](auto r) PENSTOCK_INLINED { column[r][0] = sum[r][v]; });
-      Step::template run<R, 1>(column, tiles.keys[first + v] + 64 * s, x + Step::X * s, stride);
+      Step{}.template run<R, 1>(column, tiles.keys[first + v] + 64 * s, x + Step::X * s, stride);
       unrolled<R>([&](auto r) PENSTOCK_INLINED { sum[r][v] = column[r][0]; });
       if (fetch) __builtin_prefetch(tiles.values[first + v] + 64 * s, 0, 2);
     });
@@ -50,9 +50,8 @@ PENSTOCK_INLINE void score(const TilePointers& tiles, int first, int steps, Byte
 }
 
 template <class Step, int R> void score_rows(const Block& b, const TilePointers& tiles, int count, int row, bool fetch) {
-  constexpr int per_step = Step::X == 4 && std::is_same_v<Step, StepF32> ? 1 : 2;
-  const int steps = b.padded / per_step;
-  const std::size_t stride = std::size_t(b.padded) * (per_step == 1 ? 4 : 2);
+  const int steps = b.padded / Step::K;
+  const std::size_t stride = std::size_t(steps) * Step::X;
   const Bytes x = b.queries + stride * row;
   float* out = b.scores + std::size_t(row) * CHUNK;
   int t = 0;
@@ -64,9 +63,8 @@ template <class Step, int R> void score_rows(const Block& b, const TilePointers&
 // mixed = mixed * fade + powers * values, for V vectors of the head dimension.
 template <class Step, int R, int V>
 PENSTOCK_INLINE void mix(const Block& b, const TilePointers& tiles, int count, int row, int vec, const TilePointers* next) {
-  constexpr int per_step = std::is_same_v<Step, StepF32> ? 1 : 2;
-  const int steps = TILE / per_step, w_step = b.padded * 4;
-  const std::size_t stride = std::size_t(CHUNK) * (per_step == 1 ? 4 : 2);
+  const int steps = TILE / Step::K, w_step = b.padded * 4;
+  const std::size_t stride = std::size_t(CHUNK) / Step::K * Step::X;
   const Bytes x = b.powers + stride * row;
   F sum[R][V];
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
@@ -117,7 +115,7 @@ template <bool BF16> void soften(const Block& b, int row, int begin, int count) 
   for (int t = 0; t < count; ++t) {
     const F p = seen ? exp(load(scores + LANES * t) - set1(top)) : zero();
     fresh = fresh + p;
-    if (BF16) store_bf16(reinterpret_cast<std::uint16_t*>(b.powers) + std::size_t(row) * CHUNK + LANES * t, p);
+    if (BF16) store_row(b.powers + (std::size_t(row) * CHUNK + LANES * t) * NUMBER, p);
     else store(reinterpret_cast<float*>(b.powers) + std::size_t(row) * CHUNK + LANES * t, p);
   }
   float shrink[LANES];

@@ -38,18 +38,19 @@ static Block block_of(const AttendTask& t) {
   Block b{};
   b.rows = t.rows, b.padded = c.padded, b.positions = t.positions, b.scale = t.scale, b.cap = t.cap, b.window = t.window;
   b.best = t.best, b.total = t.total, b.mixed = t.mixed;
-  b.queries = take(std::size_t(t.rows) * c.padded * (c.bf16 ? 2 : 4));
+  const int number = c.bf16 ? NUMBER : 4;
+  b.queries = take(std::size_t(t.rows) * c.padded * number);
   b.scores = reinterpret_cast<float*>(take(std::size_t(t.rows) * CHUNK * 4));
-  b.powers = take(std::size_t(t.rows) * CHUNK * (c.bf16 ? 2 : 4));
+  b.powers = take(std::size_t(t.rows) * CHUNK * number);
   b.fade = reinterpret_cast<float*>(take(std::size_t(t.rows) * 4));
   b.copies = take(c.tile_bytes() * CHUNK_TILES);
   for (int r = 0; r < t.rows; ++r) {
+    std::uint8_t* q = b.queries + std::size_t(r) * c.padded * number;
     if (c.bf16) {
-      to_bf16(t.queries[r], c.dim, c.padded, reinterpret_cast<std::uint16_t*>(b.queries) + std::size_t(r) * c.padded, 1, nullptr);
+      to_row(t.queries[r], c.dim, c.padded, q, 1, nullptr);
     } else {
-      float* q = reinterpret_cast<float*>(b.queries) + std::size_t(r) * c.padded;
       std::memcpy(q, t.queries[r], c.dim * 4);
-      std::memset(q + c.dim, 0, (c.padded - c.dim) * 4);
+      std::memset(q + c.dim * 4, 0, (c.padded - c.dim) * 4);
     }
   }
   return b;
@@ -71,7 +72,7 @@ static int tiles_of(const AttendTask& t, int begin, TilePointers& tiles) {
 static void attend_alone(const AttendTask& t, const Block& b, int row) {
   Block one = b;
   one.rows = 1, one.positions += row, one.mixed += std::size_t(row) * b.padded, one.best += row, one.total += row;
-  one.queries += std::size_t(row) * b.padded * (t.cache.bf16 ? 2 : 4);
+  one.queries += std::size_t(row) * b.padded * (t.cache.bf16 ? NUMBER : 4);
   begin_rows(one);
   for (int begin = t.first_key; begin <= t.last_key; begin += CHUNK) {
     TilePointers tiles;
@@ -115,7 +116,7 @@ static void softmax(float* x, int n) {
 
 extern const Kernels table;
 const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums, mass_from,
+                       rms_norm, NUMBER, to_row, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums, mass_from,
                        places, count_above, forbid};
 
 }  // namespace PENSTOCK_ISA

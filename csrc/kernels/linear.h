@@ -3,26 +3,9 @@
 // Every output has one accumulator that takes the inner indices in rising order, whatever the number of rows: the bits of a row do
 // not depend on its neighbours. A register block is ROWS x VECS accumulators; blocks along k come back to the same sums.
 #pragma once
-#include <algorithm>
-#include <utility>
-
-#include "../layout.h"
-#include "../vec/inline.h"
+#include "steps.h"
 
 namespace PENSTOCK_ISA {
-
-using namespace penstock;
-using Bytes = const std::uint8_t*;
-
-#define PENSTOCK_INLINED __attribute__((always_inline))
-
-template <class Body, int... I> PENSTOCK_INLINE void unrolled_over(std::integer_sequence<int, I...>, const Body& body) {
-  (body(std::integral_constant<int, I>()), ...);
-}
-// body(0), ..., body(N - 1) with indices that are constants, so that arrays of sums stay in registers.
-template <int N, class Body> PENSTOCK_INLINE void unrolled(const Body& body) {
-  unrolled_over(std::make_integer_sequence<int, N>(), body);
-}
 
 // A block is as wide as its rows leave room for: its sums stay in registers. `several`: beside totals over several groups.
 constexpr int most_sums(bool several) { return several ? SUMS_BESIDE_TOTALS : SUMS; }
@@ -44,128 +27,6 @@ template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const 
       case 5: block(std::integral_constant<int, std::min(5, MOST)>(), r); break;
       default: block(std::integral_constant<int, MOST>(), r);
     }
-}
-
-// One step for a block: R rows of x, `stride` bytes apart, with V vectors of columns at w.
-struct StepF32 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
-  static constexpr int W = 64, X = 4;  // bytes that a step takes of w (for 16 columns) and of x
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    F b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load(reinterpret_cast<const float*>(w) + 16 * v), keep(b[v]); });
-    unrolled<R>([&](auto r) PENSTOCK_INLINED {
-      const F a = set1(*reinterpret_cast<const float*>(x + stride * r));
-      unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = fma(b[v], a, sum[r][v]); });
-    });
-  }
-};
-
-struct StepF16 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
-  static constexpr int W = 32, X = 4;
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    F b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = from_f16(reinterpret_cast<const std::uint16_t*>(w) + 16 * v); });
-    unrolled<R>([&](auto r) PENSTOCK_INLINED {
-      const F a = set1(*reinterpret_cast<const float*>(x + stride * r));
-      unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = fma(b[v], a, sum[r][v]); });
-    });
-  }
-};
-
-template <int R, int V> PENSTOCK_INLINE void add_pairs(F (&sum)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
-  unrolled<R>([&](auto r) PENSTOCK_INLINED {
-    const Pair a = broadcast_pair(reinterpret_cast<const std::uint16_t*>(x + stride * r));
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot2(sum[r][v], b[v], a); });
-  });
-}
-
-struct StepBf16 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
-  static constexpr int W = 64, X = 4;
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    Pair b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_pair(w + 64 * v), keep(b[v]); });
-    add_pairs<R, V>(sum, b, x, stride);
-  }
-};
-
-struct StepI8 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
-  static constexpr int W = 64, X = 8;
-  WideTable table;
-  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
-    Pair first[V], second[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(load_raw(w + 64 * v), table, first[v], second[v]); });
-    add_pairs<R, V>(sum, first, x, stride);
-    add_pairs<R, V>(sum, second, x + 4, stride);
-  }
-};
-
-struct StepI4 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
-  static constexpr int W = 64, X = 16;
-  Table table;
-  template <int T, int R, int V> PENSTOCK_INLINE void quarter(F (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
-    Pair b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i4<T>(raw[v], table); });
-    add_pairs<R, V>(sum, b, x + 4 * T, stride);
-  }
-  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
-    Raw raw[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
-    quarter<0, R, V>(sum, raw, x, stride);
-    quarter<1, R, V>(sum, raw, x, stride);
-    quarter<2, R, V>(sum, raw, x, stride);
-    quarter<3, R, V>(sum, raw, x, stride);
-  }
-};
-
-template <int R, int V> PENSTOCK_INLINE void add_bytes(I (&sum)[R][V], const Raw (&b)[V], Bytes x, std::size_t stride) {
-  unrolled<R>([&](auto r) PENSTOCK_INLINED {
-    const Raw a = broadcast_raw(x + stride * r);
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot4(sum[r][v], b[v], a); });
-  });
-}
-
-struct StepBytes {  // i8, or i4 unpacked, with int8 activations
-  using Sum = I;
-  static constexpr bool WHOLE = true;
-  static constexpr int W = 64, X = 4;
-  template <int R, int V> static PENSTOCK_INLINE void run(I (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    Raw b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_raw(w + 64 * v), keep(b[v]); });
-    add_bytes<R, V>(sum, b, x, stride);
-  }
-};
-
-struct StepNibbles {  // i4 with int8 activations
-  using Sum = I;
-  static constexpr bool WHOLE = true;
-  static constexpr int W = 64, X = 8;
-  ByteTable table;
-  template <int R, int V> PENSTOCK_INLINE void run(I (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
-    Raw raw[V], b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = bytes_i4<0>(raw[v], table); });
-    add_bytes<R, V>(sum, b, x, stride);
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = bytes_i4<1>(raw[v], table); });
-    add_bytes<R, V>(sum, b, x + 4, stride);
-  }
-};
-
-// A step's tables, in registers for the whole loop: GCC 12 would read them again for every vector.
-template <class Step> PENSTOCK_INLINE Step held(Step step) {
-  return step;
-}
-template <> PENSTOCK_INLINE StepI8 held(StepI8 step) {
-  keep(step.table);
-  return step;
 }
 
 // What a block is fetched ahead for: `lines` cache lines a step, from `at` on.
@@ -192,7 +53,7 @@ PENSTOCK_INLINE void step_once(const Step& step, typename Step::Sum (&sum)[R][V]
 template <class Step, int R, int V>
 PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
                                 int steps, Ahead& ahead) {
-  constexpr int LINE = 64 / Step::X;  // steps that a cache line of x lasts for
+  constexpr int LINE = std::max(1, 64 / Step::X);  // steps that a cache line of x lasts for
   const Step step = held(given);
   for (int done = 0; done < steps; done += LINE) {
     if (ahead.rows)

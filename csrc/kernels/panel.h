@@ -8,8 +8,9 @@
 
 namespace PENSTOCK_ISA {
 
-constexpr int STRETCH = 1024;                      // inner indices whose weights stay in the cache while rows pass by
-constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked at once
+constexpr int STRETCH = 1024;  // inner indices whose weights stay in the cache while rows pass by
+constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked at once, at most
+constexpr std::size_t UNPACKED_AT_ONCE = WIDE_ROWS ? 32 << 10 : UNPACKED_BYTES;  // as many as groups allow
 
 // How many rows there are, and what is fetched while they pass: the same stretch of the next panel, shared out among the blocks by their
 // rows and columns. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.
@@ -116,81 +117,64 @@ template <bool SEVERAL, class Step> void packed_groups(const Task& t, const Step
   });
 }
 
-// `vectors` packed vectors from `from` on become unpacked ones, `each` of them, `to_step` bytes apart.
-template <class Unpack> void unpack_step(const Unpack& unpack, Bytes from, std::uint8_t* to, int vectors, int to_step) {
-  for (int v = 0; v < vectors; ++v) unpack(load_raw(from + 64 * v), to + 64 * v, to_step);
+// `count` packed steps of all columns, from `from` on.
+template <class Unpack> void unpack_steps(const Unpack& unpack, Bytes from, std::uint8_t* to, int count, int vectors) {
+  constexpr int W = Unpack::Step::W;
+  for (int s = 0; s < count; ++s, to += (Unpack::TIMES - 1) * vectors * W)
+    for (int v = 0; v < vectors; ++v, from += Unpack::W, to += W) unpack(from, to, vectors * W);
 }
 
-// Unpacks a stretch of groups and multiplies; Unpack writes the steps of one 64-byte vector `to_step` bytes apart.
-template <class Step, class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack) {
+// Whether codes are unpacked once for all rows, which are more than a few; a group has to fit the memory for that.
+template <class Unpack> bool unpacks(const Task& t, int few) {
+  using Step = typename Unpack::Step;
+  return t.rows > few && std::size_t(t.matrix.group / Step::K) * (PANEL / LANES) * Step::W <= UNPACKED_BYTES;
+}
+
+// Unpacks a few groups at a time and multiplies.
+template <class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack) {
+  using Step = typename Unpack::Step;
   const Matrix& m = t.matrix;
-  const int per_step = Step::X / (t.x.int8 ? 1 : 2);  // inner indices of a step, once unpacked
-  const int vectors = t.width / LANES, to_step = vectors * 64, packed_steps = m.group / m.per_step(), steps = m.group / per_step;
-  const int more = m.per_step() / per_step * to_step, num_groups = m.num_groups();
-  const std::size_t record = m.record_bytes(t.width), bytes = std::size_t(steps) * to_step;
-  const int at_once = std::max(1, static_cast<int>(UNPACKED_BYTES / (std::size_t(steps) * PANEL * 4)));
+  const int vectors = t.vectors(), w_step = vectors * Step::W, packed_steps = m.group / m.per_step(), steps = m.group / Step::K;
+  const int num_groups = m.num_groups();
+  const std::size_t record = m.record_bytes(t.width), bytes = std::size_t(steps) * w_step;
+  const int at_once = std::max(1, static_cast<int>(UNPACKED_AT_ONCE / bytes));
   for (int first = 0; first < num_groups; first += at_once) {
     const int count = std::min(at_once, num_groups - first);
-    for (int g = 0; g < count; ++g) {
-      Bytes from = t.panel + record * (first + g);
-      std::uint8_t* to = t.unpacked + bytes * g;
-      for (int s = 0; s < packed_steps; ++s, from += 64 * vectors, to += more) unpack_step(unpack, from, to, vectors, to_step);
-    }
-    const Groups groups = t.groups(t.unpacked, to_step, steps, bytes, first, count);
+    for (int g = 0; g < count; ++g) unpack_steps(unpack, t.panel + record * (first + g), t.unpacked + bytes * g, packed_steps, vectors);
+    const Groups groups = t.groups(t.unpacked, w_step, steps, bytes, first, count);
     const Sweep sweep{t.rows, t.at_once(true), t.panel + record * first, record * count, steps * count, t.far(), t.vectors()};
     each_vecs<true>(t.rows, t.width, [&](auto vecs, int v) {
-      group_rows<Step, vecs, true>(Step{}, moved(groups, v, 64), t.x, std::size_t(first) * steps * Step::X, sweep.over(v, vecs));
+      group_rows<Step, vecs, true>(Step{}, moved(groups, v, Step::W), t.x, std::size_t(first) * steps * Step::X, sweep.over(v, vecs));
     });
   }
 }
 
-// Whether codes are unpacked once for many rows; a group has to fit the memory for that.
-inline bool unpacks(const Task& t) {
-  return t.rows > MAX_ROWS && std::size_t(t.matrix.group) * PANEL * (t.x.int8 ? 1 : 2) <= UNPACKED_BYTES;
-}
-
-struct UnpackI8 {
-  WideTable table = wide_table();
-  PENSTOCK_INLINE void operator()(Raw raw, std::uint8_t* to, int step) const {
-    Pair first, second;
-    unpack_i8(raw, table, first, second);
-    store_pair(to, first);
-    store_pair(to + step, second);
-  }
-};
-struct UnpackI4 {
-  Table table;
-  PENSTOCK_INLINE void operator()(Raw raw, std::uint8_t* to, int step) const {
-    store_pair(to, unpack_i4<0>(raw, table));
-    store_pair(to + step, unpack_i4<1>(raw, table));
-    store_pair(to + 2 * step, unpack_i4<2>(raw, table));
-    store_pair(to + 3 * step, unpack_i4<3>(raw, table));
-  }
-};
-struct UnpackNibbles {
-  ByteTable table;
-  PENSTOCK_INLINE void operator()(Raw raw, std::uint8_t* to, int step) const {
-    store_raw(to, bytes_i4<0>(raw, table));
-    store_raw(to + step, bytes_i4<1>(raw, table));
-  }
-};
-
-// int8 weights with one scale a row and bf16 activations: stretches of k are unpacked in turn, and the sums scaled at the end.
-inline void unpacked_whole(const Task& t) {
+// Unpacks a stretch of k at a time and multiplies, without scales.
+template <class Unpack> void unpacked_dense(const Task& t, const Unpack& unpack) {
+  using Step = typename Unpack::Step;
   const Matrix& m = t.matrix;
-  const int w_step = t.w_step(64), to_step = w_step, steps = m.k_padded / 4, most = STRETCH / 4;
-  const UnpackI8 unpack;
-  for (int s = 0; s < steps; s += most) {
-    const int count = std::min(most, steps - s);
-    const Bytes packed = t.panel + std::size_t(s) * w_step;
-    for (int i = 0; i < count; ++i)
-      unpack_step(unpack, packed + std::size_t(i) * w_step, t.unpacked + std::size_t(2 * i) * to_step, t.width / LANES, to_step);
-    const Sweep sweep{t.rows, t.at_once(), packed, std::size_t(count) * w_step, 2 * count, t.far(), t.vectors()};
+  const int vectors = t.vectors(), w_step = vectors * Step::W, packed_step = vectors * Unpack::W, times = m.per_step() / Step::K;
+  const int packed_steps = m.k_padded / m.per_step(), most = std::min<int>(STRETCH / m.per_step(), UNPACKED_AT_ONCE / (times * 4 * Step::W));
+  for (int s = 0; s < packed_steps; s += most) {
+    const int count = std::min(most, packed_steps - s), steps = count * times;
+    const Bytes packed = t.panel + std::size_t(s) * packed_step;
+    unpack_steps(unpack, packed, t.unpacked, count, vectors);
+    const Sweep sweep{t.rows, t.at_once(), packed, std::size_t(count) * packed_step, steps, t.far(), vectors};
     each_vecs(t.rows, t.width, [&](auto vecs, int v) {
-      const Stretch part{t.unpacked + 64 * v, to_step, 2 * count, s == 0, t.out + LANES * v, PANEL};
-      dense_rows<StepBf16, vecs>(StepBf16{}, part, t.x.data + std::size_t(s) * 8, t.x.stride, sweep.over(v, vecs));
+      const Stretch part{t.unpacked + Step::W * v, w_step, steps, s == 0, t.out + LANES * v, PANEL};
+      dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * times * Step::X, t.x.stride, sweep.over(v, vecs));
     });
   }
+}
+
+// Formats of 16 bits, which become float.
+template <class Step> void half_panel(const Task& t) {
+  t.rows > FEW_HALVES ? unpacked_dense(t, UnpackValues<Step>{}) : dense_panel<Step>(t);
+}
+
+// int8 weights with one scale a row and bf16 activations: the sums are scaled at the end.
+inline void unpacked_whole(const Task& t) {
+  unpacked_dense(t, UnpackI8{});
   const Groups scales = t.groups(t.panel, 0, 0, 0, 0, 1);
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
@@ -209,7 +193,7 @@ inline void linear_bytes(const Task& t) {  // int8 activations
     std::uint8_t bytes[16];
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
     const ByteTable table = make_byte_table(bytes);
-    UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBytes>(t, UnpackNibbles{table}) : packed_groups<true, StepNibbles>(t, {table});
+    unpacks<UnpackNibbles>(t, FEW_NIBBLES_OF_BYTES) ? unpacked_groups(t, UnpackNibbles{table}) : packed_groups<true, StepNibbles>(t, {table});
   }
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
@@ -222,17 +206,20 @@ inline void linear_bytes(const Task& t) {  // int8 activations
 inline void linear_panel(const Task& t) {
   const Matrix& m = t.matrix;
   if (m.format == Format::f32) return dense_panel<StepF32>(t);
-  if (m.format == Format::f16) return dense_panel<StepF16>(t);
-  if (m.format == Format::bf16) return dense_panel<StepBf16>(t);
+  if (m.format == Format::f16) return half_panel<StepF16>(t);
+  if (m.format == Format::bf16) {
+    if constexpr (WIDE_ROWS) return half_panel<StepBf16>(t);
+    else return dense_panel<StepBf16>(t);
+  }
   if (t.x.int8) return linear_bytes(t);
   if (m.format == Format::i8) {
-    if (m.num_groups() == 1) return t.rows > MAX_ROWS ? unpacked_whole(t) : packed_groups<false, StepI8>(t, {wide_table()});
-    return unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI8{}) : packed_groups<true, StepI8>(t, {wide_table()});
+    if (m.num_groups() == 1) return t.rows > FEW_BYTES ? unpacked_whole(t) : packed_groups<false, StepI8>(t, {});
+    return unpacks<UnpackI8>(t, FEW_BYTES) ? unpacked_groups(t, UnpackI8{}) : packed_groups<true, StepI8>(t, {});
   }
   float values[16];
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];
-  const Table table = make_table(values);
-  UNPACK_NIBBLES && unpacks(t) ? unpacked_groups<StepBf16>(t, UnpackI4{table}) : packed_groups<true, StepI4>(t, {table});
+  const StepI4 step{make_table(values)};
+  unpacks<UnpackI4>(t, FEW_NIBBLES) ? unpacked_groups(t, UnpackI4{step}) : packed_groups<true, StepI4>(t, step);
 }
 
 // Row `n` of the matrix as float: the embedding of a token.

@@ -30,19 +30,28 @@ inline void rms_norm(const float* x, const float* weight, float eps, float offse
     store_some(out + i, load_some(x + i, n - i) * scale * (load_some(weight + i, n - i) + more), n - i);
 }
 
-// n floats -> padded bf16. `totals` (or nullptr): the sums of each group's rounded values.
-inline void to_bf16(const float* x, int n, int padded, std::uint16_t* out, int group, float* totals) {
-  std::uint16_t some[LANES];
-  for (int i = 0; i < padded; i += LANES) {
-    const F v = i < n ? load_some(x + i, n - i) : zero();
-    store_bf16(padded - i >= LANES ? out + i : some, v);
-    if (padded - i < LANES) std::memcpy(out + i, some, (padded - i) * sizeof(*out));
+inline void to_bf16(const float* x, int n, std::uint16_t* out) {
+  for (int i = 0; i < n; i += LANES) {
+    std::uint16_t some[LANES];
+    store_bf16(some, load_some(x + i, n - i));
+    std::memcpy(out + i, some, std::min(LANES, n - i) * sizeof(*out));
   }
-  if (!totals) return;
-  for (int g = 0; g * group < padded; ++g) {
+}
+
+// n floats -> padded bf16 numbers, in the form that products take them. `totals` (or nullptr): the sums of each group's.
+inline void to_row(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals) {
+  for (int i = 0; i < padded; i += LANES, out += LANES * NUMBER) {
+    const F v = i < n ? load_some(x + i, n - i) : zero();
+    std::uint8_t some[LANES * NUMBER];
+    store_row(padded - i >= LANES ? out : some, v);
+    if (padded - i < LANES) std::memcpy(out, some, (padded - i) * NUMBER);
+  }
+  out -= (padded + LANES - 1) / LANES * LANES * NUMBER;
+  for (int g = 0; totals && g * group < padded; ++g) {
     float total = 0;
     for (int i = g * group; i < (g + 1) * group; ++i) {
-      const std::uint32_t bits = std::uint32_t{out[i]} << 16;
+      std::uint32_t bits = 0;
+      std::memcpy(reinterpret_cast<std::uint8_t*>(&bits) + 4 - NUMBER, out + std::size_t(i) * NUMBER, NUMBER);
       float v;
       std::memcpy(&v, &bits, 4);
       total += v;

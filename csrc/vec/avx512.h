@@ -10,9 +10,15 @@ using F = __m512;    // 16 float
 using I = __m512i;   // 16 int32
 using Raw = __m512i; // 64 bytes: one word of 32 bits for each of 16 columns
 
-constexpr int MAX_ROWS = 6, SUMS = 24, SUMS_BESIDE_TOTALS = 12;  // of a register block
+constexpr int MAX_ROWS = 6, SUMS = 24;  // of a register block
 constexpr bool VECS_IN_TURN = false;
-constexpr bool UNPACK_NIBBLES = false;  // for many rows: in registers, for each block anew, is faster
+// Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
+constexpr int FEW_HALVES = 64, FEW_BYTES = MAX_ROWS, FEW_NIBBLES_OF_BYTES = 1 << 30;
+#if defined(__AVX512BF16__)
+constexpr int SUMS_BESIDE_TOTALS = 12, FEW_NIBBLES = 1 << 30;
+#else
+constexpr int SUMS_BESIDE_TOTALS = SUMS, FEW_NIBBLES = 16;  // totals wait in memory
+#endif
 
 inline F zero() { return _mm512_setzero_ps(); }
 inline I zero_i() { return _mm512_setzero_si512(); }
@@ -44,18 +50,22 @@ inline float sum(F x) {
 inline float largest(F x) { return _mm512_reduce_max_ps(x); }
 
 inline F from_f16(const std::uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
-inline void store_bf16(std::uint16_t* p, F x) {
 #if defined(__AVX512BF16__)
-  const __m256i rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
-#else
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  const __mmask16 no_number = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  const __m256i rounded = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_or_epi32(sum, no_number, bits, _mm512_set1_epi32(0x400000)), 16));
-#endif
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), rounded);
+inline void store_bf16(std::uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
+#else
+inline I rounded(F x) {  // to the nearest bf16, which stands in the upper halves
+  const I bits = _mm512_castps_si512(x);
+  const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const I sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 no_number = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(sum, no_number, bits, _mm512_set1_epi32(0x400000));
+}
+inline void store_bf16(std::uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded(x), 16)));
+}
+#endif
 inline void store_i8(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
 // Lanes of each eight in the order 0 4 1 5 2 6 3 7.
 inline I interleave(I x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x); }
@@ -71,12 +81,10 @@ inline void store_raw(void* p, Raw x) { _mm512_storeu_si512(p, x); }
 inline Raw broadcast_raw(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
 
 #if defined(__AVX512BF16__)
+
 // A pair: for each of 16 columns two bf16 that stand at an even and the next inner index.
 using Pair = __m512i;
 using Table = __m512i;  // 16 bf16, twice: VPERMW looks at five bits
-inline Pair load_pair(const void* p) { return _mm512_loadu_si512(p); }
-inline Pair broadcast_pair(const std::uint16_t* p) { return broadcast_raw(p); }
-inline void store_pair(void* p, Pair x) { _mm512_storeu_si512(p, x); }
 inline F dot2(F acc, Pair w, Pair x) { return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x)); }
 inline Table make_table(const float* values) {
   alignas(64) std::uint16_t both[32];
@@ -84,35 +92,7 @@ inline Table make_table(const float* values) {
   return _mm512_load_si512(both);
 }
 template <int T> Pair unpack_i4(Raw raw, Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
-#else
-struct Pair { F even, odd; };
-inline void keep(Pair& x) { keep(x.even), keep(x.odd); }
-using Table = F;  // 16 float
-inline F high(I x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
-inline Pair load_pair(const void* p) {
-  const I x = _mm512_loadu_si512(p);
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), high(x)};
-}
-inline Pair broadcast_pair(const std::uint16_t* p) {
-  const I x = broadcast_raw(p);
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), high(x)};
-}
-inline void store_pair(void* p, Pair x) {
-  _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(x.even), 16), _mm512_castps_si512(high(_mm512_castps_si512(x.odd)))));
-}
-inline F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
-inline Table make_table(const float* values) { return load(values); }
-template <int T> Pair unpack_i4(Raw raw, Table table) {
-  return {_mm512_permutexvar_ps(_mm512_srli_epi32(raw, 4 * T), table), _mm512_permutexvar_ps(_mm512_srli_epi32(raw, 16 + 4 * T), table)};
-}
-#endif
 
-// Byte `at` of each word, stored 128 too large, as a float: 2^23 + x has x in its lowest bits.
-inline F byte_value(Raw raw, int at) {
-  const I bits = _mm512_ternarylogic_epi32(at ? _mm512_srli_epi32(raw, 8 * at) : raw, _mm512_set1_epi32(0xff), _mm512_set1_epi32(0x4b000000), 0xea);
-  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(8388736.0f));
-}
-#if defined(__AVX512VBMI__) && defined(__AVX512BF16__)
 // The two bytes of a bf16 for each size of a code, looked up. Sizes are 0 to 128 and the table has 128 entries: 128 stands at 0, which
 // is never looked up for itself.
 struct WideTable { __m512i low[2], high[2]; };
@@ -146,21 +126,24 @@ inline void unpack_i8(Raw raw, const WideTable& t, Pair& first, Pair& second) {
   const __m512i with_sign = _mm512_ternarylogic_epi32(high, code, none, 0xf2);  // high | (~code & none)
   first = _mm512_unpacklo_epi8(low, with_sign), second = _mm512_unpackhi_epi8(low, with_sign);
 }
+
 #else
-struct WideTable {};
-inline void keep(WideTable&) {}
-inline WideTable wide_table() { return {}; }
-inline void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {
-#if defined(__AVX512BF16__)
-  const I top = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  const auto join = [&](F even, F odd) {
-    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd), top, 0xf8);
-  };
-  first = join(byte_value(raw, 0), byte_value(raw, 1)), second = join(byte_value(raw, 2), byte_value(raw, 3));
-#else
-  first = {byte_value(raw, 0), byte_value(raw, 1)}, second = {byte_value(raw, 2), byte_value(raw, 3)};
-#endif
+
+// The even (0) or odd (1) bf16 of each word.
+template <int ODD> F half(Raw x) {
+  return _mm512_castsi512_ps(ODD ? _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))) : _mm512_slli_epi32(x, 16));
 }
+inline void store_row(std::uint8_t* p, F x) { store(reinterpret_cast<float*>(p), half<1>(rounded(x))); }
+// Byte J of each word, stored 128 too large, as a float: 2^23 + x has x in its lowest bits.
+template <int J> F byte_value(Raw raw) {
+  const I bits = _mm512_ternarylogic_epi32(_mm512_srli_epi32(raw, 8 * J), _mm512_set1_epi32(0xff), _mm512_set1_epi32(0x4b000000), 0xea);
+  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(8388736.0f));
+}
+using Table = F;  // 16 float
+inline Table make_table(const float* values) { return load(values); }
+// What the 4-bit code of inner index J stands for.
+template <int J> F nibble_value(Raw raw, Table table) { return _mm512_permutexvar_ps(_mm512_srli_epi32(raw, 16 * (J % 2) + 4 * (J / 2)), table); }
+
 #endif
 
 // 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.

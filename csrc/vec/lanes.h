@@ -25,7 +25,8 @@ constexpr int WIDTH = 4, MAX_ROWS = 3;
 constexpr int SUMS = MAX_ROWS, SUMS_BESIDE_TOTALS = MAX_ROWS;  // of a register block; totals wait in memory
 constexpr bool VECS_IN_TURN = true;                            // too few registers for several vectors of weights
 constexpr int PARTS = 16 / WIDTH;
-constexpr bool UNPACK_NIBBLES = true;  // once for many rows
+// Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
+constexpr int FEW_HALVES = 64, FEW_BYTES = 8, FEW_NIBBLES = 8, FEW_NIBBLES_OF_BYTES = MAX_ROWS;
 typedef float VF __attribute__((vector_size(4 * WIDTH)));
 typedef std::int32_t VI __attribute__((vector_size(4 * WIDTH)));
 typedef std::uint32_t VU __attribute__((vector_size(4 * WIDTH)));
@@ -122,19 +123,26 @@ PENSTOCK_INLINE I widen(const std::uint16_t* p) {
   return r;
 }
 PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
-  const I x = widen(p);
   F r;
+#if defined(__F16C__)
+  PENSTOCK_EACH(r.v[i] = (VF)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
+#else
+  const I x = widen(p);
   for (int i = 0; i < PARTS; ++i) {
     const VI sign = (x.v[i] & 0x8000) << 16, rest = x.v[i] & 0x7fff;
     const VF scaled = (VF)(rest << 13) * 0x1p112f;  // subnormal halves are normal floats
     r.v[i] = (VF)(sign | (VI)blend(rest >= 0x7c00, (VF)((rest << 13) | 0x7f800000), scaled));
   }
+#endif
   return r;
+}
+PENSTOCK_INLINE VU rounded(VF x) {  // to the nearest bf16, which stands in the upper halves
+  const VU bits = (VU)x, number = (VU)(x == x);
+  return (number & (bits + 0x7fff + ((bits >> 16) & 1))) | (~number & (bits | 0x400000));  // a NaN stays one
 }
 PENSTOCK_INLINE void store_bf16(std::uint16_t* p, F x) {
   for (int i = 0; i < PARTS; ++i) {
-    const VU bits = (VU)x.v[i], rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, number = (VU)(x.v[i] == x.v[i]);
-    const VU narrow = (number & rounded) | (~number & (bits >> 16 | 0x40));  // a NaN stays one
+    const VU narrow = rounded(x.v[i]) >> 16;
     for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::uint16_t>(narrow[j]);
   }
 }
@@ -161,24 +169,16 @@ PENSTOCK_INLINE Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read
 PENSTOCK_INLINE void store_raw(void* p, Raw x) { PENSTOCK_EACH(std::memcpy(static_cast<char*>(p) + sizeof(VI) * i, &x.v[i], sizeof(VI))) }
 PENSTOCK_INLINE Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
 
-// A pair: for each of 16 columns two values that stand at an even and the next inner index, widened to float.
-struct Pair { F even, odd; };
-PENSTOCK_INLINE F high(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] & (int)0xffff0000)) return r; }
-PENSTOCK_INLINE F low(I x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(x.v[i] << 16)) return r; }
-PENSTOCK_INLINE Pair load_pair(const void* p) { const Raw x = load_raw(p); return {low(x), high(x)}; }
-PENSTOCK_INLINE Pair broadcast_pair(const std::uint16_t* p) {
-  return {set1(read<float>(&(const std::uint32_t&)(std::uint32_t{p[0]} << 16))), set1(read<float>(&(const std::uint32_t&)(std::uint32_t{p[1]} << 16)))};
+// The even (0) or odd (1) bf16 of each word.
+template <int ODD> PENSTOCK_INLINE F half(Raw x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(ODD ? x.v[i] & (int)0xffff0000 : x.v[i] << 16)) return r; }
+PENSTOCK_INLINE void store_row(std::uint8_t* p, F x) {
+  PENSTOCK_EACH(x.v[i] = (VF)(rounded(x.v[i]) & 0xffff0000u))
+  store(reinterpret_cast<float*>(p), x);
 }
-PENSTOCK_INLINE void store_pair(void* p, Pair x) {
-  Raw r;
-  PENSTOCK_EACH(r.v[i] = (VI)((VU)x.even.v[i] >> 16) | ((VI)x.odd.v[i] & (int)0xffff0000))
-  store_raw(p, r);
-}
-PENSTOCK_INLINE F dot2(F acc, Pair w, Pair x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 
 PENSTOCK_INLINE I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
 
-// The values of 4-bit codes, which signed bytes hold.
+// What the 4-bit code of inner index J stands for.
 #if defined(__AVX2__)
 struct Table { std::int8_t values[16]; };
 PENSTOCK_INLINE Table make_table(const float* values) {
@@ -186,37 +186,28 @@ PENSTOCK_INLINE Table make_table(const float* values) {
   for (int i = 0; i < 16; ++i) t.values[i] = static_cast<std::int8_t>(values[i]);
   return t;
 }
-template <int BYTE> PENSTOCK_INLINE F byte_to_float(I x) {
-  F r;
-  PENSTOCK_EACH(r.v[i] = __builtin_convertvector((x.v[i] << (24 - 8 * BYTE)) >> 24, VF))
-  return r;
-}
-template <int T> PENSTOCK_INLINE Pair unpack_i4(Raw raw, const Table& table) {
+template <int J> PENSTOCK_INLINE F nibble_value(Raw raw, const Table& table) {
   const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
-  Raw bytes = shifted(raw, 4 * (T % 2), 0x0f0f0f0f);
+  constexpr int BYTE = J / 4 + J % 2 * 2;
+  Raw bytes = shifted(raw, J / 2 % 2 * 4, 0x0f0f0f0f);
+  F r;
   PENSTOCK_EACH(bytes.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)bytes.v[i]))
-  return {byte_to_float<T / 2>(bytes), byte_to_float<2 + T / 2>(bytes)};
+  PENSTOCK_EACH(r.v[i] = __builtin_convertvector((bytes.v[i] << (24 - 8 * BYTE)) >> 24, VF))
+  return r;
 }
 #else
 struct Table { float values[16]; };
 PENSTOCK_INLINE Table make_table(const float* values) { return read<Table>(values); }
-PENSTOCK_INLINE F look_up(I at, const Table& table) {
+template <int J> PENSTOCK_INLINE F nibble_value(Raw raw, const Table& table) {
+  const I at = shifted(raw, 16 * (J % 2) + 4 * (J / 2), 15);
   F r;
   PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = table.values[at.v[i][j] & 15])
   return r;
 }
-template <int T> PENSTOCK_INLINE Pair unpack_i4(Raw raw, const Table& table) {
-  return {look_up(shifted(raw, 4 * T, 15), table), look_up(shifted(raw, 16 + 4 * T, 15), table)};
-}
 #endif
 
-struct WideTable {};
-PENSTOCK_INLINE WideTable wide_table() { return {}; }
-PENSTOCK_INLINE void unpack_i8(Raw raw, const WideTable&, Pair& first, Pair& second) {  // bytes are stored 128 too large
-  const F most = set1(128);
-  first = {to_float(shifted(raw, 0, 255)) - most, to_float(shifted(raw, 8, 255)) - most};
-  second = {to_float(shifted(raw, 16, 255)) - most, to_float(shifted(raw, 24, 255)) - most};
-}
+// Byte J of each word, stored 128 too large.
+template <int J> PENSTOCK_INLINE F byte_value(Raw raw) { return to_float(shifted(raw, 8 * J, 255)) - set1(128); }
 
 // 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
 struct ByteTable { std::uint8_t values[16]; };

@@ -1,0 +1,87 @@
+// Steps with rows of bf16, where the processor multiplies pairs of bf16 and adds both products to a float.
+#pragma once
+
+namespace PENSTOCK_ISA {
+
+constexpr bool WIDE_ROWS = false;
+constexpr int NUMBER = 2;  // bytes of a bf16 number in rows
+
+inline void store_row(std::uint8_t* p, F x) { store_bf16(reinterpret_cast<std::uint16_t*>(p), x); }
+
+template <int R, int V> PENSTOCK_INLINE void add_pairs(F (&sum)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
+  unrolled<R>([&](auto r) PENSTOCK_INLINED {
+    const Pair a = broadcast_raw(x + stride * r);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot2(sum[r][v], b[v], a); });
+  });
+}
+
+struct StepBf16 {
+  using Sum = F;
+  static constexpr bool WHOLE = false;
+  static constexpr int K = 2, W = 64, X = 4;
+  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
+    Pair b[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_raw(w + 64 * v), keep(b[v]); });
+    add_pairs<R, V>(sum, b, x, stride);
+  }
+};
+
+struct StepI8 {
+  using Sum = F;
+  static constexpr bool WHOLE = false;
+  static constexpr int K = 4, W = 64, X = 8;
+  WideTable table = wide_table();
+  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    Pair first[V], second[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(load_raw(w + 64 * v), table, first[v], second[v]); });
+    add_pairs<R, V>(sum, first, x, stride);
+    add_pairs<R, V>(sum, second, x + 4, stride);
+  }
+};
+template <> PENSTOCK_INLINE StepI8 held(StepI8 step) {  // GCC 12 would read them again for every vector
+  keep(step.table);
+  return step;
+}
+
+struct StepI4 {
+  using Sum = F;
+  static constexpr bool WHOLE = false;
+  static constexpr int K = 8, W = 64, X = 16;
+  Table table;
+  template <int T, int R, int V> PENSTOCK_INLINE void quarter(F (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
+    Pair b[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i4<T>(raw[v], table); });
+    add_pairs<R, V>(sum, b, x + 4 * T, stride);
+  }
+  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    Raw raw[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
+    quarter<0, R, V>(sum, raw, x, stride);
+    quarter<1, R, V>(sum, raw, x, stride);
+    quarter<2, R, V>(sum, raw, x, stride);
+    quarter<3, R, V>(sum, raw, x, stride);
+  }
+};
+
+struct UnpackI8 {
+  using Step = StepBf16;
+  static constexpr int W = 64, TIMES = 2;
+  WideTable table = wide_table();
+  PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
+    Pair first, second;
+    unpack_i8(load_raw(from), table, first, second);
+    store_raw(to, first);
+    store_raw(to + step, second);
+  }
+};
+struct UnpackI4 {
+  using Step = StepBf16;
+  static constexpr int W = 64, TIMES = 4;
+  StepI4 packed;
+  PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
+    const Raw raw = load_raw(from);
+    unrolled<4>([&](auto t) PENSTOCK_INLINED { store_raw(to + t * step, unpack_i4<t>(raw, packed.table)); });
+  }
+};
+
+}  // namespace PENSTOCK_ISA
