@@ -9,7 +9,7 @@ from penstock.core.hardware import Hardware
 from penstock.study.measure.report.svg import Axis, Chart, Dots, Line, Rule, spread
 from penstock.study.measure.result import Report, Result
 
-SHARES = (0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+SHARES = (0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 CLIPPED = 10  # percent of the shortest latencies may leave the plot: pieces that came at once are no latency to speak of
 SHOWN = 1500  # dots of a cloud; more are thinned out at random
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 64, 112, 16, 44
+WIDTH, HEIGHT = 440, 260  # where a phone shows it in 330 pixels, 12 of them are still to be read as 9
+LEFT, RIGHT, TOP, BOTTOM = 64, 96, 16, 44
 Point = tuple[float, float]
 
 

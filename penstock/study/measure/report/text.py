@@ -6,6 +6,7 @@ from penstock.study.measure.metrics import Figures
 from penstock.study.measure.result import Report, Result
 from penstock.study.measure.statistics import Distribution, Estimate
 
+LABEL = 16  # characters that a line's label takes
 LATENCIES = (
     ("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("end to end", "e2e"), ("time to publish", "publish"),
 )
@@ -30,10 +31,13 @@ def lines(report: Report) -> Iterator[str]:
 
 def searched(report: Report) -> Iterator[str]:
     """The rates that were tried. One that was found by a search which ended early is the highest of those alone."""
-    found = "highest of the rates tried so far that keeps the SLO" if report.result.cut is not None else "highest rate that keeps the SLO"
     for probe in report.search:
-        mark = f"  <- {found}" if probe is report.found else ""
+        mark = f"  <- {best_told(report)}" if probe is report.found else ""
         yield f"  {probe.rate:10.3g} requests/s asked for, {probe.came:10.3g} came: {probe.kept:6.1%} kept the SLO{mark}"
+
+
+def best_told(report: Report) -> str:
+    return "highest of the rates tried so far that keeps the SLO" if report.result.cut is not None else "highest rate that keeps the SLO"
 
 
 def counts(report: Report) -> Iterator[str]:
@@ -61,11 +65,11 @@ def like(reason: str, count: int) -> str:
 
 def table(figures: Figures) -> Iterator[str]:
     """Latencies in milliseconds; in brackets what holds the true value with 95 % confidence."""
-    yield f"{'ms':16}" + "".join(f"{heading:>25}" for heading in ("p50", "p90", "p95", "p99")) + f"{'mean':>10}"
+    yield f"{'ms':{LABEL}}" + "".join(f"{heading:>25}" for heading in ("p50", "p90", "p95", "p99")) + f"{'mean':>10}"
     for label, name in LATENCIES:
         spread: Distribution = getattr(figures.latencies, name)
         if spread.count:
-            yield f"{label:16}" + "".join(f"{estimate(each):>25}" for _, each in spread.percentiles) + f"{ms(spread.mean):>10}"
+            yield f"{label:{LABEL}}" + "".join(f"{estimate(each):>25}" for _, each in spread.percentiles) + f"{ms(spread.mean):>10}"
 
 
 def estimate(found: Estimate) -> str:
@@ -81,44 +85,44 @@ def ms(seconds: float | None) -> str:
 
 def throughput(figures: Figures) -> Iterator[str]:
     rates, speed = figures.rates, figures.latencies.tokens_per_s_per_user
-    yield f"{'requests':16}{rates.requests_per_s:,.3g}/s, {rates.requests_per_s * 60:,.4g}/min"
+    yield f"{'requests':{LABEL}}{rates.requests_per_s:,.3g}/s, {rates.requests_per_s * 60:,.4g}/min"
     cached = "" if not rates.cached_share else f", {rates.cached_share:.1%} of them from the prefix cache"
-    yield f"{'input tokens':16}{rates.input_tokens_per_s:,.1f}/s{cached}"
-    yield f"{'output tokens':16}{rates.output_tokens_per_s:,.1f}/s"
+    yield f"{'input tokens':{LABEL}}{rates.input_tokens_per_s:,.1f}/s{cached}"
+    yield f"{'output tokens':{LABEL}}{rates.output_tokens_per_s:,.1f}/s"
     if speed.count:
-        yield f"{'for each user':16}{speed.at(50):,.1f} tokens/s, the slowest tenth below {speed.at(10):,.1f}"
-    yield f"{'in flight':16}{rates.mean_concurrency:.1f} on average, {rates.peak_concurrency} at most"
+        yield f"{'for each user':{LABEL}}{speed.at(50):,.1f} tokens/s, the slowest tenth below {speed.at(10):,.1f}"
+    yield f"{'in flight':{LABEL}}{rates.mean_concurrency:.1f} on average, {rates.peak_concurrency} at most"
     if rates.tokens_per_chunk is not None and rates.tokens_per_chunk > 1.05:
-        yield f"{'':16}an event held {rates.tokens_per_chunk:.2f} tokens: ITL is between events"
+        yield f"{'':{LABEL}}an event held {rates.tokens_per_chunk:.2f} tokens: ITL is between events"
     good = figures.goodput
     if good is not None:
-        yield (f"{'goodput':16}{good.requests_per_s:,.3g} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within {good.slo}: "
-               f"{good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the measured requests kept it")
+        yield (f"{'goodput':{LABEL}}{good.requests_per_s:,.3g} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within "
+               f"{good.slo}: {good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the measured requests kept it")
 
 
 def server(told: ServerFigures) -> Iterator[str]:
     if told.queue is not None:
         known = ", ".join(f"p{percent} {ms(value)}" for percent, value in told.queue.percentiles)
-        yield f"{'queue (server)':16}mean {ms(told.queue.mean)} ms, {known}"
+        yield f"{'queue (server)':{LABEL}}mean {ms(told.queue.mean)} ms, {known}"
     shares = [f"{name} {value:.1%}" for name, value in (
         ("MFU of prefill", told.mfu), ("MBU of decode", told.mbu), ("time in prefill", told.prefill_share)) if value is not None]
     if shares:
-        yield f"{'server':16}{', '.join(shares)}"
+        yield f"{'server':{LABEL}}{', '.join(shares)}"
 
 
 def money_and_energy(result: Result) -> Iterator[str]:
     cost, energy = result.cost, result.energy
     if cost is not None:
-        yield (f"{'cost':16}{dollars(cost.usd_per_million_output_tokens)} a million output tokens, "
+        yield (f"{'cost':{LABEL}}{dollars(cost.usd_per_million_output_tokens)} a million output tokens, "
                f"{dollars(cost.usd_per_million_input_tokens)} a million input tokens (all of the price on either), "
                f"{dollars(cost.usd_per_thousand_requests)} a thousand requests")
         if cost.usd_per_million_output_tokens_by_time is not None:
-            yield (f"{'':16}parted by time: {dollars(cost.usd_per_million_output_tokens_by_time)} output, "
+            yield (f"{'':{LABEL}}parted by time: {dollars(cost.usd_per_million_output_tokens_by_time)} output, "
                    f"{dollars(cost.usd_per_million_input_tokens_by_time)} input")
     if energy is not None:
         how = "from the rated power, not measured" if energy.source == "tdp" else energy.source.upper()
         each = "?" if energy.joules_per_output_token is None else f"{energy.joules_per_output_token:.3g}"
-        yield f"{'energy':16}{energy.watts:.1f} W, {each} J an output token ({how})"
+        yield f"{'energy':{LABEL}}{energy.watts:.1f} W, {each} J an output token ({how})"
 
 
 def dollars(value: float | None) -> str:
@@ -127,5 +131,5 @@ def dollars(value: float | None) -> str:
 
 def client(result: Result) -> Iterator[str]:
     own = result.overhead
-    yield (f"{'client':16}sends late by {ms(own.send_delay.at(50))} ms (p99 {ms(own.send_delay.at(99))}), looks late by "
+    yield (f"{'client':{LABEL}}sends late by {ms(own.send_delay.at(50))} ms (p99 {ms(own.send_delay.at(99))}), looks late by "
            f"{ms(own.lag.at(50))} (p99 {ms(own.lag.at(99))}), takes {own.cpu_share:.0%} of a processor")

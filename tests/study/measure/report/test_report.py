@@ -15,7 +15,7 @@ from penstock.study.measure.energy import Energy
 from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.report.html import page
 from penstock.study.measure.report.plots import charts, nines
-from penstock.study.measure.report.svg import Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
+from penstock.study.measure.report.svg import HEIGHT, WIDTH, Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
 from penstock.study.measure.report.text import lines, ms
 from penstock.study.measure.result import Cut, Overhead, Probe, Report, Result
 from penstock.study.measure.samples import Sample
@@ -76,6 +76,14 @@ def test_a_page_stands_alone() -> None:
     assert "prefers-color-scheme: dark" in text and tags.names.count("svg") == 7
 
 
+def test_a_page_has_nothing_that_a_phone_would_cut() -> None:
+    text = page(report())
+    assert "<pre" not in text and "overflow-x" not in text and "(max-width: 640px)" in text
+    assert "width=device-width, initial-scale=1" in text
+    assert '<td data-of="p99">' in text, "where a row of the table is a card, each figure says what it is"
+    assert "<tr><th>queue (server)</th><td>mean" in text and "<tr><th>goodput</th><td>" in text
+
+
 def test_a_page_shows_what_was_measured() -> None:
     text = page(report())
     for said in ("TTFT", "time to publish", "p99", "goodput", "MFU of prefill 40.0%", "MBU of decode 70.0%", "not measured", "a note",
@@ -87,7 +95,7 @@ def test_every_plot_is_xml_and_within_its_frame() -> None:
     for chart in charts(report()):
         tree = ElementTree.fromstring(draw(chart))
         for circle in tree.iter("circle"):
-            assert 0 <= float(circle.attrib["cx"]) <= 640 and 0 <= float(circle.attrib["cy"]) <= 320
+            assert 0 <= float(circle.attrib["cx"]) <= WIDTH and 0 <= float(circle.attrib["cy"]) <= HEIGHT
         for path in tree.iter("path"):
             assert "nan" not in path.attrib["d"] and "inf" not in path.attrib["d"]
 
@@ -122,11 +130,11 @@ def test_the_terminal_is_told_the_same() -> None:
 def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> None:
     whole = report()
     cut = report(replace(whole.result, cut=Cut("Ctrl-C", 5.0, 2)))
-    for told in ("\n".join(lines(cut)), unescape(page(cut))):
-        assert "1.5 requests/s asked for, " in told and "<- highest rate" not in told
-        assert "<- highest of the rates tried so far that keeps the SLO" in told
-    for told in ("\n".join(lines(whole)), unescape(page(whole))):
-        assert "<- highest rate that keeps the SLO" in told and "so far" not in told
+    for told, arrow in (("\n".join(lines(cut)), "<-"), (unescape(page(cut)), "←")):
+        assert "highest rate" not in told and f"{arrow} highest of the rates tried so far that keeps the SLO" in told
+    for told, arrow in (("\n".join(lines(whole)), "<-"), (unescape(page(whole)), "←")):
+        assert f"{arrow} highest rate that keeps the SLO" in told and "so far" not in told
+    assert "1.5 requests/s asked for, " in "\n".join(lines(whole)) and "<th>1.5</th><td>5</td>" in page(whole)
     assert [each.as_json()["search"]["ended_early"] for each in (cut, whole)] == [True, False]
 
 
