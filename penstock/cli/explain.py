@@ -2,7 +2,7 @@
 import json as jsonlib
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.cli.options import option, takes
@@ -16,6 +16,7 @@ PARTS = "l4,rtx-4090,h100-sxm,b200-sxm"
 class ExplainOptions:
     model: str = option(HERE, "A running Penstock server (a URL), or a report of `penstock bench --save`")
     duration: float = option(10.0, "Seconds in which a server is watched; 0: all since its start")
+    slo: str | None = option(None, "What a good request keeps, as of penstock bench: levers are judged by goodput; default: a report's own")
     hardware: str = option(PARTS, "Parts to compare this machine with, separated by commas; none: no other")
     api_key: str | None = option(None, "Key for the server; default: OPENAI_API_KEY of the environment")
     json: bool = option(False, "Print one JSON object as the last line")
@@ -28,6 +29,7 @@ def explain(options: ExplainOptions) -> None:
     from penstock.study.explain.explanation import explain as explained
     from penstock.study.explain.source import case_of
     from penstock.study.explain.text import lines
+    from penstock.study.measure.slo import parse_slo
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
@@ -35,8 +37,12 @@ def explain(options: ExplainOptions) -> None:
     if not 0 <= options.duration < float("inf"):
         raise UsageError(f"--duration must be 0 or more seconds, not {options.duration:g}")
     parts = parts_of(options.hardware)
+    slo = None if options.slo is None else parse_slo(options.slo)
     notes: list[str] = []
-    case = case_of(told(options, say), parts, notes)
+    evidence = told(options, say)
+    if slo is not None and slo != evidence.slo:
+        evidence = replace(evidence, slo=slo, kept_share=None)
+    case = case_of(evidence, parts, notes)
     found = explained(case, {name: levers.TABLE.load(name)() for name in levers.TABLE}, notes)
     for line in lines(found):
         print(line, file=sys.stderr if options.json else sys.stdout)

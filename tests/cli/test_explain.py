@@ -39,6 +39,12 @@ def test_a_server_is_explained_from_its_counters(url: str, penstock: Any) -> Non
     assert any(note.startswith("step times: learned from") for note in told["notes"])
 
 
+def test_where_nobody_asks_it_says_so_and_stops(url: str, penstock: Any) -> None:
+    assert ask(url, 0) == 200
+    status, out, err = penstock(["explain", url, "--duration", "0.2", "--api-key", KEY])
+    assert status == 1 and out == "" and "no traffic to judge by" in err and "tokens/s" not in err
+
+
 def test_the_state_needs_the_key(url: str, penstock: Any) -> None:
     assert httpx.get(url + "/v1/penstock/state").status_code == 401
     told = httpx.get(url + "/v1/penstock/state", headers={"Authorization": f"Bearer {KEY}"}).json()
@@ -51,6 +57,7 @@ def test_wrong_usage_is_one_sentence(penstock: Any, tmp_path: Path) -> None:
     cases = (
         (["explain", str(tmp_path / "none.json")], 2, "cannot read"), (["explain", "--duration", "-1"], 2, "--duration"),
         (["explain", "--hardware", "abacus"], 2, "unknown hardware"),
+        (["explain", "--slo", "ttft=5"], 2, "--slo"),
         (["explain", "http://127.0.0.1:9", "--duration", "0"], 1, "cannot be reached"))
     for words, code, said in cases:
         status, out, err = penstock(words)

@@ -15,6 +15,7 @@ from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Way
 from penstock.study.explain.roof import Exchanged, InRatio, Roof
 from penstock.study.explain.traffic import Traffic
+from penstock.study.measure.slo import Slo
 from penstock.study.plan.model import KV_FORMATS, Model, Stored, weight_format
 
 AUTO = "auto"
@@ -70,7 +71,8 @@ class Forms:
 @dataclass(frozen=True, slots=True)
 class Case:
     """`way`: as it is served. `forms` None: the model's config was not found here; `form` is the present one. `kept`: timers that were
-    calibrated, by config. `parts`: hardware to compare with."""
+    calibrated, by config. `parts`: hardware to compare with. `slo`: what a good request
+    keeps, where that is what counts."""
 
     way: Way
     traffic: Traffic
@@ -83,6 +85,7 @@ class Case:
     form: Form | None = None
     kept: Callable[[EngineConfig], Fitted | None] = lambda config: None
     parts: Mapping[str, Part] = field(default_factory=dict)
+    slo: Slo | None = None
 
     @property
     def config(self) -> EngineConfig:

@@ -17,17 +17,20 @@ from penstock.serve.engine.binding import (
 from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain.case import Case, Change, Lever
 from penstock.study.explain.predict import Figures, predict
+from penstock.study.explain.traffic import OPEN
 from penstock.study.explain.trust import Trust, trust_of
 from penstock.study.explain.words import comes_to, lasts, relative, shortened
 
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
 WORSE = 0.03  # of another figure: told as a cost
-TOKENS, TTFT, TPOT, E2E = "output tokens/s", "mean TTFT", "mean TPOT", "mean end-to-end time"
+LEAST_GOOD = 1 / OPEN  # of all tokens: those of one request, in place of none where gains are ratios
+TOKENS, GOODPUT = "output tokens/s", "goodput in output tokens/s"
+TTFT, TPOT, E2E = "mean TTFT", "mean TPOT", "mean end-to-end time"
 READ: Mapping[str, Callable[[Figures], float]] = {
-    TOKENS: lambda found: found.output_tokens_per_s, TTFT: lambda found: found.ttft_s, TPOT: lambda found: found.tpot_s,
-    E2E: lambda found: found.e2e_s}
-RATES = (TOKENS,)  # more is better; of the others less
+    TOKENS: lambda found: found.output_tokens_per_s, GOODPUT: lambda found: found.good_tokens_per_s,
+    TTFT: lambda found: found.ttft_s, TPOT: lambda found: found.tpot_s, E2E: lambda found: found.e2e_s}
+RATES = (TOKENS, GOODPUT)  # more is better; of the others less
 # Where requests come on their own. Whoever is answered as he comes gets as many tokens a second whatever is done, but may get them sooner.
 OF_LIMIT = {PREFILL_COMPUTE: TTFT, WEIGHT_BANDWIDTH: TPOT, KV_BANDWIDTH: TPOT, DECODE_COMPUTE: TPOT, HOST_OVERHEAD: TPOT, ARRIVALS: E2E}
 Say = Callable[[str], None]
@@ -73,7 +76,7 @@ class Explanation:
 
     @property
     def verdict(self) -> str:
-        best = would(self.recommended[0], self.measure) if self.recommended else ""
+        best = would(self.recommended[0], self.measure, self.present) if self.recommended else ""
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
             asked = "nothing: you are at the limit of what is asked; more requests would be answered as they come"
             return f"{asked}, and {best}" if best else asked
@@ -87,20 +90,23 @@ class Explanation:
         return {
             "limit": limit.name, "called": LIMITS[limit.name], "sentence": limit.sentence, "share": limit.share, "reached": limit.reached,
             "evidence": evidence(seen.tally), "verdict": self.verdict, "at_the_limit": self.at_the_limit, "measure": self.measure,
+            "slo": None if case.slo is None else {f"{name}_s": seconds for name, seconds in case.slo.most_s.items()},
             "traffic": {"told": case.traffic.told(), "users": case.traffic.users, "rate": case.traffic.rate,
                         "prompt_tokens": case.traffic.prompt.mean, "output_tokens": case.traffic.output.mean,
                         "shared": case.traffic.shared},
             "measured": {"output_tokens_per_s": seen.output_tokens_per_s, "requests_per_s": seen.requests_per_s, "ttft_s": seen.ttft_s,
-                         "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s},
+                         "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s, "kept_share": seen.kept_share},
             "twin": self.present.as_json(), "twin_error": twin_error(self), "trust": self.trust.as_json(),
             "levers": [moved.as_json() for moved in self.recommended], "elsewhere": [moved.as_json() for moved in self.elsewhere],
             "tried": [moved.as_json() for moved in self.tried], "unknown": dict(self.unknown), "notes": list(self.notes),
         }
 
 
-def would(moved: Moved, measure: str) -> str:
+def would(moved: Moved, measure: str, present: Figures) -> str:
     """What moving it does, in words."""
     option, ratio = moved.change.option, of_measure(moved.gain, measure)
+    if measure == GOODPUT and not present.good_tokens_per_s:
+        return f"{option} would let {moved.figures.kept_share:.0%} of the requests keep the objectives, which none does now"
     if measure in RATES:
         return f"{option} would give {comes_to(ratio)} {measure}"
     return f"{option} would shorten {measure} {shortened(ratio)}"
@@ -119,8 +125,8 @@ def twin_error(found: Explanation) -> float | None:
 
 def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), say: Say = lambda line: None) -> Explanation:
     """Raises PenstockError where the twin cannot play the traffic as it is."""
-    present = predict(case.way, case.traffic)
-    measure = TOKENS if case.traffic.closed else OF_LIMIT.get(case.limit.name, TTFT)
+    present = predict(case.way, case.traffic, case.slo)
+    measure = GOODPUT if case.slo is not None else TOKENS if case.traffic.closed else OF_LIMIT.get(case.limit.name, TTFT)
     moved = []
     unknown = {}
     for name, lever in levers.items():
@@ -139,7 +145,7 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
 def tried(name: str, lever: Lever, case: Case, present: Figures, measure: str) -> Iterable[Moved]:
     for change in lever.changes(case):
         try:
-            found = predict(change.way, case.traffic)
+            found = predict(change.way, case.traffic, case.slo)
         except PenstockError:
             continue  # the traffic cannot be served so
         yield Moved(name, change, gain(found, present, measure), found, (*change.costs, *worse(found, present)))
@@ -168,6 +174,8 @@ def best_moves(moves: Sequence[Moved]) -> list[Moved]:
 def gain(found: Figures, present: Figures, measure: str) -> float:
     """A speed-up less one: of rates the new over the old, of times the old over the new."""
     new, old = READ[measure](found), READ[measure](present)
+    if measure == GOODPUT:
+        old = max(old, LEAST_GOOD * present.output_tokens_per_s)
     if not new or not old:
         return 0.0
     return (new / old if measure in RATES else old / new) - 1

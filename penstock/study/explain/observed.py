@@ -40,12 +40,13 @@ class Observed:
     drafted: Drafted | None = None
     host_s: float = 0.0  # of a step, beside the backend
     refused_share: float = 0.0  # of the requests that ended
+    kept_share: float | None = None  # of the requests: that kept the objectives which are judged by
 
 
 def observed(grown: Values, ever: Values | None = None) -> Observed:
     """`ever`: growth since the engine's start, which tells lengths where no request ended meanwhile.
 
-    Raises PenstockError where the counters are not Penstock's, or nothing was ever answered.
+    Raises PenstockError where the counters are not Penstock's, nothing was ever answered, or nothing was done meanwhile.
     """
     tally = tally_of(grown)
     if not tally.wall_s:
@@ -53,9 +54,13 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
     lengths = grown if answered(grown) else ever or grown
     count = answered(lengths)
     if not count:
-        raise PenstockError(f"no request has ended in {tally.wall_s:.3g} s, so nothing is known of the traffic: ask again, or for longer")
+        raise PenstockError(f"no request has ended in {tally.wall_s:.3g} s, so there is no traffic to judge by: ask "
+                            "while requests are answered, or for longer")
     prompt, output = (lengths_of(lengths, name, count) for name in ("prompt", "generation"))
     tokens = value(grown, 'step_tokens_total{kind="decode"}') + value(grown, "spec_accepted_tokens_total") + answered(grown)
+    if not tokens:
+        raise PenstockError(f"not a token was made in {tally.wall_s:.3g} s, so there is no traffic to judge by: ask while requests are "
+                            "answered, or with --duration 0 about all since the server's start")
     rate = tokens / tally.wall_s
     return Observed(
         tally, rate / max(1.0, output.mean), rate, prompt, output,

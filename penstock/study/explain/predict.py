@@ -11,6 +11,7 @@ from penstock.study.explain.observed import Drafted
 from penstock.study.explain.traffic import Traffic
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
+from penstock.study.measure.slo import Slo
 from penstock.study.plan.rehearsal import suited
 from penstock.study.plan.simulate.twin import Pace, Spread, simulate
 
@@ -29,7 +30,8 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Rates of all replicas; latencies in seconds, means but for p99."""
+    """Rates of all replicas; latencies in seconds, means but for p99. `kept_share` of the requests keep the objectives, and
+    `good_tokens_per_s` are theirs; None and 0 where there are no objectives."""
 
     output_tokens_per_s: float
     requests_per_s: float
@@ -38,8 +40,10 @@ class Figures:
     tpot_s: float
     e2e_s: float
     num_preempted: int
+    kept_share: float | None = None
+    good_tokens_per_s: float = 0.0
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, float | None]:
         return asdict(self)
 
 
@@ -56,7 +60,7 @@ class Drafting:
         return self._timer.seconds(StepWork(contexts, work.num_logits + more * decodes))
 
 
-def predict(way: Way, traffic: Traffic) -> Figures:
+def predict(way: Way, traffic: Traffic, slo: Slo | None = None) -> Figures:
     """Replicas get the same requests as one engine would, together, each where the router that `penstock plan` takes sends it. Raises what
     `simulate` raises."""
     drafted = way.drafted
@@ -66,12 +70,19 @@ def predict(way: Way, traffic: Traffic) -> Figures:
     asked = traffic.calls(config, gains)
     spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))
     played = simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
-    found = figures_of(played.samples, traffic.closed)
+    found = figures_of(played.samples, traffic.closed, None if slo is None else in_steps(slo, gains))
     preempted = played.census.num_preempted
-    return replace(found, output_tokens_per_s=found.output_tokens_per_s * gains, tpot_s=found.tpot_s / gains, num_preempted=preempted)
+    return replace(
+        found, output_tokens_per_s=found.output_tokens_per_s * gains, good_tokens_per_s=found.good_tokens_per_s * gains,
+        tpot_s=found.tpot_s / gains, num_preempted=preempted)
 
 
-def figures_of(samples: Sequence[Sample], closed: bool) -> Figures:
+def in_steps(slo: Slo, gains: float) -> Slo:
+    """The same objectives where a step that gives `gains` tokens passes for one token."""
+    return Slo({name: seconds * gains if name == "tpot" else seconds for name, seconds in slo.most_s.items()})
+
+
+def figures_of(samples: Sequence[Sample], closed: bool, slo: Slo | None = None) -> Figures:
     """Of a run, the begin left out. In a closed loop what comes until the last request is sent counts: until then all users are there."""
     due = sorted(sample.due_s for sample in samples)
     begin_s = due[int(WARMUP * len(due))]
@@ -83,7 +94,10 @@ def figures_of(samples: Sequence[Sample], closed: bool) -> Figures:
     tokens = sum(tokens_within(sample, window) for sample in done)
     answers = sum(window.holds(sample.end_s) for sample in done)
     ttft = sorted(sample.ttft_s or 0.0 for sample in measured)
+    kept = None if slo is None else sum(map(slo.kept, measured)) / len(measured)
+    good = 0.0 if slo is None else sum(tokens_within(sample, window) for sample in done if slo.kept(sample))
     tpot = [found for sample in measured if (found := sample.tpot_s) is not None]
     return Figures(
         tokens / window.seconds, answers / window.seconds, statistics.fmean(ttft), ttft[math.ceil(0.99 * len(ttft)) - 1],
-        statistics.fmean(tpot) if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in measured), 0)
+        statistics.fmean(tpot) if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in measured), 0,
+        kept, good / window.seconds)

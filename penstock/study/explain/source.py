@@ -28,6 +28,7 @@ from penstock.study.measure.client.server import Access, Server
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.counters import Values, growth, values_of
 from penstock.study.measure.result import FORMAT
+from penstock.study.measure.slo import Slo
 from penstock.study.plan import calibrate
 from penstock.study.plan.model import Model
 
@@ -38,12 +39,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py)."""
+    """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py).
+    `slo`: what a good request keeps; `kept_share` of them did."""
 
     grown: Values
     ever: Values | None
     state: Mapping[str, Any]
     name: str
+    slo: Slo | None = None
+    kept_share: float | None = None
 
 
 def ask(access: Access, seconds: float, say: Say) -> Evidence:
@@ -95,7 +99,14 @@ def read_report(path: Path) -> Evidence:
         raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
     if not isinstance(told.get("engine"), dict):
         raise UsageError(f"{path} does not say what engine it is of: it is no Penstock server's, or older than `explain`")
-    return Evidence(told["server"]["counters"], None, told["engine"], str(path))
+    return Evidence(told["server"]["counters"], None, told["engine"], str(path), *kept_of(told.get("goodput")))
+
+
+def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None]:
+    """The objectives of a report, and the share of its requests that kept them."""
+    if goodput is None:
+        return None, None
+    return Slo({name.removesuffix("_s"): seconds for name, seconds in goodput["slo"].items()}), goodput["kept_share"]["value"]
 
 
 def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case:
@@ -110,7 +121,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         steps = steps_of(state["steps"], model["windows"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
-    seen = observed(told.grown, told.ever)
+    seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
     if seen.refused_share:
         notes.append(f"{seen.refused_share:.0%} of the requests were refused (429): all figures and the twin's traffic are of the others")
     forms, form = forms_of(config, hardware, notes)
@@ -120,7 +131,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         traffic.prompt.mean + traffic.output.mean / 2), notes)
     return Case(
         Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
-        calibrated, parts)
+        calibrated, parts, told.slo)
 
 
 def timer_of(steps: Steps, kept: Fitted | None, form: Form | None, seen: Observed, span: Span, notes: list[str]) -> StepTimer:

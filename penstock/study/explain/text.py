@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
-from penstock.study.explain.explanation import Explanation, Moved, of_measure
+from penstock.study.explain.explanation import GOODPUT, Explanation, Moved, of_measure
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
 from penstock.study.explain.words import relative
@@ -23,24 +23,29 @@ def lines(found: Explanation) -> Iterator[str]:
     requests = f", {short(case.seen.requests_per_s)} requests/s"
     yield f"now        {short(case.seen.output_tokens_per_s)} output tokens/s{requests}{latencies(case.seen)}"
     yield f"the twin   {figures(found.present)}"
+    if case.slo is not None:
+        kept = "" if case.seen.kept_share is None else f": {case.seen.kept_share:.0%} of the requests kept it"
+        yield f"objective  {case.slo}{kept}"
     doubtful = "doubtful, see above: " if trust.doubts else ""
     yield f"verdict    {doubtful}{found.verdict}"
     if found.recommended:
         yield f"levers     {doubtful}what becomes of {found.measure}, as the twin predicts it for this traffic"
     for moved in found.recommended:
-        yield from told(moved, found.measure)
+        yield from told(moved, found)
     if found.elsewhere:
         yield f"elsewhere  {doubtful}not on this machine or not by this engine yet; what would become of {found.measure}"
     for moved in found.elsewhere:
-        yield from told(moved, found.measure)
+        yield from told(moved, found)
     for name, reason in found.unknown.items():
         yield f"not known  {name}: {reason}"
     for note in found.notes:
         yield f"note       {note}"
 
 
-def told(moved: Moved, measure: str) -> Iterator[str]:
-    yield f"  {relative(of_measure(moved.gain, measure)):>9}  {moved.change.option}  ({moved.lever})"
+def told(moved: Moved, found: Explanation) -> Iterator[str]:
+    none = found.measure == GOODPUT and not found.present.good_tokens_per_s
+    becomes = "from none" if none else relative(of_measure(moved.gain, found.measure))
+    yield f"  {becomes:>9}  {moved.change.option}  ({moved.lever})"
     yield f"             -> {figures(moved.figures)}"
     if moved.costs:
         yield f"             costs: {'; '.join(moved.costs)}"
@@ -61,7 +66,8 @@ def seen(found: Explanation) -> Iterator[str]:
 
 
 def figures(found: Figures) -> str:
-    return f"{short(found.output_tokens_per_s)} tokens/s{latencies(found)}"
+    kept = "" if found.kept_share is None else f", {found.kept_share:.0%} keep the objective"
+    return f"{short(found.output_tokens_per_s)} tokens/s{latencies(found)}{kept}"
 
 
 def latencies(found: Figures | Observed) -> str:

@@ -13,7 +13,6 @@ SPARSE = 0.5  # of the time idle: whoever finds nobody then is one of many, not 
 SATURATED = 0.95  # busy time at which the rate that came says nothing: what waits is what counts
 LEAST, MOST, PER_USER = 400, 1200, 10  # requests that are simulated
 OPEN = 400
-NOBODY = 1e-9  # requests a second, where none came: the twin needs some
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
 
 
@@ -37,7 +36,6 @@ class Traffic:
 
     def told(self) -> str:
         who = f"{self.users} users who take turns" if self.users is not None else f"{self.rate:.3g} requests a second"
-        who = "nobody now; those who came before" if self.rate == NOBODY else who
         common = f", {self.shared:.0%} of prompts in common" if self.shared else ""
         return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}"
 
@@ -64,7 +62,7 @@ class Traffic:
 def traffic_of(seen: Observed) -> Traffic:
     """Who takes turns with others finds all of them whenever he comes back; who comes on his own finds now more of them, now fewer."""
     tally = seen.tally
-    inside, rate = tally.mean_running + tally.mean_queued, max(seen.requests_per_s, NOBODY)
+    inside, rate = tally.mean_running + tally.mean_queued, seen.requests_per_s
     turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
     inside_s = inside / rate  # Little's law
     outside_s = max(0.0, (seen.e2e_s or 0.0) - inside_s)

@@ -10,14 +10,16 @@ from penstock.study.explain.predict import Figures
 from penstock.study.explain.words import comes_to
 
 FAR = 0.15
-# Requests that come on their own come at a rate that is known within 1 / sqrt(n), one standard deviation of n arrivals (Poisson).
+NAMES = {"output_tokens_per_s": "tokens/s", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end-to-end time"}
+# Requests that come on their own come at a rate that is known within 1 / sqrt(n), one standard deviation of n arrivals (Poisson). So is the
+# mean of n times whose standard deviation is that mean, where users take turns.
 LEAST_REQUESTS = math.ceil(FAR**-2)
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """`requests` ended in `seconds`. `errors`: by figure, the twin's over the measured one, less one. `doubts`: sentences, none where it
-    may be believed."""
+    """`requests` ended in `seconds`. `errors`: by figure (NAMES), the twin's over the measured one, less one. `doubts`: sentences, none
+    where it may be believed."""
 
     requests: int
     steps: int
@@ -39,38 +41,47 @@ class Trust:
 
 
 def trust_of(seen: Observed, present: Figures, closed: bool) -> Trust:
-    """`closed`: users take turns, so that each one's latency depends on the others' answers, and tokens a second alone are judged."""
-    pairs = [("tokens/s", present.output_tokens_per_s, seen.output_tokens_per_s)]
-    if not closed:
-        pairs += [(name, told, measured) for name, told, measured in (
-            ("TTFT", present.ttft_s, seen.ttft_s), ("TPOT", present.tpot_s, seen.tpot_s), ("end-to-end time", present.e2e_s, seen.e2e_s))
-            if measured is not None]
-    errors = {name: told / measured - 1 for name, told, measured in pairs if measured}
+    """`closed`: users take turns."""
+    errors = {name: getattr(present, name) / measured - 1 for name in NAMES if (measured := getattr(seen, name))}
     tally = seen.tally
-    return Trust(tally.num_requests, tally.num_steps, tally.wall_s, errors, (*few(tally.num_requests, tally.wall_s), *far(errors)))
+    return Trust(
+        tally.num_requests, tally.num_steps, tally.wall_s, errors,
+        (*few(tally.num_requests, tally.wall_s, closed), *far(errors, closed), *unkept(seen.kept_share, present.kept_share)))
 
 
-def few(count: int, seconds: float) -> list[str]:
+def few(count: int, seconds: float, closed: bool) -> list[str]:
     if count >= LEAST_REQUESTS:
         return []
     if not count:
         return [f"no request ended in these {seconds:.3g} s: lengths and traffic are those of earlier ones"]
     longer = math.ceil(seconds * LEAST_REQUESTS / count)
     tell = "tells" if count == 1 else "tell"
-    return [f"{counted(count, 'request')} {tell} too little: by chance alone a rate is {count**-0.5:.0%} off with so many, and gains are "
+    chance = "a mean over so many, of times that spread as widely as they are long," if closed else "a rate"
+    return [f"{counted(count, 'request')} {tell} too little: by chance alone {chance} is {count**-0.5:.0%} off with so many, and gains are "
             f"promised within {FAR:.0%}, which takes {LEAST_REQUESTS} requests, or about {longer:,} s of this traffic"]
 
 
-def far(errors: Mapping[str, float]) -> list[str]:
+def far(errors: Mapping[str, float], closed: bool) -> list[str]:
     worst = {name: off for name, off in errors.items() if abs(off) > FAR}
     if not worst:
         return []
+    if closed and worst.keys() <= {"ttft_s", "tpot_s"}:
+        return [f"the twin is more than {FAR:.0%} off in how a turn divides ({listed(worst)}): among users who take turns it hangs on "
+                "who began together and who is back before the next step begins; its tokens/s and end-to-end times stand, not these"]
     return [f"the twin is more than {FAR:.0%} off before anything is moved ({listed(worst)}): "
             "what it says of the levers is off by as much at least"]
 
 
 def listed(errors: Mapping[str, float]) -> str:
-    return ", ".join(f"{comes_to(1 + off)} {name}" for name, off in errors.items())
+    return ", ".join(f"{comes_to(1 + off)} {NAMES[name]}" for name, off in errors.items())
+
+
+def unkept(measured: float | None, told: float | None) -> list[str]:
+    """Of requests that keep the objectives the shares, as measured and as the twin says."""
+    if measured is None or told is None or abs(told - measured) <= FAR:
+        return []
+    return [f"with the twin {told:.0%} of the requests keep the objectives, where {measured:.0%} did: "
+            "what it says of goodput is as doubtful"]
 
 
 def counted(count: int, noun: str) -> str:

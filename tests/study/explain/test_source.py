@@ -101,6 +101,21 @@ def test_counters_of_others_are_refused() -> None:
         observed({"penstock_engine_seconds_total": 3.0})
 
 
+def test_where_nothing_is_served_now_there_is_nothing_to_judge_by() -> None:
+    ever = counters(30.0, 90.0)
+    with pytest.raises(PenstockError, match=r"not a token was made in 3 s, so there is no traffic to judge by: .*--duration 0"):
+        observed({"penstock_engine_seconds_total": 3.0}, ever)
+    slow = observed({"penstock_engine_seconds_total": 3.0, 'penstock_step_tokens_total{kind="decode"}': 30.0}, ever)
+    assert slow.output_tokens_per_s == pytest.approx(10.0) and slow.output.mean == 20  # none of them has ended
+
+
+def test_a_report_brings_its_objectives(report: dict[str, Any], tmp_path: Path) -> None:
+    assert source.case_of(source.read_report(saved(tmp_path, report)), {}, []).slo is None
+    goodput = {"slo": {"ttft_s": 0.2, "tpot_s": 0.01}, "kept_share": {"value": 0.75, "low": 0.6, "high": 0.85}}
+    case = source.case_of(source.read_report(saved(tmp_path, report | {"goodput": goodput})), {}, [])
+    assert str(case.slo) == "ttft=200ms,tpot=10ms" and case.seen.kept_share == 0.75
+
+
 def counters(found: float, squared: float, **more: float) -> dict[str, float]:
     given = {"engine_seconds_total": 10.0, "requests_arrived_total": 10.0, "requests_found_total": found,
              "requests_found_squared_total": squared, 'requests_total{finish_reason="length"}': 10.0, "prompt_tokens_total": 100.0,

@@ -1,12 +1,12 @@
 from penstock.study.explain.observed import Lengths
 from penstock.study.explain.text import short
-from penstock.study.explain.traffic import NOBODY, Traffic
+from penstock.study.explain.traffic import Traffic
 
 
-def test_where_nobody_asks_no_tiny_rate_is_told() -> None:
-    told = Traffic(Lengths(256.0, 0.0), Lengths(64.0, 0.0), rate=NOBODY).told()
-    assert told == "nobody now; those who came before, 256 tokens in, 64 out"
-    assert Traffic(Lengths(256.0, 0.0), Lengths(64.0, 0.0), rate=2.5).told().startswith("2.5 requests a second")
+def test_traffic_is_told_by_who_asks_for_what() -> None:
+    lengths = Lengths(256.0, 0.0), Lengths(64.0, 0.0)
+    assert Traffic(*lengths, rate=2.5).told() == "2.5 requests a second, 256 tokens in, 64 out"
+    assert Traffic(*lengths, users=8, shared=0.5).told() == "8 users who take turns, 256 tokens in, 64 out, 50% of prompts in common"
 
 
 def test_numbers_are_short() -> None:

@@ -7,6 +7,8 @@ from penstock.study.explain.explanation import Moved, of_measure, would
 from penstock.study.explain.predict import Figures, Way
 from penstock.study.explain.words import comes_to, lasts, relative, shortened
 
+NONE = Figures(0, 0, 0, 0, 0, 0, 0)
+
 
 class Nothing:
     def seconds(self, work: StepWork) -> float:
@@ -39,6 +41,6 @@ def test_times_are_shortened_by_a_share_or_to_one(ratio: float, told: str) -> No
     (19.0, "mean TTFT", "X would shorten mean TTFT to 1/20"), (0.54, "mean TTFT", "X would shorten mean TTFT by 35%"),
 ])
 def test_a_gain_is_told_by_what_becomes_of_the_figure(gain: float, measure: str, told: str) -> None:
-    moved = Moved("lever", Change("X", Way(EngineConfig(), Nothing())), gain, Figures(0, 0, 0, 0, 0, 0, 0), ())
-    assert would(moved, measure) == told
+    moved = Moved("lever", Change("X", Way(EngineConfig(), Nothing())), gain, NONE, ())
+    assert would(moved, measure, NONE) == told
     assert of_measure(gain, measure) == pytest.approx(1 + gain if "tokens" in measure else 1 / (1 + gain))
