@@ -7,6 +7,7 @@ from typing import Any
 from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
 
+SHOWN = 5  # doubts
 COLOURS = {"fp32": "cyan", "bf16": "green", "int8": "yellow"}
 
 
@@ -43,6 +44,18 @@ def show(found: Any) -> None:
     console.print(table(found))
     for line in draw(found.hardware):
         console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
+    for line in doubts(found):
+        console.print(line)
+
+
+def doubts(found: Any) -> list[str]:
+    """What says that these are not the machine's limits, and what to do."""
+    if not found.doubts:
+        return []
+    told = [f"in doubt: {doubt}" for doubt in found.doubts[:SHOWN]]
+    if len(found.doubts) > SHOWN:
+        told.append(f"in doubt: {len(found.doubts) - SHOWN} more of the kind, which --json has")
+    return ["", *told, "Something else ran beside the measurement, it seems: end it, and penstock limits --fresh measures again."]
 
 
 def table(found: Any) -> Any:

@@ -1,6 +1,7 @@
 """`penstock limits` and `penstock doctor` print what was found, and end with the status that it deserves."""
 import json
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -37,6 +38,13 @@ def test_limits_are_a_table_and_a_plot(penstock: Any, asked: list[Any]) -> None:
     assert "Box, 2 processors" in out and "2 threads" in out
     assert "100.0 GB/s" in out and "35.0 GB/s" in out and "400 Gop/s" in out and "int8 (avx2)" in out
     assert "ridge point at 22.9 op/byte" in out and "op/byte" in out
+
+
+def test_doubts_are_told_with_the_limits(penstock: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "in doubt" not in penstock(["limits"])[1]
+    monkeypatch.setattr(sys.modules[__name__], "FOUND", replace(FOUND, signs=tuple(f"fp{number}: apart" for number in range(7))))
+    out = penstock(["limits"])[1]
+    assert "in doubt: fp0: apart" in out and "in doubt: 2 more" in out and "penstock limits --fresh measures again" in out
 
 
 def test_limits_for_programs_are_the_last_line(penstock: Any, asked: list[Any]) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 from penstock.core.errors import CapacityError, PenstockError
 from penstock.core.hardware import FORMAT, Hardware, Processor
 from penstock.study.measure.probes import Probe
+from penstock.study.measure.repeats import Readings, doubts_of, inversions
 
 MIB = 1 << 20
 WORKING_SETS = tuple(mib * MIB for mib in (1, 4, 16, 64, 256, 1024))
 MEMORY_SHARE = 0.5  # of the free memory, for the largest working set
 TYPES = ("fp32", "bf16", "int8")
-BUDGET_S = 14.0  # after this no larger working set is begun
+BUDGET_S = 30.0  # after this no larger working set is begun, and nothing is measured again
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,13 @@ class Limits:
     all_threads: Roofline
     one_thread: Roofline
     kernels: Mapping[str, str] = field(default_factory=dict)  # type -> the instruction set that reached the rate
+    signs: tuple[str, ...] = ()  # in sentences: what did not come out alike when it was measured again, what others took meanwhile
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why something else seems to have run meanwhile, in sentences; empty where nothing says so."""
+        crews = {each.threads: each.read_bytes_per_s for each in (self.one_thread, self.all_threads)}
+        return [*self.signs, *(told for threads, rates in crews.items() for told in inversions(rates, threads))]
 
     @property
     def hardware(self) -> Hardware:
@@ -55,6 +63,8 @@ class Limits:
             **figures(self.all_threads),
             "ridge_ops_per_byte": {dtype: self.hardware.ridge(dtype) for dtype in TYPES},
             "one_thread": figures(self.one_thread),
+            "signs": list(self.signs),
+            "doubts": self.doubts,
         }
 
 
@@ -74,7 +84,7 @@ def from_json(told: Mapping[str, Any]) -> Limits:
     processor = Processor(told["machine"], told["num_cpus"], tuple(told["instruction_sets"]))
     return Limits(
         processor, told["measured"], told["method"], roofline(told["threads"], told), roofline(1, told["one_thread"]),
-        dict(told["kernels"]))
+        dict(told["kernels"]), tuple(told.get("signs", ())))
 
 
 def working_sets(memory_bytes: int) -> tuple[int, ...]:
@@ -88,22 +98,18 @@ def working_sets(memory_bytes: int) -> tuple[int, ...]:
 def measure(
     probe: Probe, processor: Processor, threads: int, memory_bytes: int, now: Callable[[], float] = time.monotonic
 ) -> Limits:
-    """Some ten seconds; let nothing else run. Raises CapacityError when there is no memory to measure in."""
+    """Some fifteen seconds, up to BUDGET_S where measurements do not agree; let nothing else run. Raises CapacityError when there is no
+    memory to measure in."""
     sizes = working_sets(memory_bytes)
     deadline = now() + BUDGET_S
     crews = (threads, 1) if threads > 1 else (1,)
-    rates = {crew: probe.rates(crew) for crew in crews}
-    reads: dict[int, dict[int, float]] = {crew: {} for crew in crews}
-    for size in sizes:
-        if now() > deadline:
-            break
-        for crew in crews:
-            reads[crew][size] = probe.bandwidth(size, crew)
-    rooflines = {
-        crew: Roofline(crew, reads[crew], {dtype: rate.ops_per_s for dtype, rate in rates[crew].items()}) for crew in crews}
+    found = Readings(probe, lambda: now() > deadline)
+    kernels = found.first(crews, sizes)
+    found.again()
+    rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],
-        {dtype: rates[threads][dtype].kernel for dtype in TYPES if dtype in rates[threads]})
+        {dtype: kernels[dtype] for dtype in TYPES if dtype in kernels}, tuple(doubts_of(found)))
 
 
 def save(limits: Limits, file: Path) -> None:

@@ -1,11 +1,13 @@
 """The limits of the machine that this runs on: from the cache, or measured and, where all processors took part, kept there."""
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.core.hardware import cache_folder, limits_file, read_limits
 from penstock.serve.engine.machine import free_memory, processor
 from penstock.study.measure.limits import Limits, from_json, measure, save
+from penstock.study.measure.neighbours import look, sign
 from penstock.study.measure.probes import Probe, best_probe
 
 Say = Callable[[str], None]
@@ -22,11 +24,16 @@ def limits_of_this_machine(
     if kept is not None:
         return kept
     probe = best_probe() if probe is None else probe
-    say("measuring for some ten seconds; what else runs on this machine now lowers the figures")
+    say("measuring for some fifteen seconds, twice that where it does not come out alike; what else runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
+    began = look()
     found = measure(probe, here, wanted, free_memory())
-    if wanted == here.num_cpus:
+    found = replace(found, signs=(*sign(began, look(), here.num_cpus), *found.signs))
+    before = cached(file, wanted)
+    if found.doubts and before is not None and not before.doubts:
+        say(f"not kept: this is in doubt, and what was kept of {before.measured} is not")
+    elif wanted == here.num_cpus:
         save(found, file)
         say(f"kept in {file}")
     else:

@@ -11,6 +11,13 @@ from penstock.study.measure.limits import BUDGET_S, MIB, TYPES, WORKING_SETS, Li
 from penstock.study.measure.now import cached, limits_of_this_machine
 from penstock.study.measure.probes import Rate
 
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else runs beside the tests."""
+    monkeypatch.setattr("penstock.study.measure.now.look", lambda: None)
+
+
 HERE = Processor("box", 4, ("avx2",))
 RATES = {"fp32": 1e11, "bf16": 2e11, "int8": 4e11}
 
@@ -48,10 +55,64 @@ def test_all_threads_and_one_are_measured() -> None:
     assert found.kernels == dict.fromkeys(TYPES, "avx2")
 
 
-def test_one_thread_is_measured_once() -> None:
+def test_one_thread_is_no_second_crew() -> None:
     fake = Fake()
     found = run(fake, threads=1)
-    assert found.all_threads == found.one_thread and fake.asked == [(size, 1) for size in WORKING_SETS]
+    assert found.all_threads == found.one_thread and fake.asked == [(size, 1) for size in WORKING_SETS] * 2
+
+
+class Disturbed(Fake):
+    """Another program takes part of the machine during these measurements, counted from 0."""
+
+    def __init__(self, slow: dict[int, float]) -> None:
+        super().__init__()
+        self.slow = slow
+
+    def bandwidth(self, working_set_bytes: int, threads: int) -> float:
+        return super().bandwidth(working_set_bytes, threads) * self.slow.get(len(self.asked) - 1, 1.0)
+
+
+def test_a_machine_that_is_not_disturbed_is_measured_twice_and_not_doubted() -> None:
+    fake = Fake()
+    assert run(fake, threads=1).doubts == [] and len(fake.asked) == 2 * len(WORKING_SETS)
+
+
+def test_what_was_disturbed_is_measured_again_and_the_best_counts() -> None:
+    calm, fake = run(Fake(), threads=1), Disturbed({1: 0.3, 2: 0.8})
+    found = run(fake, threads=1)
+    assert found.all_threads == calm.all_threads and found.doubts == []
+    assert fake.asked[2 * len(WORKING_SETS) :] == [(size, 1) for size in WORKING_SETS[1:3]], "what came out alike is let be"
+
+
+def test_what_never_comes_out_alike_is_said_and_kept() -> None:
+    num = len(WORKING_SETS)
+    found = run(Disturbed({0: 0.3, num: 0.5, 2 * num: 0.7}), threads=1)
+    assert found.doubts == ["reading 1 MiB with 1 thread: the best of 4 measurements is 9.5 GB/s, the second 6.7"]
+    assert from_json(json.loads(json.dumps(found.as_json()))).doubts == found.as_json()["doubts"] == found.doubts
+
+
+def test_a_larger_working_set_that_is_read_faster_is_a_doubt() -> None:
+    class Slowed(Fake):
+        def bandwidth(self, working_set_bytes: int, threads: int) -> float:
+            return super().bandwidth(working_set_bytes, threads) * (0.2 if working_set_bytes == 4 * MIB else 1.0)
+
+    fake = Slowed()
+    found = run(fake, threads=1)
+    assert fake.asked.count((4 * MIB, 1)) == 4 and fake.asked.count((MIB, 1)) == 2
+    assert found.doubts == ["16 MiB were read at 0.6 GB/s with 1 thread, and the smaller 4 MiB at 0.5"]
+    many = run(Slowed(), threads=100)
+    assert not any("100 threads" in doubt for doubt in many.doubts), "parts of 40 KiB cost more to begin than to read"
+
+
+def test_what_is_in_doubt_replaces_nothing_that_is_not(tmp_path: Path) -> None:
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    doubtful = Disturbed({number: 0.3 + 0.03 * number for number in range(40)})
+    assert limits_of_this_machine(None, True, said.append, environ, doubtful).doubts and "kept in" in said[-1]
+    calm = limits_of_this_machine(None, True, said.append, environ, Fake())
+    assert not calm.doubts and "kept in" in said[-1]
+    worse = Disturbed({number: 0.3 + 0.03 * number for number in range(40)})
+    assert limits_of_this_machine(None, True, said.append, environ, worse).doubts and said[-1].startswith("not kept: this is in doubt")
+    assert limits_of_this_machine(None, False, said.append, environ, Fake()) == calm
 
 
 def test_scarce_memory_leaves_the_large_sets_out() -> None:

@@ -43,6 +43,15 @@ def test_the_native_probe_takes_the_best_instruction_set_of_each_type() -> None:
     assert probe.bandwidth(50, 2) == 100
 
 
+def test_the_kernels_that_are_chosen_compute_as_the_rate_that_is_told() -> None:
+    native = pytest.importorskip("penstock._native", reason="the native module is not installed")
+    if "avx512_bf16" not in native.kernel_names():
+        pytest.skip("this machine has no products of bf16 pairs in vectors")
+    rates = [isa for dtype, isa in native.rate_kernels() if dtype == "bf16"]
+    names = native.kernel_names()
+    assert (names.index("avx512_bf16") < names.index("avx512_vnni")) == (rates.index("avx512_bf16") < rates.index("avx512"))
+
+
 def test_numpy_measures_where_nothing_else_can() -> None:
     probe = NumpyProbe()
     assert 1e6 < probe.bandwidth(1 << 20, 2) < 1e15
