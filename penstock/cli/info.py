@@ -36,6 +36,9 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     yield "memory here", size(found.memory_bytes)
     yield "longest that fits", f"{found.longest_context:,} tokens"
     yield "largest batch", f"{found.largest_batch:,} sequences of {found.max_model_len:,} tokens"
+    changed = "--max-num-seqs or --kv-tokens change that"
+    yield "serve takes", (f"a KV cache of {found.served_tokens:,} tokens: {found.served_told}; {changed}" if found.served_tokens
+                          else f"nothing: {found.served_told}")
     if found.ceilings is None:
         yield "tokens/s", "not predicted: run `penstock limits` once to measure this machine"
     else:

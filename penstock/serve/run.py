@@ -1,6 +1,7 @@
 """Starts a server: model, engine on its thread, HTTP until SIGTERM."""
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import penstock
@@ -19,6 +20,7 @@ from penstock.serve.engine.utilization import Utilization
 from penstock.serve.text.chat import ChatTemplate
 
 Say = Callable[[str], None]
+PRIVATE = ("api_key", "scorer_url", "otlp_endpoint")  # URLs may have a password in them
 
 
 def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> None:
@@ -47,7 +49,7 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             serves_objectives=times_steps(built.resolved.engine)))
         if tracing is not None:
             app.add_middleware(Propagating, tracing=tracing)
-        for line in banner(built, server):
+        for line in banner(built, engine, server):
             say(line)
         loop.start()
         try:
@@ -74,8 +76,8 @@ def subject(built: Built, loop: Loop, served_name: str | None) -> Subject:
     return Subject(loop, built.engine.clock, built.hardware, compute_type, config.block_size, about)
 
 
-def banner(built: Built, server: ServerConfig) -> Iterator[str]:
-    """What was loaded, what fits and why, and a request to try."""
+def banner(built: Built, asked: EngineConfig, server: ServerConfig) -> Iterator[str]:
+    """What was loaded, what fits and why, what of it was asked for, and a request to try."""
     config, reasons = built.resolved.engine, built.resolved.reasons
     kv_tokens, max_len = config.kv_tokens or 0, config.max_model_len or 0
     yield f"{config.model}: {built.spec.num_layers} layers, weights in {config.dtype}, {built.found.source.path}"
@@ -84,12 +86,26 @@ def banner(built: Built, server: ServerConfig) -> Iterator[str]:
     yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {cache}: {reasons['kv_tokens']}"
     yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit at once"
     yield f"  threads    {config.threads}: {reasons['threads']}"
+    given = [*options(asked), *options(server)]
+    yield f"  options    {', '.join(given)}; all others are defaults" if given else "  options    none were given: all are defaults"
     name = server.served_model_name or config.model
     at = f"http://{server.host}:{server.port}"
     key = " -H 'Authorization: Bearer KEY'" if server.api_key or server.api_keys else ""
     yield f"Serving {name} at {at}, where a browser finds a dashboard  (stop with Ctrl-C). Try:"
     yield (f"""  curl {at}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n"""
            """    -d '{"messages": [{"role": "user", "content": "Tell me about the fox and the old king."}], "max_tokens": 120}'""")
+
+
+def options(config: EngineConfig | ServerConfig) -> Iterator[str]:
+    """Those that are not their defaults, as they are given; of what may hold a secret the name alone. The model is no option."""
+    for each in fields(config):
+        value, name = getattr(config, each.name), each.name.replace("_", "-")
+        if value == each.default or each.name == "model":
+            continue
+        if isinstance(value, bool):
+            yield f"--{name}" if value else f"--no-{name}"
+        else:
+            yield f"--{name}" if each.name in PRIVATE else f"--{name} {value}"
 
 
 def mib(num_bytes: int) -> str:

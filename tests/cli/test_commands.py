@@ -137,6 +137,8 @@ class Description:
     memory_bytes: int = 1 << 34
     longest_context: int = 1024
     largest_batch: int = 2048
+    served_tokens: int = 65536
+    served_told: str = "64 sequences at full length"
     ceilings: Ceilings | None = None
     reasons: dict[str, str] = dataclasses.field(default_factory=lambda: {"dtype": "as the checkpoint"})
 
@@ -151,6 +153,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_info_is_for_people(penstock: Any, described: None) -> None:
     status, out, _ = penstock(["info", "rill"])
     assert status == 0 and out.startswith("model                rill (LlamaForCausalLM, 6 layers)\n")
+    assert "serve takes          a KV cache of 65,536 tokens: 64 sequences at full length; --max-num-seqs" in out
     assert "6 KiB a token in float32" in out and "8,500,000" in out and "as the checkpoint" in out
 
 

@@ -20,6 +20,7 @@ def url() -> Iterator[str]:
     server, address = start("--max-num-batched-tokens", "96", "--kv-tokens", "1536")
     yield address
     said = stop(server)
+    assert "options    --max-num-batched-tokens 96, --kv-tokens 1536, " in said and "; all others are defaults" in said
     assert "KV cache   1,536 tokens" in said and "curl http://127.0.0.1" in said, said
 
 

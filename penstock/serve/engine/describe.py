@@ -3,12 +3,13 @@ from dataclasses import dataclass, field
 
 from penstock.compute.price import Price, Storage
 from penstock.core.config import EngineConfig
+from penstock.core.errors import CapacityError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
 from penstock.serve.engine.holding import Holding
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE
+from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Description:
     memory_bytes: int  # free here
     longest_context: int  # tokens of one sequence that fit here
     largest_batch: int  # sequences of max_model_len tokens that fit here
+    served_tokens: int  # of the KV cache that `penstock serve` makes with these options; 0 where it does not start
+    served_told: str  # why so many
     ceilings: Ceilings | None = None  # None where the machine's limits were not measured
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -43,12 +46,17 @@ def describe(config: EngineConfig) -> Description:
     reasons = {"dtype": chosen.reasons["dtype"], "quant": holding.told(), "fits": (
         f"the {chosen.config.backend} backend holds the weights in {held.weight_bytes:,} bytes, keys and values in {held.dtype}; "
         f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
+    try:
+        resolved = resolve(chosen.config, spec, held, look())
+        served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
+    except CapacityError as error:
+        served = 0, str(error)
     hardware = measured_limits(held.device)
     most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, holding.stored_bytes, holding.bits_per_weight,
         kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len), tokens // max_len,
-        most, reasons)
+        *served, most, reasons)
 
 
 def _price(holding: Holding) -> Price:
