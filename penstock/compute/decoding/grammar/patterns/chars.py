@@ -1,7 +1,7 @@
 """Sets of characters, as sorted ranges of code points that do not touch."""
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 Ranges = tuple[tuple[int, int], ...]  # first and last of each
@@ -11,6 +11,17 @@ SURROGATES = (0xD800, 0xDFFF)
 EVERY: Ranges = ((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
 # What can be written in a JSON string without \u: control characters have short escapes, or none.
 WRITABLE: Ranges = ((8, 10), (12, 13), (0x20, 0x7E), (0x80, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
+# The longer names that Unicode gives its general categories (PropertyValueAliases.txt).
+CATEGORIES: Mapping[str, str | tuple[str, ...]] = {
+    "Cased_Letter": ("Lu", "Ll", "Lt"), "LC": ("Lu", "Ll", "Lt"), "Close_Punctuation": "Pe", "Combining_Mark": "M",
+    "Connector_Punctuation": "Pc", "Control": "Cc", "Currency_Symbol": "Sc", "Dash_Punctuation": "Pd", "Decimal_Number": "Nd",
+    "Enclosing_Mark": "Me", "Final_Punctuation": "Pf", "Format": "Cf", "Initial_Punctuation": "Pi", "Letter": "L", "Letter_Number": "Nl",
+    "Line_Separator": "Zl", "Lowercase_Letter": "Ll", "Mark": "M", "Math_Symbol": "Sm", "Modifier_Letter": "Lm", "Modifier_Symbol": "Sk",
+    "Nonspacing_Mark": "Mn", "Number": "N", "Open_Punctuation": "Ps", "Other": "C", "Other_Letter": "Lo", "Other_Number": "No",
+    "Other_Punctuation": "Po", "Other_Symbol": "So", "Paragraph_Separator": "Zp", "Private_Use": "Co", "Punctuation": "P", "Separator": "Z",
+    "Space_Separator": "Zs", "Spacing_Mark": "Mc", "Symbol": "S", "Titlecase_Letter": "Lt", "Unassigned": "Cn", "Uppercase_Letter": "Lu",
+    "cntrl": "Cc", "digit": "Nd", "punct": "P",
+}
 
 
 def of(text: str) -> Ranges:
@@ -88,8 +99,9 @@ def categories() -> dict[str, Ranges]:
 
 @cache
 def category(name: str) -> Ranges:
-    """Unicode's general category, such as L or Lu; () when there is none of this name."""
-    return union(each for full, ranges in categories().items() if full.startswith(name) for each in ranges)
+    """Unicode's general category, such as L, Lu or Uppercase_Letter; () when there is none of this name."""
+    short = CATEGORIES.get(name, name)
+    return union(each for full, ranges in categories().items() if full.startswith(short) for each in ranges)
 
 
 DIGIT: Ranges = ((0x30, 0x39),)

@@ -11,6 +11,7 @@ MAX_DEPTH = 60  # of groups
 A_CLASS = 50  # steps for an escape that may stand for a class of characters
 SIMPLE = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "a": 7}
 HEX = {"x": 2, "u": 4, "U": 8}
+CATEGORY = ("", "gc", "General_Category")  # what may stand before the name of one
 
 
 class PatternError(Exception):
@@ -227,11 +228,12 @@ class Reader:
         if not self._take("{"):
             self._fail(f"\\{char} is not read without braces")
         end = self._text.find("}", self._at)
-        name = self._text[self._at : end].rpartition("=")[2]
+        written = self._text[self._at : end]
         self._at = end + 1
-        ranges = chars.category(name) if end > 0 and name else ()
+        of, _, name = written.rpartition("=")
+        ranges = chars.category(name) if end > 0 and name and of in CATEGORY else ()
         if not ranges:
-            self._fail(f"\\{char}{{{name}}} is not a general category of Unicode")
+            self._fail(f"\\{char}{{{written[:40]}}} is not a general category of Unicode")
         return ranges if char == "p" else chars.complement(ranges)
 
     def _escaped_char(self, char: str) -> int:

@@ -32,6 +32,16 @@ def test_a_general_category_has_the_characters_that_unicode_says(name: str) -> N
     assert chars.category("Greek") == ()
 
 
+@pytest.mark.parametrize(("name", "short"), [("Letter", "L"), ("digit", "Nd"), ("Math_Symbol", "Sm"), ("punct", "P"), ("Other", "C")])
+def test_a_general_category_has_a_longer_name(name: str, short: str) -> None:
+    assert chars.category(name) == chars.category(short) != ()
+
+
+def test_letters_with_a_case_are_of_three_categories() -> None:
+    assert chars.category("LC") == chars.category("Cased_Letter") == chars.union(
+        part for name in ("Lu", "Ll", "Lt") for part in chars.category(name))
+
+
 def test_what_dialects_agree_on_is_in_what_python_says() -> None:
     for pattern, sets in ((r"\d", chars.digits), (r"\w", chars.words), (r"\s", chars.blanks)):
         for code in (*range(0x2200), 0x3000, 0xFEFF, 0x1D7CE):
