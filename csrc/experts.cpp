@@ -59,7 +59,7 @@ void Step::experts(const Op& op, int thread) {
       const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
       const std::size_t sums = std::size_t(count) * PANEL * 4;
       std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
-      m.kernels_.linear({matrix, expert, panel, operand(m.shared_, matrix).from(first), count, reinterpret_cast<float*>(at), at + sums});
+      m.kernels_.linear({matrix, expert, panel, operand(m.shared_, matrix).from(first), count, reinterpret_cast<float*>(at), at + sums, m.soon()});
       for (int i = 0; i < count; ++i) store(first + i, panel, reinterpret_cast<float*>(at) + std::size_t(i) * PANEL);
     });
   };

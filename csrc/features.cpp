@@ -80,6 +80,8 @@ Features look() {
   const bool avx = bit(one.ecx, 28) && (saved & 0x6) == 0x6;                           // XMM and YMM
   const bool avx512 = avx && bit(seven.ebx, 16) && (saved & 0xe0) == 0xe0;             // masks, upper ZMM, ZMM 16 to 31
   const bool tiles = bit(seven.edx, 24) && (saved & 0x60000) == 0x60000 && tiles_granted();  // tile configuration and data
+  const Registers zero = cpuid(0, 0);
+  has.intel = zero.ebx == 0x756e6547 && zero.edx == 0x49656e69 && zero.ecx == 0x6c65746e;  // "GenuineIntel"
   has.avx2 = avx && bit(seven.ebx, 5);
   has.fma = avx && bit(one.ecx, 12);
   has.f16c = avx && bit(one.ecx, 29);

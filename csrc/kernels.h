@@ -19,6 +19,7 @@ struct PanelTask {
   int rows;
   float* out;              // [rows][PANEL]
   std::uint8_t* unpacked;  // Kernels::unpacked_bytes of scratch
+  int soon;                // bytes from what a single block of rows reads to what it fetches ahead; 0: nothing
 };
 
 struct AttendTask {

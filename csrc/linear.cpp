@@ -89,7 +89,7 @@ void Step::linear(const Op& op, int thread) {
     const int panel = task % panels, first = task / panels * many, count = std::min(many, all - first);
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
-    m.kernels_.linear({matrix, 0, panel, x().from(first), count, reinterpret_cast<float*>(at), at + sums});
+    m.kernels_.linear({matrix, 0, panel, x().from(first), count, reinterpret_cast<float*>(at), at + sums, m.soon()});
     finish(op, panel, first, count, reinterpret_cast<float*>(at));
   });
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache.h"
+#include "features.h"
 #include "kernels.h"
 #include "layout.h"
 #include "pool.h"
@@ -98,6 +99,8 @@ struct Angles {
 
 class Model {
  public:
+  static constexpr std::size_t CACHED = std::size_t(64) << 20;  // bytes of weights: beyond, reading slows on all that was measured
+
   // Models that are run in turn share a pool, so that no idle one's threads spin beside the other's.
   Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations);
   ~Model() { pool_->settle(); }
@@ -121,6 +124,8 @@ class Model {
   std::size_t matrix_bytes() const;
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_taken() const { return taken_; }
+  // PanelTask: Intel's cores by themselves fetch too few lines ahead of one stream, which shows where no cache holds the weights.
+  int soon() const { return features().intel && taken_ > CACHED ? 4096 : 0; }
   // Everything of one step is computed. Results stay until the next step.
   void step(Batch batch);
   // Keys and values of one slot, in all layers.

@@ -18,7 +18,7 @@
 namespace PENSTOCK_ISA {
 
 static void linear(const PanelTask& t) {
-  const Task task{t.matrix, t.matrix.panel(t.index, t.panel), t.matrix.width(t.panel), t.x, t.rows, t.out, t.unpacked};
+  const Task task{t.matrix, t.matrix.panel(t.index, t.panel), t.matrix.width(t.panel), t.x, t.rows, t.out, t.unpacked, t.soon};
 #if defined(PENSTOCK_TILES)
   tile_panel(task);
 #else

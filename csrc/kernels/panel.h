@@ -13,7 +13,7 @@ constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked
 constexpr std::size_t UNPACKED_AT_ONCE = WIDE_ROWS ? 32 << 10 : UNPACKED_BYTES;  // as many as groups allow
 
 // How many rows there are, and what is fetched while they pass: the same stretch of the next panel, shared out among the blocks by their
-// rows and columns. A single block leaves it to the processor, which fetches one stream as well as any distance that was tried.
+// rows and columns. A single block fetches what it comes to soon, or leaves it to the processor.
 struct Sweep {
   int rows, at_once;    // rows, and of a block at most
   Bytes source;         // where the packed weights of the stretch begin
@@ -21,6 +21,7 @@ struct Sweep {
   int steps;            // of the stretch
   std::size_t far;      // bytes to the next panel
   int vectors;          // of a panel's columns
+  int soon;             // PanelTask
   int v = 0, vecs = 0;  // the first and the number of those that the blocks take now
 
   Sweep over(int first, int count) const {
@@ -29,8 +30,8 @@ struct Sweep {
     return s;
   }
   Ahead ahead(int row, int count) const {
-    if (rows <= at_once && vecs == vectors) return {};
     const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64)), all = rows * vectors;
+    if (rows <= at_once && vecs == vectors) return soon ? Ahead{source + soon, lines, false} : Ahead{};
     const auto until = [&](int r) { return (lines * (v * rows + vecs * r) + all - 1) / all; };
     const int first = until(row), end = until(row + count);
     return {source + far + std::size_t(first) * steps * 64, end - first, rows > at_once};
@@ -72,6 +73,7 @@ struct Task {
   int rows;
   float* out;               // [rows][PANEL]
   std::uint8_t* unpacked;   // UNPACKED_BYTES
+  int soon;                 // PanelTask
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
@@ -96,7 +98,7 @@ template <class Step> void dense_panel(const Task& t) {
   for (int s = 0; s < steps; s += most) {
     const int count = std::min(most, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const Sweep sweep{t.rows, t.at_once(), w, std::size_t(count) * w_step, count, t.far(), t.vectors()};
+    const Sweep sweep{t.rows, t.at_once(), w, std::size_t(count) * w_step, count, t.far(), t.vectors(), t.soon};
     each_vecs(t.rows, t.width, [&](auto vecs, int v) {
       const Stretch part{w + Step::W * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X, t.x.stride, sweep.over(v, vecs));
@@ -111,7 +113,7 @@ template <bool SEVERAL, class Step> void packed_groups(const Task& t, const Step
   const int num_groups = m.num_groups();
   const std::size_t record = m.record_bytes(t.width);
   const Groups groups = t.groups(t.panel, w_step, steps, record, 0, num_groups);
-  const Sweep sweep{t.rows, t.at_once(SEVERAL), t.panel, record * num_groups, steps * num_groups, t.far(), t.vectors()};
+  const Sweep sweep{t.rows, t.at_once(SEVERAL), t.panel, record * num_groups, steps * num_groups, t.far(), t.vectors(), t.soon};
   each_vecs<SEVERAL>(t.rows, t.width, [&](auto vecs, int v) {
     group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, 0, sweep.over(v, vecs));
   });
@@ -142,7 +144,7 @@ template <class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack
     const int count = std::min(at_once, num_groups - first);
     for (int g = 0; g < count; ++g) unpack_steps(unpack, t.panel + record * (first + g), t.unpacked + bytes * g, packed_steps, vectors);
     const Groups groups = t.groups(t.unpacked, w_step, steps, bytes, first, count);
-    const Sweep sweep{t.rows, t.at_once(true), t.panel + record * first, record * count, steps * count, t.far(), t.vectors()};
+    const Sweep sweep{t.rows, t.at_once(true), t.panel + record * first, record * count, steps * count, t.far(), t.vectors(), t.soon};
     each_vecs<true>(t.rows, t.width, [&](auto vecs, int v) {
       group_rows<Step, vecs, true>(Step{}, moved(groups, v, Step::W), t.x, std::size_t(first) * steps * Step::X, sweep.over(v, vecs));
     });
@@ -159,7 +161,7 @@ template <class Unpack> void unpacked_dense(const Task& t, const Unpack& unpack)
     const int count = std::min(most, packed_steps - s), steps = count * times;
     const Bytes packed = t.panel + std::size_t(s) * packed_step;
     unpack_steps(unpack, packed, t.unpacked, count, vectors);
-    const Sweep sweep{t.rows, t.at_once(), packed, std::size_t(count) * packed_step, steps, t.far(), vectors};
+    const Sweep sweep{t.rows, t.at_once(), packed, std::size_t(count) * packed_step, steps, t.far(), vectors, t.soon};
     each_vecs(t.rows, t.width, [&](auto vecs, int v) {
       const Stretch part{t.unpacked + Step::W * v, w_step, steps, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * times * Step::X, t.x.stride, sweep.over(v, vecs));
