@@ -80,6 +80,12 @@ def test_what_was_compiled_before_changes_no_count(monkeypatch: pytest.MonkeyPat
     assert spent_on(wanted, monkeypatch) == first and first[1] == "" and sum(first[0].values()) > 1000
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_at_most_some_of_many_properties_can_be_followed(is_open: bool) -> None:
+    wanted = Wanted(json={**wide(400), "maxProperties": 200, "additionalProperties": is_open})
+    assert compiler().compile(wanted).size < 60_000
+
+
 class Gone(Exception):
     pass
 

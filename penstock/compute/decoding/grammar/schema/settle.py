@@ -29,6 +29,7 @@ from penstock.compute.decoding.grammar.schema.records import (
 )
 
 MOST = 64  # choices that one record is made into
+MOST_NAMES = 400  # optional ones in all such choices together: a place in the grammar is at each of them at once
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
 A_RECORD = 20  # steps of making one
 ONE_CHAR = Chars(EVERY_CHAR)
@@ -176,7 +177,8 @@ class Settling:
         elif need > 0:
             yield from self._with_more(record, optional, need, is_open)
         elif room is not None and (room < len(optional) or not is_open):
-            for kept in islice(combinations(optional, min(room, len(optional))), MOST):
+            size = min(room, len(optional))
+            for kept in islice(combinations(optional, size), max(1, min(MOST, MOST_NAMES // max(1, size)))):
                 yield replace(self._without(record, frozenset(optional).difference(kept)), low=0, high=None)
             if is_open and room:
                 yield self._without(record, optional, closed=False)
