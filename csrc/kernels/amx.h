@@ -124,8 +124,7 @@ template <bool Whole, class Unpack> void tile_groups(const Task& t, const Unpack
       const int count = ready ? m.group : std::min(most, m.group - k);
       Bytes from = t.panel + record * g + std::size_t(k / m.per_step()) * to_step, w = from;
       if constexpr (!std::is_same_v<Unpack, std::nullptr_t>) {
-        std::uint8_t* to = t.unpacked;
-        unpack_steps(unpack, from, to, count / m.per_step(), vectors);
+        unpack_steps(unpack, from, t.unpacked, count / m.per_step(), vectors);
         w = t.unpacked;
       }
       const TileStretch part{w, to_step, count * bytes_of_one / tile_bytes, tile_bytes};

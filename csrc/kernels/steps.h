@@ -23,39 +23,32 @@ template <int N, class Body> PENSTOCK_INLINE void unrolled(const Body& body) {
   unrolled_over(std::make_integer_sequence<int, N>(), body);
 }
 
-// Rows of float: one inner index after another, whose weights Step::value<J> gives.
-template <class Step, int R, int V>
-PENSTOCK_INLINE void add_values(const Step& step, F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-  unrolled<Step::K>([&](auto j) PENSTOCK_INLINED {
-    F b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = step.template value<j>(w + Step::W * v), keep(b[v]); });
-    unrolled<R>([&](auto r) PENSTOCK_INLINED {
-      const F a = set1(reinterpret_cast<const float*>(x + stride * r)[j]);
-      unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = fma(b[v], a, sum[r][v]); });
-    });
-  });
-}
-
-// Values of 16 columns at K inner indices, one vector after another.
-template <int INDICES> struct StepValues {
+// Steps with rows of float: one inner index after another, whose weights for 16 columns Step::value<J> gives.
+template <class Step, int INDICES, int BYTES> struct OverValues {
   using Sum = F;
   static constexpr bool WHOLE = false;
-  static constexpr int K = INDICES, W = 64 * K, X = 4 * K;
-  template <int J> static PENSTOCK_INLINE F value(Bytes w) { return load(reinterpret_cast<const float*>(w) + 16 * J); }
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    add_values<StepValues, R, V>({}, sum, w, x, stride);
+  static constexpr int K = INDICES, W = BYTES, X = 4 * INDICES;
+  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    const Step& step = static_cast<const Step&>(*this);
+    unrolled<K>([&](auto j) PENSTOCK_INLINED {
+      F b[V];
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = step.template value<j>(w + W * v), keep(b[v]); });
+      unrolled<R>([&](auto r) PENSTOCK_INLINED {
+        const F a = set1(reinterpret_cast<const float*>(x + stride * r)[j]);
+        unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = fma(b[v], a, sum[r][v]); });
+      });
+    });
   }
+};
+
+// Values of 16 columns at K inner indices, one vector after another.
+template <int INDICES> struct StepValues : OverValues<StepValues<INDICES>, INDICES, 64 * INDICES> {
+  template <int J> static PENSTOCK_INLINE F value(Bytes w) { return load(reinterpret_cast<const float*>(w) + 16 * J); }
 };
 using StepF32 = StepValues<1>;
 
-struct StepF16 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
-  static constexpr int K = 1, W = 32, X = 4;
+struct StepF16 : OverValues<StepF16, 1, 32> {
   template <int J> static PENSTOCK_INLINE F value(Bytes w) { return from_f16(reinterpret_cast<const std::uint16_t*>(w)); }
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
-    add_values<StepF16, R, V>({}, sum, w, x, stride);
-  }
 };
 
 template <int R, int V> PENSTOCK_INLINE void add_bytes(I (&sum)[R][V], const Raw (&b)[V], Bytes x, std::size_t stride) {

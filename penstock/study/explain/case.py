@@ -71,8 +71,8 @@ class Forms:
 @dataclass(frozen=True, slots=True)
 class Case:
     """`way`: as it is served. `forms` None: the model's config was not found here; `form` is the present one. `kept`: timers that were
-    calibrated, by config. `parts`: hardware to compare with. `slo`: what a good request
-    keeps, where that is what counts."""
+    calibrated, by config. `parts`: hardware to compare with. `slo`: what a good request keeps, where that is what
+    counts."""
 
     way: Way
     traffic: Traffic
