@@ -4,8 +4,8 @@
     python bench/speculation.py --text FILE... [--model brook] [--propose ngram auto ...] [--concurrency 1 8 64] [--record]
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
 
-An engine with a proposer and one without run the same requests one after the other, in every second round the one without first; ratios
-are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by where their memory
+An engine with a proposer and one without answer the same requests in turns of a few hundredths of a second, in every second round the one
+without first; ratios are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by where their memory
 lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so many times, and the
 interval of the median comes from drawing among these. Every answer is compared with plain decoding's: one token that differs is an error.
 Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a
@@ -17,18 +17,18 @@ import argparse
 import itertools
 import json
 import statistics
-import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from drafts import echo, prompts
+from drafts.turns import run
 from versus.record import RESULTS, slug, today, write
 
-from penstock import LLM, SamplingParams
 from penstock.core.config import EngineConfig
-from penstock.core.drafting import Drafting, together
-from penstock.serve.engine.build import find
+from penstock.core.drafting import Drafting
+from penstock.core.types import SamplingParams
+from penstock.serve.engine.build import build, find
+from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.machine import processor
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.statistics import grouped_distribution
@@ -47,27 +47,9 @@ class Row:
     low: float | None  # the true median lies between these with 95 % confidence; None after a single start
     high: float | None
     decode_ratio: float  # the same of the time after each answer's first token
-    tokens_per_pass: float | None
+    tokens_per_draft_pass: float | None
     drafted: int
     accepted: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    tokens_per_s: float
-    decode_tokens_per_s: float  # from each answer's first token to its last
-    answers: list[list[int]]
-    outputs: list[Any]
-
-
-def run(llm: LLM, requests: list[list[int]], num_new: int) -> Ran:
-    params = SamplingParams(max_tokens=num_new, temperature=0, ignore_eos=True)
-    began = time.perf_counter()
-    outputs = llm.generate([{"prompt_token_ids": request} for request in requests], params)
-    seconds = time.perf_counter() - began
-    answers = [output.outputs[0].token_ids for output in outputs]
-    decoding = sum(output.finished_s - output.first_token_s for output in outputs)
-    return Ran(sum(map(len, answers)) / seconds, sum(len(answer) - 1 for answer in answers) / decoding, answers, outputs)
 
 
 @dataclass(slots=True)
@@ -87,42 +69,41 @@ class Found:
 
 
 def told(row: Row) -> str:
-    rate = f"{row.tokens_per_pass:.2f}" if row.tokens_per_pass else "-"
+    rate = f"{row.tokens_per_draft_pass:.2f}" if row.tokens_per_draft_pass else "-"
     within = f"95 % within {row.low:4.2f} to {row.high:4.2f}, " if row.low is not None else ""
     return (f"{row.workload:6} {row.concurrency:3} at once  {row.propose:34} {row.ratio:5.2f} x plain ({within}least {row.least:4.2f}), "
-            f"decode {row.decode_ratio:4.2f}  tokens a pass {rate}, drafted {row.drafted}, accepted {row.accepted}")
+            f"decode {row.decode_ratio:4.2f}  tokens a pass with drafts {rate}, drafted {row.drafted}, accepted {row.accepted}")
 
 
-def sweep(engines: dict[str, LLM], make: prompts.Prompts, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
+def sweep(engines: dict[str, Engine], make: prompts.Prompts, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
     """One start. `engines`: by what they draft with; "" is plain. Raises ValueError where an answer differs from plain decoding's."""
+    params = SamplingParams(max_tokens=args.new, temperature=0, ignore_eos=True)
     count = concurrency
-    plain = run(engines[""], make(count), args.new)
-    while count / plain.tokens_per_s * args.new < SECONDS:
+    while run({"": engines[""]}, make(count), params)[""].seconds < SECONDS:
         count *= 2
-        plain = run(engines[""], make(count), args.new)
     for name in found:  # memory is touched, and `auto` has seen what steps cost
-        run(engines[name], make(count), args.new)
+        run({name: engines[name]}, make(count), params)
     for each in found.values():
         each.ratios.append([])
         each.decoding.append([])
     for number in range(args.rounds):
         for name, each in found.items():
             requests = make(count)
-            pair = ("", name) if number % 2 else (name, "")
-            ran = {one: run(engines[one], requests, args.new) for one in pair}
+            ran = run({one: engines[one] for one in (("", name) if number % 2 else (name, ""))}, requests, params)
             if ran[name].answers != ran[""].answers:
                 raise ValueError(f"{name} answers otherwise than plain decoding at {concurrency} requests at once")
             each.ratios[-1].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
             each.decoding[-1].append(ran[name].decode_tokens_per_s / ran[""].decode_tokens_per_s)
-            each.drafting = together(output.drafting for output in ran[name].outputs)
+            each.drafting = ran[name].drafting
 
 
 def measure(model: str, workloads: dict[str, prompts.Prompts], concurrency: int, args: argparse.Namespace) -> list[Row]:
     found = {name: {each: Found() for each in args.propose} for name in workloads}
     for number in range(args.restarts):
         names = ["", *args.propose]
-        engines = {name: LLM(model, propose=None if name in ("", PLAIN) else name, quant=args.quant, max_num_seqs=concurrency,
-                             max_model_len=1024) for name in (reversed(names) if number % 2 else names)}
+        config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024)
+        engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else name)).engine
+                   for name in (reversed(names) if number % 2 else names)}
         for name, make in workloads.items():
             try:
                 sweep(engines, make, concurrency, args, found[name])

@@ -15,7 +15,9 @@ Array = Any
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 BUDGET_S = 0.8  # for all points; beyond the last that it allows, time grows with the rows
 TIMES = 3
+FAR = 512  # tokens of a context that tells what contexts cost
 SEQS = (1, 2, 4, 8, 16, 32, 64)
+SOME = 8  # sequences with such a context
 DEEP = 2048  # tokens of a long context, where there are so many
 CHUNK = 128  # rows of a prompt behind a long context
 
@@ -23,13 +25,15 @@ CHUNK = 128  # rows of a prompt behind a long context
 class MeasuredTimer:
     """A StepTimer: straight lines between the points, and on from the last two."""
 
-    def __init__(self, points: Sequence[tuple[int, float]]) -> None:
-        """`points`: (rows, seconds), two or more, rows rising. Seconds that fall are taken for noise: more rows never take less."""
+    def __init__(self, points: Sequence[tuple[int, float]], seen_s: float = 0.0) -> None:
+        """`points`: (rows, seconds), two or more, rows rising. Seconds that fall are taken for noise: more rows never take less.
+        `seen_s`: more for each token that a row sees."""
+        self.seen_s = seen_s
         self._rows = [rows for rows, _ in points]
         self._seconds = np.maximum.accumulate([seconds for _, seconds in points]).tolist()
 
     def seconds(self, work: StepWork) -> float:
-        return self.of_rows(work.num_tokens)
+        return self.of_rows(work.num_tokens) + self.seen_s * work.attention_pairs
 
     def table(self, most: int) -> Array:
         """Seconds of 0 .. most rows."""
@@ -57,7 +61,19 @@ def measure(backend: Backend, loaded: Any, most: int, clock: Clock) -> MeasuredT
             break
     if len(points) == 1:
         points.append((2 * points[0][0], 2 * points[0][1]))
-    return MeasuredTimer(points)
+    times = TIMES if clock.now() - began <= BUDGET_S else 1
+    return MeasuredTimer(points, seen_seconds(backend, loaded, min(most, SOME), times, clock))
+
+
+def seen_seconds(backend: Backend, loaded: Any, num_seqs: int, times: int, clock: Clock) -> float:
+    """What each token that a row sees adds to a step, by answers of so many sequences behind short contexts and behind long ones."""
+    layout = loaded.layout
+    near, far = min(16, layout.block_size), min(FAR, layout.num_blocks * layout.block_size)
+    if far == near:
+        return 0.0
+    batches = [batch_of(StepWork(((1, total),) * num_seqs, num_seqs), layout.num_blocks, layout.block_size) for total in (near, far)]
+    short, long = (min(timed(backend, loaded, batch, clock) for _ in range(times)) for batch in batches)
+    return max(0.0, long - short) / (num_seqs * (far - near))
 
 
 def timed(backend: Backend, loaded: Any, batch: Batch, clock: Clock) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.control.contract import Control
+from penstock.compute.decoding.control.contract import Control, load_of
 from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts, Proposer
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.known import Known
@@ -28,7 +28,12 @@ class DryRun:
     def path(self) -> tuple[int, ...] | None:
         """Those that would have been accepted (indices), by the tokens that have come since; None: not all of these have come."""
         came, drafts = self.known.tokens[self.begin :], self.drafts
-        ranks = (0, *(range(1, len(drafts.tokens) + 1) if drafts.parents is None else depths(drafts.parents)))  # by row of `walk`
+        if drafts.parents is None:
+            right = 0
+            while right < min(len(came), len(drafts.tokens)) and came[right] == drafts.tokens[right]:
+                right += 1
+            return tuple(range(right)) if right < len(came) or right == len(drafts.tokens) else None
+        ranks = (0, *depths(drafts.parents))  # by row of `walk`
         rows, _ = walk(drafts.tokens, drafts.parents, lambda row: came[ranks[row]] if ranks[row] < len(came) else None)
         settled = ranks[rows[-1]] < len(came) or ranks[rows[-1]] == max(ranks)
         return tuple([row - 1 for row in rows[1:]]) if settled else None
@@ -58,9 +63,7 @@ class Drafter:
         self._rests = self._control.rests()
         if self._rests:
             return
-        num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
-        steady = num_rows - num_drafts == len(plan.seqs) and not self._spelled and all(planned.samples for planned in plan.seqs)
-        self._control.began(self._clock.now(), num_rows, num_drafts, steady)
+        self._control.began(self._clock.now(), load_of(plan, spelled=bool(self._spelled)))
 
     def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
         """`rows` as accept.walk gives them; `choices`: of all rows, if they are known."""

@@ -278,7 +278,8 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
     if config.draft_control == "always":
         return Drafter(proposer, Always(most), clock)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
-    return Drafter(proposer, Priced(measure(host.own.backend, loaded, rows, clock).table(rows), most), clock)
+    timer = measure(host.own.backend, loaded, rows, clock)
+    return Drafter(proposer, Priced(timer.table(rows), most, timer.seen_s), clock)
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

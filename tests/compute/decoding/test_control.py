@@ -4,7 +4,8 @@ import random
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.control.contract import Always, Rooms
+from penstock.compute.decoding.control.books import Gain, Hoped, Running, Times, Trust
+from penstock.compute.decoding.control.contract import Always, Load, Rooms
 from penstock.compute.decoding.control.priced import Priced
 
 MOST = 6
@@ -14,32 +15,42 @@ class World:
     """An engine in which time is counted: a step takes `fixed` and `each` row's seconds, checking and asking their own."""
 
     def __init__(self, fixed: float, each: float, accepted: dict[int, float], answers: float = 1.0, asking: float = 1e-5,
-                 checking: float = 2e-5, host: float = 3e-5) -> None:
-        """`accepted`: by sequence, how likely each draft is right after those before it."""
+                 checking: float = 2e-5, host: float = 3e-5, seen: float = 0.0, length: int = 0, after: float = 0.0) -> None:
+        """`accepted`: by sequence, how likely each draft is right after those before it. `seen`: seconds for each token that a row sees;
+        contexts begin anew when they have grown to `length`. `after`: seconds more of a step without drafts that follows one with some."""
         self.fixed, self.each, self.accepted = fixed, each, accepted
         self.answers, self.asking, self.checking, self.host = answers, asking, checking, host
-        self.control = Priced(fixed + each * np.arange(1000), MOST)
+        self.seen, self.length, self.after = seen, length, after
+        self.context = 0.0  # tokens of a sequence
+        self.control = Priced(fixed + each * np.arange(1000), MOST, seen)
         self.now = 0.0
         self.random = random.Random(0)
         self.drafts = dict.fromkeys(accepted, 0)
-        self.tokens = 0
+        self.plain_s = 0.0  # that plain decoding would have taken
         self.drafted_steps = 0
+        self.drafted_last = False
         self.rested = 0
+        self.asked = 0
 
     def step(self) -> None:
-        rows = sum(1 + count for count in self.drafts.values())
-        drafted = sum(self.drafts.values())
+        count, drafted = len(self.drafts), sum(self.drafts.values())
         rests = self.control.rests()
         self.rested += rests
         if not rests:
-            self.control.began(self.now, rows, drafted, True)
-        self.now += self.host + self.fixed + self.each * rows + (self.checking if drafted else 0)
+            self.control.began(self.now, Load(count, count + drafted, drafted, int(self.context * count), steady=True))
+        row = self.each + self.seen * self.context
+        self.now += self.host + self.fixed + row * (count + drafted)
+        self.now += self.checking if drafted else self.after * self.drafted_last
+        self.drafted_last = drafted > 0
         self.drafted_steps += drafted > 0
-        for seq_id, count in self.drafts.items():
-            right = self.right(seq_id, count)
-            self.tokens += 1 + right
-            if count:
+        tokens = 0
+        for seq_id, num in self.drafts.items():
+            right = self.right(seq_id, num)
+            tokens += 1 + right
+            if num:
                 self.control.checked(seq_id, range(right))
+        self.plain_s += tokens / count * (self.host + self.fixed + row * count)
+        self.context = (self.context + tokens / count) % self.length if self.length else 0.0
         rooms = None if rests else self.control.rooms(list(self.drafts), 0)
         asking = 0.0
         self.drafts = dict.fromkeys(self.drafts, 0)
@@ -47,12 +58,13 @@ class World:
             if rooms is None or not room:
                 continue
             asking += self.asking
-            count = room if self.random.random() < self.answers else 0
+            self.asked += 1
+            num = room if self.random.random() < self.answers else 0
             if rooms.dry:
-                self.control.tried(seq_id, room, count, range(self.right(seq_id, count)))
+                self.control.tried(seq_id, room, num, range(self.right(seq_id, num)))
             else:
-                self.control.offered(seq_id, room, count)
-                self.drafts[seq_id] = count
+                self.control.offered(seq_id, room, num)
+                self.drafts[seq_id] = num
         self.now += asking
         if not rests:
             self.control.ended(self.now, asking)
@@ -65,11 +77,10 @@ class World:
 
     def rate(self, steps: int) -> float:
         """Tokens a second, beside those of plain decoding."""
-        now, tokens = self.now, self.tokens
+        now, plain_s = self.now, self.plain_s
         for _ in range(steps):
             self.step()
-        plain = len(self.drafts) / (self.host + self.fixed + self.each * len(self.drafts))
-        return (self.tokens - tokens) / (self.now - now) / plain
+        return (self.plain_s - plain_s) / (self.now - now)
 
 
 def test_drafts_that_are_right_are_made():
@@ -146,6 +157,55 @@ def test_what_asking_costs_is_learned():
     world = World(fixed=2e-4, each=1e-6, accepted={0: 0.6}, asking=6e-4)
     world.rate(300)
     assert world.rate(2000) > 0.97
+
+
+def test_what_contexts_cost_is_known():
+    """A step at the end of the answers takes three times as long as one at their beginning, and so do its drafts."""
+    world = World(fixed=1e-3, each=2.5e-5, accepted=dict.fromkeys(range(32), 0.9), seen=2.5e-7, length=200)
+    world.rate(200)
+    assert world.rate(3000) > 1.08
+
+
+def test_drafts_that_could_gain_little_are_seldom_tried():
+    asked = []
+    for fixed in (0.0, 1e-2):
+        world = World(fixed=fixed, each=1e-3, accepted=dict.fromkeys(range(4), 0.02), asking=1e-3)
+        world.rate(1000)
+        asked.append(world.asked)
+    assert 2 * asked[0] < asked[1]
+
+
+def test_trust_follows_what_comes_of_hopes():
+    trust = Trust()
+    assert trust.made == trust.accepted == 1
+    for _ in range(200):
+        trust.told(Hoped(10.0, 8.0), 10, 2)
+    assert trust.made == pytest.approx(1, abs=0.01) and trust.accepted == pytest.approx(0.25, abs=0.03)
+    for _ in range(400):
+        trust.fade()
+    assert trust.accepted > 0.9
+
+
+def test_losses_are_told_from_luck():
+    gain = Gain()
+    for seconds in (3.0, -4.0, 3.5, -4.0):
+        gain.add(seconds)
+    assert gain.seconds < 0 and not gain.is_surely_loss()
+    for _ in range(6):
+        gain.add(-2.0)
+    assert gain.is_surely_loss() and gain.is_loss() and not gain.is_surely_loss()
+
+
+def test_only_a_second_step_without_drafts_tells_what_these_take():
+    times = Times()
+    times.told(Running(0.0, Load(2, 2, 0, 0, steady=True)), interval=3.0, curve=1.0)
+    times.told(Running(0.0, Load(2, 2, 0, 0, steady=True), after_drafts=True), interval=9.0, curve=1.0)
+    assert times.plain == 1.0
+    due = []
+    for _ in range(40):
+        times.told(Running(0.0, Load(2, 6, 4, 0, steady=True)), interval=4.0, curve=1.0)
+        due.append(times.is_plain_due())
+    assert [at for at, each in enumerate(due) if each] == [11, 12, 35, 36]
 
 
 def test_always():

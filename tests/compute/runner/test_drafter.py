@@ -1,5 +1,5 @@
 """What the controller of drafts is told of steps in which a grammar drafts."""
-from penstock.compute.decoding.control.contract import Always
+from penstock.compute.decoding.control.contract import Always, Load
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.known import Known
@@ -14,8 +14,8 @@ class Remembering(Always):
         super().__init__(0)
         self.steady: list[bool] = []
 
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
-        self.steady.append(steady)
+    def began(self, now: float, load: Load) -> None:
+        self.steady.append(load.steady)
 
 
 def plan(step_id: int, drafts: tuple[int, ...] = ()) -> StepPlan:

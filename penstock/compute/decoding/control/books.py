@@ -1,15 +1,23 @@
 """What the controller knows: acceptance, times, what its decisions have gained."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import sqrt
+
+from penstock.compute.decoding.control.contract import Load
 
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
 HOPE = 0.7  # of acceptance, before anything is known
-SMOOTH = 0.2  # share of the newest in a mean of times
 LASTS = 0.98  # of what was known of steps with drafts, with each new one
+FADES = 0.98  # of the same, with each step without that is looked at
+DOUBT = 4.0  # drafts that come as hoped, before anything is known
+BOLD = 1.3  # times what is hoped of drafts is the most that is believed
 STRANGE = 4  # times as long as expected: a step that says nothing of the next
+SMOOTH = 0.2  # share of the newest in a mean of times
 FALLS, RISES = 0.3, 0.03  # of the newest in a mean that leans to the least: what is done seldom takes longer than what is done often
 FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
 SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
+PLAIN = (12, 96)  # steps with drafts after which some are made without: the longer drafts have been made
+OTHERS = 2  # such steps: the first is slowed down by the drafts before it
 LOSS = (32, 1024)  # steps without drafts after they have cost time
 WAIT = (2, 128)  # steps between two trials of a sequence
 
@@ -46,14 +54,22 @@ class Trying:
     wait: int = WAIT[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Hoped:
+    """What a decision expects of the next step, in drafts."""
+
+    made: float
+    accepted: float
+
+
 @dataclass(slots=True)
 class Running:
     """The step in flight, or the one just made."""
 
     began: float
-    num_rows: int
-    num_drafts: int
-    steady: bool
+    load: Load
+    hoped: Hoped | None = None  # of its drafts
+    after_drafts: bool = False
     num_accepted: int = 0
     ended: float = 0.0
     asking_s: float = 0.0
@@ -69,16 +85,21 @@ class Times:
     checking: float = 0.0  # more, for each draft
     asking: float = 0.0  # the proposer, for one sequence
     since_plain: int = 0  # steps
+    patience: int = PLAIN[0]  # steps with drafts before some without
+    others: int = 0  # of these still to be made
     _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # of 1, n, n n, seconds, n seconds
 
     def told(self, step: Running, interval: float, curve: float) -> None:
-        count = step.num_rows - step.num_drafts
-        rest, drafts = (interval - step.asking_s - curve) / count, step.num_drafts / count
+        count = step.load.seqs
+        rest, drafts = (interval - step.asking_s - curve) / count, step.load.drafts / count
         if self.plain is not None and interval > STRANGE * (curve + count * (self.plain + self.with_drafts + self.checking * drafts)):
             return
-        if not step.num_drafts:
+        if not step.load.drafts and step.after_drafts:
+            return
+        if not step.load.drafts:
             self.plain = rest if self.plain is None else self.plain + SMOOTH * (rest - self.plain)
             self.since_plain = 0
+            self.with_drafts, self.checking, *self._sums = [FADES * old for old in (self.with_drafts, self.checking, *self._sums)]
         elif self.plain is not None:
             self.since_plain += 1
             self._fit(drafts, rest, self.plain)
@@ -91,6 +112,14 @@ class Times:
         self.checking = max(0.0, slope)
         self.with_drafts = max(0.0, (seconds - self.checking * total) / ones - plain)
 
+    def is_plain_due(self) -> bool:
+        """Whether the next step is to be made without drafts, to know what that takes now."""
+        if self.since_plain >= self.patience:
+            self.since_plain, self.patience, self.others = 0, min(2 * self.patience, PLAIN[1]), OTHERS
+        due = self.others > 0
+        self.others -= due
+        return due
+
     def asked(self, seconds: float, count: int) -> None:
         self.asking = leaning(self.asking or seconds / count, seconds / count)
 
@@ -100,22 +129,53 @@ def leaning(mean: float, newest: float) -> float:
 
 
 @dataclass(slots=True)
+class Trust:
+    """How much comes of what is hoped. The drafts that promise most are taken, so that what is hoped of them is too much, and the more so
+    the more sequences there are to choose from."""
+
+    _hoped: list[float] = field(default_factory=lambda: [DOUBT, DOUBT])  # made, accepted
+    _came: list[float] = field(default_factory=lambda: [DOUBT, DOUBT])
+
+    def told(self, hoped: Hoped, made: int, accepted: int) -> None:
+        self._hoped = [LASTS * old + new for old, new in zip(self._hoped, (hoped.made, hoped.accepted), strict=True)]
+        self._came = [LASTS * old + new for old, new in zip(self._came, (made, accepted), strict=True)]
+
+    def fade(self) -> None:
+        """A step without drafts."""
+        self._hoped, self._came = ([DOUBT + FADES * (old - DOUBT) for old in sums] for sums in (self._hoped, self._came))
+
+    @property
+    def made(self) -> float:
+        return min(BOLD, self._came[0] / self._hoped[0])
+
+    @property
+    def accepted(self) -> float:
+        return min(BOLD, self._came[1] / self._hoped[1])
+
+
+@dataclass(slots=True)
 class Gain:
     """What drafts have gained since it was last asked for: seconds that plain steps would have taken for their tokens, less their own."""
 
     seconds: float = 0.0
+    squares: float = 0.0
     num_steps: int = 0
     wait: int = 0  # steps for which there are none after a loss
 
     def add(self, seconds: float) -> None:
         self.seconds += seconds
+        self.squares += seconds * seconds
         self.num_steps += 1
+
+    def is_surely_loss(self) -> bool:
+        """Beyond what the steps differ by."""
+        return self.seconds < -sqrt(self.squares)
 
     def is_loss(self) -> bool:
         """Asked for where steps enough tell it; then the next wait is known."""
         lost = self.seconds < 0
         self.wait = min(max(2 * self.wait, LOSS[0]), LOSS[1]) if lost else 0
-        self.seconds, self.num_steps = 0.0, 0
+        self.seconds, self.squares, self.num_steps = 0.0, 0.0, 0
         return lost
 
 
@@ -123,6 +183,7 @@ class Gain:
 class Decision:
     seq_ids: list[int] = field(default_factory=list)
     rooms: Sequence[int] | None = None
+    hoped: Hoped | None = None
     made: int = -SOON  # at which step
     until: int = 0  # the step before which it stands
     length: int = AGAINST[0]  # for how many it stood, if against drafts

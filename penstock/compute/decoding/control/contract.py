@@ -3,6 +3,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.core.types import StepPlan
+
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
@@ -10,6 +12,26 @@ class Rooms:
 
     most: Sequence[int]
     dry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a step has to do. `context`: tokens that its sequences had before it, in all. `steady`: every sequence of it goes on with one
+    token and its drafts, and no drafts are a grammar's."""
+
+    seqs: int
+    rows: int
+    drafts: int
+    context: int
+    steady: bool
+
+
+def load_of(plan: StepPlan, spelled: bool = False) -> Load:
+    """`spelled`: some of its drafts are a grammar's."""
+    seqs, rows = plan.seqs, plan.num_tokens
+    drafts, context = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
+    steady = rows - drafts == len(seqs) and not spelled and all([planned.samples for planned in seqs])
+    return Load(len(seqs), rows, drafts, context, steady)
 
 
 class Control(Protocol):
@@ -20,8 +42,8 @@ class Control(Protocol):
         """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
         ...
 
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
-        """A step begins. `steady`: every sequence of it goes on with one token and its drafts, and no drafts are a grammar's."""
+    def began(self, now: float, load: Load) -> None:
+        """A step begins."""
         ...
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
@@ -44,7 +66,9 @@ class Control(Protocol):
         """It has ended; to decide, and to ask the proposer, took `asking_s` of it."""
         ...
 
-    def forget(self, seq_id: int) -> None: ...
+    def forget(self, seq_id: int) -> None:
+        """A sequence has ended, or a new one of this id begins."""
+        ...
 
 
 class Always:
@@ -56,7 +80,7 @@ class Always:
     def rests(self) -> bool:
         return False
 
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+    def began(self, now: float, load: Load) -> None:
         pass
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:

@@ -6,40 +6,61 @@ time against rows, measured at start, and from what steps with and without draft
 the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, a sequence tries again now
 and then, half as often after each failure. A trial is dry: the proposer is asked, and what it has is compared with the tokens that come,
 since those are what the target would have accepted; no row is computed for it. All trials together take no more than a small share of the
-time. Drafts that were expected to pay and turned out to cost time are not made again for a while, longer each time.
+time, and a smaller one where the best of drafts would gain little. What comes of drafts is compared with what was hoped of them, since
+those that promise most are taken. Drafts that were expected to pay and turned out to cost time are not made again for a while, longer each
+time.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.compute.decoding.control.books import AGAINST, FOR, SOON, WAIT, Decision, Gain, Record, Running, Times, Trying
-from penstock.compute.decoding.control.contract import Rooms
+from penstock.compute.decoding.control.books import (
+    AGAINST,
+    FOR,
+    PLAIN,
+    SOON,
+    WAIT,
+    Decision,
+    Gain,
+    Hoped,
+    Record,
+    Running,
+    Times,
+    Trust,
+    Trying,
+)
+from penstock.compute.decoding.control.contract import Load, Rooms
 
 HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
-TRIALS = 0.01  # of the time, for drafts that are not expected to pay
+TRIALS = 0.01  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, less below
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
-PLAIN = 48  # steps with drafts after which one is made without, to know what that takes
 TELLING = 6  # steps with drafts that tell whether they gain
-SELDOM = 8  # while nothing is due, one step of so many is looked at
+SELDOM = 32  # while nothing is due, one step of so many is timed
+GATHER = 8  # steps within which what is due, and sequences that come, are seen together
 
 
 @dataclass(slots=True)
 class Priced:
-    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence.
+    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence; `seen_s`: more for each token of
+    context that a row sees.
 
-    While nothing is drafted and nobody is due to try, it rests through most steps. New sequences are seen within `SELDOM` of them.
+    While nothing is drafted and nobody is due to try, it rests through most steps: to look at one costs as much as a trial.
     """
 
     seconds: Sequence[float]
     most: int
+    seen_s: float = 0.0
     _all: Record = field(init=False)
     _curve: list[float] = field(init=False)
     _seqs: dict[int, Trying] = field(default_factory=dict)
     _times: Times = field(default_factory=Times)
     _gain: Gain = field(default_factory=Gain)
+    _trust: Trust = field(default_factory=Trust)
     _step: Running | None = None
+    _hoped: Hoped | None = None  # of the step to come
     _decision: Decision = field(default_factory=Decision)
+    _promises: dict[int, float] = field(default_factory=dict)  # by sequences
     _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
     _credited: int = 0  # the step up to which
     _num_asked: int = 0  # sequences, at the end of this step
@@ -52,19 +73,20 @@ class Priced:
 
     def rests(self) -> bool:
         self._now += 1
-        resting = self._now < self._quiet and self._now % SELDOM > 1
+        resting = self._times.plain is not None and self._now < self._quiet and self._now % SELDOM > 1
         if resting:
             self._step = None
         return resting
 
-    def began(self, now: float, num_rows: int, num_drafts: int, steady: bool) -> None:
+    def began(self, now: float, load: Load) -> None:
         before = self._step
-        if before is not None and before.steady and now - before.ended < BUSY_S:
+        if before is not None and before.load.steady and now - before.ended < BUSY_S:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
-            self._credit, self._credited = min(self._credit + TRIALS * interval * steps, 100 * TRIALS * interval), self._now
-            self._times.told(before, interval, self._of_rows(before.num_rows))
+            self._credit = min(self._credit + TRIALS * min(1.0, self._promise(before.load.seqs)) * interval * steps, interval)
+            self._credited = self._now
+            self._times.told(before, interval, self._expected(before.load, before.load.rows))
             self._tell_gain(before, interval)
-        self._step = Running(now, num_rows, num_drafts, steady)
+        self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
         for record in (self._all, self._of(seq_id).own):
@@ -84,7 +106,7 @@ class Priced:
         elif num_drafts:
             trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
         else:
-            trying.due = self._now + SELDOM
+            trying.due = self._now + GATHER
 
     def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
         last = self._decision
@@ -98,11 +120,10 @@ class Priced:
         elif not same:
             last.seq_ids = list(seq_ids)
         found = self._decision.rooms
-        if found is not None and self._times.since_plain >= PLAIN:
-            self._times.since_plain = 0
+        if found is not None and self._times.is_plain_due():
             self._num_asked = 0
             return None
-        given = self._try(seq_ids) if found is None else Rooms(found)
+        given, self._hoped = (self._try(seq_ids), None) if found is None else (Rooms(found), self._decision.hoped)
         self._num_asked = 0 if given is None else sum([room > 0 for room in given.most])
         return given
 
@@ -119,22 +140,44 @@ class Priced:
             self._times.asked(asking_s, self._num_asked)
 
     def forget(self, seq_id: int) -> None:
+        """It has ended, or begins."""
         self._seqs.pop(seq_id, None)
+        self._quiet = min(self._quiet, self._now + GATHER)
 
     def _tell_gain(self, step: Running, interval: float) -> None:
-        count = step.num_rows - step.num_drafts
-        if step.num_drafts and self._times.plain is not None:
-            plain = self._of_rows(count) + count * self._times.plain
+        count = step.load.seqs
+        if step.hoped is not None:
+            self._trust.told(step.hoped, step.load.drafts, step.num_accepted)
+        elif not step.load.drafts:
+            self._trust.fade()
+        if step.load.drafts and self._times.plain is not None:
+            plain = self._expected(step.load, count) + count * self._times.plain
             self._gain.add((1 + step.num_accepted / count) * plain - interval)
+            if self._gain.num_steps >= TELLING and self._gain.is_surely_loss():
+                self._decision.until = self._now
 
     def _decide(self, seq_ids: list[int], num_rows: int) -> Decision:
         if self._gain.num_steps >= TELLING and self._gain.is_loss():
-            return Decision(seq_ids, None, self._now, self._now + self._gain.wait)
-        rooms, last = self._best(seq_ids, num_rows), self._decision
-        if rooms is not None:
-            return Decision(seq_ids, rooms, self._now, self._now + FOR + len(seq_ids) // 4)
+            return Decision(seq_ids, None, None, self._now, self._now + self._gain.wait)
+        best, last = self._best(seq_ids, num_rows), self._decision
+        if best is not None:
+            if last.rooms is None:
+                self._times.patience = PLAIN[0]
+            return Decision(seq_ids, *best, self._now, self._now + FOR + len(seq_ids) // 4)
         length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
-        return Decision(seq_ids, None, self._now, self._now + length, length)
+        return Decision(seq_ids, None, None, self._now, self._now + length, length)
+
+    def _promise(self, count: int) -> float:
+        """What drafts that are always right would add to the speed of so many sequences, as a share of it."""
+        found = self._promises.get(count)
+        if found is None:
+            plain = self._of_rows(count)
+            found = max([(1 + each) * plain / self._of_rows(count * (1 + each)) for each in range(1, self.most + 1)]) - 1
+            self._promises[count] = found = max(0.0, found)
+        return found
+
+    def _of_rows(self, rows: int) -> float:
+        return self._curve[min(rows, len(self._curve) - 1)]
 
     def _of(self, seq_id: int) -> Trying:
         known = self._seqs.get(seq_id)
@@ -142,15 +185,16 @@ class Priced:
             known = self._seqs[seq_id] = Trying(Record.of(self.most), self._now)
         return known
 
-    def _of_rows(self, rows: int) -> float:
-        return self._curve[min(rows, len(self._curve) - 1)]
+    def _expected(self, load: Load, rows: int) -> float:
+        """Seconds of so many rows of the sequences of this load, before what `Times` adds."""
+        return self._of_rows(rows) + self.seen_s * rows * load.context / load.seqs
 
     def _try(self, seq_ids: Sequence[int]) -> Rooms | None:
         """Room for those whose turn it is, the longest due first, as many as the time for trials allows."""
         due = [self._of(seq_id).due for seq_id in seq_ids]
         first = min(due)
         if first > self._now or self._credit <= self._times.asking:
-            later = max(first, self._now + SELDOM)  # those that are due meanwhile try together
+            later = max(first, self._now + GATHER)  # those that are due meanwhile try together
             self._quiet = min(self._decision.until, later) if self._credit > 0 else later
             return None
         turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
@@ -161,23 +205,24 @@ class Priced:
             self._of(seq_ids[at]).due = self._now + self.most + 1  # as soon as it is known what came
         return Rooms(most, dry=True)
 
-    def _best(self, seq_ids: Sequence[int], num_rows: int) -> list[int] | None:
+    def _best(self, seq_ids: Sequence[int], num_rows: int) -> tuple[list[int], Hoped] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
         count, times, curve = len(seq_ids), self._times, self._curve
         base, last = count + num_rows, len(curve) - 1
-        rest = count * (times.plain or 0.0)
+        seeing = self.seen_s * self._step.load.context / self._step.load.seqs if self._step is not None else 0.0  # of each row
+        rest = count * ((times.plain or 0.0) + seeing)
         least = curve[min(base, last)]
         best_rate, best, gained, drafted, asking, none = WORTH * count / (least + rest), 0, 0.0, 0.0, 0.0, 1.0
-        offers = self._offers(seq_ids)
+        offers, trust = self._offers(seq_ids), (self._trust.made, self._trust.accepted)
         for number, (gain, _, is_first, there) in enumerate(offers, 1):
             if is_first:
                 none *= 1 - there  # how likely nobody has any
                 asking += times.asking
-            gained += gain
-            drafted += there  # rows that are expected
+            gained += trust[1] * gain
+            drafted += trust[0] * there  # rows that are expected
             rows = base + round(drafted / max(1 - none, 1e-9))  # if there are any
             drafting = curve[min(rows, last)] - least + count * times.with_drafts
-            rate = (count + gained) / (least + (1 - none) * drafting + rest + times.checking * drafted + asking)
+            rate = (count + gained) / (least + (1 - none) * drafting + rest + (times.checking + seeing) * drafted + asking)
             if rate > best_rate:
                 best_rate, best = rate, number
         if not best:
@@ -185,7 +230,7 @@ class Priced:
         rooms = [0] * count
         for _, at, _, _ in offers[:best]:
             rooms[at] += 1
-        return rooms
+        return rooms, Hoped(sum([offer[3] for offer in offers[:best]]), sum([offer[0] for offer in offers[:best]]))
 
     def _offers(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
         """(how likely a draft is there and accepted, place of its sequence, whether it is the first of it, how likely it is there), the

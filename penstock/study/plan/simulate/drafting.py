@@ -2,8 +2,9 @@
 import random
 from dataclasses import dataclass
 
-from penstock.compute.decoding.control.contract import Always, Control
+from penstock.compute.decoding.control.contract import Always, Control, load_of
 from penstock.compute.decoding.control.priced import Priced
+from penstock.compute.timing import FAR
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.types import PlannedSeq, StepPlan
@@ -36,7 +37,9 @@ def control_of(config: EngineConfig, guesses: Guesses, timer: StepTimer) -> Cont
     if config.draft_control == "always":
         return Always(most)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
-    return Priced([timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)], most)
+    seconds = [timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)]
+    seen_s = (timer.seconds(StepWork(((1, 1 + FAR),), 1)) - seconds[1]) / FAR
+    return Priced(seconds, most, max(0.0, seen_s))
 
 
 class Drafts:
@@ -53,9 +56,7 @@ class Drafts:
         self._rests = self._control.rests()
         if self._rests:
             return
-        num_rows, num_drafts = plan.num_tokens, sum([planned.num_drafts for planned in plan.seqs])
-        steady = num_rows - num_drafts == len(plan.seqs) and all(planned.samples for planned in plan.seqs)
-        self._control.began(now, num_rows, num_drafts, steady)
+        self._control.began(now, load_of(plan))
 
     def accepted(self, planned: PlannedSeq) -> int:
         """Of the sequence's drafts."""
