@@ -5,9 +5,10 @@
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
 
 An engine with a proposer and one without answer the same requests in turns of a few hundredths of a second, in every second round the one
-without first; ratios are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by where their memory
-lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so many times, and the
-interval of the median comes from drawing among these. Every answer is compared with plain decoding's: one token that differs is an error.
+without first; ratios are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by
+where their memory lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so
+many times, and the interval of the median comes from drawing among these. Every answer is compared with plain decoding's: one token that
+differs is an error.
 Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a
 model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
 tenth token changed is to be corrected). Greedy; no end of text.

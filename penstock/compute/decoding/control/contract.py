@@ -30,7 +30,7 @@ def load_of(plan: StepPlan, spelled: bool = False) -> Load:
     """`spelled`: some of its drafts are a grammar's."""
     seqs, rows = plan.seqs, plan.num_tokens
     drafts, context = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
-    steady = rows - drafts == len(seqs) and not spelled and all([planned.samples for planned in seqs])
+    steady = rows - drafts == len(seqs) and not spelled and all(planned.samples for planned in seqs)
     return Load(len(seqs), rows, drafts, context, steady)
 
 
