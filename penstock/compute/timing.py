@@ -1,6 +1,6 @@
 """What a step takes here, measured on a loaded program: seconds against rows on short contexts, or all that a step's time depends on."""
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,9 @@ Array = Any
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 BUDGET_S = 0.8  # for all points; beyond the last that it allows, time grows with the rows
 TIMES = 3
-FAR = 512  # tokens of a context that tells what contexts cost
+NEAR, FAR = 16, 512  # tokens of contexts that tell what contexts cost
 SEQS = (1, 2, 4, 8, 16, 32, 64)
-SOME = 8  # sequences with such a context
+SOME = 4  # sequences, or rows of one, with such a context
 DEEP = 2048  # tokens of a long context, where there are so many
 CHUNK = 128  # rows of a prompt behind a long context
 
@@ -25,15 +25,15 @@ CHUNK = 128  # rows of a prompt behind a long context
 class MeasuredTimer:
     """A StepTimer: straight lines between the points, and on from the last two."""
 
-    def __init__(self, points: Sequence[tuple[int, float]], seen_s: float = 0.0) -> None:
+    def __init__(self, points: Sequence[tuple[int, float]], read_s: float = 0.0, pair_s: float = 0.0) -> None:
         """`points`: (rows, seconds), two or more, rows rising. Seconds that fall are taken for noise: more rows never take less.
-        `seen_s`: more for each token that a row sees."""
-        self.seen_s = seen_s
+        `read_s`: more for each token that a sequence has; `pair_s`: more for each that one of its rows sees."""
+        self.read_s, self.pair_s = read_s, pair_s
         self._rows = [rows for rows, _ in points]
         self._seconds = np.maximum.accumulate([seconds for _, seconds in points]).tolist()
 
     def seconds(self, work: StepWork) -> float:
-        return self.of_rows(work.num_tokens) + self.seen_s * work.attention_pairs
+        return self.of_rows(work.num_tokens) + self.read_s * work.num_context_tokens + self.pair_s * work.attention_pairs
 
     def table(self, most: int) -> Array:
         """Seconds of 0 .. most rows."""
@@ -61,19 +61,30 @@ def measure(backend: Backend, loaded: Any, most: int, clock: Clock) -> MeasuredT
             break
     if len(points) == 1:
         points.append((2 * points[0][0], 2 * points[0][1]))
-    times = TIMES if clock.now() - began <= BUDGET_S else 1
-    return MeasuredTimer(points, seen_seconds(backend, loaded, min(most, SOME), times, clock))
+    times = TIMES if points[0][1] < BUDGET_S / 8 else 1
+
+    def seconds(work: StepWork) -> float:
+        batch = batch_of(work, layout.num_blocks, layout.block_size)
+        backend.step(loaded, batch)  # the first step with a context takes the cache's memory from the system
+        return min(timed(backend, loaded, batch, clock) for _ in range(times))
+
+    return MeasuredTimer(points, *context_costs(seconds, layout.num_blocks * layout.block_size, min(most, SOME)))
 
 
-def seen_seconds(backend: Backend, loaded: Any, num_seqs: int, times: int, clock: Clock) -> float:
-    """What each token that a row sees adds to a step, by answers of so many sequences behind short contexts and behind long ones."""
-    layout = loaded.layout
-    near, far = min(16, layout.block_size), min(FAR, layout.num_blocks * layout.block_size)
+def context_costs(seconds: Callable[[StepWork], float], num_tokens: int, some: int = SOME) -> tuple[float, float]:
+    """What contexts add to the seconds of a step: (for each token that a sequence has, for each that one of its rows sees), where the
+    cache holds so many tokens. Answers of some sequences are compared with some rows of one, which reads its keys and values once."""
+    near, far = min(NEAR, num_tokens), min(FAR, num_tokens)
     if far == near:
-        return 0.0
-    batches = [batch_of(StepWork(((1, total),) * num_seqs, num_seqs), layout.num_blocks, layout.block_size) for total in (near, far)]
-    short, long = (min(timed(backend, loaded, batch, clock) for _ in range(times)) for batch in batches)
-    return max(0.0, long - short) / (num_seqs * (far - near))
+        return 0.0, 0.0
+
+    def each(rows: int, count: int) -> float:
+        short, long = (seconds(StepWork(((rows, total),) * count, count)) for total in (near, far))
+        return max(0.0, long - short) / (count * (far - near))
+
+    one = each(1, some)
+    pair = min(max(0.0, each(some, 1) - one) / (some - 1), one) if some > 1 else 0.0
+    return one - pair, pair
 
 
 def timed(backend: Backend, loaded: Any, batch: Batch, clock: Clock) -> float:

@@ -279,7 +279,7 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
         return Drafter(proposer, Always(most), clock)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
     timer = measure(host.own.backend, loaded, rows, clock)
-    return Drafter(proposer, Priced(timer.table(rows), most, timer.seen_s), clock)
+    return Drafter(proposer, Priced(timer.table(rows), most, timer.read_s, timer.pair_s), clock)
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

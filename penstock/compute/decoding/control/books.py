@@ -94,9 +94,9 @@ class Times:
         rest, drafts = (interval - step.asking_s - curve) / count, step.load.drafts / count
         if self.plain is not None and interval > STRANGE * (curve + count * (self.plain + self.with_drafts + self.checking * drafts)):
             return
-        if not step.load.drafts and step.after_drafts:
-            return
         if not step.load.drafts:
+            if step.after_drafts:
+                return
             self.plain = rest if self.plain is None else self.plain + SMOOTH * (rest - self.plain)
             self.since_plain = 0
             self.with_drafts, self.checking, *self._sums = [FADES * old for old in (self.with_drafts, self.checking, *self._sums)]

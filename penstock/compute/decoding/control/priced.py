@@ -42,15 +42,16 @@ GATHER = 8  # steps within which what is due, and sequences that come, are seen 
 
 @dataclass(slots=True)
 class Priced:
-    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence; `seen_s`: more for each token of
-    context that a row sees.
+    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence; `read_s`: more for each token of
+    context that a sequence has; `pair_s`: more for each that one of its rows sees.
 
     While nothing is drafted and nobody is due to try, it rests through most steps: to look at one costs as much as a trial.
     """
 
     seconds: Sequence[float]
     most: int
-    seen_s: float = 0.0
+    read_s: float = 0.0
+    pair_s: float = 0.0
     _all: Record = field(init=False)
     _curve: list[float] = field(init=False)
     _seqs: dict[int, Trying] = field(default_factory=dict)
@@ -187,7 +188,7 @@ class Priced:
 
     def _expected(self, load: Load, rows: int) -> float:
         """Seconds of so many rows of the sequences of this load, before what `Times` adds."""
-        return self._of_rows(rows) + self.seen_s * rows * load.context / load.seqs
+        return self._of_rows(rows) + load.context * (self.read_s + self.pair_s * rows / load.seqs)
 
     def _try(self, seq_ids: Sequence[int]) -> Rooms | None:
         """Room for those whose turn it is, the longest due first, as many as the time for trials allows."""
@@ -209,8 +210,9 @@ class Priced:
         """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
         count, times, curve = len(seq_ids), self._times, self._curve
         base, last = count + num_rows, len(curve) - 1
-        seeing = self.seen_s * self._step.load.context / self._step.load.seqs if self._step is not None else 0.0  # of each row
-        rest = count * ((times.plain or 0.0) + seeing)
+        context = self._step.load.context / self._step.load.seqs if self._step is not None else 0.0
+        seeing = context * self.pair_s  # of each row
+        rest = count * ((times.plain or 0.0) + context * self.read_s + seeing)
         least = curve[min(base, last)]
         best_rate, best, gained, drafted, asking, none = WORTH * count / (least + rest), 0, 0.0, 0.0, 0.0, 1.0
         offers, trust = self._offers(seq_ids), (self._trust.made, self._trust.accepted)

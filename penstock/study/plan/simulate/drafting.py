@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from penstock.compute.decoding.control.contract import Always, Control, load_of
 from penstock.compute.decoding.control.priced import Priced
-from penstock.compute.timing import FAR
+from penstock.compute.timing import FAR, context_costs
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.types import PlannedSeq, StepPlan
@@ -38,8 +38,7 @@ def control_of(config: EngineConfig, guesses: Guesses, timer: StepTimer) -> Cont
         return Always(most)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
     seconds = [timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)]
-    seen_s = (timer.seconds(StepWork(((1, 1 + FAR),), 1)) - seconds[1]) / FAR
-    return Priced(seconds, most, max(0.0, seen_s))
+    return Priced(seconds, most, *context_costs(timer.seconds, FAR))
 
 
 class Drafts:
