@@ -16,6 +16,7 @@ from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
+from penstock.core.slo import NO_OBJECTIVES, SERVED
 
 REQUESTS = 100  # where neither --requests nor --duration is given
 REPLAYED, AT_ONCE = "replay", "closed:users=8"  # arrivals where none are named
@@ -32,7 +33,8 @@ class BenchOptions:
     requests: int | None = option(None, f"Requests to send, or conversations to replay; default: {REQUESTS}, or what --duration takes")
     duration: float | None = option(None, "Seconds in which requests begin")
     warmup: str = option("10%", "What is not counted at the beginning: a time like 5s, or a share of the requests like 10%")
-    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish); the server is not told")
+    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
+    send_slo: bool = option(False, "Send --slo with each request, to be served by (--order deadline); default: it only judges the answers")
     find_goodput: bool = option(False, "Search for the highest rate at which enough requests keep --slo")
     attain: float = option(0.9, "The share of requests that is enough")
     start_rate: float = option(1.0, "The rate that the search begins with")
@@ -104,10 +106,11 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     seconds, count = options.duration, options.requests
     if seconds is None and count is None:
         seconds, count = (SEARCH_S, None) if options.find_goodput else (None, REQUESTS)
-    asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options))
+    slo = None if options.slo is None else parse_slo(options.slo)
+    asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options, slo))
     return Job(
         engine, access_of(options, engine), asking, load, lambda writer, seed: dataset(dataset_options, writer, seed),
-        Extent(count, seconds), warmup_of(options.warmup), str(seed), None if options.slo is None else parse_slo(options.slo),
+        Extent(count, seconds), warmup_of(options.warmup), str(seed), slo,
         options.price, options.tdp, Search(options.start_rate, options.attain) if options.find_goodput else None,
         told(options) | {"arrivals": coming, "load_seed": seed, "requests": count, "duration": seconds})
 
@@ -152,18 +155,38 @@ def warmup_of(text: str) -> Any:
     return Warmup(share=share)
 
 
-def wish_of(options: BenchOptions) -> Any:
+def wish_of(options: BenchOptions, slo: Any) -> Any:
     from penstock.study.measure.client.openai import Wish
 
-    more: Any = {}
-    if options.body is not None:
-        try:
-            more = jsonlib.loads(options.body)
-        except ValueError as error:
-            raise UsageError(f"--body is not JSON: {error}") from None
-        if not isinstance(more, dict):
-            raise UsageError(f"--body must be a JSON object, not {options.body!r:.60}")
-    return Wish(options.served_model_name, options.stream, options.ignore_eos, more)
+    more = further_fields(options.body)
+    if options.send_slo:
+        check_sendable(options, slo, more)
+    return Wish(options.served_model_name, options.stream, options.ignore_eos, more, slo.objectives if options.send_slo else NO_OBJECTIVES)
+
+
+def further_fields(body: str | None) -> dict[str, Any]:
+    """--body. Raises UsageError for what is no JSON object."""
+    if body is None:
+        return {}
+    try:
+        more = jsonlib.loads(body)
+    except ValueError as error:
+        raise UsageError(f"--body is not JSON: {error}") from None
+    if not isinstance(more, dict):
+        raise UsageError(f"--body must be a JSON object, not {body!r:.60}")
+    return more
+
+
+def check_sendable(options: BenchOptions, slo: Any, more: Mapping[str, Any]) -> None:
+    """Raises UsageError for an SLO that cannot be sent as a whole, and for another that is sent beside it."""
+    from penstock.serve.api.slo import FIELD, HEADER
+
+    if slo is None:
+        raise UsageError("--send-slo needs to know what to send: --slo ttft=200ms,tpot=50ms")
+    if strange := [name for name in slo.most_s if name not in SERVED]:
+        raise UsageError(f"--send-slo sends {', '.join(SERVED)}, which requests are served by, and --slo has {', '.join(strange)}")
+    if FIELD in more or any(line.partition(":")[0].strip().lower() == HEADER for line in options.header):
+        raise UsageError("--send-slo sends --slo, and --body or --header sends an SLO as well: leave one of them out")
 
 
 def access_of(options: BenchOptions, engine: EngineConfig) -> Any:

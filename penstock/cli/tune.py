@@ -106,7 +106,7 @@ def check(options: TuneOptions, engine: EngineConfig) -> None:
 
 def traffic_of(options: TuneOptions, engine: EngineConfig) -> tuple[Any, bool]:
     """(the traffic, whether a rate is searched for)."""
-    from penstock.cli.bench import BenchOptions, warmup_of, wish_of
+    from penstock.cli.bench import further_fields, warmup_of
     from penstock.study.measure import arrivals
     from penstock.study.measure.client.drive import Extent
     from penstock.study.plan.tune.traffic import Traffic
@@ -126,7 +126,7 @@ def traffic_of(options: TuneOptions, engine: EngineConfig) -> tuple[Any, bool]:
     seconds = DURATION if options.duration is None and options.requests is None else options.duration
     return Traffic(
         dataset, made, Extent(options.requests, seconds), warmup_of(options.warmup), str(options.load_seed), text_of(options, engine),
-        wish_of(BenchOptions(body=options.body)).more), searches
+        further_fields(options.body)), searches
 
 
 def dataset_of(options: TuneOptions) -> tuple[Callable[..., Any], float | None]:

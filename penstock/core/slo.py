@@ -1,7 +1,7 @@
 """Service level objectives in words: `ttft=200ms,tpot=50ms,e2e=5s`. One grammar for load tests, plans, requests and keys."""
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from penstock.core.errors import UsageError
@@ -26,7 +26,16 @@ class Objectives:
     e2e_s: float | None = None
 
     def __bool__(self) -> bool:
-        return (self.ttft_s, self.tpot_s, self.e2e_s) != (None, None, None)
+        return bool(self.most_s)
+
+    def __str__(self) -> str:
+        return told(self.most_s)
+
+    @property
+    def most_s(self) -> dict[str, float]:
+        """By the names of SERVED, without those that do not matter."""
+        most = zip(SERVED, (self.ttft_s, self.tpot_s, self.e2e_s), strict=True)
+        return {name: each for name, each in most if each is not None}
 
 
 NO_OBJECTIVES = Objectives()
@@ -54,6 +63,11 @@ def parse_most(text: str, owner: str, names: Collection[str]) -> dict[str, float
     if not most:
         raise UsageError(f"{owner} is like ttft=200ms,tpot=50ms,e2e=5s, not {text[:80]!r}")
     return most
+
+
+def told(most_s: Mapping[str, float]) -> str:
+    """In words that `parse_most` reads, to the nanosecond."""
+    return ",".join(f"{name}={f'{most * 1000:.6f}'.rstrip('0').rstrip('.')}ms" for name, most in most_s.items())
 
 
 def seconds(text: str, owner: str) -> float:

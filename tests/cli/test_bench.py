@@ -39,6 +39,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.bodies.append((self.headers.get("Authorization"), body))  # type: ignore[attr-defined]
+        self.server.slos.append(self.headers.get("x-slo"))  # type: ignore[attr-defined]
         if body.get("temperature") == 9:
             self.answer(400, "application/json", json.dumps({"error": {"message": "too hot"}}).encode())
             return
@@ -62,7 +63,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def served() -> Iterator[Any]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.bodies = []  # type: ignore[attr-defined]
+    server.bodies, server.slos = [], []  # type: ignore[attr-defined]
     server.metrics_may_be_read = threading.Event()  # type: ignore[attr-defined]
     server.metrics_may_be_read.set()  # type: ignore[attr-defined]
     server.daemon_threads = True
@@ -105,6 +106,13 @@ def test_prompts_are_new_each_time_unless_seeded(penstock: Command, served: Any)
     assert one != two and three == four
 
 
+def test_a_server_is_told_the_slo_where_that_is_asked_for(penstock: Command, served: Any) -> None:
+    args = ["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "1", "--dataset", "synthetic:input=8,output=1", "--json",
+            "--slo", "ttft=0.3s,e2el=5s"]
+    said = [json.loads(penstock([*args, *more])[1].splitlines()[-1])["load"]["send_slo"] for more in ([], ["--send-slo"])]
+    assert said == [False, True] and served.slos == [None, "ttft=300ms,e2e=5000ms"]
+
+
 def test_a_server_that_refuses_everything(penstock: Command, served: Any) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "4", "--body", '{"temperature": 9}'])
     assert status == 1 and "too hot" in err
@@ -124,7 +132,10 @@ def test_a_server_that_is_not_there(penstock: Command) -> None:
     (["--header", "x"], "Name: value"),
     (["--quant", "int8"], "--quant"), (["--prompts", "runes"], "ids or text"), (["--api", "chat"], "--tokenizer"),
     (["--price", "-1"], "--price"), (["--attain", "0.5"], "--attain is for --find-goodput"), (["--start-rate", "2"], "--find-goodput"),
-    (["--find-goodput", "--slo", "ttft=1s", "--attain", "2"], "--attain must be"), (["--save", "nowhere/at-all/r.json"], "no folder"),
+    (["--find-goodput", "--slo", "ttft=1s", "--attain", "2"], "--attain must be"),
+    (["--send-slo"], "--send-slo needs to know"), (["--send-slo", "--slo", "ttft=1s,itl=5ms"], "--slo has itl"),
+    (["--send-slo", "--slo", "ttft=1s", "--body", '{"slo": "ttft=2s"}'], "leave one of them out"),
+    (["--send-slo", "--slo", "ttft=1s", "--header", "X-SLO: ttft=2s"], "leave one of them out"), (["--save", "nowhere/at-all/r.json"], "no folder"),
 ])
 def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[str], word: str) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", *args])

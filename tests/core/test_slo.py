@@ -31,6 +31,12 @@ def test_a_refusal_is_short(text: str) -> None:
     assert len(str(refused.value)) < 250
 
 
+@pytest.mark.parametrize("text", ["ttft=200ms,tpot=50ms,e2e=20min", "tpot=1.5us", "e2e=100000000s"])
+def test_objectives_are_told_as_they_are_read(text: str) -> None:
+    found = parse_objectives(text, "slo")
+    assert parse_objectives(str(found), "slo") == found
+
+
 def test_what_may_be_asked_for_is_the_askers() -> None:
     assert parse_most("itl=5ms", "--slo", ("itl",)) == {"itl": 0.005}
 

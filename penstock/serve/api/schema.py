@@ -12,7 +12,7 @@ from penstock.serve.api import fields
 from penstock.serve.api.body import parse_object
 from penstock.serve.api.keys import Asker
 from penstock.serve.api.parts import Desk
-from penstock.serve.api.slo import read_objectives
+from penstock.serve.api.slo import check_bounded, read_objectives
 from penstock.serve.api.values import Values, show
 from penstock.serve.engine.requests import Request
 
@@ -141,8 +141,7 @@ def check_room(desk: Desk, num_tokens: int, params: SamplingParams | None, promp
 def make_request(request_id: str, token_ids: tuple[int, ...], params: SamplingParams, placing: Placing, **more: Any) -> Request:
     """Raises RequestError for an end-to-end objective without a bound on the answer."""
     objectives = placing.objectives
-    if objectives.e2e_s is not None and params.max_tokens is None:
-        raise RequestError("an objective for e2e needs max_tokens: it is not known how long an answer is, but how long it may be", "slo")
+    check_bounded(objectives, params.max_tokens)
     return Request(
         request_id, token_ids, params, priority=placing.priority, salt=placing.salt, arrival_s=placing.arrived_s,
         ttft_slo_s=objectives.ttft_s, tpot_slo_s=objectives.tpot_s, e2e_slo_s=objectives.e2e_s, **more)

@@ -175,7 +175,7 @@ def _open_inside(job: Job, inner: Inner, watch: Stopwatch) -> Opened:
     tokenizer = built.tokenizer if asking.tokenizer is None else tokenizer_of(asking.tokenizer)
     writer = writer_for(replace(asking, vocab_size=asking.vocab_size or built.spec.vocab_size), tokenizer)
     told = {"model": job.engine.model, "in_process": True, "fingerprint": built.fingerprint}
-    return Opened(Inside(inner, watch, wish.ignore_eos, wish.more), writer, told, True, built.hardware, built.engine.facts.compute_type)
+    return Opened(Inside(inner, watch, wish), writer, told, True, built.hardware, built.engine.facts.compute_type)
 
 
 async def _open_server(job: Job, watch: Stopwatch) -> Opened:

@@ -2,7 +2,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.slo import parse_most
+from penstock.core.slo import SERVED, Objectives, parse_most, told
 from penstock.study.measure.samples import Sample
 
 NAMES = {
@@ -27,7 +27,12 @@ class Slo:
         return value <= self.most_s[name]
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={seconds * 1000:g}ms" for name, seconds in self.most_s.items())
+        return told(self.most_s)
+
+    @property
+    def objectives(self) -> Objectives:
+        """What of it a request can ask for."""
+        return Objectives(*(self.most_s.get(name) for name in SERVED))
 
 
 def measured(sample: Sample, name: str) -> float | None:

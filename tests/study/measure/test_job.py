@@ -1,5 +1,6 @@
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,27 @@ def test_an_engine_in_this_process(model: str) -> None:
     assert {(sample.num_prompt, sample.num_output, len(sample.chunk_s)) for sample in report.result.samples} == {(24, 5, 5)}
     assert told["server"]["queue_s"]["count"] == 12 and told["cached_share"] > 0.3
     assert told["server"]["counters"]["penstock_generation_tokens_total"] == 60
+
+
+def told_of(slo: str, model: str, order: str) -> Job:
+    found = parse_slo(slo)
+    asked = job(model, Closed(ClosedOptions(2)), Asking(wish=Wish(objectives=found.objectives)), num=4, slo=found)
+    return replace(asked, engine=replace(asked.engine, order=order))
+
+
+@pytest.mark.parametrize(("order", "served"), [("deadline", True), ("fcfs", False)])
+def test_an_engine_in_this_process_is_told_what_is_asked_for(model: str, order: str, served: bool) -> None:
+    told = run(told_of("ttft=1min", model, order), Watchers(lambda line: None)).as_json()
+    assert told["server"]["counters"]['penstock_slo_requests_total{kept="true"}'] == 4
+    assert any("without --order deadline" in note for note in told["notes"]) is not served
+
+
+def test_what_no_engine_could_keep_is_refused(model: str) -> None:
+    with pytest.raises(PenstockError, match="not one of 4.*a first token within"):
+        run(told_of("ttft=0.001us", model, "deadline"), Watchers(lambda line: None))
+    unbounded = told_of("e2e=1s", model, "fcfs")
+    with pytest.raises(PenstockError, match="e2e needs max_tokens"):
+        run(replace(unbounded, dataset=lambda writer, seed: Ids()), Watchers(lambda line: None))
 
 
 def test_an_echo_of_the_key_that_comes_while_the_engine_stops_takes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

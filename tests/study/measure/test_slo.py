@@ -1,6 +1,7 @@
 import pytest
 
 from penstock.core.errors import UsageError
+from penstock.core.slo import Objectives
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 
@@ -51,3 +52,8 @@ def test_what_is_no_slo_is_refused(text: str) -> None:
 
 def test_an_slo_is_told_in_milliseconds() -> None:
     assert str(parse_slo("ttft=0.2s,e2el=5s")) == "ttft=200ms,e2e=5000ms"
+    assert str(parse_slo("e2e=20min,itl=1.5us")) == "e2e=1200000ms,itl=0.0015ms"
+
+
+def test_what_of_an_slo_a_request_can_ask_for() -> None:
+    assert parse_slo("ttft=1s,itl=5ms,e2e=3s").objectives == Objectives(1.0, None, 3.0) and not parse_slo("itl=5ms").objectives

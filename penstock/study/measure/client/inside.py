@@ -11,8 +11,10 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.events import StepRecord
 from penstock.core.types import SamplingParams
+from penstock.serve.api.call import Progress
 from penstock.serve.api.metrics import Metrics
-from penstock.serve.engine.build import Built, build
+from penstock.serve.api.slo import check_bounded
+from penstock.serve.engine.build import Built, build, times_steps
 from penstock.serve.engine.engine import Listener
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.loop import Loop
@@ -20,7 +22,7 @@ from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.run import utilization
 from penstock.study.measure.client.drive import Ahead, Driver, Extent
-from penstock.study.measure.client.openai import Answer, Ask
+from penstock.study.measure.client.openai import Answer, Ask, Wish
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
@@ -65,30 +67,32 @@ def start(config: EngineConfig, progress: Any = None, say: Any = None, listener:
 
 
 class Inside:
-    def __init__(self, inner: Inner, watch: Stopwatch, ignore_eos: bool, more: Mapping[str, Any]) -> None:
-        """`more` are fields of SamplingParams. Raises UsageError for another one."""
+    def __init__(self, inner: Inner, watch: Stopwatch, wish: Wish) -> None:
+        """The wish's further fields are those of SamplingParams. Raises UsageError for another one."""
         known = {each.name for each in dataclasses.fields(SamplingParams)}
-        for name in more:
+        for name in wish.more:
             if name not in known:
                 raise UsageError(f"in process a request has no field {name!r}; it has: {', '.join(sorted(known))}")
-        self._inner, self._watch, self._ignore_eos = inner, watch, ignore_eos
-        self._more = {**inner.built.sampling_defaults, **more}
+        self._inner, self._watch, self._wish = inner, watch, wish
+        self._more = {**inner.built.sampling_defaults, **wish.more}
         self._numbers = itertools.count()
 
     def prepare(self, ask: Ask) -> Request:
-        built = self._inner.built
-        given = {"max_tokens": ask.num_output, "ignore_eos": self._ignore_eos and ask.num_output is not None, **self._more}
+        built, slo = self._inner.built, self._wish.objectives
+        given = {"max_tokens": ask.num_output, "ignore_eos": self._wish.ignore_eos and ask.num_output is not None, **self._more}
         params = check_params(SamplingParams(**given), built.spec.vocab_size)
-        request = Request(f"bench-{next(self._numbers)}", self._ids(ask), params)
+        check_bounded(slo, params.max_tokens)
+        request = Request(f"bench-{next(self._numbers)}", self._ids(ask), params,
+                          ttft_slo_s=slo.ttft_s, tpot_slo_s=slo.tpot_s, e2e_slo_s=slo.e2e_s)
         built.engine.check(request)
         return request
 
     async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
-        answer = Answer(sample, keep_text)
+        answer, progress = Answer(sample, keep_text), Progress(prepared)
         sample.num_prompt, sample.sent_s = len(prepared.token_ids), self._watch()
         try:
             async for delta in self._inner.loop.submit(prepared):
-                self._take(delta, answer, sample, self._watch())
+                self._take(delta, answer, sample, progress)
         except PenstockError as error:
             sample.fail(str(error), self._watch())
             sample.status = error.status if isinstance(error, RequestError) else None
@@ -98,25 +102,33 @@ class Inside:
             sample.error = "the answer has no tokens"
         return answer.text
 
-    def _take(self, delta: Delta, answer: Answer, sample: Sample, now_s: float) -> None:
+    def _take(self, delta: Delta, answer: Answer, sample: Sample, progress: Progress) -> None:
         """A step's tokens; the metrics are told what the API would tell them."""
-        metrics = self._inner.metrics
+        metrics, now_s, sent_s = self._inner.metrics, self._watch(), sample.sent_s or 0.0
         if delta.token_ids:
             if sample.last_s is None:
-                metrics.on_first_token(now_s - (sample.sent_s or 0.0))
+                metrics.on_first_token(now_s - sent_s)
+                progress.first_s = now_s
             else:
                 metrics.on_tokens(now_s - sample.last_s, len(delta.token_ids))
+            progress.last_s[delta.index] = now_s
             answer.piece(delta.text, now_s)
         sample.finish_reason = delta.finish_reason or sample.finish_reason
         if delta.usage is not None:
             sample.num_output, sample.num_cached = delta.usage.completion_tokens, delta.usage.cached_tokens
-            metrics.on_request(sample.finish_reason or "stop", delta.usage, now_s - (sample.sent_s or 0.0))
+            metrics.on_request(sample.finish_reason or "stop", delta.usage, now_s - sent_s)
+            if progress.request.has_objectives:
+                metrics.on_objectives(progress.kept(sent_s, now_s, delta.usage.completion_tokens))
 
     async def metrics(self) -> str | None:
         return await asyncio.to_thread(lambda: self._inner.metrics.render().decode())
 
     async def state(self) -> Mapping[str, Any] | None:
         return await asyncio.to_thread(state_of, self._inner.built, self._inner.ledger)
+
+    def notes(self) -> list[str]:
+        served = not self._wish.objectives or times_steps(self._inner.built.resolved.engine)
+        return [] if served else ["requests carried the SLO, and nothing was done to keep it: this engine runs without --order deadline"]
 
     async def close(self) -> None:
         await asyncio.to_thread(self._inner.loop.stop)
@@ -134,7 +146,7 @@ async def play(inner: Inner, schedule: Iterator[tuple[float, Session]], users: i
     """Asks for a schedule's sessions greedily, in answers of exactly the tokens asked for. `users` None: each at its time. Raises
     PenstockError for a request that cannot be prepared."""
     watch = Stopwatch(asyncio.get_running_loop().time)
-    target = Inside(inner, watch, True, {"temperature": 0.0})
+    target = Inside(inner, watch, Wish(more={"temperature": 0.0}))
     driver = Driver(target, watch)
     await driver.run(Ahead(schedule, target, extent), users, extent)
     return driver.samples

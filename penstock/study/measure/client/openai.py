@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.study.measure.load import Prompt
 from penstock.study.measure.samples import Sample
 
@@ -22,6 +23,7 @@ class Wish:
     stream: bool = True
     ignore_eos: bool = True  # answers have exactly the tokens asked for, on servers that know the word
     more: Mapping[str, Any] = field(default_factory=dict)  # further fields
+    objectives: Objectives = NO_OBJECTIVES  # that whoever serves it is told
 
 
 @dataclass(frozen=True, slots=True)

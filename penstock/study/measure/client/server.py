@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.errors import PenstockError
+from penstock.serve.api.slo import HEADER, WARNING
 from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
 from penstock.study.measure.client.http import BadAnswer, Reply, request_bytes
@@ -32,6 +33,8 @@ class Server:
         self._access, self._wish, self._watch = access, wish, watch
         self._connections = Connections(connect, watch)
         self._count = 0
+        self._told = {HEADER: str(wish.objectives)} if wish.objectives else {}
+        self._warning: str | None = None  # of objectives that nothing is done for
 
     def prepare(self, ask: Ask) -> bytes:
         """The request's bytes."""
@@ -39,7 +42,7 @@ class Server:
         key = keys[self._count % len(keys)] if keys else None
         self._count += 1
         path, body = self._access.address.base + ask.path, body_of(ask, self._wish)
-        return request_bytes("POST", path, self._headers(key) | {"Content-Type": "application/json"}, body)
+        return request_bytes("POST", path, self._headers(key) | self._told | {"Content-Type": "application/json"}, body)
 
     async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
         answer, events, reply, rest = Answer(sample, keep_text), EventReader(), Reply(), bytearray()
@@ -64,6 +67,7 @@ class Server:
             sample.fail(reason(error), self._watch())
             return ""
         sample.status, sample.end_s = reply.status, self._watch()
+        self._warning = reply.headers.get(WARNING, self._warning)
         self._judge(answer, sample, bytes(rest))
         return answer.text
 
@@ -92,6 +96,9 @@ class Server:
         except (OSError, BadAnswer, TimeoutError, ValueError):
             return None
         return told if isinstance(told, dict) else None
+
+    def notes(self) -> list[str]:
+        return [] if self._warning is None else [f"the server says of the SLO that requests carried: {self._warning}"]
 
     async def close(self) -> None:
         self._connections.close()

@@ -19,6 +19,7 @@ class Call:
     num_output: int
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
+    e2e_slo_s: float | None = None
     priority: int = 0
     after_s: float = 0.0
 

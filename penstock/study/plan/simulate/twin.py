@@ -194,7 +194,8 @@ class Twin:
         call, sample = arrival.call, arrival.sample
         seq = Seq(
             sample.number, arrival.tokens, len(arrival.tokens), ANSWER, len(arrival.tokens) + call.num_output,
-            arrival_s=arrival.at_s, priority=call.priority, ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s)
+            arrival_s=arrival.at_s, priority=call.priority,
+            ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s, e2e_slo_s=call.e2e_slo_s)
         try:
             self._scheduler.add(seq)
         except OverloadedError as refusal:

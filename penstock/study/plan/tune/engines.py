@@ -1,8 +1,8 @@
 """Where settings are tried: the twin, with what was learned of each weight format, and engines in this process, one at a time."""
 import asyncio
 import gc
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.compute.models.load.hub import fetch_weights
@@ -10,14 +10,13 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.serve.engine.build import Found, choose, find
 from penstock.serve.engine.machine import look
-from penstock.serve.engine.requests import Request
 from penstock.serve.engine.resolve import resolve
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure import goodput
 from penstock.study.measure.bench import Load, Terms, View, measure
 from penstock.study.measure.client.inside import Inner, Inside, start
-from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.load import Dataset, Writer
@@ -139,8 +138,9 @@ class Engines:
         return told, score(found, played.census.decode_tokens / max(played.census.busy_s, 1e-9))
 
     def _calls(self, rate: float | None) -> list[Call]:
-        promised = objectives(self.goal.slo, Call)
-        return [replace(call, **promised) for call in self.traffic.calls(rate, self._tokens)]
+        slo = self.goal.slo.objectives
+        return [replace(call, ttft_slo_s=slo.ttft_s, tpot_slo_s=slo.tpot_s, e2e_slo_s=slo.e2e_s)
+                for call in self.traffic.calls(rate, self._tokens)]
 
     def _tokens(self, ask: Ask) -> Sequence[int]:
         if isinstance(ask.prompt, tuple):
@@ -179,23 +179,12 @@ class Engines:
             return asked.dataset(writer, seed)
 
         load = Load(asked.arrivals_at(rate), dataset, asked.extent, asked.warmup, f"{asked.seed}/{traffic}")
-        target = Promised(inner, watch, asked.more, objectives(self.goal.slo, Request))
+        target = Inside(inner, watch, Wish(more=asked.more, objectives=self.goal.slo.objectives))
         result = await measure(target, load, Terms(self.goal.slo), watch, self.watchers.view)
         health = inner.loop.health()
         if not health.ok:
             raise PenstockError(f"the engine ended while it was measured: {health.reason}")
         return result
-
-
-class Promised(Inside):
-    """Requests that carry the SLO, for whatever in the scheduler works for it."""
-
-    def __init__(self, inner: Inner, watch: Stopwatch, more: Mapping[str, Any], promised: Mapping[str, Any]) -> None:
-        super().__init__(inner, watch, True, more)
-        self._promised = promised
-
-    def prepare(self, ask: Ask) -> Request:
-        return replace(super().prepare(ask), **self._promised)
 
 
 def check_lengths(asked: Sequence[Call], most: int) -> None:
@@ -205,12 +194,6 @@ def check_lengths(asked: Sequence[Call], most: int) -> None:
         raise UsageError(
             f"the traffic has requests of up to {longest:,} tokens, and the context holds {most:,}: leave out the long ones or shorten "
             "all, as in --dataset azure:path=FILE,max_input=800,max_output=200 or azure:path=FILE,scale=0.1")
-
-
-def objectives(slo: Slo, kind: type) -> dict[str, Any]:
-    """What of an SLO a request can carry, as fields of its class."""
-    known = {each.name for each in fields(kind)}
-    return {field: seconds for name, seconds in slo.most_s.items() if (field := f"{name}_slo_s") in known}
 
 
 def scored(result: Result) -> Score:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import PenstockError, UsageError
+from penstock.core.slo import Objectives
 from penstock.study.measure.client.connections import address_of
 from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.client.server import first_model
@@ -46,6 +47,25 @@ def test_what_is_asked_for() -> None:
         "temperature": 0}
     send(mock, Ask(None, ({"role": "user", "content": "hi"},), num_output=4), Wish("m", ignore_eos=False))
     assert mock.asked[1].path == "/v1/chat/completions" and "ignore_eos" not in mock.asked[1].body
+
+
+def test_objectives_are_sent_where_they_are_asked_for() -> None:
+    mock = Mock(lambda asked: answer(asked, 0.1, 0.1))
+    send(mock, wish=Wish("m", objectives=Objectives(0.3, None, 5.0)))
+    send(mock)
+    assert [asked.headers.get("x-slo") for asked in mock.asked] == ["ttft=300ms,e2e=5000ms", None] and "slo" not in mock.asked[0].body
+
+
+def test_a_server_that_serves_no_objectives_says_so() -> None:
+    told = {"choices": [{"text": "abc", "finish_reason": "length"}]}
+
+    async def notes(more: str) -> list[str]:
+        target, watch = server(Mock(lambda asked: Reply([(0.1, plain(200, told, more))])), Wish("m", objectives=Objectives(0.3)))
+        await target.send(target.prepare(ASK), Sample(0, watch()))
+        return target.notes()
+
+    assert run(notes("X-SLO-Warning: only counted\r\n")) == ["the server says of the SLO that requests carried: only counted"]
+    assert not run(notes(""))
 
 
 def test_an_answer_that_is_not_streamed_has_no_first_token() -> None:

@@ -7,16 +7,15 @@ from penstock.compute.fitted import Fitted
 from penstock.compute.runner.runner import Runner
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
-from penstock.serve.engine.requests import Request
+from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.calibrate import Calibration
-from penstock.study.plan.simulate.call import Call
 from penstock.study.plan.tune.drifts import Drifts
-from penstock.study.plan.tune.engines import Engines, Goal, Watchers, objectives
+from penstock.study.plan.tune.engines import Engines, Goal, Watchers
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.traffic import Traffic
 
@@ -67,10 +66,14 @@ def test_what_drafts_give_is_left_to_the_runs(known_steps):
     assert bench.predicted(Setting((("propose", "ngram"),))) == bench.predicted(Setting())
 
 
-def test_requests_carry_what_of_the_slo_they_can():
-    slo = Slo({"ttft": 0.2, "tpot": 0.05, "e2e": 3.0, "itl": 0.1})
-    assert objectives(slo, Request) == {"ttft_slo_s": 0.2, "tpot_slo_s": 0.05, "e2e_slo_s": 3.0}
-    assert objectives(slo, Call) == {"ttft_slo_s": 0.2, "tpot_slo_s": 0.05}
+@pytest.mark.parametrize("name", ["ttft", "e2e"])
+def test_requests_carry_the_slo(known_steps, monkeypatch, name):
+    carried, add = [], Scheduler.add
+    monkeypatch.setattr(Scheduler, "add", lambda self, seq: (carried.append(getattr(seq, f"{name}_slo_s")), add(self, seq)))
+    bench = engines({name: 5.0, "itl": 0.1}, seconds=0.1)
+    bench.predicted(Setting())
+    bench.measured(Setting(), "race", None)
+    assert carried == [5.0] * 4, "two requests, to the twin and to the engine"
 
 
 def test_an_engine_is_run_under_the_traffic():
