@@ -135,7 +135,8 @@ def test_a_server_that_is_not_there(penstock: Command) -> None:
     (["--find-goodput", "--slo", "ttft=1s", "--attain", "2"], "--attain must be"),
     (["--send-slo"], "--send-slo needs to know"), (["--send-slo", "--slo", "ttft=1s,itl=5ms"], "--slo has itl"),
     (["--send-slo", "--slo", "ttft=1s", "--body", '{"slo": "ttft=2s"}'], "leave one of them out"),
-    (["--send-slo", "--slo", "ttft=1s", "--header", "X-SLO: ttft=2s"], "leave one of them out"), (["--save", "nowhere/at-all/r.json"], "no folder"),
+    (["--send-slo", "--slo", "ttft=1s", "--header", "X-SLO: ttft=2s"], "leave one of them out"),
+    (["--save", "nowhere/at-all/r.json"], "no folder"),
 ])
 def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[str], word: str) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", *args])

@@ -111,8 +111,8 @@ async def measure(
         found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
-        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead), *mended), tuple(driver.samples), cut,
-        mended)
+        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead), *mended),
+        tuple(driver.samples), cut, mended)
 
 
 async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:
