@@ -21,10 +21,14 @@ class Constraints:
         self._live: set[int] = set()  # sequences that follow a grammar
         self._rows: list[int] = []  # of this step, among those that choose
 
-    def enter(self, seq_id: int, known: Known) -> None:
-        """A sequence that the runner sees for the first time, or again after it has forgotten it."""
+    def enter(self, seq_id: int, known: Known, before: Known | None) -> None:
+        """A sequence that the runner sees for the first time, or again after it was preempted: then its grammar is still where it was.
+        `before`: what was known of it."""
         if known.info.params.structured_outputs is not None:
-            known.state.matcher = self._compiler.matcher(known.info.params, known.info.output)
+            matcher = None if before is None else before.state.matcher
+            if matcher is None or not matcher.stands_behind(known.info.output):
+                matcher = self._compiler.matcher(known.info.params, known.info.output)
+            known.state.matcher = matcher
             self._live.add(seq_id)
 
     def forget(self, seq_id: int) -> None:

@@ -87,9 +87,10 @@ class Runner:
             if planned.new is not None:
                 if self._drafter is not None:
                     self._drafter.forget(planned.seq_id)
+                before = self._known.get(planned.seq_id)
                 self._known[planned.seq_id] = Known(planned.new)
                 if self._constraints is not None:
-                    self._constraints.enter(planned.seq_id, self._known[planned.seq_id])
+                    self._constraints.enter(planned.seq_id, self._known[planned.seq_id], before)
         return [self._known[planned.seq_id] for planned in plan.seqs]
 
     def _choose(self, seq_ids: list[int], choosing: Choosing, logits: Array) -> list[SeqResult]:

@@ -2,7 +2,7 @@
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort
-from penstock.compute.decoding.grammar.syntax import HEADER, one_of
+from penstock.compute.decoding.grammar.syntax import HEADER, MOST_NEEDED, one_of
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -11,6 +11,8 @@ class Choice:
     def checked(self, value: Any) -> tuple[str, ...]:
         if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) and text for text in value):
             raise RequestError(f"choice is {value!r:.80}, but must be a list of strings, none of them empty", "choice")
+        if (longest := max(map(len, value))) > MOST_NEEDED:
+            raise RequestError(f"choice has a text of {longest:,} characters; at most {MOST_NEEDED:,} are written", "choice")
         return tuple(dict.fromkeys(value))
 
     def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:

@@ -30,6 +30,9 @@ MAX_REASON = 400  # characters
 REASONS = {  # of llguidance, in other words
     "Unable to determine if regex is empty": "its patterns and lengths are too complex together to tell whether any text fits all",
     "can't determine if patternProperty": "the patterns of patternProperties are too complex to be told apart",
+    "fuel exhausted when checking relevance": "its regexes are too complex together to tell whether any text fits",
+    "initial lexer configuration (grammar) too big": "its texts and patterns are too long, all together",
+    "too many expressions constructed": "its patterns and lengths have too many states",
 }
 
 
@@ -115,7 +118,8 @@ class Compiler:
         start = self.vocabulary.matcher(grammar)
         effort.rest()
         if start.is_error():
-            raise RequestError(reason(start.get_error()), FIELD)
+            trouble = start.get_error()
+            raise RequestError(reason(trouble), FIELD, code=TOO_COMPLEX if any(theirs in trouble for theirs in REASONS) else None)
         if trouble := self.vocabulary.trouble(start):
             raise RequestError(f"it is too complex to be followed: {reason(trouble)}", FIELD, code=TOO_COMPLEX)
         if not self.vocabulary.has_text(start):

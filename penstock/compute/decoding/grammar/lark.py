@@ -6,16 +6,17 @@ from typing import Any
 
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import as_value
-from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE
+from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
 EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # What may hide the word: strings, regexes, comments. Whatever else begins like one of these is left to the compiler.
 # Each is read to its end, or to the end of its line where it has none, so that no text is looked at twice.
-PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"?|/(?![/*])(?:[^/\\\n]|\\.)+/?|//[^\n]*|\#[^\n]*|%json\b')
+PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"?|/(?![/*])(?:[^/\\\n]|\\.)+/?|//[^\n]*|\#[^\n]*|%json\b|&')
 BLANK = re.compile(r"\s*")
-SCHEMA = "%json"
+SCHEMA, AND = "%json", "&"
+MOST_COMBINED = 12  # regexes that `&` combines: llguidance's time, without any limit, grows by a factor with each
 A_CHARACTER = 10  # steps of reading EBNF, for each
 
 
@@ -54,9 +55,14 @@ def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort) -> 
 
 def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Iterator[str]:
     """Piece by piece."""
-    at = 0
+    at = num_and = 0
     while (found := PIECES.search(text, at)) is not None:
         yield text[at : found.start()]
+        num_and += found[0] == AND
+        if num_and >= MOST_COMBINED:
+            raise RequestError(f"grammar has more than {MOST_COMBINED - 1} times &; with fewer it could be compiled", "grammar")
+        if len(found[0]) > MOST_NEEDED and found[0][0] == '"':
+            raise RequestError(f"grammar has a text of {len(found[0]):,} characters; at most {MOST_NEEDED:,} are written", "grammar")
         if found[0] != SCHEMA:
             yield found[0]
             at = found.end()

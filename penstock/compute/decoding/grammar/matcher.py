@@ -1,6 +1,7 @@
 """One sequence's place in its grammar: what it has written, what may come next, what must come next."""
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +13,26 @@ if TYPE_CHECKING:
 
 Array = Any
 EVERYTHING = 0xFFFFFFFF  # 32 tokens that may come
+# Of a mask's own thread, whoever else is busy:
+SLOW_S = 0.002  # behind such a mask nothing is drafted, since each draft would cost as much again
+MOST_S = 0.25  # all answers of a step wait for the slowest mask; llguidance's limits end most long before
 
 
 class Matcher:
     """Told of every token of the output, in order, by `take`. Everything else leaves its place as it is.
 
     `ended`: why no further token may come: "stop", when the grammar leaves nothing but the end, or an end token was taken; "abort", when
-    the grammar turned out to be too complex at this place. None: the answer goes on.
+    the grammar turned out to be too complex at this place, or took too long. None: the answer goes on. `slow`: the last mask took so long
+    that nothing should be drafted; that is timed, and drafts change no answer.
     """
 
-    __slots__ = ("ended", "_compiled", "_matcher", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos")
+    __slots__ = ("ended", "slow", "_compiled", "_matcher", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
         """Tokens of `params.stop_token_ids` that stand for no text end the answer where an end of text may."""
         self.ended: str | None = None
+        self.slow = False
+        self._overdue = False
         self._compiled = compiled
         self._matcher = compiled.start.deep_copy()
         self._taken: list[int] = []
@@ -46,11 +53,18 @@ class Matcher:
             elif self._matcher.is_stopped():
                 self.ended = "stop"
             self._taken.append(token)
+        if self._overdue and self.ended is None:
+            self.ended = "abort"
         return len(tokens)
 
     def fill(self, mask: Array) -> None:
         """Writes what may come next into uint32 [width / 32], the lowest bit the first token's. Lets other threads run meanwhile."""
+        began = time.thread_time()
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        seconds = time.thread_time() - began
+        self.slow = seconds > SLOW_S
+        if seconds > MOST_S:
+            self._overdue = True
         if self._other_ends or self._mutes_eos:
             self._change_ends(mask)
 
@@ -84,8 +98,8 @@ class Matcher:
         walk.back()
 
     def allowed(self, drafts: Sequence[int], parents: Sequence[int] | None) -> list[int]:
-        """Which of the drafts the grammar allows, in their order. Ends of text are not among them."""
-        if self.ended is not None:
+        """Which of the drafts the grammar allows, in their order: none where it is slow. Ends of text are not among them."""
+        if self.ended is not None or self.slow:
             return []
         if parents is None:
             end = next((at for at, token in enumerate(drafts) if token in self._ends), len(drafts))
@@ -99,8 +113,13 @@ class Matcher:
         return sorted(kept)
 
     def forced(self) -> list[int]:
-        """Tokens that spell what must come next, as the tokenizer would write it. The model may still choose others that spell the same."""
-        return self._matcher.compute_ff_tokens() if self.ended is None else []
+        """Tokens that spell what must come next, as the tokenizer would write it; none where the grammar is slow. The model may still
+        choose others that spell the same."""
+        return self._matcher.compute_ff_tokens() if self.ended is None and not self.slow else []
+
+    def stands_behind(self, tokens: Sequence[int]) -> bool:
+        """Whether these are all that was taken."""
+        return self._taken == list(tokens)
 
     def _change_ends(self, mask: Array) -> None:
         if any(mask[token >> 5] >> (token & 31) & 1 for token in self._eos):

@@ -5,6 +5,7 @@ from typing import Any
 
 HEADER = "%llguidance {}\n"
 MAX_SIZE = 1 << 20  # characters of a grammar
+MOST_NEEDED = 20_000  # characters that must come, one after another: all of them are gone over for each mask
 
 
 def literal(text: str) -> str:

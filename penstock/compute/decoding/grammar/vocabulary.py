@@ -84,7 +84,8 @@ class Vocabulary:
     @cached_property
     def _limits(self) -> LLParserLimits:
         """Lexer states take some 2 kB each. The rest are llguidance's own limits, which bound a compilation to a few seconds and what is
-        done for one mask to some 20 ms."""
+        done for one mask to some 25 ms, for one token to 15. Wider ones would let an ambiguous grammar hold up every answer beside it: rows
+        of 10,000 items take a second a mask and half of one a token, ten times the lexer's fuel for a step half a second a mask."""
         from llguidance import LLParserLimits
 
         return LLParserLimits(max_lexer_states=100_000, verbose_errors=False)

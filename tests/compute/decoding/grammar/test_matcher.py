@@ -3,6 +3,7 @@ import random
 import numpy as np
 import pytest
 
+from penstock.compute.decoding.grammar import matcher as module
 from penstock.compute.decoding.grammar.matcher import EVERYTHING, Matcher
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, SIZE, TOKENS, Tokens, allowed, compiler, matcher_of
@@ -168,3 +169,25 @@ def test_a_grammar_that_becomes_too_complex_aborts_the_answer_and_looking_ahead_
         now = allowed(matcher)
         taken += matcher.take([ord("a") if ord("a") in now else END])
     assert matcher.ended == "abort" and taken > 100
+
+
+def test_nothing_is_drafted_where_masks_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = at('{"')
+    assert matcher.forced() and matcher.allowed(TOKENS.encode("name"), None) == [0]
+    monkeypatch.setattr(module, "SLOW_S", -1.0)
+    matcher.fill(masks_of(1)[0])
+    assert matcher.slow and matcher.forced() == [] and matcher.allowed(TOKENS.encode("name"), None) == []
+    assert matcher.take(TOKENS.encode("name")) == 1 and matcher.ended is None
+
+
+def test_an_answer_ends_whose_mask_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = at('{"')
+    monkeypatch.setattr(module, "MOST_S", -1.0)
+    matcher.fill(masks_of(1)[0])
+    assert matcher.ended is None
+    assert matcher.take(TOKENS.encode("name")) == 1 and matcher.ended == "abort"
+
+
+def test_it_knows_what_it_stands_behind() -> None:
+    ids = TOKENS.encode('{"name')
+    assert at('{"name').stands_behind(tuple(ids)) and not at('{"name').stands_behind(ids[:-1])

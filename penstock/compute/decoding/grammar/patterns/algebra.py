@@ -1,7 +1,7 @@
 """Sets of texts as one compilation knows them: each question is worked out once, and its steps are counted."""
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import derive, language, write
-from penstock.compute.decoding.grammar.patterns.automaton import Automaton
+from penstock.compute.decoding.grammar.patterns.automaton import Automaton, has_text
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both
 
@@ -16,6 +16,8 @@ class Algebra:
         self._read: dict[tuple[str, bool], Tree] = {}
         self._wholes: dict[str, Tree] = {}
         self._automata: dict[Tree, Automaton | PatternError] = {}
+        self._held: dict[tuple[Tree, str], bool] = {}
+        self._empty: dict[Tree, bool | PatternError] = {}
         self._overlaps: dict[tuple[Tree, Tree], bool] = {}
         self._writable: dict[Tree, bool] = {}
         self._regexes: dict[tuple[Tree, bool], str] = {}
@@ -38,11 +40,22 @@ class Algebra:
     def holds(self, tree: Tree, text: str) -> bool:
         """Whether the text is in the set."""
         self.effort.spend(1, PATTERNS)
-        return derive.holds(tree, text, self.effort)
+        if (tree, text) not in self._held:
+            self._held[tree, text] = derive.holds(tree, text, self.effort)
+        return self._held[tree, text]
 
     def is_empty(self, tree: Tree) -> bool:
-        """Raises PatternError for a set that needs too many states."""
-        return self.automaton(tree).is_empty()
+        """Raises PatternError for a set of which that is not known within so many states."""
+        self.effort.spend(A_LOOK, PATTERNS)
+        if tree not in self._empty:
+            try:
+                self._empty[tree] = not has_text(tree, self.effort)
+            except PatternError as error:
+                self._empty[tree] = error
+        found = self._empty[tree]
+        if isinstance(found, PatternError):
+            raise found
+        return found
 
     def overlap(self, a: Tree, b: Tree) -> bool:
         """Whether a text is in both. Raises PatternError for sets that need too many states."""

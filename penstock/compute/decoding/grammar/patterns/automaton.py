@@ -1,17 +1,34 @@
 """A set of texts as a finite automaton: whether there is any text in it, and a regex without complements and intersections."""
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
 from penstock.compute.decoding.grammar.patterns.chars import Ranges
 from penstock.compute.decoding.grammar.patterns.derive import left, nullable
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import EMPTY, NOTHING, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
+from penstock.compute.decoding.grammar.patterns.tree import (
+    EMPTY,
+    NOTHING,
+    Alt,
+    Both,
+    Chars,
+    Other,
+    Rep,
+    Seq,
+    Tree,
+    alt,
+    rep,
+    seq,
+    shortest,
+)
 
 MAX_STATES = 400
 MAX_WORK = 400_000  # nodes that are looked at for the states of one automaton
 MAX_SIZE = 60_000  # nodes of a regex that is written for an automaton, and ranges of characters in them
 MAX_WRITTEN = 20 * MAX_SIZE
+TOO_COMPLEX = "a pattern, or what it excludes, is too complex to be combined with another"
+TOO_MANY = f"a pattern, or what it excludes, needs more than {MAX_STATES} states"
 
 
 class Automaton:
@@ -33,7 +50,7 @@ class Automaton:
             effort.spend(large, PATTERNS)
             work += large * len(letters)
             if work > MAX_WORK:
-                raise PatternError("a pattern, or what it excludes, is too complex to be combined with another")
+                raise PatternError(TOO_COMPLEX)
             found: dict[int, list[tuple[int, int]]] = {}
             for letter in letters:
                 effort.spend(2 + len(letter) // 8, PATTERNS)
@@ -44,7 +61,7 @@ class Automaton:
                     states[then] = len(states)
                     queue.append(then)
                     if len(states) > MAX_STATES:
-                        raise PatternError(f"a pattern, or what it excludes, needs more than {MAX_STATES} states")
+                        raise PatternError(TOO_MANY)
                 found.setdefault(states[then], []).extend(letter)
             steps.append({state: chars.union(ranges) for state, ranges in found.items()})
         self.accepting = {state for tree, state in states.items() if nullable(tree)}
@@ -105,6 +122,37 @@ class Automaton:
             for then in out[state]:
                 into[then].discard(state)
         return out[first].get(last, NOTHING)
+
+
+def has_text(tree: Tree, effort: Effort) -> bool:
+    """Whether there is any text in a set: looked for where its end seems nearest, so that most sets need few of their states.
+
+    Raises PatternError where MAX_STATES or MAX_WORK do not tell.
+    """
+    effort.spend(size(tree), PATTERNS)
+    letters = alphabet(tree, effort)
+    states = {tree}
+    queue: list[tuple[int, int, Tree]] = [(0, 0, tree)]  # characters still needed at least, the state's number
+    work = 0
+    while queue:
+        now = heappop(queue)[2]
+        if nullable(now):
+            return True
+        large = size(now)
+        effort.spend(large, PATTERNS)
+        work += large * len(letters)
+        if work > MAX_WORK:
+            raise PatternError(TOO_COMPLEX)
+        for letter in letters:
+            effort.spend(2, PATTERNS)
+            then = left(now, letter[0][0], effort)
+            if then == NOTHING or then in states:
+                continue
+            if len(states) == MAX_STATES:
+                raise PatternError(TOO_MANY)
+            heappush(queue, (shortest(then), len(states), then))
+            states.add(then)
+    return False
 
 
 def alphabet(tree: Tree, effort: Effort) -> list[Ranges]:

@@ -40,8 +40,8 @@ from penstock.compute.decoding.grammar.patterns.tree import (
     seq,
     shortest,
 )
+from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
-MOST_NEEDED = 20_000  # characters
 MOST_NODES = 100_000  # of the tree of one pattern
 A_CHARACTER = 12  # steps of reading a pattern, for each
 A_NODE = 12  # steps of taking an edge out of one

@@ -3,10 +3,11 @@ from collections.abc import Callable, Sequence
 
 from penstock.compute.decoding.grammar.effort import CHOICES
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.meet import goal_of, of_records
-from penstock.compute.decoding.grammar.schema.records import Arrays, Objects, Record, Shape, bulk
+from penstock.compute.decoding.grammar.schema.records import Arrays, Objects, Record, Shape, Strings, bulk
 
 MAX_DEPTH = 4
 MAX_PAIRS = 400  # of shapes that two goals are compared by
@@ -37,7 +38,13 @@ class Disjoint:
         if isinstance(mine, Arrays) and isinstance(its, Arrays):
             places = range(min(max(mine.low, its.low), 8))
             return any(self._goals(mine.item(at), its.item(at), depth + 1) for at in places)
-        return False
+        return isinstance(mine, Strings) and isinstance(its, Strings) and self._texts(mine, its)
+
+    def _texts(self, mine: Strings, its: Strings) -> bool:
+        try:
+            return any(not self._algebra.overlap(left, right) for left in mine.patterns for right in its.patterns)
+        except PatternError:
+            return False
 
     def _goals(self, mine: Goal, its: Goal, depth: int) -> bool:
         if depth > MAX_DEPTH or not mine or not its:

@@ -46,6 +46,11 @@ def is_impossible(goal: Goal) -> bool:
     return any(literal.node.schema is not literal.positive for literal in goal if isinstance(literal.node.schema, bool))
 
 
+def is_anything(goal: Goal) -> bool:
+    """As far as that is seen at once."""
+    return all(literal.node.schema is literal.positive for literal in goal)
+
+
 def join(a: Goal, b: Goal) -> Goal:
     return a if not b or a == b else tuple(dict.fromkeys((*a, *b)))
 

@@ -1,12 +1,12 @@
 """Goals written as the schemas that llguidance knows: types, bounds, patterns, properties, anyOf, references to definitions."""
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PARTS, PATTERNS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Both, Tree, alt, both, other, text
+from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, NOTHING, Both, Seq, Tree, alt, both, other, text
 from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -18,7 +18,9 @@ from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Bool
 from penstock.compute.decoding.grammar.schema.settle import Settling
 
 MAX_GOALS = 20_000
-LEFT_OPEN = 150_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
+LEFT_OPEN = 10_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
+MOST_COMBINED = 12  # patterns that llguidance combines at one place: its time, without any limit, grows by a factor with each
+MOST_KEPT_APART = 3  # patterns beside one that is found anywhere, beyond which its text stands alone
 A_RECORD = 10  # steps of writing one
 
 Schema = dict[str, Any] | bool
@@ -83,6 +85,7 @@ class Writer:
 
     def _strings(self, record: Strings) -> Iterator[Strings]:
         """Texts that keep away from others are left out where that cannot be written; others must be written."""
+        record = self._apart(record)
         try:
             if has_text(record, self._algebra):
                 string_written(record, self._algebra)
@@ -90,6 +93,20 @@ class Writer:
         except PatternError as error:
             if not record.excluded:
                 raise UnsupportedError(str(error)) from None
+
+    def _apart(self, record: Strings) -> Strings:
+        """Without what it has nothing in common with. A pattern that is found anywhere, and kept away from many, is all there is."""
+        if not record.excluded or len(record.patterns) != 1:
+            return record
+        (pattern,) = record.patterns
+        try:
+            excluded = tuple([each for each in record.excluded if self._algebra.overlap(pattern, each)])
+            core = Seq(pattern.items[1:-1]) if isinstance(pattern, Seq) and pattern.items[0] == pattern.items[-1] == ANYTHING else None
+            if len(excluded) > MOST_KEPT_APART and core and not any(self._algebra.overlap(core, each) for each in excluded):
+                return replace(record, patterns=(core,), excluded=())
+        except PatternError:
+            return record
+        return replace(record, excluded=excluded)
 
     def _find_possible(self) -> None:
         """What has a finite value; what only has others, such as an object that must hold itself, has none."""
@@ -204,9 +221,11 @@ def string_written(record: Strings, algebra: Algebra) -> dict[str, Any]:
 
 
 def patterns_written(record: Strings, algebra: Algebra) -> list[str]:
-    """Each for itself: llguidance combines them."""
+    """Each for itself: llguidance combines them, where they are few."""
     trees = (*record.patterns, *map(other, record.excluded))
     parts = [part for tree in trees for part in (tree.items if isinstance(tree, Both) else (tree,))]
+    if len(parts) > MOST_COMBINED:
+        parts = [both(parts)]
     return [pattern_written(part, algebra) for part in dict.fromkeys(parts)]
 
 

@@ -8,10 +8,10 @@ from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.schema import values
 from penstock.compute.decoding.grammar.schema.dialect import keywords
 from penstock.compute.decoding.grammar.schema.disjoint import Disjoint
-from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for
-from penstock.compute.decoding.grammar.schema.meet import meet
+from penstock.compute.decoding.grammar.schema.meet import goal_of, meet
 from penstock.compute.decoding.grammar.schema.negate import NEGATIVE
 from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape
 
@@ -19,9 +19,10 @@ MAX_SHAPES = 1024  # of one goal
 A_MEETING = 10  # steps of finding what two shapes have in common
 CIRCULAR = "a schema refers to itself at the same place, so that it says nothing"
 SOME_SHAPES = 16  # of what is kept away from: any part of it will do
+MAX_OPEN = 12  # goals in each other, beyond which properties are not looked into to see that they are impossible
 # What the algebra makes narrower than it is.
 LOSSY = frozenset((
-    "not", "if", "pattern", "format", "multipleOf", "propertyNames", "contains", "uniqueItems", "unevaluatedProperties",
+    "not", "if", "format", "multipleOf", "propertyNames", "contains", "uniqueItems", "unevaluatedProperties",
     "unevaluatedItems"))
 
 UNEVALUATED = {"unevaluatedProperties", "unevaluatedItems"}
@@ -38,7 +39,7 @@ class Expander:
         self.document = document
         self.algebra = algebra
         self.closed = closed
-        self._loosely = loosely
+        self.loosely = loosely
         self._goals: dict[Goal, Shapes] = {(): [EVERY]}
         self.excludes = False  # whether something had to be kept away from, of which only a part may be known
         self._open: set[Goal] = set()  # being worked out
@@ -117,11 +118,11 @@ class Expander:
 
     def _allowed(self, node: Node, words: Words, seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
         done: set[str] = set()
-        if self._loosely and "patternProperties" in words:
+        if self.loosely and "patternProperties" in words:
             words = {name: value for name, value in words.items() if name not in ("patternProperties", "additionalProperties")}
         for name, value in words.items():
             group = TOGETHER.get(name, name)
-            if group in done or (self._loosely and name in LOSSY):
+            if group in done or (self.loosely and name in LOSSY):
                 continue
             done.add(group)
             if group in FOLLOWED:
@@ -154,14 +155,39 @@ class Expander:
             if all(self._disjoint(shape, its) for its in self._disjoint.its((literal,))):
                 kept.append(shape)
             else:
-                kept += self.cross([shape], self.literal(Literal(literal.node, False)))[:SOME_SHAPES]
+                without = self.cross([shape], self.literal(Literal(literal.node, False)))
+                kept += list(filter(None, map(self._hopeful, without)))[:SOME_SHAPES]
         return kept[:MAX_SHAPES]
+
+    def _hopeful(self, shape: Shape) -> Shape:
+        """Without objects of which a property that must be there is seen to be impossible: each would be kept away from all branches."""
+        record = shape.get(OBJECT)
+        if not isinstance(record, Objects) or not self._is_hopeless(record):
+            return shape
+        return {kind: each for kind, each in shape.items() if kind != OBJECT}
+
+    def _is_hopeless(self, record: Objects) -> bool:
+        if any(self._has_no_value(goal_of(record, name, self.algebra)) for name in record.required):
+            return True
+        if not is_impossible(record.rest) or not all(is_impossible(region.goal) for region in record.regions):
+            return False
+        possible = [name for name, goal in record.named.items() if not is_impossible(goal)]
+        return any(not any(self.algebra.holds(region.names, name) for name in possible) for region in record.some)
+
+    def _has_no_value(self, goal: Goal) -> bool:
+        """Of what two schemas say together."""
+        if len(goal) < 2 or len(self._open) > MAX_OPEN:
+            return is_impossible(goal)
+        try:
+            return not self.goal(goal)
+        except UnsupportedError:  # such as a goal that is being worked out
+            return False
 
     def _evaluated(self, node: Node, words: Words) -> Shapes:
         """Says something of properties and items that none of the schema's other parts has spoken of."""
         plain = {name: value for name, value in node.schema.items() if name not in UNEVALUATED}
         shapes = self.literal(Literal(self.document.beside(node, plain), True))
-        if self._loosely:
+        if self.loosely:
             return shapes
         names = goal_for(self, node, words.get("unevaluatedProperties", True))
         items = goal_for(self, node, words.get("unevaluatedItems", True))

@@ -9,6 +9,7 @@ from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
 from penstock.compute.decoding.grammar.patterns.tree import Chars, both, other, rep, texts
 from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.meet import separated
 from penstock.compute.decoding.grammar.schema.records import (
     ARRAY,
@@ -40,6 +41,7 @@ class Work(Protocol):
     document: Document
     algebra: Algebra
     closed: bool
+    loosely: bool
 
     def literal(self, literal: Literal) -> Shapes: ...
 
@@ -110,7 +112,12 @@ def read_max_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def read_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    return [narrowed(STRING, Strings(patterns=(values.language(work.algebra, "pattern", value),)))]
+    try:
+        return [narrowed(STRING, Strings(patterns=(values.language(work.algebra, "pattern", value, work.loosely),)))]
+    except UnsupportedError:
+        if work.loosely:
+            return [EVERY]
+        raise
 
 
 def read_format(work: Work, node: Node, value: Any, words: Words) -> Shapes:

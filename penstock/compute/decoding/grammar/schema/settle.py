@@ -11,7 +11,7 @@ from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.chars import EVERY as EVERY_CHAR
 from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tree, alt, both, other, rep, text
-from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_impossible, join
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_anything, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.meet import fits, goal_of, inhabited, outside
 from penstock.compute.decoding.grammar.schema.records import (
@@ -30,6 +30,7 @@ from penstock.compute.decoding.grammar.schema.records import (
 
 MOST = 64  # choices that one record is made into
 MOST_NAMES = 400  # optional ones in all such choices together: a place in the grammar is at each of them at once
+MOST_WRITTEN = 8192  # names in all choices of those that must be there
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
 A_RECORD = 20  # steps of making one
 ONE_CHAR = Chars(EVERY_CHAR)
@@ -156,6 +157,9 @@ class Settling:
             yield record
             return
         first, rest = record.some[0], record.some[1:]
+        if is_anything(first.goal) and any(self._algebra.holds(first.names, name) for name in record.required):
+            yield from self._with_some(replace(record, some=rest))
+            return
         for name, goal in record.named.items():
             if self._algebra.holds(first.names, name) and not is_impossible(goal):
                 self._algebra.effort.spend(A_RECORD + bulk(record), PARTS)
@@ -189,9 +193,14 @@ class Settling:
             yield self._without(record, optional, closed=False)
 
     def _with_more(self, record: Objects, optional: list[str], need: int, is_open: bool) -> Iterator[Objects]:
-        """At least `need` of those that are optional, or one without a name: of several such, nothing says that their names differ."""
-        for chosen in islice(combinations(optional, need), MOST):
-            yield from self._counted(replace(record, required=(*record.required, *chosen)))
+        """At least `need` of those that are optional, or one without a name: of several such, nothing says that their names differ.
+
+        `chosen` are the first of those that are there, so that no object is of two choices.
+        """
+        for chosen in islice(combinations(optional, need), max(1, min(MOST, MOST_WRITTEN // max(1, len(optional))))):
+            before = frozenset(optional[: optional.index(chosen[-1])]).difference(chosen)
+            absent = {**record.named, **dict.fromkeys(before, self._document.nothing)}
+            yield from self._counted(replace(record, named=absent, required=(*record.required, *chosen)))
         if is_open and need == 1:
             yield self._without(record, optional, closed=False)
         elif is_open and len(optional) < need:

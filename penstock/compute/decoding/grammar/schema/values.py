@@ -11,6 +11,7 @@ from penstock.compute.decoding.grammar.patterns.tree import Tree
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.numbers import DIGITS, EXACT
 from penstock.compute.decoding.grammar.schema.records import BOOLEAN, NULL, NUMBER, STRING, Booleans, Nulls, Number, Numbers, Shape, Strings
+from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
 LAST_INTEGER = 1 << 63  # listed integers below it are read as they are
 
@@ -61,7 +62,9 @@ def language(algebra: Algebra, keyword: str, value: Any, widely: bool = False) -
 
 
 def writable(text: str) -> str:
-    """A text that a JSON string can show without \\u."""
+    """A text that a JSON string can show without \\u, and that is not too long."""
+    if len(text) > MOST_NEEDED:
+        raise UnsupportedError(f"{json.dumps(text[:40])[:-1]}... has {len(text):,} characters; at most {MOST_NEEDED:,} are written")
     if any(not any(low <= ord(char) <= high for low, high in chars.WRITABLE) for char in text):
         raise UnsupportedError(f"{json.dumps(text)[:80]} has a control character, which is not written")
     return text

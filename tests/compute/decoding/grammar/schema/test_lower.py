@@ -72,6 +72,28 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "a pattern and a name": (
         {"type": "object", "properties": {"ab": {"type": "integer"}}, "patternProperties": {"^a": {"maximum": 5}}},
         [{"ab": 3}], [{"ab": 7}]),
+    "one of patterns": (
+        {"type": "string", "oneOf": [
+            {"pattern": f"^{kind}(8|16|24|32|40|48|56|64)?(\\[[0-9]*\\])*$"} for kind in ("int", "fixed", "uint", "x?bool")]},
+        ["int", "uint8[3]", "xbool[][]"], ["float", "int9"]),
+    "one of many texts that are found anywhere": (
+        {"type": "string", "oneOf": [{"pattern": kind} for kind in ("NEW", "ON_APPROVAL", "ON_SIGNING", "DONE", "OLD", "REJECTED")]},
+        ["NEW", "REJECTED"], ["", "NEW OLD"]),
+    "one of kinds by pattern, that hold each other": (
+        {"$ref": "#/$defs/rule", "$defs": {"rule": {"oneOf": [
+            {"type": "object", "required": ["type"], "properties": {
+                "type": {"type": "string", "pattern": f"^{kind}$"}, "in": {"$ref": "#/$defs/rule"}}}
+            for kind in ("SEQ", "CHOICE", "ALIAS", "REPEAT", "REPEAT1", "(TOKEN|NEXT)", "FIELD", "PREC", "BLANK", "STRING", "SYMBOL")]}}},
+        [{"type": "SEQ", "in": {"type": "NEXT"}}, {"type": "PREC"}], [{"type": "SEQ", "in": {"type": "OTHER"}}, {}, {"type": "SEQS"}]),
+    "one of closed kinds, none of which must tell itself": (
+        {"oneOf": [{"type": "object", "required": ["label"], "additionalProperties": False, "properties": {
+            "type": {"enum": [kind]}, "label": {"type": "string"}, "help": {"type": "string"}, "size": {"type": "number"},
+            "needed": {"type": "boolean"}, f"only_{at % 4}": {"type": "string"}}} for at, kind in enumerate("abcdefghijk")]},
+        [{"type": "a", "label": "x"}, {"type": "k", "label": "y", "size": 2}],
+        [{"label": "x"}, {"type": "a"}, {"type": "z", "label": "x"}]),
+    "several at least": (
+        {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "additionalProperties": False},
+        [{"a": 1, "b": 1}, {"b": 1, "c": 1}, {"a": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}], [{}, {"b": 1}]),
     "looking ahead": ({"type": "string", "pattern": "^(?!(if|else)$)[a-z]+$"}, ["iff", "x"], ["if", "else", "X"]),
     "the edge of a word": ({"type": "string", "pattern": r"\bfox\b"}, ["a fox!", "fox"], ["foxy"]),
     "anchors behind one another": (
