@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
-from penstock.core.work import StepWork
 from penstock.study.plan.configuration import Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.load import Load
 from penstock.study.plan.memory import Room, room
 from penstock.study.plan.model import Model, Stored, WeightFormat, unserved
-from penstock.study.plan.steady import Point, Queue, Steady
+from penstock.study.plan.reached import Replica
+from penstock.study.plan.steady import Point, Queue, Steady, told_of
 from penstock.study.sizes import doublings
 
 CHUNKS = (512, 2048, 8192)  # tokens
@@ -199,9 +199,9 @@ class Evaluator:
             batch_told=told, ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
             e2e_s=point.ttft_s + (load.output - 1) * point.tpot_s, requests_per_s=rate, output_tokens_per_s=rate * load.output,
             goodput_per_s=good, meets_slo=not missed,
-            bound=point.bound, shares={name: round(share, 4) for name, share in point.shares().items()},
-            mbu=trial.mbu(load, point), mfu=trial.mfu(load, point), utilization=point.queue.busy if at_random else None,
-            running=point.running, device_bytes=trial.device_bytes(load, point),
+            mbu=trial.mbu(load, point), mfu=trial.replica.mfu(load.input, load.input, point.queue.service_s),
+            utilization=point.prefilling if at_random else None,
+            running=point.running, device_bytes=trial.replica.device_bytes(trial.space, load, point.running), **told_of(point.shares()),
             **bill(trial.candidate.part, devices, good, rate * load.output))
 
 
@@ -231,23 +231,13 @@ class _Trial:
             longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason,
             unserved=unserved(self.candidate.quant, self.candidate.kv_dtype))
 
-    def device_bytes(self, load: Load, point: Point) -> float:
-        tokens = point.running * (load.input + load.output)
-        return self.space.weights + self.space.activations + tokens * self.space.kv_bytes_per_token
+    @property
+    def replica(self) -> Replica:
+        return Replica(self.stored, self.candidate.part, self.candidate.split)
 
-    def mbu(self, load: Load, point: Point) -> float:
-        """Bytes that decoding must read, over those that the memory could deliver meanwhile."""
-        decoding = max(1, round(point.running / self.candidate.split.pipeline_parallel))
-        cost = self.stored.price.count(StepWork(((1, load.input + load.output // 2),) * decoding, decoding))
-        could = point.tpot_s * self.candidate.part.memory_bandwidth * self.candidate.split.tensor_parallel
-        return (cost.weight_bytes + cost.kv_bytes) / could
-
-    def mfu(self, load: Load, point: Point) -> float:
-        """Operations of a prompt, over those that the devices could do until its first token, had it not waited."""
-        part, numbers = self.candidate.part, self.stored.numbers
-        cost = self.stored.price.count(StepWork(((load.input, load.input),), 1))
-        dtype = part.computes(numbers.coded_dtype if numbers.coded else numbers.dtype)
-        return cost.operations / (point.queue.service_s * part.ops[dtype] * self.candidate.split.devices)
+    def mbu(self, load: Load, point: Point) -> float | None:
+        at_once = point.running / self.candidate.split.pipeline_parallel
+        return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
 
 
 def rank(row: Configuration) -> tuple[bool, bool, bool, bool, float, float]:

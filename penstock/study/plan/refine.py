@@ -16,7 +16,9 @@ from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
 from penstock.study.plan.fewest import Fewest
 from penstock.study.plan.load import Load
+from penstock.study.plan.memory import room
 from penstock.study.plan.model import Model, WeightFormat
+from penstock.study.plan.reached import Replica, binding
 from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, tail_s
 from penstock.study.plan.simulate.twin import Pace, Played
 
@@ -64,7 +66,8 @@ class Twins:
         """With the fewest replicas that the twin finds enough, up to twice as many as arithmetic asks for."""
         part = next(part for part in self.parts if part.name == row.hardware)
         stored = self.model.stored(self.formats[row.quant], row.kv_dtype)
-        roofline, found = Roofline(stored.program, stored.numbers, part, Split(row.tensor_parallel)), self.measured(row)
+        replica = Replica(stored, part, Split(row.tensor_parallel))
+        roofline, found = Roofline(stored.program, stored.numbers, part, replica.split), self.measured(row)
         pace = found or Pace(roofline)
         if found is not None:
             row = replace(row, steps=MEASURED, times_roofline=times_as_long(found.timer, roofline, self.goal.load))
@@ -77,34 +80,36 @@ class Twins:
             sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by="twin")
             played = rehearsal.play(count, CROWD * crowd if crowd is not None and count < row.replicas else None)
             crowd = crowd or peak_of_all(played, count)
-            return self._told(sized, part, played, row)
+            sized = self._told(sized, replica, roofline, played)
+            misses = missed(played, sized.kept_share or 0.0, self.goal.load.output, count < row.replicas)
+            misses += f" with {count:,} replica{'s' if count > 1 else ''}" if misses else ""
+            return replace(sized, meets_slo=not misses, reason=misses)
 
         walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, most)
         best = walk.search(row.replicas)
         routing, told = rehearsal.routing(best.replicas)
         return replace(best, replicas_told=walk.told(row.replicas), routing=routing, routing_told=told)
 
-    def _told(self, row: Configuration, part: Part, played: Played, plain: Configuration) -> Configuration:
-        """`plain`: the row by arithmetic, which has as many replicas as keep up."""
+    def _told(self, row: Configuration, replica: Replica, roofline: Roofline, played: Played) -> Configuration:
+        """With all figures of what was played; whether that does is another matter."""
         load, slo, samples = self.goal.load, Slo(self.goal.most_s), played.samples
         kept = sum(slo.kept(sample) for sample in samples) / len(samples)
-        tpot = [sample.tpot_s for sample in samples if sample.tpot_s is not None]
+        tpot_s = statistics.fmean([sample.tpot_s for sample in samples if sample.tpot_s is not None] or [0.0])
         rate, seats = load.rate or 0.0, config_of(row, load).max_num_seqs
         by_place = placed(played)
         there, among = max(map(peak, by_place)), f" over {len(by_place)} replicas" if len(by_place) > 1 else ""
-        good = rate * kept
-        misses = missed(played, kept, load.output, row.replicas < plain.replicas)
-        misses += f" with {row.replicas:,} replica{'s' if row.replicas > 1 else ''}" if misses else ""
-        busy = None if plain.utilization is None else min(1.0, plain.utilization * plain.replicas / row.replicas * computed(samples))
+        good, census = rate * kept, played.census
+        each_s = (samples[-1].due_s or 1.0) * len(by_place)  # seconds of all replicas that were played
+        running = sum(sample.e2e_s or 0.0 for sample in samples) / each_s
+        space = room(replica.stored, replica.part, replica.split, row.chunk or 1)
         return replace(
             row, ttft_s=statistics.fmean(sample.ttft_s or 0.0 for sample in samples), ttft_p99_s=tail_s(samples),
-            tpot_s=statistics.fmean(tpot) if tpot else 0.0,
-            e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, meets_slo=not misses, reason=misses,
-            kept_share=kept, utilization=busy,
-            running=sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0) / len(by_place),
+            tpot_s=tpot_s, e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, kept_share=kept,
+            utilization=min(1.0, census.mixed.seconds / each_s), running=running, device_bytes=replica.device_bytes(space, load, running),
             batch=min(there, seats), batch_told=f"the most at once in {len(samples):,} requests played{among}"
             + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
-            **bill(part, row.devices, good, rate * load.output))
+            **replica.played(census, load, len(samples), tpot_s), **binding(census, roofline, row.steps == MEASURED),
+            **bill(replica.part, row.devices, good, rate * load.output))
 
 
 def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str, float]:
@@ -130,11 +135,6 @@ def growth(samples: Sequence[Sample], num_output: int) -> float:
     taken = [statistics.fmean((each.ttft_s or 0.0) + (each.tpot_s or 0.0) * num_output for each in part) for part in (early, late)]
     come = [statistics.fmean(each.due_s for each in part) for part in (early, late)]
     return (taken[1] - taken[0]) / (come[1] - come[0] or math.inf)
-
-
-def computed(samples: Sequence[Sample]) -> float:
-    """Share of the prompt tokens that no cache had."""
-    return 1 - sum(sample.num_cached for sample in samples) / max(1, sum(sample.num_prompt or 0 for sample in samples))
 
 
 def placed(played: Played) -> list[list[Sample]]:

@@ -6,7 +6,9 @@ one they come at random and wait for a prompt's turn as in an M/D/1 queue. With 
 going through them, and a token takes as many passes as there are stages.
 """
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
 from penstock.core.work import StepWork
@@ -15,6 +17,7 @@ PASSES = 100  # of the iteration to a fixed point
 PREFILL, DECODE = "prefill compute", "decode compute"
 BOUNDS = (("weights", "weight bandwidth"), ("kv", "KV bandwidth"), ("activations", "activation bandwidth"),
           ("kernels", "kernel overhead"), ("host", "host overhead"), ("network", "interconnect"))
+BEYOND = "overhead beyond the roofline"  # of steps that were measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +84,27 @@ class Point:
 
     def shares(self) -> dict[str, float]:
         """Of the engine's time, by what binds."""
-        whole = self.mixed.seconds + self.decoding.seconds
-        shares = {PREFILL: self.mixed.compute / whole, DECODE: self.decoding.compute / whole}
-        shares |= {name: (getattr(self.mixed, field) + getattr(self.decoding, field)) / whole for field, name in BOUNDS}
-        return shares
+        return shares_of(self.mixed, self.decoding)
 
     @property
-    def bound(self) -> str:
-        shares = self.shares()
-        return max(shares, key=lambda name: shares[name])
+    def prefilling(self) -> float:
+        """Share of the time in which prompts are computed, of the replicas that do."""
+        whole = self.mixed.seconds + self.decoding.seconds
+        return self.mixed.seconds / whole if self.mixed.seconds else self.queue.busy
+
+
+def shares_of(mixed: StepTime, decoding: StepTime, beyond_s: float = 0.0) -> dict[str, float]:
+    """Of the time of steps that compute prompts and of those that only decode, by what binds. `beyond_s`: seconds that they took and no
+    limit accounts for."""
+    whole = mixed.seconds + decoding.seconds + beyond_s
+    shares = {PREFILL: mixed.compute / whole, DECODE: decoding.compute / whole}
+    shares |= {name: (getattr(mixed, field) + getattr(decoding, field)) / whole for field, name in BOUNDS}
+    return shares | ({BEYOND: beyond_s / whole} if beyond_s else {})
+
+
+def told_of(shares: Mapping[str, float]) -> dict[str, Any]:
+    """Fields of a Configuration: the shares, and the largest."""
+    return {"bound": max(shares, key=lambda name: shares[name]), "shares": {name: round(share, 4) for name, share in shares.items()}}
 
 
 class Steady:

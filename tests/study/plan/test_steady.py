@@ -11,7 +11,7 @@ from penstock.core.work import StepWork
 from penstock.serve.engine import build
 from penstock.study.plan.model import Stored, weight_format
 from penstock.study.plan.request import model_of
-from penstock.study.plan.steady import MeanStep, Queue, Steady
+from penstock.study.plan.steady import MeanStep, Queue, Steady, told_of
 
 PART = Catalogue().part("h100-sxm")
 STORED: Stored = model_of("llama-3-8b").stored(weight_format("none", build.parse_quant), "auto")
@@ -42,7 +42,7 @@ def test_one_request_alone_takes_its_prompt_and_its_tokens() -> None:
 
 def test_an_answer_of_one_token_is_all_prompt() -> None:
     one, many = steady((3000, 1)).closed(1), steady((3000, 1)).closed(8)
-    assert one.bound == "prefill compute" and one.requests_per_s == pytest.approx(1 / one.ttft_s)
+    assert told_of(one.shares())["bound"] == "prefill compute" and one.requests_per_s == pytest.approx(1 / one.ttft_s)
     assert many.requests_per_s == pytest.approx(one.requests_per_s, rel=0.05) and many.ttft_s == pytest.approx(8 * one.ttft_s, rel=0.05)
 
 

@@ -9,6 +9,7 @@ class Leap:
 
     began_s: float
     num_seqs: int
+    context: int  # tokens that they see in the first step, summed
     most: int  # steps
     next_s: float  # seconds of the next one
     slope_s: float  # that each takes longer than the one before it

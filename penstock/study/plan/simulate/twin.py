@@ -5,7 +5,7 @@ its arrival and its end do, not its tokens.
 """
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from penstock.core.clock import VirtualClock
@@ -18,6 +18,7 @@ from penstock.decide.routing.contract import Engines, Load, load_of
 from penstock.serve.engine.build import make_router, make_scheduler
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import Call, shares_prefixes
+from penstock.study.plan.simulate.census import Census, summed
 from penstock.study.plan.simulate.drafting import Drafts, Guesses, control_of
 from penstock.study.plan.simulate.leap import Leap
 from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
@@ -34,17 +35,6 @@ class Pace:
     timer: StepTimer
     delay_s: float = 0.0
     guesses: Guesses | None = None
-
-
-@dataclass(slots=True)
-class Census:
-    """What the steps were."""
-
-    num_steps: int = 0
-    busy_s: float = 0.0
-    decode_tokens: int = 0
-    prefill_tokens: int = 0
-    num_preempted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +79,6 @@ def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread |
     twins = [Twin(config, pace) for _ in range(count)]
     samples, places = play(twins, router if count > 1 else None, coming)
     return Played(samples, summed([twin.census for twin in twins]), places, count, coming.overrun)
-
-
-def summed(found: Sequence[Census]) -> Census:
-    return Census(**{field.name: sum([getattr(each, field.name) for each in found]) for field in fields(Census)})
 
 
 def drafts_of(config: EngineConfig, pace: Pace) -> Drafts | None:
@@ -232,7 +218,7 @@ class Twin:
         plan = step.plan
         outputs = self._scheduler.commit(plan, step.result)
         now = self._clock.now()
-        self._count(1, now - step.began_s, plan.num_tokens, sum([planned.samples and planned.num_output > 0 for planned in plan.seqs]))
+        self._census.add_step(plan.seqs, now - step.began_s)
         for output in outputs:
             self._note(output, now + self._pace.delay_s, coming)
 
@@ -253,7 +239,7 @@ class Twin:
         contexts = [len(seq.tokens) for seq, sample in self._open.values() if seq.block_ids]
         count = len(contexts)
         first, last = (self._pace.timer.seconds(StepWork(tuple([(1, size + more) for size in contexts]), count)) for more in (0, most - 1))
-        self._leaping = leap = Leap(self._clock.now(), count, most, first, (last - first) / (most - 1))
+        self._leaping = leap = Leap(self._clock.now(), count, sum(contexts), most, first, (last - first) / (most - 1))
         leap.extend(coming.due_s)
         self.due_s = leap.due_s
 
@@ -264,17 +250,10 @@ class Twin:
         began, at_s, num_steps = leap.began_s, leap.ends[-1], len(leap.ends)
         self._clock.advance(at_s)
         self._scheduler.run_steady(num_steps, TOKEN)
-        self._count(num_steps, at_s, leap.num_seqs * num_steps, leap.num_seqs * num_steps)
+        self._census.add_steady(num_steps, at_s, leap.num_seqs, leap.context)
         delay = self._pace.delay_s
         heard = [began + end + delay for end in leap.ends]
         for seq, sample in self._open.values():
             if seq.block_ids:
                 sample.chunk_s.extend(heard)
                 sample.last_s = heard[-1]
-
-    def _count(self, num_steps: int, seconds: float, rows: int, decodes: int) -> None:
-        census = self._census
-        census.num_steps += num_steps
-        census.busy_s += seconds
-        census.decode_tokens += decodes
-        census.prefill_tokens += rows - decodes
