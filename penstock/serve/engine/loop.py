@@ -103,6 +103,10 @@ class Loop:
     def gauges(self) -> Gauges:
         return self._gauges
 
+    def under_way_s(self) -> float | None:
+        """When the step that is computed at this moment began, on the engine's clock; None: there is none."""
+        return self._engine.under_way_s
+
     async def _deltas(self, request_id: str, queue: "asyncio.Queue[Item]") -> AsyncIterator[Delta]:
         done = False
         try:

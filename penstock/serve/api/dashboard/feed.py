@@ -36,6 +36,8 @@ class Observed(Watchable, Protocol):
 
     def health(self) -> Health: ...
 
+    def under_way_s(self) -> float | None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -69,7 +71,7 @@ class Picture:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._binding = Binding(subject.hardware, subject.compute_type, subject.clock)
+        self._binding: Binding | None = None  # from the first look on: of the step that was under way before nothing is heard
         self.figures = Figures(subject.hardware, subject.compute_type)
         self._lanes = Lanes()
         self._blocks = BlockMap()
@@ -85,13 +87,15 @@ class Picture:
     def update(self, steps: list[Seen], num_missed: int, look: Look) -> dict[str, Any]:
         """The next one. `look` is as old as the step in flight is long."""
         subject, figures, lanes, now = self._subject, self.figures, self._lanes, self._subject.clock.now()
+        binding = self._binding = self._binding or Binding(
+            subject.hardware, subject.compute_type, subject.clock, subject.engine.under_way_s)
         for seen in steps:
             lanes.step(seen)
         lanes.look(look.seqs, now)
         figures.add(steps, now)
         gauges, health = subject.engine.gauges(), subject.engine.health()
         recent = figures.recent()
-        limit = self._binding.limit(seen.record for seen in steps)
+        limit = binding.limit((seen.record for seen in steps), bool(look.seqs))
         kv_share = gauges.kv_blocks_used / max(1, gauges.kv_blocks_total)
         self._number += 1
         return {

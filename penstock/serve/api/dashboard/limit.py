@@ -2,7 +2,7 @@
 bytes, operations and seconds, and the limits that `penstock limits` measured. Where nothing was measured nothing is said of any share.
 """
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import fields
 from typing import Any
@@ -13,27 +13,33 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.figures import Part, Stretch
 from penstock.serve.engine.binding import Limit, limit_of
 from penstock.serve.engine.ledger import Ledger
-from penstock.serve.engine.tally import Tally
+from penstock.serve.engine.tally import UNMEASURED, Tally
 
 WINDOW_S = 5.0
+UNSEEN = Limit(UNMEASURED, "There are requests, and no step has been seen to end yet: what binds is not known.", 0.0)
+UnderWay = Callable[[], float | None]  # when the step began that is computed at this moment; None: there is none
 
 
 class Binding:
     """Fed with steps by one thread."""
 
-    def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock) -> None:
-        self._ledger = Ledger(hardware, compute_type, clock)
+    def __init__(self, hardware: Hardware | None, compute_type: str, clock: Clock, under_way_s: UnderWay = lambda: None) -> None:
+        self._ledger = Ledger(hardware, compute_type, clock, under_way_s=under_way_s)
+        self._under_way_s = under_way_s
         self._past = deque([self._ledger.tally()])
 
-    def limit(self, records: Iterable[StepRecord]) -> Limit:
-        """What binds in the last seconds, these new steps included."""
+    def limit(self, records: Iterable[StepRecord], somebody: bool = False) -> Limit:
+        """What binds in the last seconds, these new steps included. `somebody`: there are requests, whatever has become of them."""
         for record in records:
             self._ledger.on_step(record)
         now = self._ledger.tally()
         while len(self._past) > 1 and self._past[1].wall_s <= now.wall_s - WINDOW_S:
             self._past.popleft()
         self._past.append(now)
-        return limit_of(since(self._past[0], now))
+        found = since(self._past[0], now)
+        if not found.busy_s and (somebody or self._under_way_s() is not None):
+            return UNSEEN
+        return limit_of(found)
 
 
 def since(before: Tally, now: Tally) -> Tally:

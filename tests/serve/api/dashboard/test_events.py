@@ -78,6 +78,20 @@ def test_a_greeting_then_updates_that_show_a_request(served: Served) -> None:
     wait_for(lambda: not watched(served))
 
 
+def test_who_comes_while_requests_run_is_never_told_that_the_engine_idles(served: Served) -> None:
+    with served.client() as client, served.running():
+        wait_for(lambda: served.loop.gauges().num_running == 1)
+        stream = updates(client)
+        assert next(stream)["type"] == "hello"
+        first = next(stream)
+        assert (first["now"]["running"], first["points"]) == (1, {}), "not one step has been seen"
+        assert first["limit"]["kind"] == "unmeasured" and "no step has been seen to end yet" in first["limit"]["sentence"]
+        kinds = [next(update["limit"]["kind"] for update in stream if update["points"]) for _ in range(3)]
+        assert "arrival_limited" not in kinds
+        stream.close()
+    wait_for(lambda: not watched(served))
+
+
 def test_nobody_watches_no_thread_and_no_watch(served: Served) -> None:
     wait_for(lambda: not watched(served))
     assert "penstock-dashboard" not in {thread.name for thread in threading.enumerate()}
@@ -137,6 +151,9 @@ class Still:
 
     def health(self) -> Health:
         return Health(True)
+
+    def under_way_s(self) -> float | None:
+        return None
 
 
 def feed_of(engine: Any) -> Feed:

@@ -49,6 +49,20 @@ def test_what_bound_long_ago_binds_no_more() -> None:
     assert [binding.limit([]).name, binding.limit([]).name][-1] == ARRIVALS
 
 
+def test_a_step_that_takes_longer_than_anybody_looks_back_is_no_idleness() -> None:
+    clock, began = VirtualClock(), [None]
+    binding = Binding(ROOF, "fp32", clock, lambda: began[0])
+    for i in range(4):
+        clock.advance(0.5)
+        before = binding.limit([step(i, 0.5, least_read_s=0.4)])
+    began[0] = 2.0
+    clock.advance(60.0)
+    assert binding.limit([], somebody=True) == before and before.name == WEIGHT_BANDWIDTH
+    fresh = Binding(ROOF, "fp32", clock, lambda: 2.0)
+    assert fresh.limit([]).name == UNMEASURED and "no step" in fresh.limit([]).sentence
+    assert limit([], ROOF).name == ARRIVALS
+
+
 def test_nothing_is_made_up_where_limits_were_not_measured() -> None:
     found = limit([step(i, 0.5, least_read_s=0.35) for i in range(8)], hardware=None)
     assert found.name == UNMEASURED and found.reached is None and "`penstock limits`" in found.sentence
