@@ -25,11 +25,9 @@ LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within 
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
 WORSE = 0.03  # of another figure: told as a cost
 LEAST_GOOD = 1 / OPEN  # of all tokens: those of one request, in place of none where gains are ratios
-TOKENS, GOODPUT = "output tokens/s", "goodput in output tokens/s"
-TTFT, TPOT, E2E = "mean TTFT", "mean TPOT", "mean end-to-end time"
-READ: Mapping[str, Callable[[Figures], float]] = {
-    TOKENS: lambda found: found.output_tokens_per_s, GOODPUT: lambda found: found.good_tokens_per_s,
-    TTFT: lambda found: found.ttft_s, TPOT: lambda found: found.tpot_s, E2E: lambda found: found.e2e_s}
+TOKENS, GOODPUT, TTFT, TPOT, E2E = "output_tokens_per_s", "good_tokens_per_s", "ttft_s", "tpot_s", "e2e_s"  # fields of Figures
+CALLED = {TOKENS: "output tokens/s", GOODPUT: "goodput in output tokens/s", TTFT: "mean TTFT", TPOT: "mean TPOT",
+          E2E: "mean end-to-end time"}
 RATES = (TOKENS, GOODPUT)  # more is better; of the others less
 # Where requests come on their own. Whoever is answered as he comes gets as many tokens a second whatever is done, but may get them sooner.
 OF_LIMIT = {PREFILL_COMPUTE: TTFT, WEIGHT_BANDWIDTH: TPOT, KV_BANDWIDTH: TPOT, DECODE_COMPUTE: TPOT, HOST_OVERHEAD: TPOT, ARRIVALS: E2E}
@@ -53,8 +51,8 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`recommended` can be moved here, `elsewhere` not; the best first. `tried`: the best move of every lever. `unknown`: by lever, why
-    its gain cannot be told."""
+    """`measure`: the field of Figures that counts. `recommended` can be moved here, `elsewhere` not; the best first. `tried`: the best move
+    of every lever. `unknown`: by lever, why its gain cannot be told."""
 
     case: Case
     measure: str
@@ -90,8 +88,9 @@ class Explanation:
         return {
             "limit": limit.name, "called": LIMITS[limit.name], "sentence": limit.sentence, "share": limit.share, "reached": limit.reached,
             "evidence": evidence(seen.tally), "verdict": self.verdict, "at_the_limit": self.at_the_limit, "measure": self.measure,
+            "measure_called": CALLED[self.measure],
             "slo": None if case.slo is None else {f"{name}_s": seconds for name, seconds in case.slo.most_s.items()},
-            "traffic": {"told": case.traffic.told(), "users": case.traffic.users, "rate": case.traffic.rate,
+            "traffic": {"told": case.traffic.told(), "users": case.traffic.users, "requests_per_s": case.traffic.rate,
                         "prompt_tokens": case.traffic.prompt.mean, "output_tokens": case.traffic.output.mean,
                         "shared": case.traffic.shared},
             "measured": {"output_tokens_per_s": seen.output_tokens_per_s, "requests_per_s": seen.requests_per_s, "ttft_s": seen.ttft_s,
@@ -108,8 +107,8 @@ def would(moved: Moved, measure: str, present: Figures) -> str:
     if measure == GOODPUT and not present.good_tokens_per_s:
         return f"{option} would let {moved.figures.kept_share:.0%} of the requests keep the objectives, which none does now"
     if measure in RATES:
-        return f"{option} would give {comes_to(ratio)} {measure}"
-    return f"{option} would shorten {measure} {shortened(ratio)}"
+        return f"{option} would give {comes_to(ratio)} {CALLED[measure]}"
+    return f"{option} would shorten {CALLED[measure]} {shortened(ratio)}"
 
 
 def of_measure(gain: float, measure: str) -> float:
@@ -173,7 +172,7 @@ def best_moves(moves: Sequence[Moved]) -> list[Moved]:
 
 def gain(found: Figures, present: Figures, measure: str) -> float:
     """A speed-up less one: of rates the new over the old, of times the old over the new."""
-    new, old = READ[measure](found), READ[measure](present)
+    new, old = read(found, measure), read(present, measure)
     if measure == GOODPUT:
         old = max(old, LEAST_GOOD * present.output_tokens_per_s)
     if not new or not old:
@@ -184,9 +183,14 @@ def gain(found: Figures, present: Figures, measure: str) -> float:
 def worse(found: Figures, present: Figures) -> list[str]:
     """What the change makes worse, in words."""
     told = []
-    for name, read in (*READ.items(), ("p99 TTFT", lambda each: each.ttft_p99_s)):
-        new, old = read(found), read(present)
+    for name, called in (*CALLED.items(), ("ttft_p99_s", "p99 TTFT")):
+        new, old = read(found, name), read(present, name)
         ratio = new / old if old else 1.0
         if (1 - ratio if name in RATES else ratio - 1) > WORSE:
-            told.append(f"{name} {relative(ratio) if name in RATES else lasts(ratio)}")
+            told.append(f"{called} {relative(ratio) if name in RATES else lasts(ratio)}")
     return told
+
+
+def read(found: Figures, measure: str) -> float:
+    value: float = getattr(found, measure)
+    return value

@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
-from penstock.study.explain.explanation import GOODPUT, Explanation, Moved, of_measure
+from penstock.study.explain.explanation import CALLED, GOODPUT, Explanation, Moved, of_measure
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
 from penstock.study.explain.words import relative
@@ -29,11 +29,11 @@ def lines(found: Explanation) -> Iterator[str]:
     doubtful = "doubtful, see above: " if trust.doubts else ""
     yield f"verdict    {doubtful}{found.verdict}"
     if found.recommended:
-        yield f"levers     {doubtful}what becomes of {found.measure}, as the twin predicts it for this traffic"
+        yield f"levers     {doubtful}what becomes of {CALLED[found.measure]}, as the twin predicts it for this traffic"
     for moved in found.recommended:
         yield from told(moved, found)
     if found.elsewhere:
-        yield f"elsewhere  {doubtful}not on this machine or not by this engine yet; what would become of {found.measure}"
+        yield f"elsewhere  {doubtful}not on this machine or not by this engine yet; what would become of {CALLED[found.measure]}"
     for moved in found.elsewhere:
         yield from told(moved, found)
     for name, reason in found.unknown.items():

@@ -138,7 +138,8 @@ def test_levers_are_judged_by_objectives_where_there_are_any(model: Path) -> Non
     assert f"verdict    {best.change.option} would let 100% of the requests keep the objectives, which none does now" in told
     assert "objective  ttft=100ms,tpot=20ms" in told and any(line.startswith("  from none  --max-num-seqs") for line in told)
     json = found.as_json()
-    assert json["slo"] == {"ttft_s": 0.1, "tpot_s": 0.02} and json["measure"] == "goodput in output tokens/s"
+    assert json["slo"] == {"ttft_s": 0.1, "tpot_s": 0.02} and json["twin"][json["measure"]] == 0
+    assert (json["measure"], json["measure_called"]) == ("good_tokens_per_s", "goodput in output tokens/s")
 
 
 def test_a_lever_that_costs_objectives_is_not_recommended(model: Path) -> None:
@@ -171,7 +172,7 @@ def test_static_batches_are_told_to_go(model: Path) -> None:
     _, load, options = OTHERWISE["static batches"]
     planted, found = explained(model, load, only="batching-mode", **options)
     best = found.recommended[0]
-    assert best.lever == "batching-mode" and best.change.option == "--batching continuous" and found.measure == "mean TTFT"
+    assert best.lever == "batching-mode" and best.change.option == "--batching continuous" and found.measure == "ttft_s"
     moved = Planted(model)
     moved.run(load)
     before, after = (mean(each, "time_to_first_token") for each in (planted, moved))
@@ -201,7 +202,7 @@ def test_who_is_answered_as_he_comes_may_be_answered_sooner(model: Path) -> None
     load = Load(rate=2, prompt=800, output=8, shared=640, spread=0.1)
     planted, found = explained(model, load, only="prefix-caching", prefix_cache=False)
     best = found.recommended[0]
-    assert found.case.limit.name == "arrival_limited" and found.measure == "mean end-to-end time" and found.at_the_limit
+    assert found.case.limit.name == "arrival_limited" and found.measure == "e2e_s" and found.at_the_limit
     assert found.verdict == ("nothing: you are at the limit of what is asked; more requests would be answered as they come, and without "
                              f"--no-prefix-cache would shorten mean end-to-end time by {1 - 1 / (1 + best.gain):.0%}")
     moved = Planted(model)
@@ -282,11 +283,13 @@ def test_what_is_told_is_whole(model: Path) -> None:
     _, found = explained(model, load, ("l4",), **options)
     told = found.as_json()
     assert told["limit"] == "queueing" and told["called"] == "queueing or admission" and told["evidence"]["mean_waiting"] > 10
-    assert told["traffic"]["users"] == 24 and told["measure"] == "output tokens/s" and abs(told["twin_error"]) < 0.05
+    assert told["traffic"]["users"] == 24 and told["measure"] == "output_tokens_per_s" and abs(told["twin_error"]) < 0.05
     assert {each["lever"] for each in told["tried"]} >= {"larger-batch", "larger-kv-cache", "chunk-size", "more-replicas"}
     best = told["levers"][0]
     assert best["option"].startswith("--max-num-seqs") and best["gain"] > 1 and any("mean TPOT +" in cost for cost in best["costs"])
+    assert best["predicted"][told["measure"]] / told["twin"][told["measure"]] == pytest.approx(1 + best["gain"])
     text = "\n".join(lines(found))
+    assert "what becomes of output tokens/s" in text and told["measure_called"] == "output tokens/s"
     assert told["trust"]["doubts"] == [] and told["trust"]["requests"] > 200 and abs(told["trust"]["errors"]["output_tokens_per_s"]) < 0.05
     for words in ("basis      ", "limit      queueing or admission", "24 users who take turns", "--max-num-seqs", "not known  speculation",
                   "note"):

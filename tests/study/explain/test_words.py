@@ -36,9 +36,9 @@ def test_times_are_shortened_by_a_share_or_to_one(ratio: float, told: str) -> No
 
 
 @pytest.mark.parametrize(("gain", "measure", "told"), [
-    (25.11, "output tokens/s", "X would give 26 times the output tokens/s"),
-    (0.54, "output tokens/s", "X would give 54% more output tokens/s"),
-    (19.0, "mean TTFT", "X would shorten mean TTFT to 1/20"), (0.54, "mean TTFT", "X would shorten mean TTFT by 35%"),
+    (25.11, "output_tokens_per_s", "X would give 26 times the output tokens/s"),
+    (0.54, "output_tokens_per_s", "X would give 54% more output tokens/s"),
+    (19.0, "ttft_s", "X would shorten mean TTFT to 1/20"), (0.54, "ttft_s", "X would shorten mean TTFT by 35%"),
 ])
 def test_a_gain_is_told_by_what_becomes_of_the_figure(gain: float, measure: str, told: str) -> None:
     moved = Moved("lever", Change("X", Way(EngineConfig(), Nothing())), gain, NONE, ())
