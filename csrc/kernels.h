@@ -49,6 +49,8 @@ struct Kernels {
   void (*to_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
   float (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins, float* totals);
+  // Rows for codes as 16-bit fixed point, [padded], and their scale; or nullptr where kernels take bf16 numbers for them.
+  float (*to_words)(const float* x, int n, const Matrix& matrix, std::int16_t* out, std::int32_t* begins, float* totals);
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
   void (*act_mul)(Activation activation, const float* gate, const float* up, int n, float* out);
   void (*add)(const float* a, const float* b, int n, float* out);

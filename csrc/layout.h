@@ -19,6 +19,7 @@ enum class Format : int { f32, f16, bf16, i8, i4 };
 constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i4"};  // as Python calls them, in the order of Format
 
 constexpr int PANEL = 64, LANES = 16;
+constexpr int SUM_LENGTH = 512;  // products of 16-bit fixed point that an int32 holds
 constexpr int LAYOUT_VERSION = 1;  // one more whenever packed bytes come to mean something else: files of them are kept
 
 struct Matrix {
@@ -39,6 +40,8 @@ struct Matrix {
   int num_panels() const { return (n + PANEL - 1) / PANEL; }
   int width(int panel) const { return std::min(PANEL, (n - panel * PANEL + LANES - 1) / LANES * LANES); }
   int num_groups() const { return k_padded / group; }
+  // Sums of products in fixed point are shorter than some groups: how many a group has.
+  int sums_in_group() const { return (group + SUM_LENGTH - 1) / SUM_LENGTH; }
   std::size_t code_bytes(int width) const { return std::size_t(group) * width * bits() / 8; }
   std::size_t record_bytes(int width) const { return code_bytes(width) + std::size_t(width) * scale_bytes * (has_mins ? 2 : 1); }
   std::size_t panel_bytes(int width) const { return (record_bytes(width) * num_groups() + 63) / 64 * 64; }
@@ -49,15 +52,22 @@ struct Matrix {
   std::uint8_t* panel(int index, int p) const { return data + matrix_bytes() * index + panel_bytes(PANEL) * p; }
 };
 
+// Calls body(index, begin, end) for the inner indices of every sum of products in fixed point.
+template <class Body> void each_sum(const Matrix& m, const Body& body) {
+  int index = 0;
+  for (int group = 0; group < m.k_padded; group += m.group)
+    for (int begin = 0; begin < m.group; begin += SUM_LENGTH, ++index) body(index, group + begin, group + std::min(m.group, begin + SUM_LENGTH));
+}
+
 // Rows that a matrix is multiplied with, in the form that its kernel reads: float for f32 and f16, bf16 numbers for the
-// others (`Kernels::row_number` bytes each), or int8.
+// others (`Kernels::row_number` bytes each), and for codes int8, or 16-bit fixed point where kernels have `to_words`.
 struct Operand {
   const std::uint8_t* data = nullptr;
   std::size_t stride = 0;              // bytes from row to row
-  const float* scales = nullptr;         // int8: [rows]
-  const std::int32_t* begins = nullptr;  // int8: [rows, groups] what a sum begins with, since the codes of w are stored too large
-  const float* totals = nullptr;         // where the matrix has mins: [rows, groups] of what x holds, int8 unscaled
-  int groups = 1;
+  const float* scales = nullptr;         // of integers: [rows]
+  const std::int32_t* begins = nullptr;  // of integers: [rows, groups] what a sum begins with, since the codes of w are stored too large
+  const float* totals = nullptr;         // where the matrix has mins: [rows, groups] of what x holds, integers unscaled
+  int groups = 1;                        // of fixed point the sums
   bool int8 = false;
 
   Operand from(int row) const {

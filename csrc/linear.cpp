@@ -10,19 +10,22 @@ namespace {
 
 constexpr int MANY = 1024;  // bytes of one inner index of the rows that pass one panel before the next panel is taken
 
-bool wants_int8(const Matrix& matrix, bool int8) { return int8 && (matrix.format == Format::i8 || matrix.format == Format::i4); }
+bool has_codes(const Matrix& matrix) { return matrix.format == Format::i8 || matrix.format == Format::i4; }
 bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
 
 }  // namespace
 
+bool Step::wants_words(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.to_words; }
+
 // Where rows stand in the form that `matrix` takes; there is room for all that a step may need.
 Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
   Operand o;
-  o.int8 = wants_int8(matrix, int8_);
-  o.groups = matrix.num_groups();
-  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : wants_float(matrix) ? 4 : m.kernels_.row_number);
+  const bool words = wants_words(matrix);
+  o.int8 = has_codes(matrix) && int8_;
+  o.groups = matrix.num_groups() * (words ? matrix.sums_in_group() : 1);
+  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : words ? 2 : wants_float(matrix) ? 4 : m.kernels_.row_number);
   o.data = memory.data.data();
-  if (o.int8) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
+  if (o.int8 || words) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
   if (matrix.has_mins) o.totals = memory.totals.floats();
   return o;
 }
@@ -36,6 +39,9 @@ void Step::convert(const Matrix& matrix, const float* x, const Operand& to, int 
     *const_cast<float*>(o.scales) =
         m.kernels_.to_int8(x, matrix.k, matrix.k_padded, matrix.group, matrix.format == Format::i4, matrix.offset(),
                            reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
+  } else if (o.scales) {
+    *const_cast<float*>(o.scales) =
+        m.kernels_.to_words(x, matrix.k, matrix, reinterpret_cast<std::int16_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
   } else if (wants_float(matrix)) {
     std::memcpy(data, x, std::size_t(matrix.k) * 4);
     std::memset(data + std::size_t(matrix.k) * 4, 0, std::size_t(matrix.k_padded - matrix.k) * 4);
@@ -76,7 +82,7 @@ void Step::finish(const Op& op, int panel, int first, int count, const float* su
 // in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
 void Step::linear(const Op& op, int thread) {
   const Matrix& matrix = m.matrices_[op.matrix];
-  const int many = MANY / m.kernels_.row_number, all = rows(op), panels = matrix.num_panels(), pieces = (all + many - 1) / many;
+  const int many = MANY / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels(), pieces = (all + many - 1) / many;
   if (all == 0) return;
   const bool own = few(all, matrix.k_padded);
   const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix); };

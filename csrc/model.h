@@ -185,6 +185,7 @@ class Step : public Work {
   void linear(const Op& op, int thread);
   // So little that every thread makes the operand for itself rather than wait for the others.
   bool few(int rows, int width) const { return std::size_t(rows) * width <= FEW; }
+  bool wants_words(const Matrix& matrix) const;  // rows of 16-bit fixed point
   // To be asked for in tasks: the next step may move the memory.
   Operand operand(const OperandMemory& memory, const Matrix& matrix) const;
   void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const;

@@ -241,6 +241,18 @@ TARGET("avx512f,avx512vnni") void int8_avx512_vnni(long iterations) {
   EACH_24(END)
 }
 
+TARGET("avx512f,avx512vnni") void int16_avx512_vnni(long iterations) {
+  using Vector = __m512i;
+  const __m512i a = _mm512_load_si512(operands.bytes), start = a;
+  EACH_24(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) acc##j = _mm512_dpwssd_epi32(acc##j, a, a);
+    EACH_24(STEP)
+#undef STEP
+  }
+  EACH_24(END)
+}
+
 // ---- tiles of 16 rows of 64 bytes: 0 to 3 accumulate, 4 and 5 hold the left factors, 6 and 7 the right ones
 
 #if defined(PENSTOCK_AMX)
@@ -310,6 +322,7 @@ const Rate kRates[] = {
 #endif
     {"bf16", "avx512_bf16", avx512_bf16, bf16_avx512_bf16, 24 * 2 * 32},
     {"int8", "avx512_vnni", avx512_vnni, int8_avx512_vnni, 24 * 2 * 64},
+    {"int16", "avx512_vnni", avx512_vnni, int16_avx512_vnni, 24 * 2 * 32},
     {"fp32", "avx512", avx512, fp32_avx512, 24 * 2 * 16},
     {"bf16", "avx512", avx512, bf16_avx512, 24 * 2 * 16},
     {"int8", "avx512", avx512, int8_avx512, 8 * 2 * 64},

@@ -21,7 +21,7 @@ class Entry:
     format: str  # of the weights, in the engine's own words
     setting: str  # flags, in words
     bits: int  # 16, 8 or 4, of a weight
-    computes: str  # type whose rate bounds its products: bf16 or int8
+    computes: str  # type whose rate bounds its products: bf16, int16 or int8
     ours: bool = False
 
     @property

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.core.config import EngineConfig
+from penstock.serve.engine.build import choose, choose_backend, find
 from versus.contest import Contestant, Entry
 from versus.library import Library, Recipe
 from versus.place import Place
@@ -11,13 +13,13 @@ from versus.served import Route, Served
 from versus.trace import Ask, drive
 from versus.worker import Run, RunResult, Task, serve
 
-# format -> (bits of a weight, type computed in, EngineConfig.quant)
-FORMATS: Mapping[str, tuple[int, str, str]] = {
-    "bf16": (16, "bf16", "none"),
-    "int8": (8, "bf16", "int8"),
-    "int4": (4, "bf16", "int4:group=32"),
-    "int8a8": (8, "int8", "int8:activations=int8"),
-    "int4a8": (4, "int8", "int4:group=32,activations=int8"),
+# format -> (bits of a weight, EngineConfig.quant)
+FORMATS: Mapping[str, tuple[int, str]] = {
+    "bf16": (16, "none"),
+    "int8": (8, "int8"),
+    "int4": (4, "int4:group=32"),
+    "int8a8": (8, "int8:activations=int8"),
+    "int4a8": (4, "int4:group=32,activations=int8"),
 }
 BLOCK = 16  # tokens
 
@@ -26,15 +28,22 @@ def contestants(place: Place, formats: tuple[str, ...]) -> list[Contestant]:
     """In process for every question; also over HTTP where requests are served together."""
     found: list[Contestant] = []
     for format in formats:
-        bits, computes, quant = FORMATS[format]
-        entry = Entry("penstock", format, "", bits, computes, ours=True)
+        bits, quant = FORMATS[format]
         task = place.task(place.shape.path, format, "", quant=quant, **dict(place.options))
+        computes = computed_in(task)
+        entry = Entry("penstock", format, "", bits, computes, ours=True)
         found.append(Library(entry, Recipe("versus.ours", task, place.log("penstock", format))))
         served = Entry("penstock serve", format, "", bits, computes, ours=True)
         route = Route(command(task), place.shape.spec.vocab_size, version(), {}, place.log("penstock-serve", format))
         if any(point.question in ("streams", "mixed") for point in place.points):
             found.append(Served(served, route, ("streams", "mixed")))
     return found
+
+
+def computed_in(task: Task) -> str:
+    """The type whose rate bounds the products."""
+    config, _ = choose_backend(EngineConfig(model=task.model, **settings(task)))
+    return choose(config, find(config)).backend.compute_type(config.quant != "none")
 
 
 def settings(task: Task) -> dict[str, Any]:

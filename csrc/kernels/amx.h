@@ -90,7 +90,7 @@ void tile_rows(const Task& t, const TileStretch& part, std::size_t x_offset, std
 }
 
 // out (+)= sums * scale (+ total * min) for one group; sums of integers lack what they begin with.
-template <bool Whole> void scale_rows(const Task& t, const Groups& scales, int g, int first, int rows, const std::uint8_t* sums) {
+template <bool Whole> void scale_sums(const Task& t, const Groups& scales, int g, int first, int rows, const std::uint8_t* sums) {
   for (int r = 0; r < rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
       float* out = t.out + std::size_t(first + r) * PANEL + LANES * v;
@@ -110,6 +110,8 @@ inline void tile_dense(const Task& t) {
   tile_rows<false, false>(t, part, 0, reinterpret_cast<std::uint8_t*>(t.out), true, [](int, int, const std::uint8_t*) {});
 }
 
+constexpr int most_unpacked(int bytes) { return static_cast<int>(UNPACKED_BYTES / (PANEL * bytes)) / 64 * 64; }  // inner indices at once
+
 // Codes group by group: unpacked a few at a time, multiplied, scaled.
 template <bool Whole, class Unpack> void tile_groups(const Task& t, const Unpack& unpack) {
   const Matrix& m = t.matrix;
@@ -118,7 +120,7 @@ template <bool Whole, class Unpack> void tile_groups(const Task& t, const Unpack
   const std::size_t record = m.record_bytes(t.width);
   alignas(64) std::uint8_t sums[2 * TILE_ROWS * PANEL * 4];
   const int whole_group = m.group * bytes_of_one, tile_bytes = std::min(64, whole_group);
-  const int most = static_cast<int>(UNPACKED_BYTES / (PANEL * bytes_of_one)) / 64 * 64;  // inner indices unpacked at once
+  const int most = most_unpacked(bytes_of_one);
   for (int g = 0; g < m.num_groups(); ++g)
     for (int k = 0; k < m.group; k += ready ? m.group : most) {
       const int count = ready ? m.group : std::min(most, m.group - k);
@@ -129,26 +131,22 @@ template <bool Whole, class Unpack> void tile_groups(const Task& t, const Unpack
       }
       const TileStretch part{w, to_step, count * bytes_of_one / tile_bytes, tile_bytes};
       const std::size_t x_offset = (std::size_t(g) * m.group + k) * bytes_of_one;
-      const Groups scales = t.groups(t.panel, 0, 0, 0, g, 1);
+      const Groups scales = all_groups(t).part(g, 1).groups(t, w, 0, 0, 0);
       const bool in_place = m.num_groups() == 1, last = k + count == m.group;  // one group: sums wait in out for the next stretch
       const auto finish = [&](int first, int rows, const std::uint8_t* at) {
-        if (last) scale_rows<Whole>(t, scales, g, first, rows, at);
+        if (last) scale_sums<Whole>(t, scales, g, first, rows, at);
       };
       std::uint8_t* to = in_place ? reinterpret_cast<std::uint8_t*>(t.out) : sums;
       k == 0 ? tile_rows<Whole, false>(t, part, x_offset, to, in_place, finish) : tile_rows<Whole, true>(t, part, x_offset, to, in_place, finish);
     }
-  if (!Whole) return;
-  for (int r = 0; r < t.rows; ++r)
-    for (int v = 0; v < vectors; ++v) {
-      float* out = t.out + std::size_t(r) * PANEL + LANES * v;
-      store(out, load(out) * set1(t.x.scales[r]));
-    }
+  if (Whole) scale_rows(t);
 }
 
-// Whether the matrix's groups are whole tiles; others take the vector kernels, for any number of rows.
+// Whether the matrix's groups are whole tiles, and one of several is unpacked at once; others take the vector kernels, for any number of rows.
 inline bool fits_tiles(const Matrix& m, bool int8) {
   if (m.format == Format::f32 || m.format == Format::f16) return false;
-  const int bytes = m.group * (int8 ? 1 : 2);
+  const int number = int8 ? 1 : 2, bytes = m.group * number;
+  if (m.num_groups() > 1 && m.group > most_unpacked(number)) return false;
   return bytes % 64 == 0 || bytes == 32;
 }
 
@@ -164,9 +162,7 @@ inline void tile_panel(const Task& t) {
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
     tile_groups<true>(t, UnpackNibbles{make_byte_table(bytes)});
   } else {
-    float values[16];
-    for (int i = 0; i < 16; ++i) values[i] = m.values[i];
-    tile_groups<false>(t, UnpackI4{{make_table(values)}});
+    tile_groups<false>(t, UnpackI4{step_i4(m)});
   }
   tile_done();
 }

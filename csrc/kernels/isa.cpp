@@ -11,6 +11,9 @@
 #include "attention.h"
 #include "choose.h"
 #include "panel.h"
+#if defined(PENSTOCK_WORDS)
+#include "words.h"
+#endif
 #if defined(PENSTOCK_TILES)
 #include "amx.h"
 #endif
@@ -114,9 +117,13 @@ static void softmax(float* x, int n) {
 #define PENSTOCK_TEXT_OF(x) #x
 #define PENSTOCK_TEXT(x) PENSTOCK_TEXT_OF(x)
 
+#if !defined(PENSTOCK_WORDS)
+constexpr decltype(Kernels::to_words) to_words = nullptr;
+#endif
+
 extern const Kernels table;
 const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, NUMBER, to_row, to_bf16, to_int8, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums, mass_from,
-                       places, count_above, forbid};
+                       rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
+                       mass_from, places, count_above, forbid};
 
 }  // namespace PENSTOCK_ISA

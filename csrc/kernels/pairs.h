@@ -1,25 +1,21 @@
-// Steps with rows of bf16, where the processor multiplies pairs of bf16 and adds both products to a float.
+// Steps with rows of 16-bit numbers, where the processor multiplies pairs of these and adds both products to a sum: bf16 numbers to a
+// float, or numbers in fixed point to an integer (words.h). Which, Pair and dot2 tell.
 #pragma once
 
 namespace PENSTOCK_ISA {
 
-constexpr bool WIDE_ROWS = false;
-constexpr int NUMBER = 2;  // bytes of a bf16 number in rows
-
-inline void store_row(std::uint8_t* p, F x) { store_bf16(reinterpret_cast<std::uint16_t*>(p), x); }
-
-template <int R, int V> PENSTOCK_INLINE void add_pairs(F (&sum)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
+template <int R, int V> PENSTOCK_INLINE void add_pairs(PairSum (&sum)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     const Pair a = broadcast_raw(x + stride * r);
     unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot2(sum[r][v], b[v], a); });
   });
 }
 
-struct StepBf16 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
+struct StepPairs {
+  using Sum = PairSum;
+  static constexpr bool WHOLE = WHOLE_PAIRS;
   static constexpr int K = 2, W = 64, X = 4;
-  template <int R, int V> static PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
+  template <int R, int V> static PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
     Pair b[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_raw(w + 64 * v), keep(b[v]); });
     add_pairs<R, V>(sum, b, x, stride);
@@ -27,11 +23,11 @@ struct StepBf16 {
 };
 
 struct StepI8 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
+  using Sum = PairSum;
+  static constexpr bool WHOLE = WHOLE_PAIRS;
   static constexpr int K = 4, W = 64, X = 8;
   WideTable table = wide_table();
-  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+  template <int R, int V> PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Pair first[V], second[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(load_raw(w + 64 * v), table, first[v], second[v]); });
     add_pairs<R, V>(sum, first, x, stride);
@@ -44,16 +40,16 @@ template <> PENSTOCK_INLINE StepI8 held(StepI8 step) {  // GCC 12 would read the
 }
 
 struct StepI4 {
-  using Sum = F;
-  static constexpr bool WHOLE = false;
+  using Sum = PairSum;
+  static constexpr bool WHOLE = WHOLE_PAIRS;
   static constexpr int K = 8, W = 64, X = 16;
   Table table;
-  template <int T, int R, int V> PENSTOCK_INLINE void quarter(F (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
+  template <int T, int R, int V> PENSTOCK_INLINE void quarter(PairSum (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair b[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i4<T>(raw[v], table); });
     add_pairs<R, V>(sum, b, x + 4 * T, stride);
   }
-  template <int R, int V> PENSTOCK_INLINE void run(F (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+  template <int R, int V> PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Raw raw[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
     quarter<0, R, V>(sum, raw, x, stride);
@@ -64,7 +60,7 @@ struct StepI4 {
 };
 
 struct UnpackI8 {
-  using Step = StepBf16;
+  using Step = StepPairs;
   static constexpr int W = 64, TIMES = 2;
   WideTable table = wide_table();
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
@@ -75,7 +71,7 @@ struct UnpackI8 {
   }
 };
 struct UnpackI4 {
-  using Step = StepBf16;
+  using Step = StepPairs;
   static constexpr int W = 64, TIMES = 4;
   StepI4 packed;
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {

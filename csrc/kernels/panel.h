@@ -79,12 +79,30 @@ struct Task {
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
   int at_once(bool several = false) const { return block_rows(block_vecs(rows, several), several); }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
-  Groups groups(Bytes w, int w_step, int steps, std::size_t next, int first, int count) const {
-    const Bytes scales = panel + matrix.record_bytes(width) * first + matrix.code_bytes(width);
-    return {w, next, w_step, steps, scales, matrix.has_mins ? scales + std::size_t(width) * matrix.scale_bytes : nullptr,
-            matrix.record_bytes(width), matrix.scale_bytes, first, count, out, PANEL};
+  Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
+};
+
+// Sums of one panel, one after another: where the packed codes of the first begin, and where their scales stand.
+struct Run {
+  int first, count;  // index of the first among the row's, how many
+  int begin, length; // the first inner index, and inner indices of each
+  Bytes w, scales;
+  std::size_t next, next_scales;  // bytes from sum to sum
+
+  Run part(int from, int many) const {
+    return {first + from, many, begin + from * length, length, w + next * from, scales + next_scales * from, next, next_scales};
+  }
+  Groups groups(const Task& t, Bytes codes, int w_step, int steps, std::size_t next_codes) const {
+    const Bytes mins = t.matrix.has_mins ? scales + std::size_t(t.width) * t.matrix.scale_bytes : nullptr;
+    return {codes, next_codes, w_step, steps, scales, mins, next_scales, t.matrix.scale_bytes, first, count, t.out, PANEL};
   }
 };
+
+// A sum for each group.
+inline Run all_groups(const Task& t) {
+  const std::size_t record = t.matrix.record_bytes(t.width);
+  return {0, t.matrix.num_groups(), 0, t.matrix.group, t.panel, t.scales(0), record, record};
+}
 
 inline Groups moved(Groups g, int v, int bytes) {  // to the columns from 16 v on
   g.w += bytes * v, g.scales += std::size_t(v) * LANES * g.scale_bytes, g.out += LANES * v;
@@ -107,15 +125,12 @@ template <class Step> void dense_panel(const Task& t) {
 }
 
 // Codes with scales, which Step reads as they are packed: of one group or of several.
-template <bool SEVERAL, class Step> void packed_groups(const Task& t, const Step& step) {
-  const Matrix& m = t.matrix;
-  const int steps = m.group / m.per_step(), w_step = t.w_step(Step::W);
-  const int num_groups = m.num_groups();
-  const std::size_t record = m.record_bytes(t.width);
-  const Groups groups = t.groups(t.panel, w_step, steps, record, 0, num_groups);
-  const Sweep sweep{t.rows, t.at_once(SEVERAL), t.panel, record * num_groups, steps * num_groups, t.far(), t.vectors(), t.soon};
+template <bool SEVERAL, class Step> void packed_groups(const Task& t, const Step& step, const Run& run) {
+  const int steps = run.length / t.matrix.per_step(), w_step = t.w_step(Step::W);
+  const Groups groups = run.groups(t, run.w, w_step, steps, run.next);
+  const Sweep sweep{t.rows, t.at_once(SEVERAL), run.w, run.next * run.count, steps * run.count, t.far(), t.vectors(), t.soon};
   each_vecs<SEVERAL>(t.rows, t.width, [&](auto vecs, int v) {
-    group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, 0, sweep.over(v, vecs));
+    group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, std::size_t(run.begin) / Step::K * Step::X, sweep.over(v, vecs));
   });
 }
 
@@ -126,29 +141,32 @@ template <class Unpack> void unpack_steps(const Unpack& unpack, Bytes from, std:
     for (int v = 0; v < vectors; ++v, from += Unpack::W, to += W) unpack(from, to, vectors * W);
 }
 
-// Whether codes are unpacked once for all rows, which are more than a few; a group has to fit the memory for that.
-template <class Unpack> bool unpacks(const Task& t, int few) {
+// Whether codes are unpacked once for all rows, which are more than a few; a sum's have to fit the memory for that.
+template <class Unpack> bool unpacks(const Task& t, int few, int length) {
   using Step = typename Unpack::Step;
-  return t.rows > few && std::size_t(t.matrix.group / Step::K) * (PANEL / LANES) * Step::W <= UNPACKED_BYTES;
+  return t.rows > few && std::size_t(length / Step::K) * (PANEL / LANES) * Step::W <= UNPACKED_BYTES;
 }
 
-// Unpacks a few groups at a time and multiplies.
-template <class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack) {
+// Unpacks a few sums' codes at a time and multiplies.
+template <class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack, const Run& run) {
   using Step = typename Unpack::Step;
-  const Matrix& m = t.matrix;
-  const int vectors = t.vectors(), w_step = vectors * Step::W, packed_steps = m.group / m.per_step(), steps = m.group / Step::K;
-  const int num_groups = m.num_groups();
-  const std::size_t record = m.record_bytes(t.width), bytes = std::size_t(steps) * w_step;
+  const int vectors = t.vectors(), w_step = vectors * Step::W, packed_steps = run.length / t.matrix.per_step(), steps = run.length / Step::K;
+  const std::size_t bytes = std::size_t(steps) * w_step;
   const int at_once = std::max(1, static_cast<int>(UNPACKED_AT_ONCE / bytes));
-  for (int first = 0; first < num_groups; first += at_once) {
-    const int count = std::min(at_once, num_groups - first);
-    for (int g = 0; g < count; ++g) unpack_steps(unpack, t.panel + record * (first + g), t.unpacked + bytes * g, packed_steps, vectors);
-    const Groups groups = t.groups(t.unpacked, w_step, steps, bytes, first, count);
-    const Sweep sweep{t.rows, t.at_once(true), t.panel + record * first, record * count, steps * count, t.far(), t.vectors(), t.soon};
+  for (int from = 0; from < run.count; from += at_once) {
+    const Run part = run.part(from, std::min(at_once, run.count - from));
+    for (int g = 0; g < part.count; ++g) unpack_steps(unpack, part.w + part.next * g, t.unpacked + bytes * g, packed_steps, vectors);
+    const Groups groups = part.groups(t, t.unpacked, w_step, steps, bytes);
+    const Sweep sweep{t.rows, t.at_once(true), part.w, part.next * part.count, steps * part.count, t.far(), t.vectors(), t.soon};
     each_vecs<true>(t.rows, t.width, [&](auto vecs, int v) {
-      group_rows<Step, vecs, true>(Step{}, moved(groups, v, Step::W), t.x, std::size_t(first) * steps * Step::X, sweep.over(v, vecs));
+      group_rows<Step, vecs, true>(Step{}, moved(groups, v, Step::W), t.x, std::size_t(part.begin) / Step::K * Step::X, sweep.over(v, vecs));
     });
   }
+}
+
+// Rows up to `few` read codes as they are packed, for more they are unpacked once.
+template <class Unpack, class Step> void several_groups(const Task& t, int few, const Unpack& unpack, const Step& step, const Run& run) {
+  unpacks<Unpack>(t, few, run.length) ? unpacked_groups(t, unpack, run) : packed_groups<true>(t, step, run);
 }
 
 // Unpacks a stretch of k at a time and multiplies, without scales.
@@ -174,35 +192,88 @@ template <class Step> void half_panel(const Task& t) {
   t.rows > FEW_HALVES ? unpacked_dense(t, UnpackValues<Step>{}) : dense_panel<Step>(t);
 }
 
-// int8 weights with one scale a row and bf16 activations: the sums are scaled at the end.
-inline void unpacked_whole(const Task& t) {
-  unpacked_dense(t, UnpackI8{});
-  const Groups scales = t.groups(t.panel, 0, 0, 0, 0, 1);
-  for (int r = 0; r < t.rows; ++r)
-    for (int v = 0; v < t.width / LANES; ++v) {
-      float* out = t.out + std::size_t(r) * PANEL + LANES * v;
-      F result = fma(load(out), scales.read(scales.scales, v), zero());
-      if (scales.mins) result = fma(scales.read(scales.mins, v), set1(t.x.totals[r]), result);
-      store(out, result);
-    }
-}
-
-inline void linear_bytes(const Task& t) {  // int8 activations
-  const Matrix& m = t.matrix;
-  if (m.format == Format::i8) {
-    m.num_groups() == 1 ? packed_groups<false, StepBytes>(t, {}) : packed_groups<true, StepBytes>(t, {});
-  } else {
-    std::uint8_t bytes[16];
-    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
-    const ByteTable table = make_byte_table(bytes);
-    unpacks<UnpackNibbles>(t, FEW_NIBBLES_OF_BYTES) ? unpacked_groups(t, UnpackNibbles{table}) : packed_groups<true, StepNibbles>(t, {table});
-  }
+// Sums of integers become what rows and codes stand for.
+inline void scale_rows(const Task& t) {
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.width / LANES; ++v) {
       float* out = t.out + std::size_t(r) * PANEL + LANES * v;
       store(out, load(out) * set1(t.x.scales[r]));
     }
 }
+
+inline void linear_bytes(const Task& t) {  // int8 activations
+  const Matrix& m = t.matrix;
+  const Run all = all_groups(t);
+  if (m.format == Format::i8) {
+    m.num_groups() == 1 ? packed_groups<false>(t, StepBytes{}, all) : packed_groups<true>(t, StepBytes{}, all);
+  } else {
+    std::uint8_t bytes[16];
+    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
+    const ByteTable table = make_byte_table(bytes);
+    several_groups(t, FEW_NIBBLES_OF_BYTES, UnpackNibbles{table}, StepNibbles{table}, all);
+  }
+  scale_rows(t);
+}
+
+inline StepI4 step_i4(const Matrix& m) {
+  float values[16];
+  for (int i = 0; i < 16; ++i) values[i] = m.values[i];
+  return StepI4{make_table(values)};
+}
+
+#if defined(PENSTOCK_WORDS)
+
+// Calls body(run) for the sums of each_sum, as many as are alike.
+template <class Body> void each_run(const Task& t, const Body& body) {
+  const Matrix& m = t.matrix;
+  if (m.group <= SUM_LENGTH) return body(all_groups(t));
+  const std::size_t record = m.record_bytes(t.width), next = std::size_t(SUM_LENGTH) * t.width * m.bits() / 8;
+  const int whole = m.group / SUM_LENGTH, left = m.group % SUM_LENGTH;
+  for (int g = 0, first = 0; g < m.num_groups(); ++g, first += m.sums_in_group()) {
+    const Bytes w = t.panel + record * g;
+    body(Run{first, whole, g * m.group, SUM_LENGTH, w, t.scales(g), next, 0});
+    if (left) body(Run{first + whole, 1, g * m.group + whole * SUM_LENGTH, left, w + next * whole, t.scales(g), next, 0});
+  }
+}
+
+inline void linear_words(const Task& t) {  // 16-bit fixed point
+  const Matrix& m = t.matrix;
+  if (m.format == Format::i8) {
+    each_run(t, [&](const Run& run) { several_groups(t, FEW_BYTES, UnpackI8{}, StepI8{}, run); });
+  } else {
+    const StepI4 step = step_i4(m);
+    each_run(t, [&](const Run& run) { several_groups(t, FEW_NIBBLES, UnpackI4{step}, step, run); });
+  }
+  scale_rows(t);
+}
+
+#else
+
+// int8 weights with one scale a row and bf16 activations: the sums are scaled at the end.
+inline void unpacked_whole(const Task& t) {
+  unpacked_dense(t, UnpackI8{});
+  const Groups all = all_groups(t).groups(t, nullptr, 0, 0, 0);
+  for (int r = 0; r < t.rows; ++r)
+    for (int v = 0; v < t.width / LANES; ++v) {
+      float* out = t.out + std::size_t(r) * PANEL + LANES * v;
+      F result = fma(load(out), all.read(all.scales, v), zero());
+      if (all.mins) result = fma(all.read(all.mins, v), set1(t.x.totals[r]), result);
+      store(out, result);
+    }
+}
+
+inline void linear_values(const Task& t) {  // codes with rows of bf16 numbers
+  const Matrix& m = t.matrix;
+  const Run all = all_groups(t);
+  if (m.format == Format::i4) {
+    const StepI4 step = step_i4(m);
+    return several_groups(t, FEW_NIBBLES, UnpackI4{step}, step, all);
+  }
+  if (m.num_groups() > 1) return several_groups(t, FEW_BYTES, UnpackI8{}, StepI8{}, all);
+  t.rows > FEW_BYTES ? unpacked_whole(t) : packed_groups<false>(t, StepI8{}, all);
+}
+
+#endif
 
 // out[row][column] for all columns of a panel; columns beyond the matrix get whatever its padding gives.
 inline void linear_panel(const Task& t) {
@@ -214,14 +285,11 @@ inline void linear_panel(const Task& t) {
     else return dense_panel<StepBf16>(t);
   }
   if (t.x.int8) return linear_bytes(t);
-  if (m.format == Format::i8) {
-    if (m.num_groups() == 1) return t.rows > FEW_BYTES ? unpacked_whole(t) : packed_groups<false, StepI8>(t, {});
-    return unpacks<UnpackI8>(t, FEW_BYTES) ? unpacked_groups(t, UnpackI8{}) : packed_groups<true, StepI8>(t, {});
-  }
-  float values[16];
-  for (int i = 0; i < 16; ++i) values[i] = m.values[i];
-  const StepI4 step{make_table(values)};
-  unpacks<UnpackI4>(t, FEW_NIBBLES) ? unpacked_groups(t, UnpackI4{step}) : packed_groups<true, StepI4>(t, step);
+#if defined(PENSTOCK_WORDS)
+  linear_words(t);
+#else
+  linear_values(t);
+#endif
 }
 
 // Row `n` of the matrix as float: the embedding of a token.

@@ -113,6 +113,15 @@ template <class Step> PENSTOCK_INLINE Step held(Step step) {
 
 #if defined(__AVX512BF16__)
 #include "pairs.h"
+namespace PENSTOCK_ISA {
+constexpr bool WIDE_ROWS = false;
+constexpr int NUMBER = 2;  // bytes of a bf16 number in rows
+using StepBf16 = StepPairs;
+inline void store_row(std::uint8_t* p, F x) { store_bf16(reinterpret_cast<std::uint16_t*>(p), x); }
+}  // namespace PENSTOCK_ISA
 #else
 #include "values.h"
+#if defined(PENSTOCK_WORDS)
+#include "pairs.h"
+#endif
 #endif

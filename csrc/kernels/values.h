@@ -10,6 +10,7 @@ struct StepBf16 : OverValues<StepBf16, 2, 64> {
   template <int J> static PENSTOCK_INLINE F value(Bytes w) { return half<J>(load_raw(w)); }
 };
 
+#if !defined(PENSTOCK_WORDS)
 struct StepI8 : OverValues<StepI8, 4, 64> {
   template <int J> static PENSTOCK_INLINE F value(Bytes w) { return byte_value<J>(load_raw(w)); }
 };
@@ -22,5 +23,6 @@ struct StepI4 : OverValues<StepI4, 8, 64> {
 
 using UnpackI8 = UnpackValues<StepI8>;
 using UnpackI4 = UnpackValues<StepI4>;
+#endif
 
 }  // namespace PENSTOCK_ISA

@@ -4,6 +4,10 @@
 
 #include <cstdint>
 
+#if defined(__AVX512VNNI__) && !defined(__AVX512BF16__)
+#define PENSTOCK_WORDS 1  // rows of 16-bit fixed point (kernels/words.h)
+#endif
+
 namespace PENSTOCK_ISA {
 
 using F = __m512;    // 16 float
@@ -13,11 +17,16 @@ using Raw = __m512i; // 64 bytes: one word of 32 bits for each of 16 columns
 constexpr int MAX_ROWS = 6, SUMS = 24;  // of a register block
 constexpr bool VECS_IN_TURN = false;
 // Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
-constexpr int FEW_HALVES = 64, FEW_BYTES = MAX_ROWS, FEW_NIBBLES_OF_BYTES = 1 << 30;
+constexpr int FEW_HALVES = 64, FEW_NIBBLES_OF_BYTES = 1 << 30;
 #if defined(__AVX512BF16__)
-constexpr int SUMS_BESIDE_TOTALS = 12, FEW_NIBBLES = 1 << 30;
+constexpr int SUMS_BESIDE_TOTALS = 12, FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 1 << 30;
 #else
 constexpr int SUMS_BESIDE_TOTALS = SUMS, FEW_NIBBLES = 16;  // totals wait in memory
+#if defined(PENSTOCK_WORDS)
+constexpr int FEW_BYTES = 48;
+#else
+constexpr int FEW_BYTES = MAX_ROWS;
+#endif
 #endif
 
 inline F zero() { return _mm512_setzero_ps(); }
@@ -84,6 +93,8 @@ inline Raw broadcast_raw(const void* p) { return _mm512_set1_epi32(*static_cast<
 
 // A pair: for each of 16 columns two bf16 that stand at an even and the next inner index.
 using Pair = __m512i;
+using PairSum = F;
+constexpr bool WHOLE_PAIRS = false;
 using Table = __m512i;  // 16 bf16, twice: VPERMW looks at five bits
 inline F dot2(F acc, Pair w, Pair x) { return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x)); }
 inline Table make_table(const float* values) {
@@ -134,6 +145,36 @@ template <int ODD> F half(Raw x) {
   return _mm512_castsi512_ps(ODD ? _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))) : _mm512_slli_epi32(x, 16));
 }
 inline void store_row(std::uint8_t* p, F x) { store(reinterpret_cast<float*>(p), half<1>(rounded(x))); }
+#if defined(PENSTOCK_WORDS)
+
+// A pair: for each of 16 columns two codes, as int16, that stand at an even and the next inner index.
+using Pair = __m512i;
+using PairSum = I;
+constexpr bool WHOLE_PAIRS = true;
+inline I dot2(I acc, Pair w, Pair x) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));  // GCC 12 keeps the intrinsic's sums in memory
+  return acc;
+}
+inline void store_i16(std::int16_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x)); }
+using Table = __m512i;  // 16 int16, twice: VPERMW looks at five bits
+inline Table make_table(const float* values) {
+  alignas(64) std::int16_t both[32];
+  for (int i = 0; i < 32; ++i) both[i] = static_cast<std::int16_t>(values[i % 16]);
+  return _mm512_load_si512(both);
+}
+template <int T> Pair unpack_i4(Raw raw, Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
+struct WideTable { __m512i first, second; };  // where the bytes of a word go, with zeros between them
+inline void keep(WideTable& t) { keep(t.first), keep(t.second); }
+inline WideTable wide_table() {
+  return {_mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1)),
+          _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1))};
+}
+inline void unpack_i8(Raw raw, const WideTable& t, Pair& first, Pair& second) {  // codes stay 128 too large
+  first = _mm512_shuffle_epi8(raw, t.first), second = _mm512_shuffle_epi8(raw, t.second);
+}
+
+#else
+
 // Byte J of each word, stored 128 too large, as a float: 2^23 + x has x in its lowest bits.
 template <int J> F byte_value(Raw raw) {
   const I bits = _mm512_ternarylogic_epi32(_mm512_srli_epi32(raw, 8 * J), _mm512_set1_epi32(0xff), _mm512_set1_epi32(0x4b000000), 0xea);
@@ -144,6 +185,7 @@ inline Table make_table(const float* values) { return load(values); }
 // What the 4-bit code of inner index J stands for.
 template <int J> F nibble_value(Raw raw, Table table) { return _mm512_permutexvar_ps(_mm512_srli_epi32(raw, 16 * (J % 2) + 4 * (J / 2)), table); }
 
+#endif
 #endif
 
 // 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.

@@ -8,7 +8,7 @@ from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
 
 SHOWN = 5  # doubts
-COLOURS = {"fp32": "cyan", "bf16": "green", "int8": "yellow"}
+COLOURS = {"fp32": "cyan", "bf16": "green", "int16": "magenta", "int8": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,7 @@ class Roofline:
         part, numbers = self._part, self._numbers
         if not op.weights or not self._program.weights[op.weights[0]].matrix:
             return part.ops["fp32"]
-        dtype = part.computes(numbers.coded_dtype if op.weights[0] in numbers.coded else numbers.dtype)
+        dtype = part.computes_codes(numbers.coded_dtype) if op.weights[0] in numbers.coded else part.computes(numbers.dtype)
         return part.ops[dtype] * part.efficiency.products[dtype]
 
     def _attends(self, op: Op, group: _Group, bandwidth: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 COMPUTE_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}  # the type whose rate bounds products in a dtype
-FORMAT = 1  # of the file; another one is measured again
+FORMAT = 2  # of the file; another one is measured again
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Hardware:
 
     name: str
     read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second, all threads
-    ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int8) -> operations a second, all threads; lacks what is unknown
+    ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int16, int8) -> operations a second, all threads; lacks what is unknown
 
     def bandwidth(self, working_set_bytes: float) -> float:
         """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
@@ -41,7 +41,7 @@ class Hardware:
         return self.read_bytes_per_s[max(self.read_bytes_per_s)]
 
     def ops(self, dtype: str) -> float | None:
-        """Operations a second in fp32, bf16 or int8; None where that is not known."""
+        """Operations a second in fp32, bf16, int16 or int8; None where that is not known."""
         return self.ops_per_s.get(dtype)
 
     def read_seconds(self, num_bytes: float) -> float:

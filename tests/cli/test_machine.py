@@ -12,8 +12,8 @@ from penstock.study.doctor.check import Check, Status
 from penstock.study.measure.limits import TYPES, Limits, Roofline
 
 READS = {1 << 20: 2e11, 1 << 30: 3.5e10}
-ALL = Roofline(2, READS, {"fp32": 2e11, "bf16": 4e11, "int8": 8e11})
-ONE = Roofline(1, {size: rate / 2 for size, rate in READS.items()}, {"fp32": 1e11, "bf16": 2e11, "int8": 4e11})
+ALL = Roofline(2, READS, {"fp32": 2e11, "bf16": 4e11, "int16": 4e11, "int8": 8e11})
+ONE = Roofline(1, {size: rate / 2 for size, rate in READS.items()}, {"fp32": 1e11, "bf16": 2e11, "int16": 2e11, "int8": 4e11})
 FOUND = Limits(Processor("Box", 2, ("avx2",)), "2026-01-01T00:00:00Z", "native", ALL, ONE, dict.fromkeys(TYPES, "avx2"))
 
 

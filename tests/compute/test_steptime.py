@@ -82,6 +82,17 @@ def test_codes_are_fewer_bytes_and_slower_to_read() -> None:
     assert rounded.told(PROMPT).compute < timer(part, bits=8).told(PROMPT).compute
 
 
+def test_codes_may_meet_rows_of_fixed_point() -> None:
+    """Where integers of 16 bits are faster than what the rows are; products without codes stay what they were."""
+    part = dataclasses.replace(
+        PART, ops={**PART.ops, "int16": 1.5e14}, efficiency=dataclasses.replace(EVERYTHING, products={**EVERYTHING.products, "int16": 1.0}))
+    work = StepWork(((4096, 4096),))
+    assert timer(part, bits=8).seconds(work) < 0.8 * timer(bits=8).seconds(work)
+    assert timer(part).seconds(work) == timer().seconds(work)
+    slow = dataclasses.replace(part, ops={**part.ops, "int16": 9e13})
+    assert timer(slow, bits=8).seconds(work) == timer(bits=8).seconds(work)
+
+
 def test_windows_bound_what_is_read() -> None:
     long = StepWork(((1, 4000),), 1)
     assert timer(made=spec(window=100)).told(long).kv == pytest.approx(timer().told(long).kv / 40)

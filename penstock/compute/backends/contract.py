@@ -59,7 +59,7 @@ class Loaded(Protocol):
     program: Program
     weight_bytes: int
     kv_bytes_per_token: int
-    compute_type: str  # that its products are computed in, and so the rate that bounds them: fp32, bf16 or int8
+    compute_type: str  # that its products are computed in, and so the rate that bounds them: fp32, bf16, int16 or int8
     sampling: Sampling | None  # a form of the sampler's arithmetic that is faster here
 
 

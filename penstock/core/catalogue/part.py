@@ -6,7 +6,7 @@ from penstock.core.hardware import Hardware
 
 # What computes in the place of a type that a part has no unit for, best first.
 STAND_INS: Mapping[str, tuple[str, ...]] = {
-    "fp8": ("bf16", "fp16", "fp32"), "int8": ("bf16", "fp16", "fp32"), "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp32": ()}
+    **dict.fromkeys(("fp8", "int8", "int16"), ("bf16", "fp16", "fp32")), "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp32": ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,11 @@ class Part:
     def computes(self, dtype: str) -> str:
         """The type that products in `dtype` are computed in: itself, or what stands in where this part has no unit for it."""
         return next(each for each in (dtype, *STAND_INS[dtype]) if each in self.ops)
+
+    def computes_codes(self, dtype: str) -> str:
+        """The same for products with codes: what is computed with 16 or 32 bits may take 16-bit fixed point, where that is faster."""
+        own, fixed = self.computes(dtype), "int16"
+        return fixed if own in STAND_INS[fixed] and self.ops.get(fixed, 0.0) > self.ops[own] else own
 
     def joins(self, ranks: int) -> Link:
         """The slowest link among so many devices."""

@@ -52,7 +52,7 @@ class Facts:
     max_model_len: int  # tokens, prompt and output
     vocab_size: int
     seed: int | None = None  # seeds requests that bring none
-    compute_type: str = "fp32"  # of the backend: fp32, bf16 or int8
+    compute_type: str = "fp32"  # of the backend: fp32, bf16, int16 or int8
 
 
 class Engine:

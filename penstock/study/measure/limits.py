@@ -16,7 +16,7 @@ from penstock.study.measure.repeats import Readings, doubts_of, inversions
 MIB = 1 << 20
 WORKING_SETS = tuple(mib * MIB for mib in (1, 4, 16, 64, 256, 1024))
 MEMORY_SHARE = 0.5  # of the free memory, for the largest working set
-TYPES = ("fp32", "bf16", "int8")
+TYPES = ("fp32", "bf16", "int16", "int8")
 BUDGET_S = 30.0  # after this no larger working set is begun, and nothing is measured again
 
 

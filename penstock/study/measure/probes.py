@@ -24,7 +24,7 @@ class Probe(Protocol):
         ...
 
     def rates(self, threads: int) -> dict[str, Rate]:
-        """Operations a second by type (fp32, bf16, int8), with the best instruction set for each; lacks what cannot be measured."""
+        """Operations a second by type (fp32, bf16, int16, int8), with the best instruction set for each; lacks what cannot be measured."""
         ...
 
 

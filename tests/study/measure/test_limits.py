@@ -19,7 +19,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HERE = Processor("box", 4, ("avx2",))
-RATES = {"fp32": 1e11, "bf16": 2e11, "int8": 4e11}
+RATES = {"fp32": 1e11, "bf16": 2e11, "int16": 2e11, "int8": 4e11}
 
 
 class Fake:
@@ -133,7 +133,7 @@ def test_what_json_says_is_what_was_measured() -> None:
     told = json.loads(json.dumps(found.as_json()))
     assert from_json(told) == found and hardware_of(told) == found.hardware
     assert told["read_bytes_per_s"][str(1 << 30)] == found.hardware.memory_bandwidth()
-    assert told["ops_per_s"] == {"fp32": 4e11, "bf16": None, "int8": None} and told["ridge_ops_per_byte"]["bf16"] is None
+    assert told["ops_per_s"] == {"fp32": 4e11, "bf16": None, "int16": None, "int8": None} and told["ridge_ops_per_byte"]["bf16"] is None
     assert told["threads"] == 4 and told["machine"] == "box" and told["one_thread"]["ops_per_s"]["fp32"] == 1e11
 
 

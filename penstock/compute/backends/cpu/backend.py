@@ -74,9 +74,9 @@ class Cpu:
         return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
 
     def compute_type(self, coded: bool) -> str:
-        """Rows become bf16, or int8, before they meet codes, whatever the dtype."""
+        """Rows become bf16 (on some kernels in 16-bit fixed point), or int8, before they meet codes, whatever the dtype."""
         if coded:
-            return "int8" if self._int8 else "bf16"
+            return "int8" if self._int8 else self._native.rows_for_codes(self._options.kernels)
         return "bf16" if self.dtype == "bfloat16" else "fp32"
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
