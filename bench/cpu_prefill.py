@@ -4,8 +4,8 @@
     python bench/cpu_prefill.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
                                 [--lengths 512,2048] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
 
-`of limit` is MFU: operations of the model's program at the rate, measured just before and after, of the type that is computed in: bf16, int16
-or int8 where rows are quantized too. The last line is JSON.
+`of limit` is MFU: operations of the model's program at the rate, measured just before and after, of the type that is computed in: bf16,
+int16, or int8 where rows are quantized too. The last line is JSON.
 """
 from versus.bench import conclude, run, say
 from versus.options import options, parser

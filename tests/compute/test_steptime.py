@@ -87,7 +87,7 @@ def test_codes_may_meet_rows_of_fixed_point() -> None:
     part = dataclasses.replace(
         PART, ops={**PART.ops, "int16": 1.5e14}, efficiency=dataclasses.replace(EVERYTHING, products={**EVERYTHING.products, "int16": 1.0}))
     work = StepWork(((4096, 4096),))
-    assert timer(part, bits=8).seconds(work) < 0.8 * timer(bits=8).seconds(work)
+    assert timer(part, bits=8).seconds(work) < 0.9 * timer(bits=8).seconds(work)
     assert timer(part).seconds(work) == timer().seconds(work)
     slow = dataclasses.replace(part, ops={**part.ops, "int16": 9e13})
     assert timer(slow, bits=8).seconds(work) == timer(bits=8).seconds(work)

@@ -15,9 +15,11 @@ class World:
     """An engine in which time is counted: a step takes `fixed` and `each` row's seconds, checking and asking their own."""
 
     def __init__(self, fixed: float, each: float, accepted: dict[int, float], answers: float = 1.0, asking: float = 1e-5,
-                 checking: float = 2e-5, host: float = 3e-5, read: float = 0.0, seen: float = 0.0, length: int = 0, after: float = 0.0) -> None:
+                 checking: float = 2e-5, host: float = 3e-5, read: float = 0.0, seen: float = 0.0, length: int = 0,
+                 after: float = 0.0) -> None:
         """`accepted`: by sequence, how likely each draft is right after those before it. `read`, `seen`: seconds for each token that a
-        sequence has, and for each that one of its rows sees; contexts begin anew when they have grown to `length`. `after`: seconds more of a step without drafts that follows one with some."""
+        sequence has, and for each that one of its rows sees; contexts begin anew when they have grown to `length`. `after`: seconds
+        more of a step without drafts that follows one with some."""
         self.fixed, self.each, self.accepted = fixed, each, accepted
         self.answers, self.asking, self.checking, self.host = answers, asking, checking, host
         self.read, self.seen, self.length, self.after = read, seen, length, after

@@ -157,6 +157,12 @@ def test_what_cannot_be_followed_from_its_beginning_is_refused(wanted: Wanted) -
     assert refusal.value.code == "grammar_too_complex" and "\n" not in str(refusal.value)
 
 
+def test_much_that_must_come_at_once_is_refused() -> None:
+    with pytest.raises(RequestError, match="one token takes more than 0.25 s to find") as refusal:
+        compiler().compile(Wanted(grammar="start: " + " ".join(['"' + "ab cd " * 3000 + '"'] * 55)))
+    assert refusal.value.code == "grammar_too_complex"
+
+
 @pytest.mark.parametrize("wanted", [
     Wanted(grammar='start: "' + '\\"' * 200_000), Wanted(grammar="\n" * 400_000 + 'start: "a'),
     Wanted(grammar="start: /" + "\\/" * 200_000),
