@@ -70,6 +70,8 @@ class Engine:
         self._left_s: list[float] = []  # how long those waited who came since then and were aborted
         self._num_unseeded = 0
         self._rested = False  # since the last step there was a time without work
+        self._held_since_s: float | None = None  # requests wait, and no step could be planned
+        self._held_s = 0.0  # so since the last step, until then
         self.under_way_s: float | None = None  # when the step that is computed now began; may be read on any thread
         kv = desk.scheduler.kv
         self.repeats = None if kv.prefix_cache else Repeats(kv.block_size, kv.num_total)
@@ -101,7 +103,9 @@ class Engine:
         if answer is not None:
             for seq in answer.seqs():
                 self._desk.finish(seq, "abort")
-            self._rested = self._rested or not self._scheduler.has_work()
+            if not self._scheduler.has_work():
+                self._rested = True
+                self._let_go(self.clock.now())
 
     def has_work(self) -> bool:
         return self._scheduler.has_work()
@@ -132,7 +136,10 @@ class Engine:
         if self._scheduler.refused:
             self._refuse()
         if plan is None:
+            if self._held_since_s is None and self._scheduler.has_work():
+                self._held_since_s = began
             return None
+        self._let_go(began)
         if self._queued:
             self._report_queue()
         if self._watch is not None:
@@ -259,13 +266,20 @@ class Engine:
         scheduler = self._scheduler
         kv = scheduler.kv
         rested, self._rested = self._rested, False
+        held_s, self._held_s = self._held_s, 0.0
         waited_s = self._take_waits(began) if self._came or self._left_s else ()
         return StepRecord(
             result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
             census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
             result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
             kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for, waited_s,
-            rested)
+            held_s, rested)
+
+    def _let_go(self, now: float) -> None:
+        """Nobody waits any more for a step that could not be planned."""
+        if self._held_since_s is not None:
+            self._held_s += now - self._held_since_s
+            self._held_since_s = None
 
     def _take_waits(self, began: float) -> tuple[float, ...]:
         found = (*[began - seq.arrival_s for seq in self._came.values()], *self._left_s)

@@ -9,7 +9,7 @@ from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine.repeats import Repeats
-from penstock.serve.engine.tally import HOST, Tally
+from penstock.serve.engine.tally import BATCHING, HOST, Tally
 
 MAX_SIZES = 512  # sizes that are told apart
 MANY = 4096  # steps of a size, after which older ones count half
@@ -36,6 +36,8 @@ class Ledger:
         with self._lock:
             if self._last is not None:
                 self._pause(self._last, record)
+            else:
+                self._tally.hold(record.held_s)
             self._arrive(record)
             self._tally.step(record, self._hardware, self._compute_type)
             self._last = record
@@ -85,7 +87,9 @@ class Ledger:
             self._tally.spend(HOST, seconds)
         elif waiting:
             self._tally.held_s += seconds
-        self._tally.occupy(seconds, running, waiting, last.waits_for or "batching")
+        else:
+            self._tally.hold(min(seconds, following.held_s))
+        self._tally.occupy(seconds, running, waiting, last.waits_for or BATCHING)
         if last.work is not None:
             self._keep(last.work, last.seconds + seconds if running else last.seconds)
 

@@ -16,6 +16,7 @@ PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED = (
     "prefill_compute", "decode_compute", "weights", "kv", "kernels", "host", "unmeasured")
 BOUNDS = (PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED)
 SLOW = 4.0
+BATCHING = "batching"  # what the first in the queue lacks: the batching mode's leave
 
 
 @dataclass(slots=True)
@@ -73,6 +74,12 @@ class Tally:
         self.queued_s += seconds * waiting
         if waits_for is not None and waiting:
             self.waiting_s[waits_for] = self.waiting_s.get(waits_for, 0.0) + seconds
+
+    def hold(self, seconds: float) -> None:
+        """For so long a batch that nobody was in before waited for company. What its requests waited is added up elsewhere."""
+        if seconds:
+            self.held_s += seconds
+            self.waiting_s[BATCHING] = self.waiting_s.get(BATCHING, 0.0) + seconds
 
     def spend(self, bound: str, seconds: float, least_s: float = 0.0) -> None:
         self.bound_s[bound] = self.bound_s.get(bound, 0.0) + seconds

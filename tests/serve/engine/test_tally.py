@@ -68,6 +68,18 @@ def test_all_the_time_is_accounted_for() -> None:
     assert evidence(found)["idle_share"] == pytest.approx((8 - 4.25 - 1) / 8)
 
 
+def test_a_batch_that_is_held_from_idle_is_no_idleness() -> None:
+    clock = VirtualClock()
+    ledger = Ledger(HARDWARE, "fp32", clock)
+    ledger.on_step(replace(step(0.5, 1.0, weights=500, running=0, waited=(0.5,)), held_s=0.5))  # the first of all
+    ledger.on_step(replace(step(4.0, 1.0, weights=500, running=0, waited=(1.0, 0.25)), held_s=1.0))  # 1.5 in which nobody is there
+    ledger.on_step(replace(step(5.25, 1.0, weights=500, running=0, waited=(3.0,)), held_s=3.0))  # no longer than the pause
+    clock.advance(6.25)
+    found = ledger.tally()
+    assert found.held_s == pytest.approx(0.5 + 1.0 + 0.25) and found.waiting_s == pytest.approx({"batching": found.held_s})
+    assert found.queued_s == pytest.approx(0.5 + 1.25 + 3.0) and evidence(found)["idle_share"] == pytest.approx(1.5 / 6.25)
+
+
 def test_dispersion_tells_users_from_arrivals() -> None:
     users, arrivals = Tally(2.0), Tally(2.0)
     users.arrive(3, 4)

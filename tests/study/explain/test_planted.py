@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.types import SamplingParams, StepPlan, StepResult
-from penstock.serve.engine.binding import LIMITS
+from penstock.serve.engine.binding import LIMITS, idle_share
 from penstock.serve.engine.requests import Request
 from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain import levers
@@ -94,6 +94,29 @@ def test_who_is_preempted_waits_again(model: Path) -> None:
     grown = values_of(planted.scrape())
     assert grown["penstock_preemptions_total"] > 0
     assert grown['penstock_request_seconds_total{state="waiting"}'] > 1.01 * grown["penstock_request_queue_time_seconds_sum"]
+
+
+def test_batches_that_wait_for_company_while_nobody_runs_are_held(model: Path) -> None:
+    planted = Planted(model, batching="dynamic:size=8,window_ms=400")
+    planted.run(Load(rate=0.25, output=8, spread=0.0, seconds=100.0))
+    planted.finish()
+    found, grown = planted.ledger.tally(), values_of(planted.scrape())
+    assert found.num_arrived > 15 and found.held_s == pytest.approx(0.4 * found.num_arrived, rel=0.1)
+    assert grown["penstock_held_seconds_total"] == found.held_s == found.waiting_s["batching"]
+    assert idle_share(found) == pytest.approx(1 - (found.busy_s + found.held_s) / found.wall_s) and idle_share(found) > 0.8
+
+
+def test_who_waits_for_company_in_vain_was_held(model: Path) -> None:
+    planted = Planted(model, batching="dynamic:size=8,window_ms=5000")
+    engine, asked = planted.engine, SamplingParams(max_tokens=2, ignore_eos=True)
+    engine.add(Request("left", (1, 2, 3), asked))
+    assert engine.step() is None
+    planted.clock.advance(3.0)
+    engine.abort("left")
+    planted.clock.advance(100.0)
+    engine.add(Request("next", (1, 2, 3), asked))
+    planted.finish()
+    assert planted.ledger.tally().held_s == pytest.approx(3.0 + 5.0)
 
 
 def test_who_leaves_before_a_step_has_waited_until_then(model: Path) -> None:
