@@ -39,7 +39,7 @@ class Calling:
 
 
 def read_calling(body: Mapping[str, Any]) -> Calling:
-    """Raises RequestError for a choice that names no tool, or none of the tools."""
+    """Raises RequestError for a choice that names no tool, or none of the tools, and for two tools of one name."""
     tools, values = read_tools(body), Values(body)
     choice = body.get("tool_choice")
     many = values.boolean("parallel_tool_calls", True)
@@ -49,6 +49,11 @@ def read_calling(body: Mapping[str, Any]) -> Calling:
     if tools is None:
         raise RequestError(f"tool_choice = {show(choice)} needs tools", param="tool_choice")
     own = [tool["function"]["name"] for tool in tools]
+    first: dict[str, int] = {}
+    for at, name in enumerate(own):
+        if first.setdefault(name, at) != at:
+            where = f"tools[{at}].function.name"
+            raise RequestError(f"{where} is {show(name)}, which is the name of tools[{first[name]}] as well", param=where)
     for name in names or ():
         if name not in own:
             known = ", ".join(map(show, own[:8]))

@@ -200,6 +200,7 @@ def test_tools_are_left_out_of_the_prompt_when_none_may_be_called(http: httpx.Cl
     ("tools", {"tools": "hammer"}), ("tools[0].function", {"tools": [{"type": "function"}]}), ("tools[0].type", {"tools": [5]}),
     ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {}}]}),
+    ("tools[1].function.name", {"tools": [{"type": "function", "function": {"name": "x"}}] * 2}),
     ("tools[0].function.strict", {"tools": [{"type": "function", "function": {"name": "x", "strict": "yes"}}]}),
     ("tools[0].function.colour", {"tools": [{"type": "function", "function": {"name": "x", "colour": 1}}]}),
     ("tools[0].function.parameters", {"tools": [{"type": "function", "function": {"name": "x", "parameters": []}}]}),

@@ -32,6 +32,8 @@ REASONS = {  # of llguidance, in other words
     "can't determine if patternProperty": "the patterns of patternProperties are too complex to be told apart",
     "fuel exhausted when checking relevance": "its regexes are too complex together to tell whether any text fits",
     "initial lexer configuration (grammar) too big": "its texts and patterns are too long, all together",
+    "Current row has": "it is at more than 2,000 places at once; fewer optional properties, or choices that begin alike, could be followed",
+    "Too many items": "what may come next is found in more than 50,000 steps",
     "too many expressions constructed": "its patterns and lengths have too many states",
 }
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.core.types import SamplingParams
 
 if TYPE_CHECKING:
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 Array = Any
 EVERYTHING = 0xFFFFFFFF  # 32 tokens that may come
-# Of a mask's own thread, whoever else is busy:
-SLOW_S = 0.002  # behind such a mask nothing is drafted, since each draft would cost as much again
-MOST_S = 0.25  # all answers of a step wait for the slowest mask; llguidance's limits end most long before
+SLOW_S = 0.002  # of a mask's own thread: behind such a mask nothing is drafted, since each draft would cost as much again
 
 
 class Matcher:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 
+MOST_SPELLED = 2_000  # bytes of what must come: far more than is drafted at once
 TRIED = 8  # tokens of an answer that a grammar is tried with
+MOST_S = 0.25  # of its own thread for one mask: all answers of a step wait for the slowest, and llguidance's limits end most long before
+TOO_SLOW = f"one token takes more than {MOST_S:g} s to find"
 DEAD_END = "NoExtension"  # llguidance's word for a place that no text leads on from
 
 
@@ -48,7 +52,10 @@ class Vocabulary:
         followed, "" where it is not."""
         trial = start.deep_copy()
         for _ in range(TRIED):
+            began = time.thread_time()
             allowed = int.from_bytes(trial.compute_bitmask(), "little") & ~self._end_bits
+            if time.thread_time() - began > MOST_S:
+                return TOO_SLOW
             tokens = trial.compute_ff_tokens()
             if trial.is_error() or not allowed:
                 break
@@ -109,9 +116,10 @@ class Spelling:
         self._longest = max(map(len, self._ids), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Tokens that spell the text, and nothing but the text: the tokenizer's own where it does not add a space or the like, otherwise
-        the longest that fit, from the left."""
-        data = text.encode() if isinstance(text, str) else text
+        """Tokens that spell the text, or the beginning of a long one, and nothing but the text: the tokenizer's own where it does not add a
+        space or the like, otherwise the longest that fit, from the left. This is asked for all that must come with every mask, and holds
+        Python's lock."""
+        data = beginning(text.encode() if isinstance(text, str) else text)
         try:
             ids = self._encode(data.decode(), False)
         except UnicodeDecodeError:
@@ -133,3 +141,11 @@ class Spelling:
             else:
                 return ids  # a byte that no token spells: what comes after it is not spelled either
         return ids
+
+
+def beginning(data: bytes) -> bytes:
+    """Its first MOST_SPELLED bytes; less the last character where that is cut."""
+    end = min(len(data), MOST_SPELLED)
+    while 0 < end < len(data) and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return data[:end]

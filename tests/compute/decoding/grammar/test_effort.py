@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from penstock.compute.decoding.grammar import compiler as module
+from penstock.compute.decoding.grammar import vocabulary
 from penstock.compute.decoding.grammar.effort import BETWEEN, CHOICES, MOST, PARTS, PATTERNS, Effort, TooLargeError
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.compute.decoding.grammar.tokens import compiler
+from tests.compute.decoding.grammar.tokens import TOKENS, Tokens, compiler, matcher_of
 
 PATTERN_PIECES = ("[a-f]", "(a|b)*", "c{1,7}", "x?", "(ab|cd|ef)+", "[^b]")
 
@@ -157,10 +158,30 @@ def test_what_cannot_be_followed_from_its_beginning_is_refused(wanted: Wanted) -
     assert refusal.value.code == "grammar_too_complex" and "\n" not in str(refusal.value)
 
 
-def test_much_that_must_come_at_once_is_refused() -> None:
-    with pytest.raises(RequestError, match="one token takes more than 0.25 s to find") as refusal:
-        compiler().compile(Wanted(grammar="start: " + " ".join(['"' + "ab cd " * 3000 + '"'] * 55)))
+def test_a_grammar_whose_first_tokens_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "MOST_S", -1.0)
+    with pytest.raises(RequestError, match="too complex to be followed: one token takes more than") as refusal:
+        compiler().compile(Wanted(choice=["a", "b"]))
     assert refusal.value.code == "grammar_too_complex"
+
+
+def test_of_what_must_come_only_the_beginning_is_spelled_at_once() -> None:
+    asked: list[int] = []
+
+    class Counted(Tokens):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            asked.append(len(text.encode()))
+            return super().encode(text, add_special_tokens)
+
+    whole = "né10 the king " * 500
+    matcher = matcher_of(compiler(Counted()), Wanted(choice=[whole]))
+    written: list[int] = []
+    while matcher.ended is None:
+        forced = matcher.forced()
+        assert forced and matcher.take(forced) == len(forced)
+        written += forced
+    assert TOKENS.decode(written) == whole
+    assert max(asked) == vocabulary.MOST_SPELLED or max(asked) == vocabulary.MOST_SPELLED - 1
 
 
 @pytest.mark.parametrize("wanted", [
