@@ -4,7 +4,6 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from penstock.cli.live import Live
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
 from penstock.core.config import EngineConfig
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.slo import NO_OBJECTIVES, SERVED
 
 REQUESTS = 100  # where neither --requests nor --duration is given
@@ -219,6 +218,8 @@ def told(options: BenchOptions) -> dict[str, Any]:
 
 def keep(options: BenchOptions, report: Any) -> None:
     """Writes the files that were asked for."""
+    from penstock.study.measure.keep import write
+
     if options.save is not None:
         write(options.save, jsonlib.dumps(report.as_json(), indent=1) + "\n")
     if options.samples is not None:
@@ -233,27 +234,3 @@ def row(sample: Any) -> Mapping[str, Any]:
     """A sample as JSON."""
     found = asdict(sample)
     return found | {"chunk_s": list(found["chunk_s"])}
-
-
-def write(path: str, text: str) -> None:
-    """Raises PenstockError where it cannot be written."""
-    goal = Path(path)
-    try:
-        if goal.exists() and not goal.is_file():  # a device or a pipe is written as it is
-            goal.write_text(text, encoding="utf-8")
-        else:
-            put(goal.resolve(), text)
-    except OSError as error:
-        raise PenstockError(f"cannot write {path}: {error.strerror}") from None
-
-
-def put(goal: Path, text: str) -> None:
-    """The whole file or, where the process is ended meanwhile, what was there before."""
-    part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(goal)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise

@@ -2,7 +2,6 @@
 import http.server
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.bench import BenchOptions, told, write
+from penstock.cli.bench import BenchOptions, told
 from penstock.cli.live import Live
-from penstock.core.errors import PenstockError
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.interrupt import SAME_S
 from penstock.study.measure.report import text as in_text
@@ -217,36 +215,6 @@ def test_who_reads_no_further_gets_the_files_all_the_same(served: Any, tmp_path:
         err = process.stderr.read()
     assert process.returncode != 0 and err == ""
     assert json.loads(kept.read_text())["requests"]["sent"] == 2
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, link = tmp_path / "r.json", tmp_path / "link.json"
-    kept.write_text("before")
-    link.symlink_to(kept)
-
-    def cut_off(self: Path, text: str, **options: Any) -> int:
-        self.write_bytes(text[:3].encode())
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            write(str(kept), "afterwards")
-    assert kept.read_text() == "before" and sorted(tmp_path.iterdir()) == [link, kept]
-    write(str(link), "afterwards")
-    assert kept.read_text() == "afterwards" and link.is_symlink()
-
-
-def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
-    """As --save /dev/stdout | jq has it, and --samples >(gzip > samples.gz)."""
-    reader, writer = os.pipe()
-    with open(reader, encoding="utf-8") as end:
-        with open(writer, "wb"):
-            write(f"/dev/fd/{writer}", "told\n")
-        assert end.read() == "told\n"
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PenstockError, match="cannot write .*file/r.json"):
-        write(str(tmp_path / "file" / "r.json"), "told")
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.config import EngineConfig
-from penstock.core.errors import PenstockError
 from penstock.serve.engine.machine import num_cpus, processor
+from penstock.study.measure.keep import write
 from penstock.study.plan.tune.budget import Budget
 from penstock.study.plan.tune.conduct import Search, Terms
 from penstock.study.plan.tune.engines import Engines, Goal, Watchers
@@ -68,13 +68,3 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
         told = {name: str(value) for name, value in asked.items()}
         write(request.output, text(outcome, request.engine, request.goal.slo, told))
         return Tuned(outcome, {"asked": asked, "model": request.engine.model, "output": str(request.output)}, journal.num_recalled)
-
-
-def write(path: Path, content: str) -> None:
-    """Whole or not at all. Raises PenstockError where it cannot be written."""
-    try:
-        new = path.with_name(path.name + ".new")
-        new.write_text(content, encoding="utf-8")
-        new.replace(path)
-    except OSError as error:
-        raise PenstockError(f"cannot write {path}: {error.strerror}") from None
