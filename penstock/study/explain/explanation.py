@@ -125,7 +125,7 @@ def twin_error(found: Explanation) -> float | None:
 def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), say: Say = lambda line: None) -> Explanation:
     """Raises PenstockError where the twin cannot play the traffic as it is."""
     present = predict(case.way, case.traffic, case.slo)
-    measure = GOODPUT if case.slo is not None else TOKENS if case.traffic.closed else OF_LIMIT.get(case.limit.name, TTFT)
+    measure = measure_of(case)
     moved = []
     unknown = {}
     for name, lever in levers.items():
@@ -139,6 +139,15 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
     return Explanation(
         case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
         unknown, tuple(notes))
+
+
+def measure_of(case: Case) -> str:
+    """What counts. Of a crowd it is the waiting, whatever steps are bound by."""
+    if case.slo is not None:
+        return GOODPUT
+    if case.traffic.closed:
+        return TOKENS
+    return TTFT if case.traffic.crowd is not None else OF_LIMIT.get(case.limit.name, TTFT)
 
 
 def tried(name: str, lever: Lever, case: Case, present: Figures, measure: str) -> Iterable[Moved]:

@@ -70,7 +70,10 @@ def predict(way: Way, traffic: Traffic, slo: Slo | None = None) -> Figures:
     asked = traffic.calls(config, gains)
     spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))
     played = simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
-    found = figures_of(played.samples, traffic.closed, None if slo is None else in_steps(slo, gains))
+    kept = None if slo is None else in_steps(slo, gains)
+    crowd = traffic.crowd
+    found = (figures_of(played.samples, traffic.closed, kept) if crowd is None else
+             figures_within(played.samples, Window(crowd.begin_s, crowd.end_s), kept))
     preempted = played.census.num_preempted
     return replace(
         found, output_tokens_per_s=found.output_tokens_per_s * gains, good_tokens_per_s=found.good_tokens_per_s * gains,
@@ -91,13 +94,35 @@ def figures_of(samples: Sequence[Sample], closed: bool, slo: Slo | None = None) 
         raise PenstockError(f"not one of {len(samples)} requests was answered")
     window = Window(begin_s, max(due[-1] if closed else max(sample.end_s or 0.0 for sample in measured), begin_s + 1e-9))
     done = samples if closed else measured
-    tokens = sum(tokens_within(sample, window) for sample in done)
-    answers = sum(window.holds(sample.end_s) for sample in done)
-    ttft = sorted(sample.ttft_s or 0.0 for sample in measured)
-    kept = None if slo is None else sum(map(slo.kept, measured)) / len(measured)
-    good = 0.0 if slo is None else sum(tokens_within(sample, window) for sample in done if slo.kept(sample))
-    tpot = [found for sample in measured if (found := sample.tpot_s) is not None]
+    return _figures(Parts(done, measured, measured), window, slo)
+
+
+def figures_within(samples: Sequence[Sample], window: Window, slo: Slo | None = None) -> Figures:
+    """What an engine's counters gain in a stretch of time: of whoever gets his first token or his last in it, whenever he came."""
+    answered = [sample for sample in samples if sample.ok]
+    begun, ended = ([sample for sample in answered if window.holds(getattr(sample, at))] for at in ("first_s", "end_s"))
+    if not begun or not ended:
+        raise PenstockError(f"not one of {len(samples)} requests was answered")
+    return _figures(Parts(answered, begun, ended), window, slo)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Samples whose tokens count, whose first tokens do, and whose answers as a whole do."""
+
+    tokens: Sequence[Sample]
+    begun: Sequence[Sample]
+    ended: Sequence[Sample]
+
+
+def _figures(of: Parts, window: Window, slo: Slo | None) -> Figures:
+    tokens = sum(tokens_within(sample, window) for sample in of.tokens)
+    answers = sum(window.holds(sample.end_s) for sample in of.tokens)
+    ttft = sorted(sample.ttft_s or 0.0 for sample in of.begun)
+    kept = None if slo is None else sum(map(slo.kept, of.ended)) / len(of.ended)
+    good = 0.0 if slo is None else sum(tokens_within(sample, window) for sample in of.tokens if slo.kept(sample))
+    tpot = [found for sample in of.ended if (found := sample.tpot_s) is not None]
     return Figures(
         tokens / window.seconds, answers / window.seconds, statistics.fmean(ttft), ttft[math.ceil(0.99 * len(ttft)) - 1],
-        statistics.fmean(tpot) if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in measured), 0,
+        statistics.fmean(tpot) if tpot else 0.0, statistics.fmean(sample.e2e_s or 0.0 for sample in of.ended), 0,
         kept, good / window.seconds)

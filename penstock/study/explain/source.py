@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py).
-    `slo`: what a good request keeps; `kept_share` of them did."""
+    `slo`: what a good request keeps; `kept_share` of them did. `came_per_s`: requests that came, while they did."""
 
     grown: Values
     ever: Values | None
@@ -48,6 +48,7 @@ class Evidence:
     name: str
     slo: Slo | None = None
     kept_share: float | None = None
+    came_per_s: float | None = None
 
 
 def ask(access: Access, seconds: float, say: Say) -> Evidence:
@@ -99,7 +100,8 @@ def read_report(path: Path) -> Evidence:
         raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
     if not isinstance(told.get("engine"), dict):
         raise UsageError(f"{path} does not say what engine it is of: it is no Penstock server's, or older than `explain`")
-    return Evidence(told["server"]["counters"], None, told["engine"], str(path), *kept_of(told.get("goodput")))
+    came = told.get("came_per_s") if told.get("cut_short") is None else None
+    return Evidence(told["server"]["counters"], None, told["engine"], str(path), *kept_of(told.get("goodput")), came)
 
 
 def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None]:
@@ -125,7 +127,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     if seen.refused_share:
         notes.append(f"{seen.refused_share:.0%} of the requests were refused (429): all figures and the twin's traffic are of the others")
     forms, form = forms_of(config, hardware, notes)
-    traffic = traffic_of(seen)
+    traffic = traffic_of(seen, told.came_per_s)
     timer = timer_of(steps, calibrated(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2), notes)

@@ -1,6 +1,8 @@
 """Requests like those that were observed, for the twin: as many users as took turns, or as many a second as came, with lengths of the same
 mean and spread, and the same share of their prompts in common."""
+import math
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.config import EngineConfig
@@ -10,17 +12,47 @@ from penstock.study.plan.simulate.call import STRETCH, Call
 
 TAKING_TURNS = 0.5  # dispersion of what those find who come, below which they are users who take turns
 SPARSE = 0.5  # of the time idle: whoever finds nobody then is one of many, not one who asks again and again
-SATURATED = 0.95  # busy time at which the rate that came says nothing: what waits is what counts
+SATURATED = 0.95  # of the time busy, while more wait than run: the queue is no passing one
 LEAST, MOST, PER_USER = 400, 1200, 10  # requests that are simulated
 OPEN = 400
+DRAWS = 16
+STEADY = 0.05  # of those who come: what those find who come varies by no more where as many as leave come back
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """Requests that come on their own while others wait, and perhaps more than can be answered, so that times grow while that lasts. A
+    stretch of it is played: `waiting` requests are there when it begins, and `count` come until `end_s`. What an engine's counters would
+    gain is read from `begin_s` on, when those who waited have been answered. `answered`: requests a second, where that is fewer than come
+    by more than chance."""
+
+    waiting: int
+    count: int
+    begin_s: float
+    end_s: float
+    answered: float | None = None
+
+    def arrivals_s(self) -> list[float]:
+        """At random: of several draws the one in which the queue that is read is nearest to what it is on average, since that was seen."""
+        return [0.0] * self.waiting + min((self._drawn(seed) for seed in range(DRAWS)), key=self._off)
+
+    def _drawn(self, seed: int) -> list[float]:
+        rng = random.Random(seed)
+        return sorted(rng.uniform(0.0, self.end_s) for _ in range(self.count))
+
+    def _off(self, arrivals_s: Sequence[float]) -> float:
+        """By how many requests the mean queue is longer or shorter than if they came evenly."""
+        come = sum(self.end_s - max(at_s, self.begin_s) for at_s in arrivals_s)
+        return abs(come / (self.end_s - self.begin_s) - self.count * (1 + self.begin_s / self.end_s) / 2)
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
-    """`users` who ask again when they are answered, or `rate` requests a second that come on their own. `shared`: of a prompt's tokens,
-    those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user from an answer to the next
-    request, the mean of a memoryless time: with one that is always the same all users would keep the order in which they began."""
+    """`users` who ask again when they are answered, or `rate` requests a second that come on their own, perhaps a `crowd` of them.
+    `shared`: of a prompt's tokens, those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user
+    from an answer to the next request, the mean of a memoryless time: with one that is always the same all users would keep the order in
+    which they began."""
 
     prompt: Lengths
     output: Lengths
@@ -29,6 +61,7 @@ class Traffic:
     shared: float = 0.0
     delay_s: float = 0.0
     think_s: float = 0.0
+    crowd: Crowd | None = None
 
     @property
     def closed(self) -> bool:
@@ -36,6 +69,8 @@ class Traffic:
 
     def told(self) -> str:
         who = f"{self.users} users who take turns" if self.users is not None else f"{self.rate:.3g} requests a second"
+        if self.crowd is not None and self.crowd.answered is not None:
+            who += f", of which {self.crowd.answered:.3g} are answered: the others wait, longer and longer while that lasts"
         common = f", {self.shared:.0%} of prompts in common" if self.shared else ""
         return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}"
 
@@ -44,30 +79,43 @@ class Traffic:
         rng, thinking = random.Random(0), random.Random(1)
         most = min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
-        found, at_s = [], 0.0
-        for number in range(self._count()):
+        found = []
+        for number, at_s in enumerate(self._arrivals_s(rng)):
             output = min(draw(rng, self.output), most // 2)
             length = min(max(draw(rng, self.prompt), prefix + 1), most - output)
             common, first = min(prefix, length - 1), (number + 1) * STRETCH
             parts = (range(common), range(first, first + length - common)) if common > 0 else (range(first, first + length),)
             after_s = thinking.expovariate(1 / self.think_s) if self.think_s else 0.0
             found.append(Call(at_s, parts, max(1, round(output / shorter)), after_s=after_s))
-            at_s += rng.expovariate(self.rate) if self.rate else 0.0
         return found
 
-    def _count(self) -> int:
-        return OPEN if self.users is None else max(LEAST, min(MOST, PER_USER * self.users), 2 * self.users)
+    def _arrivals_s(self, rng: random.Random) -> Iterator[float]:
+        if self.crowd is not None:
+            yield from self.crowd.arrivals_s()
+            return
+        at_s = 0.0
+        for _ in range(OPEN if self.users is None else max(LEAST, min(MOST, PER_USER * self.users), 2 * self.users)):
+            yield at_s
+            at_s += rng.expovariate(self.rate) if self.rate else 0.0
 
 
-def traffic_of(seen: Observed) -> Traffic:
-    """Who takes turns with others finds all of them whenever he comes back; who comes on his own finds now more of them, now fewer."""
+def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
+    """Who takes turns with others finds all of them whenever he comes back; who comes on his own finds now more of them, now fewer.
+    `came_per_s`: requests a second, where somebody knows that better: the engine went on answering when nobody came any more."""
     tally = seen.tally
     inside, rate = tally.mean_running + tally.mean_queued, seen.requests_per_s
+    crowded = saturated(seen)
     turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
+    if turns and crowded:  # of a long queue any change is small
+        turns = (tally.dispersion or 0.0) * (tally.mean_found - 1) < STEADY * tally.num_arrived
     inside_s = inside / rate  # Little's law
     outside_s = max(0.0, (seen.e2e_s or 0.0) - inside_s)
     delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
-    if turns or saturated(seen):
+    if not turns and crowded and not seen.refused_share:
+        staying = max(came_per_s or 0.0, tally.num_arrived / tally.wall_s - seen.left_per_s)
+        crowd = crowd_of(seen, staying if staying > 0 else rate)
+        return Traffic(seen.prompt, seen.output, None, crowd.count / crowd.end_s, seen.hit_share, crowd=crowd)
+    if turns or crowded:
         users = max(1, round(tally.mean_found if turns else inside))
         away_s = max(0.0, users / rate - inside_s)
         delay_s = min(delay_s, away_s / 2)
@@ -76,9 +124,28 @@ def traffic_of(seen: Observed) -> Traffic:
 
 
 def saturated(seen: Observed) -> bool:
-    """More come than can be answered: they are taken for as many users as there were requests on average."""
+    """More wait than run, and the engine has no pause. Where some are refused, others come in their place when it answers more: they are
+    taken for as many users as there were requests on average. Else as many come, whatever it answers."""
     tally = seen.tally
     return tally.busy_s >= SATURATED * tally.wall_s and tally.mean_queued > tally.mean_running
+
+
+def crowd_of(seen: Observed, came_per_s: float) -> Crowd:
+    """While it lasts. The queue grows by what comes and is not answered, so that it was shorter at the begin than on average. When the last
+    of those who waited then is answered, it has grown by what came meanwhile."""
+    tally, answered = seen.tally, seen.requests_per_s
+    growth, queued = came_per_s - answered, tally.mean_queued
+    longest_s = max(queued / answered, MOST / came_per_s - queued / answered)  # that is worth playing
+    lasted_s = min(tally.wall_s, longest_s, 2 * queued / growth if growth > 0 else math.inf)
+    waiting = round(max(0.0, queued - growth * lasted_s / 2) * answered / came_per_s)
+    begin_s = waiting / answered
+    end_s = begin_s + lasted_s
+    return Crowd(waiting, max(1, round(came_per_s * end_s)), begin_s, end_s, fewer(answered, came_per_s, lasted_s))
+
+
+def fewer(answered: float, came_per_s: float, seconds: float) -> float | None:
+    """The rate that is answered, where that is less than comes by more than a standard deviation of what comes by chance (Poisson)."""
+    return answered if (came_per_s - answered) * seconds > math.sqrt(came_per_s * seconds) else None
 
 
 def draw(rng: random.Random, lengths: Lengths) -> int:

@@ -64,9 +64,15 @@ class Result:
     cut: Cut | None = None
     remedies: tuple[str, ...] = ()
 
+    @property
+    def came_per_s(self) -> float | None:
+        """The rate at which measured sessions came: gaps a second, from the first to the last. None of fewer than two."""
+        due = sorted(sample.due_s for sample in self.samples if not sample.turn and self.figures.window.holds(sample.due_s))
+        return (len(due) - 1) / (due[-1] - due[0]) if len(due) > 1 and due[-1] > due[0] else None
+
     def as_json(self) -> dict[str, Any]:
         return {
-            "cut_short": None if self.cut is None else asdict(self.cut), **self.figures.as_json(),
+            "cut_short": None if self.cut is None else asdict(self.cut), "came_per_s": self.came_per_s, **self.figures.as_json(),
             "server": None if self.server is None else self.server.as_json(), "cost": None if self.cost is None else self.cost.as_json(),
             "energy": None if self.energy is None else self.energy.as_json(), "client": self.overhead.as_json(),
             "notes": list(self.notes), "series": self.series.as_json(),
@@ -87,9 +93,8 @@ class Probe:
 
     @property
     def came(self) -> float:
-        """The rate at which measured sessions came: gaps a second, from the first to the last."""
-        due = sorted(sample.due_s for sample in self.result.samples if not sample.turn and self.result.figures.window.holds(sample.due_s))
-        return (len(due) - 1) / (due[-1] - due[0]) if len(due) > 1 and due[-1] > due[0] else self.rate
+        """The rate at which measured sessions came, or were to come where that is not known."""
+        return self.result.came_per_s or self.rate
 
     def as_json(self) -> dict[str, Any]:
         goodput = self.result.figures.goodput

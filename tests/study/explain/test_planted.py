@@ -16,7 +16,7 @@ from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain,
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.explain.trust import LEAST_REQUESTS
-from penstock.study.measure.counters import values_of
+from penstock.study.measure.counters import growth, values_of
 from penstock.study.measure.slo import parse_slo
 from tests.study.explain.planted import Load, Planted
 
@@ -200,6 +200,36 @@ def test_static_batches_are_told_to_go(model: Path) -> None:
     moved.run(load)
     before, after = (mean(each, "time_to_first_token") for each in (planted, moved))
     assert before / after - 1 == pytest.approx(best.gain, rel=0.15)
+
+
+@pytest.mark.parametrize("rate", [7.2, 8.5, 12.0])
+def test_more_than_come_are_never_promised(model: Path, rate: float) -> None:
+    """Four seats answer 7.7 a second: they wait, whoever could answer more gets no more than come, and he gets them at once."""
+    load = Load(rate=rate, seconds=60.0)
+    planted, found = explained(model, load, only="larger-batch", max_num_seqs=4)
+    traffic, told, best = found.case.traffic, "\n".join(lines(found)), found.recommended[0]
+    came = planted.ledger.tally().num_arrived / 60
+    assert traffic.users is None and traffic.rate == pytest.approx(came, rel=0.02) and found.measure == "ttft_s"
+    assert (", of which 7." in told) is (rate > 8) and not found.trust.doubts
+    assert found.present.ttft_s == pytest.approx(mean(planted, "time_to_first_token"), rel=0.15)
+    seats = int(best.change.option.removeprefix("--max-num-seqs "))
+    moved = Planted(model, max_num_seqs=seats)
+    moved.run(load)
+    assert best.figures.output_tokens_per_s == pytest.approx(moved.tokens / 60, rel=0.1)
+    assert best.figures.ttft_s == pytest.approx(mean(moved, "time_to_first_token"), rel=0.15)
+    assert "would shorten mean TTFT to 1/" in found.verdict
+
+
+def test_a_long_queue_of_users_is_no_crowd(model: Path) -> None:
+    _, found = explained(model, Load(users=200, seconds=120.0), only="larger-batch", max_num_seqs=4)
+    assert found.case.traffic.users == 200 and found.measure == "output_tokens_per_s"
+    planted = Planted(model, max_num_seqs=4)
+    planted.run(Load(rate=12.0, seconds=110.0))
+    middle = Planted(model, max_num_seqs=4)
+    middle.run(Load(rate=12.0, seconds=100.0))
+    grown = growth(values_of(middle.scrape()), values_of(planted.scrape()))  # five hundred wait, and some more each second
+    traffic = case_of(Evidence(grown, None, planted.state(), "planted"), {}, []).traffic
+    assert traffic.users is None and traffic.crowd is not None and traffic.crowd.waiting > 300
 
 
 def test_a_prefix_cache_is_missed_where_prompts_begin_alike(model: Path) -> None:

@@ -1,5 +1,6 @@
 """From a server over HTTP, and from the report of a bench, to a case: nothing else is known of the engine."""
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.serve.engine.state import FORMAT
 from penstock.study.explain import source
 from penstock.study.explain.observed import observed
-from penstock.study.explain.traffic import traffic_of
+from penstock.study.explain.traffic import Crowd, traffic_of
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.client.connections import address_of
 from penstock.study.measure.client.drive import Extent
@@ -116,6 +117,12 @@ def test_a_report_brings_its_objectives(report: dict[str, Any], tmp_path: Path) 
     assert str(case.slo) == "ttft=200ms,tpot=10ms" and case.seen.kept_share == 0.75
 
 
+def test_a_report_says_how_many_came(report: dict[str, Any], tmp_path: Path) -> None:
+    assert report["came_per_s"] > 0 and source.read_report(saved(tmp_path, report)).came_per_s == report["came_per_s"]
+    cut = report | {"cut_short": {"by": "Ctrl-C", "at_s": 1.0, "num_in_flight": 3}}
+    assert source.read_report(saved(tmp_path, cut)).came_per_s is None, "it ended while they still came"
+
+
 def counters(found: float, squared: float, **more: float) -> dict[str, float]:
     given = {"engine_seconds_total": 10.0, "requests_arrived_total": 10.0, "requests_found_total": found,
              "requests_found_squared_total": squared, 'requests_total{finish_reason="length"}': 10.0, "prompt_tokens_total": 100.0,
@@ -134,7 +141,30 @@ def test_users_and_arrivals_are_told_apart() -> None:
     assert traffic_of(alone).users == 1 and traffic_of(sparse).users is None
     busy = {'request_seconds_total{state="waiting"}': 400.0, 'step_bound_seconds_total{bound="weights"}': 10.0}
     flooded = counters(300.0, 12000.0, **busy)
-    assert traffic_of(observed(flooded)).users == 42
+    refused = observed(flooded | {'penstock_requests_total{finish_reason="refused"}': 1.0})
+    assert traffic_of(refused).users == 42, "as soon as some are refused, there are always others"
+
+
+def test_a_queue_is_played_as_it_was_seen() -> None:
+    busy = {'request_seconds_total{state="waiting"}': 400.0, 'step_bound_seconds_total{bound="weights"}': 10.0}
+    found = {come: traffic_of(observed(counters(300.0, 12000.0, **busy, requests_arrived_total=come))) for come in (8.0, 10.0, 30.0)}
+    # one request a second is answered in these 10 s, and 40 wait on average: 30 at the begin, where two more come than are answered
+    assert {come: traffic.crowd.waiting for come, traffic in found.items()} == {8.0: round(41 / 0.8), 10.0: 40, 30.0: 10}
+    assert all(traffic.crowd.end_s - traffic.crowd.begin_s == pytest.approx(10.0) for traffic in found.values())
+    assert {come: traffic.rate for come, traffic in found.items()} == pytest.approx({8.0: 0.8, 10.0: 1.0, 30.0: 3.0}, rel=0.02)
+    assert "3 requests a second, of which 1 are answered" in found[30.0].told() and "answered" not in found[10.0].told()
+    given_up = counters(300.0, 12000.0, **busy, requests_arrived_total=30.0) | {'penstock_requests_total{finish_reason="abort"}': 20.0}
+    assert traffic_of(observed(given_up)).crowd == found[10.0].crowd
+    came = traffic_of(observed(counters(300.0, 12000.0, **busy)), came_per_s=9.0).crowd  # and nobody any more when they were answered
+    assert (came.waiting, came.begin_s, came.end_s, came.count, came.answered) == (0, 0.0, 10.0, 90, pytest.approx(1.0))
+
+
+def test_a_crowd_waits_as_long_as_was_seen() -> None:
+    crowd = Crowd(20, 120, 10.0, 40.0)
+    arrivals_s = crowd.arrivals_s()
+    assert len(arrivals_s) == 140 and arrivals_s[:20] == [0.0] * 20 and arrivals_s == sorted(arrivals_s) and arrivals_s[-1] < 40.0
+    come = statistics.fmean(sum(at_s <= now / 10 for at_s in arrivals_s[20:]) for now in range(100, 400))
+    assert come == pytest.approx(3.0 * 25.0, abs=1.5)  # of three a second, in the middle of what is read
 
 
 def test_drafts_are_seen_in_the_counters() -> None:
