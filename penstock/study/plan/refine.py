@@ -9,6 +9,7 @@ from penstock.compute.steptime import Roofline, Split
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
 from penstock.core.work import StepTimer, StepWork
+from penstock.study.measure.metrics import Window, concurrency, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.configuration import MEASURED, Configuration
@@ -26,7 +27,8 @@ ROWS = 6  # of a plan that are simulated
 MOST_RUNNING = 128  # more than so many at once are their mean
 EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tried: a minute or two (see rehearsal)
 CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
-GROWING = 0.02  # seconds that a request takes longer, in each second that passes: more come than are answered
+GROWING = 0.02  # of the requests that come: so many more are there at once, since fewer are answered
+SURE = 2.0  # standard deviations
 BLOCK = 16  # tokens
 Measured = Callable[[Configuration], Pace | None]
 
@@ -81,9 +83,9 @@ class Twins:
             played = rehearsal.play(count, CROWD * crowd if crowd is not None and count < row.replicas else None)
             crowd = crowd or peak_of_all(played, count)
             sized = self._told(sized, replica, roofline, played)
-            misses = missed(played, sized.kept_share or 0.0, self.goal.load.output, count < row.replicas)
-            misses += f" with {count:,} replica{'s' if count > 1 else ''}" if misses else ""
-            return replace(sized, meets_slo=not misses, reason=misses)
+            unsure = found is not None or count < row.replicas  # of measured steps, and of fewer, arithmetic does not say that they keep up
+            piles_up = unsure and (played.overrun or growth(played.samples) > GROWING)
+            return behind(sized, played, self.goal.load, part) if piles_up else sized
 
         walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, most)
         best = walk.search(row.replicas)
@@ -91,7 +93,7 @@ class Twins:
         return replace(best, replicas_told=walk.told(row.replicas), routing=routing, routing_told=told)
 
     def _told(self, row: Configuration, replica: Replica, roofline: Roofline, played: Played) -> Configuration:
-        """With all figures of what was played; whether that does is another matter."""
+        """With all figures of what was played, as far as the replicas keep up."""
         load, slo, samples = self.goal.load, Slo(self.goal.most_s), played.samples
         kept = sum(slo.kept(sample) for sample in samples) / len(samples)
         tpot_s = statistics.fmean([sample.tpot_s for sample in samples if sample.tpot_s is not None] or [0.0])
@@ -99,12 +101,14 @@ class Twins:
         by_place = placed(played)
         there, among = max(map(peak, by_place)), f" over {len(by_place)} replicas" if len(by_place) > 1 else ""
         good, census = rate * kept, played.census
+        misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests{with_replicas(row)}"
         each_s = (samples[-1].due_s or 1.0) * len(by_place)  # seconds of all replicas that were played
         running = sum(sample.e2e_s or 0.0 for sample in samples) / each_s
         space = room(replica.stored, replica.part, replica.split, row.chunk or 1)
         return replace(
             row, ttft_s=statistics.fmean(sample.ttft_s or 0.0 for sample in samples), ttft_p99_s=tail_s(samples),
             tpot_s=tpot_s, e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, kept_share=kept,
+            meets_slo=not misses, reason=misses,
             utilization=min(1.0, census.mixed.seconds / each_s), running=running, device_bytes=replica.device_bytes(space, load, running),
             batch=min(there, seats), batch_told=f"the most at once in {len(samples):,} requests played{among}"
             + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
@@ -118,23 +122,39 @@ def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str
     return {name: timer.seconds(work) / roofline.seconds(work) for name, work in works.items()}
 
 
-def missed(played: Played, kept: float, num_output: int, fewer: bool) -> str:
-    """Why it does not do; empty where it does. `fewer`: than arithmetic says keep up, so that it has to be seen whether these do."""
-    if fewer and (played.overrun or growth(played.samples, num_output) > GROWING):
-        return "requests pile up"
-    return "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests"
+def growth(samples: Sequence[Sample]) -> float:
+    """Requests more that are there at once, for each that comes: in the last quarter of the time in which they come, than in the third. 0
+    where chance may do as much: what is there by chance (Poisson) varies by its root, and is another one when all have been answered."""
+    last_s = samples[-1].due_s
+    if not last_s:
+        return 0.0
+    third, fourth = (concurrency(samples, Window(last_s * begin, last_s * (begin + 0.25)))[0] for begin in (0.5, 0.75))
+    there = (third + fourth) / 2
+    chance = SURE * math.sqrt(2 * there * min(1.0, 8 * there / len(samples)))
+    return 4 * (fourth - third) / len(samples) if fourth - third > chance else 0.0
 
 
-def growth(samples: Sequence[Sample], num_output: int) -> float:
-    """Seconds that a request of so many tokens takes longer, for each second that passes: its mean in the last quarter of the requests less
-    that in the second."""
-    quarter = len(samples) // 4
-    if not quarter:
-        return math.inf
-    early, late = samples[quarter : 2 * quarter], samples[-quarter:]
-    taken = [statistics.fmean((each.ttft_s or 0.0) + (each.tpot_s or 0.0) * num_output for each in part) for part in (early, late)]
-    come = [statistics.fmean(each.due_s for each in part) for part in (early, late)]
-    return (taken[1] - taken[0]) / (come[1] - come[0] or math.inf)
+def answered_per_s(played: Played, load: Load, replicas: int) -> float:
+    """By so many replicas, of which one may have been played for all: as many as have the tokens that are made while requests come."""
+    last_s = played.samples[-1].due_s
+    window = Window(last_s / 2, last_s)
+    made = sum(tokens_within(sample, window) for sample in played.samples)
+    return made / window.seconds / load.output * replicas / played.num_engines
+
+
+def behind(row: Configuration, played: Played, load: Load, part: Part) -> Configuration:
+    """With what is answered in place of what comes."""
+    rate = load.rate or 0.0
+    answered = min(rate, answered_per_s(played, load, row.replicas))
+    good = answered * (row.kept_share or 0.0)
+    return replace(
+        row, meets_slo=False, reason=f"requests pile up{with_replicas(row)}: {answered:.3g} of {rate:.3g} a second are answered",
+        requests_per_s=answered, output_tokens_per_s=answered * load.output, goodput_per_s=good,
+        **bill(part, row.devices, good, answered * load.output))
+
+
+def with_replicas(row: Configuration) -> str:
+    return f" with {row.replicas:,} replica{'s' if row.replicas > 1 else ''}"
 
 
 def placed(played: Played) -> list[list[Sample]]:

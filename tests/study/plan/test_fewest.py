@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
+from penstock.compute.fitted import Fitted
+from penstock.core.config import EngineConfig
+from penstock.core.hardware import Hardware
+from penstock.study.plan import here, request
 from penstock.study.plan import rehearsal as module
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fewest import TRIALS, Fewest
-from penstock.study.plan.refine import GROWING, growth
+from penstock.study.plan.load import Load
+from penstock.study.plan.refine import GROWING, answered_per_s, growth
+from penstock.study.plan.rehearsal import Rehearsal, Traffic
+from penstock.study.plan.simulate.twin import Pace
 from tests.study.plan.test_rehearsal import LAYOUT, rehearsal
 
 
@@ -44,9 +51,36 @@ def test_trials_are_bounded_and_what_was_not_tried_is_told() -> None:
     assert walk(8, most=8).search(7).meets_slo, "the most that there may be is tried as well"
 
 
-def test_requests_that_are_not_answered_as_fast_as_they_come_take_longer_and_longer() -> None:
-    enough, few = (growth(rehearsal(rate).play(2).samples, 12) for rate in (8.0, 40.0))
-    assert abs(enough) < GROWING / 2 and few > 10 * GROWING
+def test_requests_that_are_not_answered_as_fast_as_they_come_are_more_and_more() -> None:
+    enough, few = (growth(rehearsal(rate).play(2).samples) for rate in (8.0, 40.0))
+    assert enough == 0.0 and few > 10 * GROWING
+
+
+def test_they_are_more_and_more_where_all_of_them_run() -> None:
+    """With seats for all, and steps that take as many times as long as they have rows, nobody waits: all decode slower and slower."""
+    shared = Pace(Fitted((1, 4096), (0.001, 4.096), 0.0, 0.0, 0.0, 0.0))
+    config = EngineConfig(max_num_seqs=4096, max_num_batched_tokens=4096, kv_tokens=1 << 20)
+    found = {rate: Rehearsal(config, shared, Traffic(Load(50, 50, rate=rate), None), 8.0).play(1) for rate in (8.0, 12.0)}
+    assert growth(found[8.0].samples) == 0.0 and growth(found[12.0].samples) > GROWING
+    one, three = (answered_per_s(found[12.0], Load(50, 50, rate=12.0), replicas) for replicas in (1, 3))
+    assert 8.0 < one < 10.1 and three == 3 * one, "1,000 rows a second, 600 of them of prompts"
+
+
+def test_measured_steps_that_do_not_keep_up_are_told(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kept:
+        pace = Pace(Fitted((1, 4096), (0.02, 2.0), 0.0, 0.0, 0.0, 0.0))
+
+    machine = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 1e11}, {"fp32": 4e13, "bf16": 4e13, "int8": 4e13})
+    monkeypatch.setattr(here, "measured_limits", lambda device: machine)
+    monkeypatch.setattr(request, "kept", lambda config: Kept)
+    monkeypatch.setattr(request, "has_weights", lambda name: True)
+    asked = {"input": 20, "output": 200, "quant": ("none",), "chunk": "512"}
+    slow = ask("llama-3.2-1b", "here", rate=12.0, **asked)[0]
+    assert slow.steps == "measured" and not slow.meets_slo, "although there is no SLO"
+    assert "requests pile up with 1 replica" in slow.reason and "of 12 a second are answered" in slow.reason
+    assert slow.requests_per_s < 10 and slow.output_tokens_per_s == pytest.approx(200 * slow.requests_per_s)
+    good = ask("llama-3.2-1b", "here", rate=1.0, **asked)[0]
+    assert good.steps == "measured" and good.meets_slo and good.requests_per_s == 1.0
 
 
 def test_shared_prefixes_take_fewer_replicas_than_means_do(ask: Any, tmp_path: Path) -> None:
