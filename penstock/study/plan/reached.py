@@ -33,7 +33,7 @@ class Replica:
         not waited."""
         numbers = self.stored.numbers
         cost = self.stored.price.count(StepWork(((rows, total),), 1))
-        dtype = self.part.computes(numbers.coded_dtype if numbers.coded else numbers.dtype)
+        dtype = self.part.computes_codes(numbers.coded_dtype) if numbers.coded else self.part.computes(numbers.dtype)
         return cost.operations / (service_s * self.part.ops[dtype] * self.split.devices)
 
     def device_bytes(self, space: Room, load: Load, running: float) -> float:
