@@ -95,3 +95,11 @@ def test_collectives_take_steps_and_bytes() -> None:
 def test_files_are_toml_in_si_units() -> None:
     h100 = tomllib.loads((OWN / "h100-sxm.toml").read_text())
     assert h100["memory"] > 1e9 and h100["memory_bandwidth"] > 1e12 and h100["op_latency"] < 1e-3
+
+
+def test_a_name_that_is_nearly_one_is_told_which() -> None:
+    for name, meant in (("h100", "did you mean h100-sxm or h100-pcie?|did you mean h100-pcie or h100-sxm?"), ("rtx-4091", "did you mean rtx-4090")):
+        with pytest.raises(UsageError, match=meant.replace("?", r"\?")):
+            Catalogue().part(name)
+    with pytest.raises(UsageError, match="known: .*l40s"):
+        Catalogue().part("abacus")

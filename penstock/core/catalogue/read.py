@@ -2,6 +2,7 @@
 
 A user's folder holds files of the same form, NAME.toml, and links/NAME.toml; one that says `like = "h100-sxm"` gives only what differs.
 """
+import difflib
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -74,7 +75,9 @@ class Catalogue:
             if name in known and file.is_file():
                 return _read(file)
         kind = "link" if under else "hardware"
-        raise UsageError(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+        near = [each for each in known if each.startswith(name.lower())] or difflib.get_close_matches(name.lower(), known)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"unknown {kind} {name!r}{meant or '; known: ' + ', '.join(known)}")
 
     def _link(self, name: str, field: str, changes: Mapping[str, str]) -> Link:
         """A link by name, with the figures in `changes` that are called after the field: `link.bandwidth=9e11`."""

@@ -3,9 +3,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from starlette.types import Receive
+from starlette.requests import Request as HttpRequest
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
+from penstock.core.slo import Objectives
 from penstock.serve.api.limits import ClientGone
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage
@@ -38,10 +39,11 @@ class Call:
     frees what has not ended.
     """
 
-    def __init__(self, desk: Desk, receive: Receive, requests: Sequence[Request], arrived_s: float) -> None:
+    def __init__(self, desk: Desk, http: HttpRequest, requests: Sequence[Request], arrived_s: float) -> None:
         self._desk = desk
         self.requests = tuple(requests)
-        self._receive = receive
+        self._receive = http.receive
+        self._usual: Objectives = http.scope["asker"].objectives
         self._arrived_s = arrived_s
         self._progress = [Progress(request) for request in requests]
         self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
@@ -50,7 +52,7 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """What the client is told beside the answer."""
-        return self._desk.unserved.headers(self.requests)
+        return self._desk.unserved.headers(self.requests, self._usual)
 
     def start(self) -> None:
         streams: list[AsyncIterator[Delta]] = []

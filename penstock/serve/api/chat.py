@@ -58,7 +58,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     chat_id = f"chatcmpl-{uuid.uuid4().hex}"
     params, grammar = await constrain(desk, wish, prompt.text, received.size)
     request = make_request(chat_id, prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
-    call = Call(desk, http.receive, [request], arrived_s)
+    call = Call(desk, http, [request], arrived_s)
     answer = Answer(desk, chat_id, wish, prompt)
     call.start()
     if wish.streaming.on:

@@ -95,7 +95,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     params, grammar = await compile_structure(desk, wish.params, wish.structured_by, received.size)
     requests = [make_request(f"{completion_id}-{at}", p.token_ids, params, placing, prompt=p.text, grammar=grammar)
                 for at, p in enumerate(prompts)]
-    return await answer(desk, Call(desk, http.receive, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
+    return await answer(desk, Call(desk, http, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
 
 
 def check_choices(desk: Desk, num_prompts: int, params: SamplingParams) -> None:

@@ -36,7 +36,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     requests = [
         make_request(f"{name}-{at}", p.token_ids, PARAMS, placing, prompt=p.text, wants_embedding=True) for at, p in enumerate(prompts)
     ]
-    call = Call(desk, http.receive, requests, arrived_s)
+    call = Call(desk, http, requests, arrived_s)
     call.start()
     try:
         vectors, usage = await collect(call)

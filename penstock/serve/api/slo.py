@@ -6,7 +6,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from penstock.core.errors import RequestError, UsageError
-from penstock.core.slo import SERVED, Objectives, parse_objectives
+from penstock.core.slo import NO_OBJECTIVES, SERVED, Objectives, parse_objectives
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Request
 
@@ -69,8 +69,10 @@ class Unserved:
         self._served = served
         self._logged = False
 
-    def headers(self, requests: Sequence[Request]) -> dict[str, str]:
-        if self._served or not any(request.has_objectives for request in requests):
+    def headers(self, requests: Sequence[Request], usual: Objectives = NO_OBJECTIVES) -> dict[str, str]:
+        """`usual`: objectives of requests that bring none, which need not be told of."""
+        theirs = {Objectives(request.ttft_slo_s, request.tpot_slo_s, request.e2e_slo_s) for request in requests}
+        if self._served or not theirs - {NO_OBJECTIVES, usual}:
             return {}
         if not self._logged:
             self._logged = True

@@ -53,5 +53,9 @@ def limits(host: Host) -> Check:
     if told is None:
         state = "cannot be read" if file.exists() else "not measured"
         return Check("measured limits", Status.WARN, state, "run `penstock limits`: MFU, MBU and predictions need it", {"cached": False})
+    if told.get("doubts"):
+        return Check("measured limits", Status.WARN, f"measured {told.get('measured')}, in doubt: {told['doubts'][0]}",
+                     "run `penstock limits --fresh` while nothing else runs: MFU, MBU and predictions rest on it",
+                     {"cached": True, "file": str(file), "measured": told.get("measured"), "doubts": told["doubts"]})
     return Check("measured limits", Status.PASS, f"measured {told.get('measured')} ({told.get('method')})", details={
         "cached": True, "file": str(file), "measured": told.get("measured")})

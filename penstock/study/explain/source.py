@@ -32,6 +32,7 @@ from penstock.study.measure.slo import Slo
 from penstock.study.plan import calibrate
 from penstock.study.plan.model import Model
 
+A_HUNDREDTH = 0.005  # of the requests, below which it would read 0 %
 LEAST_STEPS = 8  # that teach something
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
 Say = Callable[[str], None]
@@ -125,7 +126,9 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
     if seen.refused_share:
-        notes.append(f"{seen.refused_share:.0%} of the requests were refused (429): all figures and the twin's traffic are of the others")
+        share = f"{seen.refused_share:.0%}" if seen.refused_share >= A_HUNDREDTH else "less than 1%"
+        notes.append(f"{share} of the requests were refused for their objectives or for want of room: all figures and the twin's traffic are "
+                     "of the others")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
     timer = timer_of(steps, calibrated(config), form, seen, Span(

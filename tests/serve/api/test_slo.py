@@ -233,6 +233,13 @@ def idle() -> Iterator[Running]:
     running.stop()
 
 
+def test_objectives_that_the_server_gives_by_itself_are_no_wish_of_the_clients() -> None:
+    usual = Objectives(ttft_s=0.2, tpot_s=0.05)
+    given = Request("r", (1,), SamplingParams(), ttft_slo_s=0.2, tpot_slo_s=0.05)
+    assert Unserved(False).headers([given], usual) == {}
+    assert Unserved(False).headers([given, Request("s", (1,), SamplingParams(), ttft_slo_s=0.1)], usual)
+
+
 def test_the_log_has_it_once(caplog: pytest.LogCaptureFixture) -> None:
     unserved, request = Unserved(False), Request("r", (1,), SamplingParams(), ttft_slo_s=1.0)
     for _ in range(3):

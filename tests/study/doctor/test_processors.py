@@ -61,6 +61,9 @@ def test_limits_are_measured_or_not(make: Make) -> None:
     file.write_text(json.dumps(told))
     found = processors.limits(host)
     assert (found.status, found.found, found.details["file"]) == (Status.PASS, "measured today (native)", str(file))
+    file.write_text(json.dumps(told | {"doubts": ["others took 35%", "more"]}))
+    found = processors.limits(host)
+    assert (found.status, found.found) == (Status.WARN, "measured today, in doubt: others took 35%") and "--fresh" in found.hint
 
 
 def test_a_native_module_without_avx2_is_slow(make: Make) -> None:

@@ -49,7 +49,9 @@ class Outcome:
             assert self.pairs is not None
             return f"{self.best}: {self.pairs} against the defaults"
         if self.pairs is None:
-            return "the defaults are best: nothing that was tried leads"
+            tried = [each for each in self.checked if len(each.setting)]
+            return "the defaults are best: " + (
+                "nothing that was tried leads" if tried else "the twin expects no other setting to lead, so nothing else was run")
         return f"the defaults are best: {self.rejected or 'the best other setting'} came to {self.pairs}"
 
     def as_json(self) -> dict[str, Any]:

@@ -45,7 +45,9 @@ def test_a_restless_machine_is_told():
 
 
 def test_the_defaults_may_be_best():
-    assert list(lines(Outcome()))[-1] == "the defaults are best: nothing that was tried leads"
+    assert list(lines(Outcome()))[-1] == "the defaults are best: the twin expects no other setting to lead, so nothing else was run"
+    other = Checked(Setting((("threads", 2),)), FAST, [SLOW])
+    assert list(lines(Outcome(checked=(other,))))[-1] == "the defaults are best: nothing that was tried leads"
     text = list(lines(Outcome(pairs=Pairs(((SLOW, FAST),) * 2), rejected=Setting((("threads", 2),)))))
     assert text[-1].startswith("the defaults are best: threads=2 came to good requests/s 4 for 8") and text[2].startswith("the best other")
 
