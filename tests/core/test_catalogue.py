@@ -98,8 +98,8 @@ def test_files_are_toml_in_si_units() -> None:
 
 
 def test_a_name_that_is_nearly_one_is_told_which() -> None:
-    for name, meant in (("h100", "did you mean h100-sxm or h100-pcie?|did you mean h100-pcie or h100-sxm?"), ("rtx-4091", "did you mean rtx-4090")):
-        with pytest.raises(UsageError, match=meant.replace("?", r"\?")):
+    for name, meant in (("h100", "h100-(sxm or h100-pcie|pcie or h100-sxm)"), ("rtx-4091", "rtx-4090")):
+        with pytest.raises(UsageError, match=f"did you mean {meant}"):
             Catalogue().part(name)
     with pytest.raises(UsageError, match="known: .*l40s"):
         Catalogue().part("abacus")

@@ -127,8 +127,9 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
     if seen.refused_share:
         share = f"{seen.refused_share:.0%}" if seen.refused_share >= A_HUNDREDTH else "less than 1%"
-        notes.append(f"{share} of the requests were refused for their objectives or for want of room: all figures and the twin's traffic are "
-                     "of the others")
+        notes.append(
+            f"{share} of the requests were refused for their objectives or for want of room: all figures and the twin's traffic are of the "
+            "others")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
     timer = timer_of(steps, calibrated(config), form, seen, Span(
