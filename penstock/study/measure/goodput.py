@@ -14,7 +14,8 @@ Try = Callable[[float, int], Awaitable[Result]]  # (rate, how many were tried be
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`best` is None where not even the lowest rate tried keeps the SLO. `cut`: a run that was cut short, and the search with it."""
+    """`best`: of those that keep the SLO the one at which most came a second: by chance that can be more or less than was asked for. None
+    where not even the lowest rate tried keeps it. `cut`: a run that was cut short, and the search with it."""
 
     best: Probe | None
     probes: tuple[Probe, ...]
@@ -22,8 +23,8 @@ class Found:
 
 
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
-    """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is found is a rate that kept it, with one
-    within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""
+    """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it, with
+    one within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []
@@ -42,5 +43,5 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
         if high < start_rate * LEAST:
             break
         rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
-    best = max((probe for probe in probes if probe.rate == low), key=lambda probe: probe.kept, default=None)
+    best = max((probe for probe in probes if probe.kept >= share), key=lambda probe: probe.came, default=None)
     return Found(best, tuple(probes), cut)

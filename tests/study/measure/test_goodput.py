@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -69,3 +71,15 @@ def test_a_result_says_what_it_is_of() -> None:
     assert told["notes"] == ["of ones"] and told["requests"]["sent"] == 1200 and told["client"]["loop_lag_s"]["p99"]["value"] < 1e-6
     assert told["goodput"]["slo"] == {"ttft_s": 0.1} and told["server"] is None and told["energy"] is None
     assert told["ttft_s"]["p50"]["low"] <= told["ttft_s"]["p50"]["value"] <= told["ttft_s"]["p50"]["high"]
+
+
+def test_of_rates_that_keep_it_the_one_counts_at_which_most_came() -> None:
+    """Chance had fewer come where more were asked for."""
+    came = {10: 10.0, 20: 20.5, 40: 41.0, 30: 31.0, 35: 26.0, 37.5: 30.0, 38.75: 29.0}
+
+    async def lucky(rate: float, number: int) -> Any:
+        goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate < 39 else 0.5))
+        return SimpleNamespace(cut=None, came_per_s=came[rate], figures=SimpleNamespace(goodput=goodput))
+
+    found = asyncio.run(find(lucky, 10, 0.9))
+    assert found.best is not None and (found.best.rate, found.best.came) == (30, 31.0) and len(found.probes) == len(came)
