@@ -23,8 +23,8 @@ class Found:
 
 
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
-    """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it, with
-    one within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""
+    """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it,
+    with one within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []

@@ -10,13 +10,15 @@ HERE = "here"
 LIKE = "epyc-9654"  # what is not measured (what a kernel costs beside its bytes, links) is taken from a processor of the catalogue
 
 
-def told_here(memory_bytes: int | None = None, limits: Hardware | None = None) -> dict[str, Any]:
-    """A part's file. Its rates are measured, so that nothing is taken off them. Raises UsageError where `penstock limits` was not run."""
+def told_here(memory_bytes: int | None = None, limits: Hardware | None = None, read_bytes: float | None = None) -> dict[str, Any]:
+    """A part's file. Its rates are measured, so that nothing is taken off them. `read_bytes`: that steps read again and again, as fast as
+    so much is read: what caches hold comes faster. Raises UsageError where `penstock limits` was not run."""
     limits = limits or measured_limits("cpu")
     if limits is None:
         raise UsageError("--hardware here needs this machine's limits: run `penstock limits` once")
+    bandwidth = limits.memory_bandwidth() if read_bytes is None else limits.bandwidth(read_bytes)
     ops = {dtype: rate for dtype, rate in limits.ops_per_s.items() if dtype in STAND_INS}
     return {
         "like": LIKE, "title": limits.name, "memory": float(memory_bytes or look().memory_bytes),
-        "memory_bandwidth": limits.memory_bandwidth(), "price": None, "power": None, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
+        "memory_bandwidth": bandwidth, "price": None, "power": None, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
         "efficiency": {"memory": 1.0, "products": {"fp16": 1.0, **dict.fromkeys(ops, 1.0)}}}
