@@ -1,10 +1,14 @@
 """Sets of texts as one compilation knows them: each question is worked out once, and its steps are counted."""
+from collections.abc import Callable
+from typing import TypeVar
+
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import derive, language, write
 from penstock.compute.decoding.grammar.patterns.automaton import Automaton, has_text
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both
 
+T = TypeVar("T")
 A_LOOK = 5  # steps of finding again what is known
 
 
@@ -46,16 +50,7 @@ class Algebra:
 
     def is_empty(self, tree: Tree) -> bool:
         """Raises PatternError for a set of which that is not known within so many states."""
-        self.effort.spend(A_LOOK, PATTERNS)
-        if tree not in self._empty:
-            try:
-                self._empty[tree] = not has_text(tree, self.effort)
-            except PatternError as error:
-                self._empty[tree] = error
-        found = self._empty[tree]
-        if isinstance(found, PatternError):
-            raise found
-        return found
+        return self._known(self._empty, tree, lambda: not has_text(tree, self.effort))
 
     def overlap(self, a: Tree, b: Tree) -> bool:
         """Whether a text is in both. Raises PatternError for sets that need too many states."""
@@ -74,13 +69,17 @@ class Algebra:
 
     def automaton(self, tree: Tree) -> Automaton:
         """Raises PatternError for a set that needs too many states."""
+        return self._known(self._automata, tree, lambda: Automaton(tree, self.effort))
+
+    def _known(self, answers: dict[Tree, T | PatternError], tree: Tree, find: Callable[[], T]) -> T:
+        """What was found before, or was too complex before."""
         self.effort.spend(A_LOOK, PATTERNS)
-        if tree not in self._automata:
+        if tree not in answers:
             try:
-                self._automata[tree] = Automaton(tree, self.effort)
+                answers[tree] = find()
             except PatternError as error:
-                self._automata[tree] = error
-        found = self._automata[tree]
+                answers[tree] = error
+        found = answers[tree]
         if isinstance(found, PatternError):
             raise found
         return found
