@@ -84,8 +84,12 @@ def calibrate(options: PlanOptions) -> None:
     check_weights(options.model, "--calibrate")
     for quant in request.calibrated(options.quant):
         config = EngineConfig(options.model, dtype=options.dtype, quant=quant)
-        with LoadingBar(f"loading {options.model}") as progress:
-            found = sweep.run(config, progress.say, progress)
+        try:
+            with LoadingBar(f"loading {options.model}") as progress:
+                found = sweep.run(config, progress.say, progress)
+        except KeyboardInterrupt:
+            print("interrupted: the same command goes on where this one was", file=sys.stderr)
+            raise
         for line in sweep.lines(config, found):
             print(line, file=sys.stderr)
 

@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,21 +30,18 @@ from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.client.inside import Inner, play
 from penstock.study.measure.client.precise import new_loop, no_collection
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
+from penstock.study.measure.keep import put
 from penstock.study.measure.load import Arrivals
 from penstock.study.measure.metrics import completed_per_s
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.writers import IdWriter
+from penstock.study.plan.phases import PHASE_S, Course, First, Kept, Measured, Phase, Say, phases_of
 from penstock.study.plan.simulate.call import Stretches, calls, scheduled
 from penstock.study.plan.simulate.twin import Pace, simulate
-from penstock.study.sizes import doublings
 
 FORMAT = 1  # of the file
-PHASE_S = 1.5
 LEAST_STEPS = 60  # of a phase, which is repeated until it has so many
 MOST_REPEATS = 4
-LOADS = (0.3, 0.6, 0.9)  # of capacity
-SPREAD = 0.9  # of lengths around their mean
-Say = Callable[[str], None]
 
 
 class Recorder:
@@ -113,34 +111,42 @@ def keep(file: Path, found: Calibration) -> None:
     """Whole or not at all. Raises PenstockError where it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(found.as_json()), encoding="utf-8")
-        new.replace(file)
+        put(file, json.dumps(found.as_json()))
     except OSError as error:
         raise PenstockError(f"cannot write {file}: {error.strerror}") from None
 
 
-def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE_S) -> Calibration:
-    """Puts load on the engine, whose listener `recorder` must be. Raises PenstockError when it answers nothing."""
-    alone: list[Sample] = []
-    config = inner.built.resolved.engine
+def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE_S, store: Kept | None = None) -> Calibration:
+    """Puts load on the engine, whose listener `recorder` must be. Phases that `store` has are taken from there, and others kept there.
+    Raises PenstockError when it answers nothing."""
+    config, windows = inner.built.resolved.engine, windows_of(inner.built.spec)
+    course = Course(phases_of(config, phase_s), say)
+    found: dict[Phase, Measured] = {} if store is None else {phase: kept for phase in course.phases if (kept := store.read(phase))}
+    course.begin(found)
+    most: dict[SyntheticOptions, float] = {}
     with asyncio.Runner(loop_factory=new_loop) as runner, no_collection():
-        for users in doublings(config.max_num_seqs):
-            for lengths in shapes(config, users):
-                seconds = phase_s * (1 + users.bit_length() // 3)  # with more of them, fewer steps
-                found = runner.run(phase(inner, recorder, Closed(ClosedOptions(users)), lengths, seconds))
-                alone += found if users == 1 else []
-            say(f"{users} at once: {len(recorder.records):,} steps so far")
-        if not alone:
-            raise PenstockError("the engine answered nothing, so there is nothing to learn from")
-        windows = windows_of(inner.built.spec)
-        pace = Pace(fit(list(busy(recorder.records)), windows))
-        for lengths in shapes(config, config.max_num_seqs):
-            most = capacity(config, pace, lengths)
-            for load in LOADS:
-                runner.run(phase(inner, recorder, Poisson(RateOptions(load * most)), lengths, 2 * phase_s))
-            say(f"up to {LOADS[-1] * most:.3g} requests a second: {len(recorder.records):,} steps so far")
-    return learned(list(busy(recorder.records)), windows, alone, config.max_num_batched_tokens)
+        for phase in course.phases:
+            if phase in found:
+                continue
+            if phase.load is not None and phase.lengths not in most:
+                timed = [each for done in course.phases if done.users is not None for each in found[done].timed]
+                if not timed:
+                    raise PenstockError("the engine answered nothing, so there is nothing to learn from")
+                most[phase.lengths] = capacity(config, Pace(fit(timed, windows)), phase.lengths)
+            found[phase] = runner.run(measure(inner, recorder, phase, arrivals_of(phase, most.get(phase.lengths))))
+            if store is not None:
+                store.keep(phase, found[phase])
+            course.done(phase, found[phase])
+    ordered = [found[phase] for phase in course.phases]
+    alone = [first for each in ordered for first in each.alone]
+    return learned([timed for each in ordered for timed in each.timed], windows, alone, config.max_num_batched_tokens)
+
+
+def arrivals_of(phase: Phase, most: float | None) -> Arrivals:
+    """`most`: requests a second that the engine completes."""
+    if phase.users is not None:
+        return Closed(ClosedOptions(phase.users))
+    return Poisson(RateOptions((phase.load or 0.0) * (most or 0.0)))
 
 
 def capacity(config: EngineConfig, pace: Pace, lengths: SyntheticOptions) -> float:
@@ -152,14 +158,13 @@ def capacity(config: EngineConfig, pace: Pace, lengths: SyntheticOptions) -> flo
     return completed_per_s(simulate(config, pace, asked, config.max_num_seqs).samples)
 
 
-def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], alone: Sequence[Sample], budget: int) -> Calibration:
+def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], alone: Sequence[First], budget: int) -> Calibration:
     """`alone`: requests that had the engine to themselves, with chunks of up to `budget` tokens: what they waited beside their steps."""
     timer = fit(timed, windows)
     predicted = [timer.seconds(each.work) for each in timed]
     errors = [abs(told / each.seconds - 1) for told, each in zip(predicted, timed, strict=True)]
     measured = sum(each.seconds for each in timed)
-    waits = [sample.ttft_s - alone_s(timer, sample.num_prompt - sample.num_cached, sample.num_prompt, budget)
-             for sample in alone if sample.ttft_s is not None and sample.num_prompt is not None]
+    waits = [each.ttft_s - alone_s(timer, each.num_prompt - each.num_cached, each.num_prompt, budget) for each in alone]
     delay_s = max(0.0, statistics.median(waits)) / 2 if waits else 0.0
     return Calibration(timer, delay_s, len(timed), statistics.fmean(errors), sum(predicted) / measured - 1)
 
@@ -170,32 +175,27 @@ def alone_s(timer: Fitted, count: int, total: int, budget: int) -> float:
     return sum(timer.seconds(StepWork(((min(budget, count - budget * at), end),), int(end == total))) for at, end in enumerate(ends))
 
 
-async def phase(inner: Inner, recorder: Recorder, arrivals: Arrivals, lengths: SyntheticOptions, seconds: float) -> list[Sample]:
+async def measure(inner: Inner, recorder: Recorder, phase: Phase, arrivals: Arrivals) -> Measured:
     """Requests arrive for so long, again until there are enough steps."""
-    found: list[Sample] = []
-    before = len(recorder.records)
+    samples: list[Sample] = []
+    recorder.records.clear()
+    began_s = time.monotonic()
     for repeat in range(MOST_REPEATS):
-        seed = f"calibrate/{before}/{repeat}"
-        dataset = Synthetic(lengths, IdWriter(inner.built.spec.vocab_size), seed)
+        seed = f"calibrate/{phase}/{repeat}"
+        dataset = Synthetic(phase.lengths, IdWriter(inner.built.spec.vocab_size), seed)
         schedule = arrivals.schedule(dataset.sessions(), seed)
         recorder.on = True
-        samples = await play(inner, schedule, arrivals.users, Extent(seconds=seconds))
+        samples += await play(inner, schedule, arrivals.users, Extent(seconds=phase.seconds))
         recorder.on = False
-        found += [sample for sample in samples if sample.ok]
-        if len(recorder.records) - before >= LEAST_STEPS:
+        if len(recorder.records) >= LEAST_STEPS:
             break
-    return found
+    return Measured(list(busy(recorder.records)), list(firsts(samples)) if phase.users == 1 else (), time.monotonic() - began_s)
 
 
-def shapes(config: EngineConfig, users: int) -> Iterator[SyntheticOptions]:
-    """Lengths that fit the context and, all users together, the KV cache: answers after short and after long prompts, then mostly
-    prompts."""
-    context = min(config.max_model_len or 0, (config.kv_tokens or 0) // users)
-    most = max(8, int(context / (1 + SPREAD)) - 2)
-    answer = max(2, min(48, most // 4))
-    yield SyntheticOptions(max(2, most // 16), answer, SPREAD, SPREAD)
-    yield SyntheticOptions(max(2, min(most * 3 // 4, 4096)), answer, SPREAD, SPREAD)
-    yield SyntheticOptions(max(2, min(most // 2, 2048)), max(2, answer // 4), SPREAD, SPREAD)
+def firsts(samples: Sequence[Sample]) -> Iterator[First]:
+    for sample in samples:
+        if sample.ok and sample.ttft_s is not None and sample.num_prompt is not None:
+            yield First(sample.ttft_s, sample.num_prompt, sample.num_cached)
 
 
 def busy(records: Sequence[StepRecord]) -> Iterator[Timed]:

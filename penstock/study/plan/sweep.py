@@ -1,10 +1,12 @@
-"""`penstock plan --calibrate`: loads a model, learns what its steps take here, and keeps it."""
+"""`penstock plan --calibrate`: loads a model, learns what its steps take here, and keeps it. What was measured until it is stopped is kept
+as well, and a sweep of the same engine goes on from there."""
 from collections.abc import Callable, Iterator
 
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import num_cpus
 from penstock.study.measure.client.inside import start
 from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
+from penstock.study.plan.phases import Kept
 from penstock.study.sizes import powers_of_two
 
 SHOWN = powers_of_two(512)  # rows
@@ -15,12 +17,15 @@ def run(config: EngineConfig, say: Say, progress: Callable[[int, int], None] | N
     """Raises PenstockError when the model cannot be loaded or nothing can be kept."""
     recorder = Recorder()
     inner = start(config, progress, say, recorder)
+    resolved = inner.built.resolved.engine
+    file = kept_in(resolved, inner.built.fingerprint)
+    phases = Kept(file.with_suffix(".sweep"), resolved)
     try:
-        found = calibrate(inner, recorder, say)
+        found = calibrate(inner, recorder, say, store=phases)
     finally:
         inner.loop.stop()
-    file = kept_in(inner.built.resolved.engine, inner.built.fingerprint)
     keep(file, found)
+    phases.forget()
     say(f"kept in {file}")
     return found
 

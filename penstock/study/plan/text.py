@@ -163,7 +163,7 @@ def on_what(plan: Plan) -> list[str]:
     if plan.what_if and any(row.hardware == HERE for row in rows):
         said.append("with --what-if no steps are taken that were timed here: they are those of the machine as it is")
     if plan.calibrate:
-        said.append(f"to time what was not measured, a minute a format: {plan.calibrate}")
+        said.append(f"to time what was not measured, some minutes a format: {plan.calibrate}")
     return said
 
 

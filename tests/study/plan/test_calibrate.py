@@ -10,8 +10,8 @@ from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
 from penstock.core.work import StepWork
 from penstock.study.measure.client.inside import start
-from penstock.study.measure.samples import Sample
 from penstock.study.plan import calibrate, sweep
+from penstock.study.plan.phases import First, Kept, Measured, Phase, phases_of
 
 ONE = StepWork(((1, 5),), 1)
 TIMER = Fitted((1, 512), (0.002, 0.1), 0.0, 1e-5, 1e-7, 1e-8)
@@ -26,20 +26,13 @@ def test_a_step_lasts_until_the_next_one_where_there_was_more_to_do() -> None:
     assert [timed.seconds for timed in calibrate.busy(records)] == [0.5, 1.0, 0.25]
 
 
-def test_lengths_fit_the_context_and_all_of_them_the_cache() -> None:
-    for context, kv_tokens, users in ((1024, 65536, 1), (1024, 4096, 16), (64, 64, 1), (32768, 10**6, 64)):
-        for lengths in calibrate.shapes(EngineConfig(max_model_len=context, kv_tokens=kv_tokens), users):
-            longest = (lengths.input + lengths.output) * (1 + calibrate.SPREAD)
-            assert longest <= context + 2 and longest * users <= kv_tokens + 2 * users
-
-
 def test_a_client_waits_what_its_steps_do_not_explain() -> None:
     works = [StepWork(((rows, rows + before),), before % 2) for rows in (1, 2, 3, 100, 200, 300, 512) for before in (0, 1, 500, 701)]
     timed = [Timed(work, TIMER.seconds(work)) for work in works]
     steps = calibrate.alone_s(TIMER, 700, 700, 512)
     assert steps == pytest.approx(
         TIMER.seconds(StepWork(((512, 512),), 0)) + TIMER.seconds(StepWork(((188, 700),), 1)))
-    alone = [Sample(number, 0.0, first_s=steps + 0.25, num_prompt=700, end_s=9.0) for number in range(3)]
+    alone = [First(steps + 0.25, 700, 0)] * 3
     found = calibrate.learned(timed, ((None, 1),), alone, 512)
     assert 2 * found.delay_s == pytest.approx(0.25, rel=0.1) and abs(found.drift) < 0.01 and found.error < 0.01
 
@@ -70,7 +63,47 @@ def test_a_sweep_over_the_bundled_model(tmp_path: Path, monkeypatch: pytest.Monk
         found = calibrate.calibrate(inner, recorder, said.append, 0.05)
     finally:
         inner.loop.stop()
-    assert found.num_steps > 50 and found.timer.rows[0] == 1 and len(said) == 5
+    assert found.num_steps > 50 and found.timer.rows[0] == 1
+    assert len(said) == 1 + len(phases_of(inner.built.resolved.engine)) and all("to come" in line for line in said[1:-1])
     assert 0 < found.timer.seconds(StepWork(((1, 20),), 1)) < found.timer.seconds(StepWork(((256, 256),), 1))
     told = list(sweep.lines(inner.built.resolved.engine, found))
     assert "steps timed" in told[0] and len(told) == 6
+
+
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one measures only what the first one had not, and learns from both."""
+    measured: list[Phase] = []
+
+    async def measure(inner: object, recorder: object, phase: Phase, arrivals: object) -> Measured:
+        if len(measured) == 4:
+            measured.append(phase)
+            raise KeyboardInterrupt
+        measured.append(phase)
+        works = [StepWork(((rows, rows + before),), 1) for rows in (1, 2, 100) for before in (0, 1, 500)]
+        return Measured([Timed(work, TIMER.seconds(work)) for work in works], [First(0.25, 100, 0)], 1.0)
+
+    monkeypatch.setattr(calibrate, "measure", measure)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config, said = EngineConfig(max_num_seqs=2, kv_tokens=512), []
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run(config, said.append)
+    found = sweep.run(config, said.append)
+    phases = phases_of(EngineConfig(max_num_seqs=2, max_model_len=1024, kv_tokens=512))
+    assert measured == [*phases[:5], *phases[4:]]
+    assert found.num_steps == 9 * len(phases) and calibrate.kept(config) == found
+    assert any("4 are there from one that was stopped" in line for line in said)
+    assert not list(tmp_path.rglob("*.sweep")) and not list(tmp_path.rglob("*.part"))
+
+
+def test_phases_are_kept_for_engines_that_put_steps_together_alike(tmp_path: Path) -> None:
+    config = EngineConfig(max_num_seqs=2, kv_tokens=512, max_model_len=1024)
+    phase, other = phases_of(config)[:2]
+    found = Measured([Timed(ONE, 0.002)], [First(0.25, 100, 7)], 1.5)
+    kept = Kept(tmp_path / "sweep", config)
+    assert kept.read(phase) is None
+    kept.keep(phase, found)
+    assert kept.read(phase) == found and kept.read(other) is None
+    assert Kept(tmp_path / "sweep", replace(config, kv_tokens=528)).read(phase) == found
+    assert Kept(tmp_path / "sweep", replace(config, max_num_batched_tokens=64)).read(phase) is None
+    next((tmp_path / "sweep").iterdir()).write_text('{"timed": [')
+    assert kept.read(phase) is None

@@ -60,7 +60,7 @@ def test_rows_say_what_they_rest_on(found: Plan) -> None:
     text = "\n".join(said)
     assert "measured: a prompt takes 2, a token 1.5 times as long as the roofline says" in text
     assert "measured: steps were timed here by --calibrate" in text and "rows of `here` are not compared with measured ones" in text
-    assert "a minute a format: penstock plan brook --calibrate --quant int8" in text
+    assert "some minutes a format: penstock plan brook --calibrate --quant int8" in text
     alike = lines(replace(found, configurations=[other]), 20, None)
     assert "steps" not in alike[2] and "roofline: steps are predicted from this machine's measured limits" in alike
     assert "roofline: steps are predicted from the makers' figures and known shares of them" in lines(found, 20, None)

@@ -27,7 +27,8 @@ from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import Distribution
 from penstock.study.measure.writers import IdWriter
 from penstock.study.plan import sweep
-from penstock.study.plan.calibrate import Calibration, Say, kept
+from penstock.study.plan.calibrate import Calibration, kept
+from penstock.study.plan.phases import Say
 from penstock.study.plan.simulate.call import Call
 from penstock.study.plan.simulate.twin import simulate
 from penstock.study.plan.tune.budget import Drift
@@ -156,7 +157,7 @@ class Engines:
             config = replace(self.given, quant=quant, propose=None)
             found = kept(config)
             if found is None:
-                self.watchers.say(f"learning what steps take with --quant {quant}: a sweep of half a minute, which is kept")
+                self.watchers.say(f"learning what steps take with --quant {quant}, which is kept")
                 found = sweep.run(config, self.watchers.say, self.watchers.progress)
             self._learned[quant] = found
         return self._learned[quant]
