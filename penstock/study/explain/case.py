@@ -135,6 +135,12 @@ def kv_formats(case: Case) -> tuple[str, ...]:
     return tuple([name for name in ("fp8", "int8", "int4") if sum(KV_FORMATS[name]) < now])
 
 
+def becomes(before: float, after: float) -> str | None:
+    """Bytes before and after, in words; None where that is the same in as many digits as are told."""
+    old, new = si_bytes(before), si_bytes(after)
+    return None if old == new else f"{old} -> {new}"
+
+
 def si_bytes(num_bytes: float) -> str:
     """4.35 kB, 5.2 MB, 1.3 GB."""
     unit, size = next(((name, size) for name, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))

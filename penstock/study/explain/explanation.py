@@ -66,14 +66,16 @@ class Explanation:
     @property
     def at_the_limit(self) -> bool:
         """Nothing here would give more tokens a second."""
-        return not self.recommended or self.measure == E2E
+        return self.trust.lost is None and (not self.recommended or self.measure == E2E)
 
     @property
     def trust(self) -> Trust:
-        return trust_of(self.case.seen, self.present, self.case.traffic.closed)
+        return trust_of(self.case.seen, self.present, self.case.traffic.closed, self.measure)
 
     @property
     def verdict(self) -> str:
+        if self.trust.lost is not None:
+            return self.trust.lost
         best = would(self.recommended[0], self.measure, self.present) if self.recommended else ""
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
             asked = "nothing: you are at the limit of what is asked; more requests would be answered as they come"
@@ -126,9 +128,10 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
     """Raises PenstockError where the twin cannot play the traffic as it is."""
     present = predict(case.way, case.traffic, case.slo)
     measure = measure_of(case)
+    lost = trust_of(case.seen, present, case.traffic.closed, measure).lost is not None
     moved = []
     unknown = {}
-    for name, lever in levers.items():
+    for name, lever in ({} if lost else levers).items():
         say(f"the twin tries {name}")
         reason = lever.unknown(case)
         if reason is not None:

@@ -43,6 +43,10 @@ class Observed:
     left_per_s: float = 0.0  # requests that whoever asked gave up
     kept_share: float | None = None  # of the requests: that kept the objectives which are judged by
 
+    @property
+    def good_tokens_per_s(self) -> float | None:
+        return None if self.kept_share is None else self.kept_share * self.output_tokens_per_s
+
 
 def observed(grown: Values, ever: Values | None = None) -> Observed:
     """`ever`: growth since the engine's start, which tells lengths where no request ended meanwhile.

@@ -5,9 +5,7 @@ from penstock.serve.engine.binding import LIMITS, evidence
 from penstock.study.explain.explanation import CALLED, GOODPUT, Explanation, Moved, of_measure
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
-from penstock.study.explain.words import relative
-
-LEAST = 5e-4  # that is told
+from penstock.study.explain.words import relative, short
 
 
 def lines(found: Explanation) -> Iterator[str]:
@@ -26,10 +24,10 @@ def lines(found: Explanation) -> Iterator[str]:
     if case.slo is not None:
         kept = "" if case.seen.kept_share is None else f": {case.seen.kept_share:.0%} of the requests kept it"
         yield f"objective  {case.slo}{kept}"
-    doubtful = "doubtful, see above: " if trust.doubts else ""
+    doubtful = "doubtful, see above: " if trust.doubts and trust.lost is None else ""
     yield f"verdict    {doubtful}{found.verdict}"
     if found.recommended:
-        yield f"levers     {doubtful}what becomes of {CALLED[found.measure]}, as the twin predicts it for this traffic"
+        yield f"levers     {doubtful}what becomes of {CALLED[found.measure]}, with the twin, for this traffic: as it is -> with the lever"
     for moved in found.recommended:
         yield from told(moved, found)
     if found.elsewhere:
@@ -46,7 +44,7 @@ def told(moved: Moved, found: Explanation) -> Iterator[str]:
     none = found.measure == GOODPUT and not found.present.good_tokens_per_s
     becomes = "from none" if none else relative(of_measure(moved.gain, found.measure))
     yield f"  {becomes:>9}  {moved.change.option}  ({moved.lever})"
-    yield f"             -> {figures(moved.figures)}"
+    yield f"             {moves(found.present, moved.figures)}"
     if moved.costs:
         yield f"             costs: {'; '.join(moved.costs)}"
     if moved.change.source:
@@ -70,11 +68,15 @@ def figures(found: Figures) -> str:
     return f"{short(found.output_tokens_per_s)} tokens/s{latencies(found)}{kept}"
 
 
+def moves(old: Figures, new: Figures) -> str:
+    """What the twin has as it is, and with a lever."""
+    named = (("TTFT", old.ttft_s, new.ttft_s), ("TPOT", old.tpot_s, new.tpot_s), ("e2e", old.e2e_s, new.e2e_s))
+    times = "".join([f", {name} {short(before * 1e3)} -> {short(after * 1e3)} ms" for name, before, after in named if before or after])
+    kept = "" if new.kept_share is None else f", {old.kept_share or 0.0:.0%} -> {new.kept_share:.0%} keep the objective"
+    return f"{short(old.output_tokens_per_s)} -> {short(new.output_tokens_per_s)} tokens/s{times}{kept}"
+
+
 def latencies(found: Figures | Observed) -> str:
     named = (("TTFT", found.ttft_s), ("TPOT", found.tpot_s), ("e2e", found.e2e_s))
     return "".join([f", {name} {short(value * 1e3)} ms" for name, value in named if value])
-
-
-def short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if abs(value) >= LEAST else "0"
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.predict import Figures
-from penstock.study.explain.words import comes_to
+from penstock.study.explain.words import comes_to, short
 
 FAR = 0.15
+LOST = 1.5  # times as much, or as little: a gain over such a figure says nothing
 NAMES = {"output_tokens_per_s": "tokens/s", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end-to-end time"}
+GOOD = "tokens/s of requests that keep the objectives"
 # Requests that come on their own come at a rate that is known within 1 / sqrt(n), one standard deviation of n arrivals (Poisson). So is the
 # mean of n times whose standard deviation is that mean, where users take turns.
 LEAST_REQUESTS = math.ceil(FAR**-2)
@@ -19,13 +21,14 @@ LEAST_REQUESTS = math.ceil(FAR**-2)
 @dataclass(frozen=True, slots=True)
 class Trust:
     """`requests` ended in `seconds`. `errors`: by figure (NAMES), the twin's over the measured one, less one. `doubts`: sentences, none
-    where it may be believed."""
+    where it may be believed. `lost`: why no gain is told at all, where the twin does something else than what was measured."""
 
     requests: int
     steps: int
     seconds: float
     errors: Mapping[str, float]
     doubts: tuple[str, ...]
+    lost: str | None = None
 
     @property
     def told(self) -> str:
@@ -37,16 +40,17 @@ class Trust:
 
     def as_json(self) -> dict[str, Any]:
         return {"requests": self.requests, "steps": self.steps, "seconds": self.seconds, "errors": dict(self.errors),
-                "far": FAR, "least_requests": LEAST_REQUESTS, "doubts": list(self.doubts)}
+                "far": FAR, "least_requests": LEAST_REQUESTS, "doubts": list(self.doubts), "lost": self.lost}
 
 
-def trust_of(seen: Observed, present: Figures, closed: bool) -> Trust:
-    """`closed`: users take turns."""
+def trust_of(seen: Observed, present: Figures, closed: bool, measure: str) -> Trust:
+    """`closed`: users take turns. `measure`: the field of Figures that levers are judged by."""
     errors = {name: getattr(present, name) / measured - 1 for name in NAMES if (measured := getattr(seen, name))}
     tally = seen.tally
     return Trust(
         tally.num_requests, tally.num_steps, tally.wall_s, errors,
-        (*few(tally.num_requests, tally.wall_s, closed), *far(errors, closed), *unkept(seen.kept_share, present.kept_share)))
+        (*few(tally.num_requests, tally.wall_s, closed), *far(errors, closed), *unkept(seen.kept_share, present.kept_share)),
+        lost(seen, present, measure))
 
 
 def few(count: int, seconds: float, closed: bool) -> list[str]:
@@ -70,6 +74,18 @@ def far(errors: Mapping[str, float], closed: bool) -> list[str]:
                 "who began together and who is back before the next step begins; its tokens/s and end-to-end times stand, not these"]
     return [f"the twin is more than {FAR:.0%} off before anything is moved ({listed(worst)}): "
             "what it says of the levers is off by as much at least"]
+
+
+def lost(seen: Observed, present: Figures, measure: str) -> str | None:
+    """Of tokens/s and of what levers are judged by."""
+    for name in ("output_tokens_per_s", measure):
+        measured, told = getattr(seen, name), getattr(present, name)
+        if measured and not 1 / LOST < told / measured < LOST:
+            called = NAMES.get(name, GOOD)
+            unit, scale = (called, 1.0) if name.endswith("per_s") else (f"ms of {called}", 1e3)
+            return (f"with everything as it is the twin has {short(told * scale)} {unit}, where {short(measured * scale)} were measured, "
+                    "so that no lever is judged: watch while the traffic is of one kind (--duration), and nothing else runs there")
+    return None
 
 
 def listed(errors: Mapping[str, float]) -> str:

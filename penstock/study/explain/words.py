@@ -1,4 +1,5 @@
-"""How a change is told: a small one in percent, a large one as a factor."""
+"""How figures are told, and their changes: a small one in percent, a large one as a factor."""
+LEAST = 5e-4  # that is told
 LARGE = 2.0  # times as much, or as little: from here on as a factor
 SAME = 0.005  # that rounds to no percent
 
@@ -36,3 +37,8 @@ def is_large(ratio: float) -> bool:
 def factor(ratio: float) -> str:
     """In two digits or whole numbers: the twin is no more exact than that."""
     return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
+
+
+def short(value: float) -> str:
+    """In three digits, or whole numbers."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if abs(value) >= LEAST else "0"

@@ -5,7 +5,7 @@ from penstock.core.work import StepWork
 from penstock.study.explain.case import Change
 from penstock.study.explain.explanation import Moved, of_measure, would
 from penstock.study.explain.predict import Figures, Way
-from penstock.study.explain.words import comes_to, lasts, relative, shortened
+from penstock.study.explain.words import comes_to, lasts, relative, short, shortened
 
 NONE = Figures(0, 0, 0, 0, 0, 0, 0)
 
@@ -44,3 +44,7 @@ def test_a_gain_is_told_by_what_becomes_of_the_figure(gain: float, measure: str,
     moved = Moved("lever", Change("X", Way(EngineConfig(), Nothing())), gain, NONE, ())
     assert would(moved, measure, NONE) == told
     assert of_measure(gain, measure) == pytest.approx(1 + gain if "tokens" in measure else 1 / (1 + gain))
+
+
+def test_numbers_are_short() -> None:
+    assert [short(value) for value in (6e-8, 0.0, 0.0123, 12.345, 1234.5)] == ["0", "0", "0.0123", "12.3", "1,234"]

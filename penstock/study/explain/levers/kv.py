@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock.study.explain.case import Case, Change, Form, kv_formats, si_bytes
+from penstock.study.explain.case import Case, Change, Form, becomes, kv_formats
 
 HALF = "bfloat16"
 
@@ -36,5 +36,6 @@ class KV:
     def _change(self, case: Case, option: str, form: Form, config: object, costs: tuple[str, ...], here: bool) -> Iterator[Change]:
         timed = case.timer_of(config, form)  # type: ignore[arg-type]
         if timed is not None:
-            told = f"{si_bytes(case.kv_bytes_per_token)} -> {si_bytes(form.kv_bytes_per_token)} a token"
-            yield Change(option, replace(case.way, config=config, timer=timed[0]), (told, *costs), here, timed[1])  # type: ignore[arg-type]
+            smaller = becomes(case.kv_bytes_per_token, form.kv_bytes_per_token)
+            told = () if smaller is None else (f"{smaller} a token",)
+            yield Change(option, replace(case.way, config=config, timer=timed[0]), (*told, *costs), here, timed[1])  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from penstock.study.explain.case import Case, Change, si_bytes
+from penstock.study.explain.case import Case, Change, becomes
 
 # What it costs brook in nats of KL and in tokens that change, the least first; bench/quant_drift.py, as docs/quantization.md tells.
 DRIFT: Mapping[str, tuple[str, str]] = {
@@ -25,7 +25,8 @@ class Weights:
             timed = case.timer_of(config, form)
             if timed is not None:
                 timer, source = timed
-                costs = (f"weights {si_bytes(case.weight_bytes)} -> {si_bytes(form.weight_bytes)}",
+                smaller = becomes(case.weight_bytes, form.weight_bytes)
+                costs = (*(() if smaller is None else (f"weights {smaller}",)),
                          f"lossy: brook moves by {kl} nats and changes {flips} of its tokens; bench/quant_drift.py measures other models")
                 yield Change(f"--quant {quant}", replace(case.way, config=config, timer=timer), costs, source=source)
 

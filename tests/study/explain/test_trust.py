@@ -1,0 +1,44 @@
+"""When nothing is promised, because the twin does something else than what was measured."""
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.study.explain.explanation import explain
+from penstock.study.explain.predict import Figures
+from penstock.study.explain.source import Evidence, case_of
+from penstock.study.explain.text import lines
+from penstock.study.explain.trust import LOST, trust_of
+from penstock.study.measure.counters import values_of
+from tests.study.explain.planted import Load, Planted
+from tests.study.explain.test_planted import LEVERS, PLANTED, explained
+
+
+def test_traffic_of_several_kinds_gets_no_promise(model: Path) -> None:
+    """All since the start, in which many came at once, and then few: on average neither."""
+    planted = Planted(model)
+    planted.run(Load(users=32, prompt=600, output=100, seconds=20))
+    planted.finish()
+    planted.run(Load(rate=0.5, prompt=16, output=16, seconds=120))
+    found = explain(case_of(Evidence(values_of(planted.scrape()), None, planted.state(), "planted"), {}, []), LEVERS)
+    now, twin = found.case.seen, found.present
+    assert now.e2e_s is not None and now.e2e_s > LOST * twin.e2e_s and found.measure == "e2e_s"
+    assert f"the twin has {twin.e2e_s * 1e3:,.0f} ms of end-to-end time, where {now.e2e_s * 1e3:,.0f} were" in found.verdict
+    assert not found.recommended and not found.elsewhere and not found.at_the_limit
+    told = list(lines(found))
+    assert f"verdict    {found.verdict}" in told and not any("--max-num-seqs" in line or "would" in line for line in told)
+    assert found.as_json()["trust"]["lost"] == found.verdict and found.as_json()["levers"] == []
+
+
+@pytest.mark.parametrize(("measure", "times", "lost"), [
+    ("ttft_s", {"ttft_s": 2.0}, True), ("tpot_s", {"ttft_s": 2.0}, False), ("ttft_s", {"ttft_s": 1.4}, False),
+    ("tpot_s", {"output_tokens_per_s": 0.6}, True), ("good_tokens_per_s", {"good_tokens_per_s": 0.5}, True)])
+def test_the_figure_that_counts_decides(model: Path, measure: str, times: dict[str, float], lost: bool) -> None:
+    load, options = PLANTED["queueing"]
+    _, found = explained(model, load, only="speculation", **options)
+    seen = replace(found.case.seen, kept_share=0.5)
+    present = Figures(seen.output_tokens_per_s, 1.0, seen.ttft_s or 0.0, 1.0, seen.tpot_s or 0.0, seen.e2e_s or 0.0, 0, 0.5,
+                      seen.good_tokens_per_s or 0.0)
+    assert trust_of(seen, present, False, measure).lost is None
+    off = replace(present, **{name: factor * getattr(present, name) for name, factor in times.items()})
+    assert (trust_of(seen, off, False, measure).lost is not None) is lost
