@@ -3,6 +3,7 @@ import os
 import signal
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from penstock.core import message
@@ -18,3 +19,13 @@ message.message = dataclass(frozen=True, slots=True)  # before anything else of 
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--draws", type=int, default=0, metavar="N", help="draw other numbers in the tests of distributions (default: 0)")
+
+
+@pytest.fixture(scope="session")
+def first_seed(request: pytest.FixtureRequest) -> int:
+    """The first of 2**32 seeds that a test of a distribution may draw with: others for each --draws."""
+    return int(request.config.getoption("--draws")) << 32

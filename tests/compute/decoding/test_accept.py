@@ -1,5 +1,5 @@
 """Accepted drafts are what the target chooses."""
-import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -55,54 +55,106 @@ def logits_after(tokens):
     return LOGITS[0 if not tokens else 1 + tokens[-1] if len(tokens) == 1 else 1 + VOCAB + VOCAB * tokens[-2] + tokens[-1]][None, :]
 
 
-def generate(sampler, params, seed, drafted):
-    """Three tokens, drafting with `drafted` (drafts, parents) after each pass."""
+def generate(sampler, params, seed, drafted, rule=None):
+    """Three tokens, drafting with `drafted` (drafts, parents) after each pass -> (tokens, passes)."""
     state = RowState(SeqInfo(params, (), seed))
     out, passes = [], 0
     while len(out) < 3:
         drafts, parents = drafted
         passes += 1
 
-        def choose(row, out=tuple(out), drafts=drafts, parents=parents):
+        def before(row, out=tuple(out), drafts=drafts, parents=parents):
             path, at = [], row - 1
             while at >= 0:
                 path.append(drafts[at])
                 at = at - 1 if parents is None else parents[at]
-            before = [*out, *reversed(path)]
-            (token,) = sampler.sample(logits_after(before), [state], [len(before)]).tokens
+            return [*out, *reversed(path)]
+
+        def choose(row, before=before):
+            (token,) = sampler.sample(logits_after(before(row)), [state], [len(before(row))]).tokens
             state.extend((token,))
             return token
 
-        out += walk(drafts, parents, choose)[1]
+        def instead(row, after, before=before, drafts=drafts):
+            found = rule.instead(sampler.scaled(logits_after(before(row))[0], params), [drafts[i] for i in after])
+            return None if found is None else after[found]
+
+        out += walk(drafts, parents, choose, None if rule is None else instead)[1]
     return tuple(out[:3]), passes
+
+
+def every_filter():
+    return Sampler([TABLE.load(name)() for name in TABLE])
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("tree", TREES)
-def test_drafting_changes_no_token_whatever_the_seed(case, tree):
-    sampler = Sampler([TABLE.load(name)() for name in TABLE])
-    params = SamplingParams(**CASES[case])
-    plain = [generate(sampler, params, seed, ((), None)) for seed in range(150)]
-    fast = [generate(sampler, params, seed, TREES[tree]) for seed in range(150)]
+def test_drafting_changes_no_token_whatever_the_seed(case, tree, first_seed):
+    sampler, params = every_filter(), SamplingParams(**CASES[case])
+    seeds = range(first_seed, first_seed + 150)
+    plain = [generate(sampler, params, seed, ((), None)) for seed in seeds]
+    fast = [generate(sampler, params, seed, TREES[tree]) for seed in seeds]
     assert [tokens for tokens, _ in plain] == [tokens for tokens, _ in fast]
     assert sum(passes for _, passes in fast) < sum(passes for _, passes in plain)
 
 
+def drawn_from(tokens, case):
+    """Probabilities [VOCAB] of what follows, computed plainly: penalties, temperature, top-k, top-p."""
+    row = logits_after(tokens)[0].astype(np.float64)
+    for token in set(tokens):
+        penalty = case.get("repetition_penalty", 1)
+        row[token] = row[token] / penalty if row[token] > 0 else row[token] * penalty
+        row[token] -= case.get("presence_penalty", 0)
+    row /= case.get("temperature", 1)
+    row[np.argsort(-row)[case.get("top_k", VOCAB) :]] = -np.inf
+    shares = np.exp(row) / np.exp(row).sum()
+    falling = np.argsort(-shares)
+    shares[falling[np.append(0, np.cumsum(shares[falling])[:-1]) >= case.get("top_p", 1)]] = 0
+    return shares / shares.sum()
+
+
+def coming(tokens, at, case, drafted, bounds, left):
+    """{`left` tokens that come after `tokens`: probability}. `at`: the draft that the last of these is, -1 where none is.
+    `bounds`: epsilon and delta of the typical rule; None: the exact one."""
+    if not left:
+        return {(): 1.0}
+    drafts, parents = drafted
+    after = {drafts[i]: i for i in range(len(drafts)) if (i - 1 if parents is None else parents[i]) == at}
+    drawn = drawn_from(tokens, case)
+    found = drawn.copy()
+    if bounds is not None and after:
+        entropy = -sum(p * np.log(p) for p in drawn if p)
+        best = max(after, key=lambda token: drawn[token])
+        if drawn[best] > min(bounds[0], bounds[1] * np.exp(-entropy)):
+            found[[token for token in range(VOCAB) if token not in after]] = 0
+            found[best] += 1 - found.sum()
+    result = {}
+    for token in np.flatnonzero(found).tolist():
+        for rest, share in coming((*tokens, token), after.get(token, -1), case, drafted, bounds, left - 1).items():
+            result[token, *rest] = float(found[token]) * share
+    return result
+
+
+BOUNDS = {"exact": None, "typical": (0.3, 0.5)}
+
+
+@pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule in BOUNDS for case in CASES if (rule, case) != ("typical", "penalized")])
 @pytest.mark.parametrize("tree", TREES)
-def test_the_distribution_is_the_targets(tree):
-    """Chi-square over all sequences of two tokens, against their probabilities."""
-    sampler = Sampler([TABLE.load(name)() for name in TABLE])
-    params = SamplingParams(temperature=0.9)
-
-    def probabilities(tokens):
-        row = np.exp(logits_after(tokens)[0].astype(np.float64) / 0.9)
-        return row / row.sum()
-
-    pairs = list(itertools.product(range(VOCAB), repeat=2))
-    expected = np.array([probabilities(())[a] * probabilities((a,))[b] for a, b in pairs])
-    found = [generate(sampler, params, 1_000_003 * seed + 17, TREES[tree])[0][:2] for seed in range(4000)]
-    counts = np.array([found.count(pair) for pair in pairs])
-    assert chisquare(counts, expected * len(found)).pvalue > 1e-3
+def test_what_comes_out_has_the_distribution_that_the_rule_promises(tree, case, rule, first_seed):
+    """Chi-square over all sequences of three tokens. Under the exact rule their probabilities are the target's, whatever was drafted;
+    the typical rule is never asked of penalized choices."""
+    bounds = BOUNDS[rule]
+    wanted = coming((), -1, CASES[case], ((), None) if bounds is None else TREES[tree], bounds, 3)
+    made = None if bounds is None else Typical(Typical.Options(*bounds))
+    sampler, params = every_filter(), SamplingParams(**CASES[case])
+    num = 1000
+    found = Counter(generate(sampler, params, 1_000_003 * i + 17 + first_seed, TREES[tree], made)[0] for i in range(num))
+    assert set(found) <= set(wanted)
+    likely = [tokens for tokens, share in wanted.items() if share * num >= 5]  # rarer ones share a cell
+    seen, hoped = [found[tokens] for tokens in likely], [wanted[tokens] * num for tokens in likely]
+    if num - sum(hoped) > 1e-6 * num:
+        seen, hoped = [*seen, num - sum(seen)], [*hoped, num - sum(hoped)]
+    assert chisquare(seen, hoped).pvalue > 1e-3
 
 
 def test_a_rule_may_take_another_draft_than_the_choice():

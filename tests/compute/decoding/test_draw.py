@@ -26,12 +26,13 @@ def _unmix(output: int) -> int:
     return (x - 0x9E3779B97F4A7C15) & mask
 
 
-@pytest.mark.parametrize("numbers", [
-    [uniform(7, i) for i in range(20_000)],  # along one request
-    [uniform(seed, 0) for seed in range(20_000)],  # first draws of neighbouring seeds
-    [uniform(seed, seed) for seed in range(-10_000, 10_000)],
-])
-def test_uniform_is_uniform(numbers):
+@pytest.mark.parametrize("number", [
+    lambda first, i: uniform(first + 7, i),
+    lambda first, i: uniform(first + i, 0),
+    lambda first, i: uniform(first + i - 10_000, i),
+], ids=["along one request", "first draws of neighbouring seeds", "seed and index rise together"])
+def test_uniform_is_uniform(number, first_seed):
+    numbers = [number(first_seed, i) for i in range(20_000)]
     assert all(0 <= x < 1 for x in numbers)
     assert stats.kstest(numbers, "uniform").pvalue > 1e-3
     pairs = np.histogram2d(numbers[::2], numbers[1::2], bins=10)[0]

@@ -137,12 +137,12 @@ CHAINS = [
 
 
 @pytest.mark.parametrize("params", CHAINS, ids=str)
-def test_what_is_drawn_has_the_plain_distribution(sampler, row, params):
+def test_what_is_drawn_has_the_plain_distribution(sampler, row, params, first_seed):
     logits = some_logits(11, spread=1.5)
     wanted = expected(logits, **params)
     batch = np.broadcast_to(logits, (1000, VOCAB))
     counts = np.zeros(VOCAB)
-    states = [row(seed=seed, **params) for seed in range(1000)]
+    states = [row(seed=first_seed + i, **params) for i in range(1000)]
     for index in range(NUM_DRAWS // 1000):
         for choice in sampler.sample(batch, states, [index] * 1000):
             counts[choice.token] += 1
@@ -154,9 +154,9 @@ def test_what_is_drawn_has_the_plain_distribution(sampler, row, params):
     assert stats.chisquare(observed[cells], hoped[cells]).pvalue > 1e-3
 
 
-def test_along_one_request_the_draws_have_the_distribution_too(sampler, row):
+def test_along_one_request_the_draws_have_the_distribution_too(sampler, row, first_seed):
     logits = some_logits(12, vocab=8, spread=1.0)
-    state = row(seed=1234)
+    state = row(seed=first_seed + 1234)
     tokens = [sampler.sample(logits[None, :], [state], [index])[0].token for index in range(2000)]
     counts = np.bincount(tokens, minlength=8)
     assert stats.chisquare(counts, expected(logits) * 2000).pvalue > 1e-3

@@ -57,10 +57,10 @@ def test_flat_rows_of_a_large_vocabulary(portable, native, row):
 
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.6}, {"top_k": 7}, {"top_p": 0.8}, {"min_p": 0.05}, {"typical_p": 0.7},
                                     {"top_k": 12, "top_p": 0.9, "temperature": 1.3}], ids=str)
-def test_tokens_come_as_often_as_their_probabilities_say(native, row, params):
+def test_tokens_come_as_often_as_their_probabilities_say(native, row, params, first_seed):
     logits = (np.random.default_rng(4).standard_normal((1, 40)) * 1.5).astype(np.float32)
     num = 20_000
-    states = [row(seed=i, **params) for i in range(num)]
+    states = [row(seed=first_seed + i, **params) for i in range(num)]
     counts = np.bincount(tokens(native(), logits.repeat(num, 0), states, [3] * num), minlength=40)
     expected = probabilities(logits, params)
     assert not counts[expected == 0].any()
