@@ -2,6 +2,7 @@
 import json as jsonlib
 import sys
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from penstock.cli.options import option, takes
@@ -31,8 +32,10 @@ def train_heads(options: TrainHeadsOptions) -> None:
     """Train heads that draft for a model."""
     if options.kind is None or options.out is None or not options.text:
         raise UsageError("train-heads needs to know what to train, on which text and where it goes: --kind, --text and --out")
-    if options.minutes <= 0 or (options.steps is not None and options.steps < 1):
-        raise UsageError(f"--minutes is more than 0, not {options.minutes}, and --steps at least 1, not {options.steps}")
+    if not 0 < options.minutes < inf or (options.steps is not None and options.steps < 1):
+        raise UsageError(f"--minutes is a finite number above 0, not {options.minutes}, and --steps at least 1, not {options.steps}")
+    if not 0 <= options.seed < 1 << 63:
+        raise UsageError(f"--seed is from 0 to {(1 << 63) - 1}, not {options.seed}")
     try:
         from penstock.study.compress import heads, text
         from penstock.study.compress.run import Job, run

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from penstock.core.errors import UsageError
 from penstock.core.types import SamplingParams
 from penstock.serve.llm import LLM
 from penstock.study.compress.text import Beginnings
@@ -17,7 +18,7 @@ BATCHES = 8  # that are made at once, so that the sequences are many
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """In tokens. A batch has beginnings of one length, from `shortest` to `longest`."""
+    """In tokens. A batch has beginnings of one length, from `shortest` to `longest` or what every other place in the text has."""
 
     batch: int = 2048
     shortest: int = 8
@@ -36,6 +37,11 @@ class Answers:
     """Draws batch after batch; the same ones for the same seed."""
 
     def __init__(self, llm: LLM, beginnings: Beginnings, sizes: Sizes, seed: int) -> None:
+        """Raises UsageError where hardly any of the text is as long as the shortest beginning."""
+        self._longest = beginnings.reach(sizes.longest)
+        if self._longest < sizes.shortest:
+            raise UsageError(f"there is too little {beginnings.name}: paragraphs of at least {sizes.shortest} tokens are needed, and "
+                             f"every other has at most {self._longest}")
         self._llm = llm
         self._beginnings = beginnings
         self._sizes = sizes
@@ -49,7 +55,7 @@ class Answers:
 
     def _make(self) -> list[Windows]:
         sizes = self._sizes
-        spread = self._rng.uniform(np.log(sizes.shortest), np.log(sizes.longest + 1), BATCHES)
+        spread = self._rng.uniform(np.log(sizes.shortest), np.log(self._longest + 1), BATCHES)
         drawn = []
         for length in np.exp(spread).astype(int).tolist():
             drawn.append(self._beginnings.draw(max(1, sizes.batch // (length + sizes.output)), length))

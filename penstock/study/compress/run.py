@@ -47,7 +47,7 @@ class Result:
 
 def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]) -> Result:
     """`make` makes the heads for a target, from a seed. Raises ModelError for a model that cannot be read, UsageError for too little text,
-    or where nothing can be written."""
+    or where nothing can be written. An interruption is passed on when what was learned is written."""
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     make_folder(job.out)
@@ -65,13 +65,17 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
     llm = open_llm(job.model, sizes, job.threads)
     tokenizer = llm.get_tokenizer()
-    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0), sizes, seed=0)
+    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name="text to measure on"), sizes, seed=0)
     lessons = Lessons(
         Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed), [measured.draw() for _ in range(8)], job.length)
 
     def save() -> Path:
         return write(job.out, job.kind, heads.program, heads.parameters, spec)
 
-    trained = train(target, heads, lessons, save, say)
+    try:
+        trained = train(target, heads, lessons, save, say)
+    except KeyboardInterrupt:
+        say(f"{save()}: what was learned so far; to go on with it: --begin {job.out}")
+        raise
     say(told(trained.agreement))
     return Result(save(), own, trained)

@@ -44,8 +44,9 @@ def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Te
         save_file(tensors, str(part), metadata=facts)
         part.chmod(0o644)
         os.replace(part, path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    except (OSError, SafetensorError) as error:
+        part.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     return path
 
 
@@ -58,5 +59,7 @@ def read(folder: Path, kind: str, program: Program, parameters: Mapping[str, Ten
                 raise ModelError(f"{path} was trained for another model")
             for name, value in parameters.items():
                 value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
+    except FileNotFoundError:
+        raise ModelError(f"there is no {path} to go on with") from None
     except (OSError, SafetensorError, RuntimeError) as error:
         raise ModelError(f"{path} cannot be gone on with: {error}") from None

@@ -11,6 +11,8 @@ from penstock.core.errors import UsageError
 SUFFIXES = (".txt", ".md", ".jsonl")
 FIELDS = ("text", "prompt", "question")  # of a line of JSON; the first that is there
 CHARACTERS_PER_TOKEN = 12  # more than any tokenizer needs for a run of them
+SHORT = 10_000  # characters of a document whose end says too little
+PLACES = 200  # that are looked at to know how far beginnings reach
 
 
 def read(paths: Sequence[str]) -> list[str]:
@@ -46,9 +48,15 @@ def _text_of(line: Any) -> str:
 
 
 def split(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]:
-    """(to train on, to measure on): of each document the end, so many of its characters, is held out; never across a paragraph."""
-    train, held_out = [], []
+    """(to train on, to measure on): of each document the end, so many of its characters, is held out; never across a paragraph. Of short
+    documents, where they are many enough, this share of them is held out whole: every twentieth for 0.05."""
+    every = round(1 / share)
+    short = [document for document in documents if len(document) < SHORT]
+    short = short if len(short) >= every else []
+    train, held_out = [text for i, text in enumerate(short, 1) if i % every], short[every - 1 :: every]
     for document in documents:
+        if short and len(document) < SHORT:
+            continue
         cut = document.rfind("\n\n", 0, int(len(document) * (1 - share)))
         cut = cut if cut > 0 else int(len(document) * (1 - share))
         train.append(document[:cut])
@@ -59,23 +67,36 @@ def split(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]
 class Beginnings:
     """Endlessly draws what a prompt may be: text from the beginning of a paragraph on, cut after so many tokens."""
 
-    def __init__(self, documents: Sequence[str], tokenizer: Any, seed: int) -> None:
+    def __init__(self, documents: Sequence[str], tokenizer: Any, seed: int, name: str = "text") -> None:
+        """`name`: what errors call it."""
+        self.name = name
         self._documents = documents
         self._encode = tokenizer.encode
         self._rng = np.random.default_rng(seed)
         starts = [[0, *_paragraphs(document)] for document in documents]
         self._starts = [(which, at) for which, those in enumerate(starts) for at in those]
 
+    def reach(self, most: int) -> int:
+        """The length in tokens, up to `most`, that every other of them has at least; 0 where there is no text."""
+        if not self._starts:
+            return 0
+        places = np.random.default_rng(0).integers(len(self._starts), size=PLACES)
+        return sorted(len(self._ids(*self._starts[i], most)) for i in places)[PLACES // 2]
+
     def draw(self, count: int, length: int) -> list[list[int]]:
         """`count` of them, of exactly `length` tokens. Raises UsageError where the text is too short for it."""
         found: list[list[int]] = []
         for which, at in self._random(count * 20):
-            ids = self._encode(self._documents[which][at : at + length * CHARACTERS_PER_TOKEN])[:length]
+            ids = self._ids(which, at, length)
             if len(ids) == length:
                 found.append(ids)
             if len(found) == count:
                 return found
-        raise UsageError(f"there is too little text: of {count * 20} places hardly any is followed by {length} tokens")
+        raise UsageError(f"there is too little {self.name}: of {count * 20} places hardly any is followed by {length} tokens")
+
+    def _ids(self, which: int, at: int, most: int) -> list[int]:
+        """The first tokens of what stands at a place of a document."""
+        return list(self._encode(self._documents[which][at : at + most * CHARACTERS_PER_TOKEN])[:most])
 
     def _random(self, tries: int) -> Iterator[tuple[int, int]]:
         return (self._starts[i] for i in self._rng.integers(len(self._starts), size=tries))

@@ -49,6 +49,22 @@ def test_the_end_of_each_document_is_held_out() -> None:
     assert (train[1], held_out[1]) == ("shor", "t")
 
 
+def test_of_many_short_documents_whole_ones_are_held_out() -> None:
+    documents = [f"document {i}" for i in range(60)]
+    long = "\n\n".join(f"paragraph {i} of many" for i in range(1000))
+    train, held_out = text.split([*documents, long], 0.05)
+    assert held_out[:-1] == ["document 19", "document 39", "document 59"]
+    assert train[:-1] == [each for each in documents if each not in held_out]
+    assert train[-1] + "\n\n" + held_out[-1] == long
+
+
+def test_beginnings_reach_as_far_as_every_other_of_them_does() -> None:
+    documents = ["a" * length for length in range(1, 100)]
+    assert 45 <= text.Beginnings(documents, Letters(), seed=0).reach(384) <= 57
+    assert text.Beginnings(documents, Letters(), seed=0).reach(20) == 20
+    assert text.Beginnings([], Letters(), seed=0).reach(20) == 0
+
+
 def test_beginnings_start_where_a_paragraph_does() -> None:
     documents = ["one two three\n\nfour five six\n\nseven eight nine", "ten eleven twelve"]
     drawn = text.Beginnings(documents, Letters(), seed=1).draw(40, 6)

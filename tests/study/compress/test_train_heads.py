@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
-from safetensors import safe_open  # noqa: E402
+from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from penstock import LLM, SamplingParams  # noqa: E402
@@ -17,7 +17,8 @@ from penstock.compute.backends.reference.backend import Options as ArrayOptions 
 from penstock.compute.backends.reference.backend import Reference  # noqa: E402
 from penstock.compute.models.heads import stamp  # noqa: E402
 from penstock.core.errors import ModelError, UsageError  # noqa: E402
-from penstock.study.compress import heads  # noqa: E402
+from penstock.study.compress import heads, store  # noqa: E402
+from penstock.study.compress import run as module  # noqa: E402
 from penstock.study.compress.answers import Sizes, windows  # noqa: E402
 from penstock.study.compress.heads.eagle import Eagle  # noqa: E402
 from penstock.study.compress.heads.eagle import Options as EagleOptions  # noqa: E402
@@ -50,10 +51,11 @@ def target(folder: Path) -> Target:
     return Target.load(str(folder))
 
 
-def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0, begin: Path | None = None) -> Any:
+def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0, begin: Path | None = None,
+            texts: list[str] = TEXT, held_out: list[str] = TEXT) -> Any:
     kind, options = heads.TABLE.parse(text)
     said: list[str] = []
-    job = Job(str(folder), text.partition(":")[0], TEXT, TEXT, out, Length(steps=steps), seed, threads=1, sizes=SMALL, begin=begin)
+    job = Job(str(folder), text.partition(":")[0], texts, held_out, out, Length(steps=steps), seed, threads=1, sizes=SMALL, begin=begin)
     result = run(job, lambda target, seed: kind(options, target, seed), said.append)
     assert said
     return result
@@ -102,7 +104,7 @@ def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path) -> None:
     assert again.right[0] > first.right[0] / 2 > 0.03
     with pytest.raises(ModelError, match="cannot be gone on with"):
         trained(folder, tmp_path, "medusa:heads=3", 1, begin=tmp_path / "first")
-    with pytest.raises(ModelError, match="cannot be gone on with"):
+    with pytest.raises(ModelError, match="there is no .*nowhere/eagle.safetensors to go on with"):
         trained(folder, tmp_path, "eagle", 1, begin=tmp_path / "nowhere")
     with pytest.raises(ModelError, match="trained for another model"):
         trained(write_model(tmp_path / "other"), tmp_path, "medusa:heads=1", 1, begin=tmp_path / "first")
@@ -205,8 +207,41 @@ def test_a_context_that_is_too_short_is_refused(tmp_path: Path) -> None:
         trained(folder, tmp_path, "medusa", 1)
 
 
+def test_short_texts_are_enough_and_shorter_ones_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Beginnings are no longer than every other text."""
+    lines = [f"{word} sees {other}" for word in "abcdefgh" for other in "stuvwxyz"]
+    assert trained(folder, tmp_path, "medusa:heads=1", 2, texts=lines, held_out=lines).trained.tokens > 0
+    needed = "paragraphs of at least 4 tokens are needed, and every other has at most 3"
+    with pytest.raises(UsageError, match=f"too little text: {needed}"):
+        trained(folder, tmp_path, "medusa", 1, texts=["ab"] * 9)
+    with pytest.raises(UsageError, match=f"too little text to measure on: {needed}"):
+        trained(folder, tmp_path, "medusa", 1, held_out=["ab"] * 9)
+
+
+def test_what_was_learned_before_an_interruption_is_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder, tmp_path, "medusa:heads=1", 3)
+    monkeypatch.undo()
+    assert trained(folder, tmp_path / "more", "medusa:heads=1", 1, begin=tmp_path).trained.steps == 1
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(tensors: Any, path: str, metadata: Any) -> None:
+        Path(path).write_bytes(b"half")
+        raise SafetensorError("no space left")
+
+    monkeypatch.setattr(store, "save_file", full)
+    with pytest.raises(UsageError, match="cannot write .*medusa.safetensors: no space left"):
+        trained(folder, tmp_path, "medusa:heads=1", 1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_options_without_sense_are_refused(target: Target) -> None:
     for text in ("eagle:depth=0", "medusa:heads=0"):
         kind, options = heads.TABLE.parse(text)
-        with pytest.raises(UsageError, match="is at least 1"):
+        with pytest.raises(UsageError, match="must be at least 1, not 0"):
             kind(options, target, 0)

@@ -35,7 +35,7 @@ class Eagle:
     def __init__(self, options: Options, target: Target, seed: int) -> None:
         """Raises UsageError for a depth below 1."""
         if options.depth < 1:
-            raise UsageError(f"eagle: depth={options.depth} is at least 1")
+            raise UsageError(f"eagle: depth must be at least 1, not {options.depth}")
         self._depth = options.depth
         self.last_norms = ("norm",) * options.depth
         self.program = eagle.build(target.spec, target.names)

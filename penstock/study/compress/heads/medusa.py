@@ -27,7 +27,7 @@ class Medusa:
     def __init__(self, options: Options, target: Target, seed: int) -> None:
         """Raises UsageError for fewer than one head."""
         if options.heads < 1:
-            raise UsageError(f"medusa: heads={options.heads} is at least 1")
+            raise UsageError(f"medusa: heads must be at least 1, not {options.heads}")
         self._names = tuple(f"hidden{i or ''}" for i in range(options.heads))
         self.program = medusa.builder(options.heads)(target.spec, target.names)
         self.parameters = initial(target, self.program, seed)
