@@ -109,11 +109,12 @@ def _check_tool(tool: Any, where: str) -> None:
         raise _refuse(f"{where}.function", f"must be an object with a name, not {show(function)}")
     for key in set(function) - FUNCTION_KEYS:
         raise _refuse(f"{where}.function.{key[:80]}", "is not supported")
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        raise _refuse(f"{where}.function.name", f"must be a string, not {show(function.get('name'))}")
     values = Values(function, f"{where}.function.")
+    values.identifier("name")
     values.text("description", None)
-    values.mapping("parameters")
+    kind = (values.mapping("parameters") or {}).get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise _refuse(f"{where}.function.parameters.type", f'must be "object", because arguments are an object, not {show(kind)}')
     values.boolean("strict", False)
 
 

@@ -1,11 +1,14 @@
 """Typed access to the fields of a JSON object. A wrong value is refused with its field's name; null means "not given"."""
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from penstock.core.errors import RequestError
 
 D = TypeVar("D")
+NAME = re.compile(r"[a-zA-Z0-9_-]+")  # of a function or a format, as OpenAI has it
+MAX_NAME = 64  # characters
 
 
 def show(value: Any) -> str:
@@ -74,6 +77,16 @@ class Values:
             return default
         if not isinstance(value, str):
             raise self.refuse(name, "a string")
+        return value
+
+    def identifier(self, name: str) -> str:
+        """A name that must be given."""
+        value = self.body.get(name)
+        if not isinstance(value, str) or not NAME.fullmatch(value):
+            raise self.refuse(name, "a name of letters a to z, digits, underscores and dashes")
+        if len(value) > MAX_NAME:
+            path = self.where + name
+            raise RequestError(f"{path} has {len(value)} characters; at most {MAX_NAME} are allowed", param=path)
         return value
 
     def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
