@@ -30,7 +30,7 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     """(label, value with its unit) of each line."""
     yield "model", f"{found.model} ({found.architecture}, {found.num_layers} layers)"
     yield "parameters", f"{found.parameters:,}"
-    yield "weights", f"{size(found.weight_bytes)}, {found.bits_per_weight:.3g} bits each, in {found.dtype}"
+    yield "weights", f"{size(found.weight_bytes)}, {found.bits_per_weight:.3g} bits each, {formats(found)}"
     yield "KV cache", f"{size(found.kv_bytes_per_token)} a token in {found.kv_dtype}"
     yield "context", f"{found.max_model_len:,} tokens"
     yield "memory here", size(found.memory_bytes)
@@ -47,6 +47,12 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
         yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s of a prompt of {most.prompt_tokens} tokens: {why}"
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
+
+
+def formats(found: Any) -> str:
+    """`in bfloat16`; `matrices in 4 bits by 32 columns and 8 bits by row, all else in bfloat16`."""
+    names = found.weight_formats
+    return f"in {found.dtype}" if set(names) <= {found.dtype} else f"matrices in {' and '.join(names)}, all else in {found.dtype}"
 
 
 def speed(rate: float) -> str:

@@ -129,6 +129,7 @@ class Description:
     num_layers: int = 6
     parameters: int = 8_500_000
     dtype: str = "float32"
+    weight_formats: tuple[str, ...] = ("float32",)
     weight_bytes: int = 34_000_000
     bits_per_weight: float = 32.0
     kv_dtype: str = "float32"
@@ -155,6 +156,13 @@ def test_info_is_for_people(penstock: Any, described: None) -> None:
     assert status == 0 and out.startswith("model                rill (LlamaForCausalLM, 6 layers)\n")
     assert "serve takes          a KV cache of 65,536 tokens: 64 sequences at full length; --max-num-seqs" in out
     assert "6 KiB a token in float32" in out and "8,500,000" in out and "as the checkpoint" in out
+
+
+def test_info_tells_the_formats_of_weights(penstock: Any, monkeypatch: pytest.MonkeyPatch, described: None) -> None:
+    assert "32 bits each, in float32\n" in penstock(["info"])[1]
+    found = Description(bits_per_weight=5.0, weight_formats=("4 bits by 32 columns", "8 bits by row"))
+    monkeypatch.setattr(sys.modules["penstock.serve.engine.describe"], "describe", lambda engine: found)
+    assert "5 bits each, matrices in 4 bits by 32 columns and 8 bits by row, all else in float32\n" in penstock(["info"])[1]
 
 
 def test_info_predicts_only_from_measured_limits(penstock: Any, described: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,12 @@ def test_a_server_is_explained_from_its_counters(url: str, penstock: Any) -> Non
     told = json.loads(out.strip().splitlines()[-1])
     assert told["traffic"]["prompt_tokens"] == 24 and told["traffic"]["output_tokens"] == 16 and told["evidence"]["mean_running"] > 0
     assert told["evidence"]["busy_share"] + told["evidence"]["idle_share"] == pytest.approx(1.0, abs=0.05)
-    assert {each["lever"] for each in told["tried"]} >= {"larger-batch", "chunk-size", "more-replicas", "other-hardware"}
-    assert "speculation" in told["unknown"] and "limit " in err and "verdict" in err
+    tried, unknown = {each["lever"] for each in told["tried"]}, set(told["unknown"])
+    if told["trust"]["lost"] is None:  # else this machine was too busy for so short a time to be understood
+        assert tried >= {"larger-batch", "chunk-size", "more-replicas", "other-hardware"} and "speculation" in unknown
+    else:
+        assert not tried | unknown
+    assert "limit " in err and f"{told['verdict']}\n" in err
     assert any(note.startswith("step times: learned from") for note in told["notes"])
 
 

@@ -26,10 +26,12 @@ class _Range:
         return (self.low < value if self.above else self.low <= value) and value <= self.high and value != math.inf
 
     def __str__(self) -> str:
-        kind = ("None or " if self.optional else "") + ("an integer" if self.whole else "a finite number")
+        kind = "an integer" if self.whole else "a finite number"
         if self.high == math.inf:
-            return f"{kind} above {self.low}" if self.above else f"{kind} of at least {self.low}"
-        return f"{kind} above {self.low} and at most {self.high}" if self.above else f"{kind} from {self.low} to {self.high}"
+            bounds = f"above {self.low}" if self.above else f"of at least {self.low}"
+        else:
+            bounds = f"above {self.low} and at most {self.high}" if self.above else f"from {self.low} to {self.high}"
+        return f"{kind} {bounds}{', or left out' * self.optional}"
 
 
 _SWITCHES = ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens", "early_stopping")

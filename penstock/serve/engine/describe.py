@@ -18,8 +18,9 @@ class Description:
     architecture: str
     num_layers: int
     parameters: int
-    dtype: str
-    weight_bytes: int  # as they are stored: in `dtype`, or quantized
+    dtype: str  # of what is not quantized
+    weight_formats: tuple[str, ...]  # of the matrices, the most common first
+    weight_bytes: int  # as they are stored in these
     bits_per_weight: float  # all of them, scales counted
     kv_dtype: str
     kv_bytes_per_token: int  # in `kv_dtype`
@@ -54,9 +55,9 @@ def describe(config: EngineConfig) -> Description:
     hardware = measured_limits(held.device)
     most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len)
     return Description(
-        config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, holding.stored_bytes, holding.bits_per_weight,
-        kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len), tokens // max_len,
-        *served, most, reasons)
+        config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, tuple(holding.matrices), holding.stored_bytes,
+        holding.bits_per_weight, kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len),
+        tokens // max_len, *served, most, reasons)
 
 
 def _price(holding: Holding) -> Price:

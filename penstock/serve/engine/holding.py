@@ -47,10 +47,15 @@ class Holding:
     def bits_per_weight(self) -> float:
         return 8 * self.stored_bytes / self.program.num_parameters()
 
-    def told(self) -> str:
-        """How many matrices are held in which form: `112 matrices in 4 bits by 32 columns, 1 in 8 bits by row`."""
+    @property
+    def matrices(self) -> dict[str, int]:
+        """How many are held in which form, the most common first."""
         names = Counter(form_name(self.forms[name], weight.shape[-1]) for name, weight in self.program.weights.items() if weight.matrix)
-        told = [f"{count} in {form}" for form, count in names.most_common()]
+        return dict(names.most_common())
+
+    def told(self) -> str:
+        """`matrices: 112 in 4 bits by 32 columns, 1 in 8 bits by row; 5.02 bits a weight in all`."""
+        told = [f"{count} in {form}" for form, count in self.matrices.items()]
         return f"matrices: {', '.join(told)}; {self.bits_per_weight:.2f} bits a weight in all"
 
 

@@ -73,7 +73,7 @@ def test_every_field_has_a_bad_value_in_this_test():
 @pytest.mark.parametrize(("fields", "message"), [
     ({"temperature": -1}, "temperature is -1, but must be a finite number of at least 0"),
     ({"top_p": 1.5}, "top_p is 1.5, but must be a finite number above 0 and at most 1"),
-    ({"logprobs": 21}, "logprobs is 21, but must be None or an integer from 0 to 20"),
+    ({"logprobs": 21}, "logprobs is 21, but must be an integer from 0 to 20, or left out"),
     ({"min_tokens": 17}, "min_tokens is 17, but must be at most max_tokens, which is 16"),
     ({"n": 3, "best_of": 2}, "best_of is 2, but must be at least n, which is 3"),
     ({"self_consistency": {"n": 1}}, "self_consistency.n is 1, but must be an integer from 2 to 128"),
