@@ -1,10 +1,11 @@
 """Lookahead decoding (Fu et al. 2024, arXiv:2402.02057): the model guesses for itself. Behind the last token stands a window of guesses
 that each pass makes better, as in Jacobi iteration; the runs of tokens that the window goes through on its way are kept, and where one of
-them begins with the last token, what follows in it is a candidate. Needs no second model, but many rows: pays where these are nearly
-free, for a large model, one sequence, many cores.
+them begins with the last token, what follows in it is a candidate. The latest is made longer by the run that begins where it ends.
+Needs no second model, but many rows: pays where these are nearly free, for a large model, one sequence, many cores.
 
 The window has `n` - 1 levels of `window` guesses. Level 0 is a chain behind the last token; from its column i hangs the chain of level 1,
 2, ... of column i, so that the model's choice at the end of column i is the next guess there, and the whole column with it a run of `n`.
+These guesses are made to be corrected: what is accepted are candidates, of `n` - 1 tokens, or (1 + `chained`) times as many.
 """
 import random
 from collections import OrderedDict
@@ -53,21 +54,23 @@ class Lookahead:
         window: int = 4  # guesses of a level
         n: int = 4  # tokens of a run
         candidates: int = 3  # runs that are tried at once
+        chained: int = 1  # runs that the latest of them is made longer by
         kept: int = 8  # runs that are kept for each token that begins one
 
     needs = Needs(tree_masks=True)
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options without sense."""
-        if options.window < 1 or options.n < 2 or options.candidates < 1 or options.kept < 1:
-            raise UsageError(f"lookahead: window, candidates and kept must be at least 1, and n at least 2, not window={options.window}, "
-                             f"candidates={options.candidates}, kept={options.kept}, n={options.n}")
+        if min(options.window, options.candidates, options.kept) < 1 or options.n < 2 or options.chained < 0:
+            raise UsageError(f"lookahead: window, candidates and kept must be at least 1, n at least 2 and chained at least 0, not "
+                             f"window={options.window}, candidates={options.candidates}, kept={options.kept}, n={options.n}, "
+                             f"chained={options.chained}")
         self._options = options
         self._windows: dict[int, Window] = {}
 
     def lookahead(self) -> int:
         options = self._options
-        return (options.window + options.candidates) * (options.n - 1)
+        return (options.window + options.candidates + options.chained) * (options.n - 1)
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         return [self._guess(row) for row in rows]
@@ -82,13 +85,21 @@ class Lookahead:
         self._advance(window, row)
         self._read(window, row.tokens)
         tree, room = Growing(), row.room
-        for run in reversed(list(window.runs.get(row.tokens[-1], ()))[-self._options.candidates :]):
+        for run in self._candidates(window, row.tokens[-1]):
             at = -1
             for token in run[: room - len(tree.tokens)]:
                 at = tree.child(token, at)
         window.ends = self._hang(window, tree) if len(tree.tokens) + self._options.window * (self._options.n - 1) <= room else []
         window.offered = Drafts(tuple(tree.tokens), tuple(tree.parents))
         return window.offered
+
+    def _candidates(self, window: Window, last: int) -> list[tuple[int, ...]]:
+        """What followed the last token in the runs that begin with it, the latest first."""
+        found = list(window.runs.get(last, ()))[: -self._options.candidates - 1 : -1]
+        for _ in range(self._options.chained if found else 0):
+            if found[0][-1] in window.runs:
+                found[0] += next(reversed(window.runs[found[0][-1]]))
+        return found
 
     def _begin(self, row: Draftable) -> Window:
         """Guesses of the sequence's own tokens, drawn by its id: any will do."""

@@ -38,7 +38,7 @@ def after(token: int) -> int:
 
 
 def test_the_tree_is_a_chain_with_columns_behind_the_candidates():
-    proposer = Lookahead(Lookahead.Options(window=3, n=3, candidates=1))
+    proposer = Lookahead(Lookahead.Options(window=3, n=3, candidates=1, chained=0))
     (drafts,) = proposer.propose([Draftable(0, [7, 8, 9, 1, 7], 5, 8)])
     assert drafts.tokens[:2] == (8, 9) and drafts.parents == (-1, 0, -1, 2, 3, 2, 3, 4)
 
@@ -49,6 +49,16 @@ def test_guesses_that_follow_the_model_are_accepted():
     gained = [jacobi.step()[1] for _ in range(40)]
     assert jacobi.tokens[2:] == [after(token) for token in jacobi.tokens[1:-1]]
     assert gained[0] == 1 and sum(gained[20:]) >= 60
+
+
+def test_the_latest_candidate_goes_on_with_the_run_that_begins_at_its_end():
+    """Runs are 7 8 9, 8 9 1, 9 1 7, 1 7 4, 7 4 8, 4 8 7; after 7 the latest is 4 8, the one before it 8 9."""
+    for chained, longest in ((0, (4, 8)), (1, (4, 8, 9, 1)), (2, (4, 8, 9, 1, 7, 4))):
+        proposer = Lookahead(Lookahead.Options(window=3, n=3, chained=chained))
+        num = len(longest) + 2
+        (drafts,) = proposer.propose([Draftable(0, [7, 8, 9, 1, 7, 4, 8, 7], 8, num)])
+        assert drafts == Drafts((*longest, 8, 9), (*range(-1, len(longest) - 1), -1, len(longest)))
+        assert proposer.lookahead() == (3 + 3 + chained) * 2
 
 
 def test_room_is_kept():
@@ -71,7 +81,7 @@ def test_what_was_not_checked_moves_nothing():
     proposer.forget(1)
 
 
-@pytest.mark.parametrize("options", [{"window": 0}, {"n": 1}, {"candidates": 0}, {"kept": 0}])
+@pytest.mark.parametrize("options", [{"window": 0}, {"n": 1}, {"candidates": 0}, {"kept": 0}, {"chained": -1}])
 def test_options_without_sense_are_refused(options):
     with pytest.raises(UsageError, match="at least"):
         Lookahead(Lookahead.Options(**options))
