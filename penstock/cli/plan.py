@@ -40,7 +40,8 @@ class PlanOptions:
 class ShowOptions:
     fleet: str | None = option(None, "A TOML file of several models and the devices there are: tell who runs where")
     calibrate: bool = option(False, "First measure what steps take on this machine, in each --quant: for --hardware here, explain and tune")
-    top: int = option(20, "Rows of the table")
+    top: int | None = option(None, "Rows of the table; default: what nothing beats, and the best of each hardware")
+    all: bool = option(False, "Show every row")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
@@ -52,8 +53,10 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
     from penstock.cli.progress import StatusLine
     from penstock.study.plan import request, shared
 
-    if show.top < 1:
+    if show.top is not None and show.top < 1:
         raise UsageError(f"--top must be at least 1, not {show.top}")
+    if show.top is not None and show.all:
+        raise UsageError(f"--all shows every row and --top {show.top} some: give one of them")
     asked = request.Request(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
     if show.fleet is not None:
         with StatusLine() as status:
@@ -69,7 +72,7 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
     if show.json:
         print(jsonlib.dumps(found.as_json()))
     else:
-        tell(found, show.top)
+        tell(found, len(found.configurations) if show.all else show.top)
 
 
 def calibrate(options: PlanOptions) -> None:
@@ -94,7 +97,7 @@ def calibrate(options: PlanOptions) -> None:
             print(line, file=sys.stderr)
 
 
-def tell(found: Any, top: int) -> None:
+def tell(found: Any, top: int | None) -> None:
     """A table as wide as the terminal, the best first, and why; elsewhere as wide as it takes."""
     import os
     import shutil

@@ -31,7 +31,8 @@ def test_a_part_is_whole_and_plausible(name: str) -> None:
 
 @pytest.mark.parametrize("file", sorted(OWN.rglob("*.toml")), ids=lambda file: file.stem)
 def test_each_figure_has_its_source_beside_it(file: Path) -> None:
-    lines = [line for line in file.read_text().splitlines() if "=" in line and not line.startswith(("title", "link", "network", "#"))]
+    named = ("title", "device", "link", "network", "#")
+    lines = [line for line in file.read_text().splitlines() if "=" in line and not line.startswith(named)]
     assert lines and all(line.partition("#")[2].strip() for line in lines)
 
 
@@ -46,7 +47,7 @@ def test_figures_and_links_can_be_replaced() -> None:
 @pytest.mark.parametrize(("changes", "said"), [
     ({"bandwidth": "1"}, "memory_bandwidth"), ({"ops": "1"}, "ops.bf16"), ({"memory": "much"}, "number"), ({"memory": "-1"}, "above 0"),
     ({"memory": "nan"}, "above 0"), ({"link": "string"}, "known: .*nvlink-4"), ({"link.width": "1"}, "hop_latency"),
-    ({"title": "x"}, "memory")])
+    ({"title": "x"}, "memory"), ({"device": "cpu"}, "memory")])
 def test_what_cannot_be_replaced_is_refused_by_name(changes: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         CATALOGUE.part("h100-sxm", changes)

@@ -59,6 +59,7 @@ class Part:
 
     name: str
     title: str
+    device: str  # what a backend would have to compute on, as in `Caps.devices`
     memory: float  # bytes
     usable: float  # share of it for weights, keys, values and activations
     memory_bandwidth: float  # bytes/s

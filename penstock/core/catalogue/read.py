@@ -14,6 +14,7 @@ from penstock.core.errors import UsageError
 OWN = Path(__file__).parent
 LINKS = "links"
 NAMED = ("link", "network")  # fields that name a link
+WORDS = ("title", "device")  # that are no figures
 NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
@@ -95,7 +96,7 @@ def change(told: dict[str, Any], key: str, value: str, owner: str) -> None:
     at: Any = told
     for each in path:
         at = at.get(each) if isinstance(at, dict) else None
-    if not isinstance(at, dict) or isinstance(at.get(last, {}), dict) or last == "title":
+    if not isinstance(at, dict) or isinstance(at.get(last, {}), dict) or last in WORDS:
         raise UsageError(f"{owner}: there is no such figure; there are: {', '.join(figures(told))}")
     if isinstance(at[last], str):
         at[last] = value
@@ -112,7 +113,7 @@ def figures(told: Mapping[str, Any], before: str = "") -> list[str]:
     for key, value in told.items():
         if isinstance(value, Mapping):
             found += figures(value, f"{before}{key}.")
-        elif key != "title":
+        elif key not in WORDS:
             found.append(before + key)
             found += [f"{key}.{figure}" for figure in LINK_NUMBERS] if key in NAMED and not before else []
     return found
@@ -136,7 +137,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _check(told: Mapping[str, Any], name: str) -> None:
     """Raises UsageError for a figure that is missing or not known."""
-    wanted = {"title", *NUMBERS, *NAMED, "ops", "efficiency"}
+    wanted = {*WORDS, *NUMBERS, *NAMED, "ops", "efficiency"}
     shares = told.get("efficiency")
     if missing := sorted(wanted - told.keys()) or (not isinstance(shares, Mapping) and ["efficiency"]) or []:
         raise UsageError(f"{name}.toml lacks {', '.join(missing)}")
@@ -162,7 +163,7 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
         products={key: _number(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()})
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     node = int(number.pop("node"))
-    return Part(name, str(told["title"]), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
+    return Part(name, *(str(told[key]) for key in WORDS), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
 
 
 def _link(name: str, told: Mapping[str, Any]) -> Link:

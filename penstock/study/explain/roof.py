@@ -18,7 +18,7 @@ class Roof:
         """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in."""
         rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
         part = Part(
-            "here", hardware.name, memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0, price=0.0,
+            "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0, price=0.0,
             node=1, op_latency=0.0, step_latency=0.0, ops=rates, efficiency=Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0)),
             link=NOWHERE, network=NOWHERE)
         numbers = replace(

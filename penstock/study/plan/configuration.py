@@ -51,7 +51,7 @@ class Configuration:
     steps: str = ROOFLINE  # or measured: what the time of a step is taken from
     times_roofline: dict[str, float] = field(default_factory=dict)  # ttft, tpot of a request alone, where steps were measured
     unmeasured: bool = False  # others of this hardware have measured steps, this one has not: it is not compared with those
-    unserved: tuple[str, ...] = ()  # of its formats: those that this engine does not have
+    unserved: tuple[str, ...] = ()  # what this engine would need that it does not have: formats, a backend, parallelism
     bound: str | None = None
     shares: dict[str, float] = field(default_factory=dict)  # of the time, by what binds
     mbu: float | None = None  # of decoding

@@ -9,7 +9,7 @@ from penstock.study.plan.configuration import Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.load import Load
 from penstock.study.plan.memory import Room, room
-from penstock.study.plan.model import Model, Stored, WeightFormat, unserved
+from penstock.study.plan.model import PREFILL_APART, Model, Stored, WeightFormat, lacking, unserved
 from penstock.study.plan.reached import Replica
 from penstock.study.plan.steady import Point, Queue, Steady, told_of
 from penstock.study.sizes import doublings
@@ -194,9 +194,11 @@ class Evaluator:
         told = ""
         if at_random and (seldom := at_once(point.running)) < batch:
             batch, told = seldom, "hardly ever are more there at once"
+        row = trial.row("; ".join(missed), fits=True)
         return replace(
-            trial.row("; ".join(missed), fits=True), devices=devices, replicas=replicas, prefill_replicas=prompts, batch=batch,
-            batch_told=told, ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
+            row, devices=devices, replicas=replicas, prefill_replicas=prompts, batch=batch,
+            unserved=(*row.unserved, *([PREFILL_APART] if prompts else [])), batch_told=told,
+            ttft_s=point.ttft_s, ttft_p99_s=point.queue.percentile(0.99) if at_random else None, tpot_s=point.tpot_s,
             e2e_s=point.ttft_s + (load.output - 1) * point.tpot_s, requests_per_s=rate, output_tokens_per_s=rate * load.output,
             goodput_per_s=good, meets_slo=not missed,
             mbu=trial.mbu(load, point), mfu=trial.replica.mfu(load.input, load.input, point.queue.service_s),
@@ -229,7 +231,7 @@ class _Trial:
             self.candidate.kv_dtype, fits, chunk=self.chunk, weight_bytes=self.stored.weight_bytes,
             kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
             longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason,
-            unserved=unserved(self.candidate.quant, self.candidate.kv_dtype))
+            unserved=(*unserved(self.candidate.quant, self.candidate.kv_dtype), *lacking(self.candidate.part, split)))
 
     @property
     def replica(self) -> Replica:

@@ -11,8 +11,9 @@ from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
-from penstock.compute.steptime import WHOLE, Numbers
+from penstock.compute.steptime import WHOLE, Numbers, Split
 from penstock.compute.weight import form_bytes
+from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
@@ -105,6 +106,8 @@ class Fp8:
         return 8.0
 
 
+DEVICES = ("cpu",)  # that backends of this engine compute on as fast as is planned
+PREFILL_APART = "replicas that only compute prompts"
 PLANNED: Mapping[str, Callable[[], Any]] = {"fp8": Fp8}  # formats beside those that the engine has
 
 
@@ -112,6 +115,13 @@ def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightForma
     """`parse` knows the engine's formats. Raises UsageError as it does."""
     scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(text)
     return WeightFormat(text, scheme, scheme.activations or None)
+
+
+def lacking(part: Part, split: Split) -> tuple[str, ...]:
+    """What this engine does not have, in words, to run on so many such devices."""
+    lacks = ((f"a backend for {part.device}", part.device not in DEVICES), ("tensor parallelism", split.tensor_parallel > 1),
+             ("pipeline parallelism", split.pipeline_parallel > 1))
+    return tuple(told for told, needed in lacks if needed)
 
 
 def unserved(quant: str, kv_dtype: str) -> tuple[str, ...]:

