@@ -30,7 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.metrics_may_be_read.wait(60)  # type: ignore[attr-defined]
         if self.path == "/v1/models":
-            self.answer(200, "application/json", json.dumps({"data": [{"id": "little"}]}).encode())
+            self.answer(200, "application/json", json.dumps({"data": [{"id": "little", "max_model_len": 512}]}).encode())
         else:
             self.answer(404, "text/plain", b"none")
 
@@ -114,6 +114,15 @@ def test_a_server_is_told_the_slo_where_that_is_asked_for(penstock: Command, ser
 def test_a_server_that_refuses_everything(penstock: Command, served: Any) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "4", "--body", '{"temperature": 9}'])
     assert status == 1 and "too hot" in err
+
+
+@pytest.mark.parametrize("named", [(), ("--served-model-name", "little")])
+def test_what_is_longer_than_the_servers_context_is_refused_before_anything_is_sent(
+    penstock: Command, served: Any, named: tuple[str, ...]
+) -> None:
+    args = ["bench", f"http://127.0.0.1:{served.server_port}", *named, "--dataset", "synthetic:input=510,output=3"]
+    status, _, err = penstock(args)
+    assert status == 1 and "a prompt of 510 tokens and an answer of 3 are 513; the server's context holds 512" in err and not served.bodies
 
 
 def test_a_server_that_is_not_there(penstock: Command) -> None:

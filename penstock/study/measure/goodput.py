@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.result import Probe, Result
+from penstock.study.measure.statistics import enough
 
 TOLERANCE = 0.05  # between the highest rate that kept it and the lowest that did not
 MAX_PROBES = 24
@@ -20,6 +21,16 @@ class Found:
     best: Probe | None
     probes: tuple[Probe, ...]
     cut: Result | None = None
+
+
+def too_few(probe: Probe, share: float) -> str | None:
+    """Why its requests do not tell whether this share keeps the SLO; None where they do, or are as many as could."""
+    goodput = probe.result.figures.goodput
+    count, least = probe.result.figures.counts.measured, enough(share)
+    if goodput is None or least is None or count >= least or (goodput.kept.high or 0.0) < share:
+        return None
+    return (f"{count} measured requests are too few to tell whether {share:.0%} keep the SLO: that takes {least}, or a --duration "
+            f"(or --requests) {least / max(count, 1):.1f} times as long")
 
 
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:

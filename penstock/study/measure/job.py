@@ -17,10 +17,10 @@ from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.client.inside import Inner, Inside, start
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop
-from penstock.study.measure.client.server import Access, Server, first_model
+from penstock.study.measure.client.server import Access, Server, context_of, first_model, named_model
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.energy import meters_here
-from penstock.study.measure.goodput import Found, find
+from penstock.study.measure.goodput import Found, find, too_few
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
@@ -130,16 +130,19 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         result = await measure(opened.target, tried, terms, watch, watchers.view, interrupt)
         return result if number else _answered(result)  # at a higher rate it may be that nobody is answered in time
 
-    def on_probe(probe: Probe) -> None:
-        watchers.say(f"  {probe.came:.3g} requests/s came, {probe.kept:.1%} kept the SLO")
+    share = job.search.share
 
-    found = await find(attempt, job.search.start_rate, job.search.share, on_probe)
-    return Report(_shown(found), opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
+    def on_probe(probe: Probe) -> None:
+        doubt = too_few(probe, share)
+        watchers.say(f"  {probe.came:.3g} requests/s came, {probe.kept:.1%} kept the SLO" + ("" if doubt is None else f"; {doubt}"))
+
+    found = await find(attempt, job.search.start_rate, share, on_probe)
+    return Report(_shown(found, share), opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
                   None if found.best is None else found.best.rate, await opened.target.state())
 
 
-def _shown(found: Found) -> Result:
-    """The run that a search's report is of."""
+def _shown(found: Found, share: float) -> Result:
+    """The run that a search's report is of. `share`: of the requests, that was to keep the SLO."""
     if not found.probes:
         assert found.cut is not None
         return replace(found.cut, notes=(*found.cut.notes, "no rate was tried to its end"))
@@ -149,6 +152,10 @@ def _shown(found: Found) -> Result:
         tried = f"{len(found.probes)} rate{'s' if len(found.probes) > 1 else ''}"
         other = "lower" if found.best is None else "higher"
         told.append(f"the search was cut short by {found.cut.cut.by} after {tried}: a {other} one may keep the SLO")
+    doubts = [(probe, doubt) for probe in found.probes if (doubt := too_few(probe, share)) is not None]
+    if doubts:
+        probe, doubt = min(doubts, key=lambda each: each[0].result.figures.counts.measured)
+        told.append(f"the rate is in doubt: at {probe.rate:.3g} requests/s {doubt}")
     return replace(best.result, notes=(*best.result.notes, *told), cut=None if found.cut is None else found.cut.cut)
 
 
@@ -182,12 +189,11 @@ async def _open_server(job: Job, watch: Stopwatch) -> Opened:
     access, asking = job.access, job.asking
     assert access is not None
     writer = writer_for(asking, None if asking.tokenizer is None else tokenizer_of(asking.tokenizer))
-    server = Server(access, asking.wish, tcp(access.address), watch)
-    name = asking.wish.model
-    if name is None:
-        name = str((await first_model(server)).get("id"))
-        await server.close()
-        server = Server(access, replace(asking.wish, model=name), tcp(access.address), watch)
+    asked = Server(access, asking.wish, tcp(access.address), watch)
+    model = await (first_model(asked) if asking.wish.model is None else named_model(asked, asking.wish.model))
+    await asked.close()
+    name = asking.wish.model or str(model.get("id"))
+    server = Server(access, replace(asking.wish, model=name), tcp(access.address), watch, context_of(model))
     is_local = is_loopback(access.address.host)
     address = access.address
     told = {"url": f"{address.scheme}://{address.host_header}{address.base}", "model": name, "in_process": False}

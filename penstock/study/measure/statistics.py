@@ -101,6 +101,11 @@ def wilson(hits: int, count: int) -> Estimate:
     return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
+def enough(share: float) -> int | None:
+    """The fewest observations that can show a share: if all of them hit, it lies below the interval (`wilson`). None: nothing shows 1."""
+    return math.ceil(Z * Z * share / (1 - share)) if share < 1 else None
+
+
 def _distribution(data: Any, estimates: Sequence[tuple[int, Estimate]]) -> Distribution:
     return Distribution(len(data), float(data.mean()), float(data.std()), float(data[0]), float(data[-1]), tuple(estimates))
 

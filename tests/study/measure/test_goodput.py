@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -9,11 +9,12 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.goodput import TOLERANCE, Found, find
+from penstock.study.measure.goodput import TOLERANCE, Found, find, too_few
 from penstock.study.measure.load import Session, Turn
 from penstock.study.measure.metrics import Warmup
-from penstock.study.measure.result import Result
+from penstock.study.measure.result import Probe, Result
 from penstock.study.measure.slo import parse_slo
+from penstock.study.measure.statistics import enough, wilson
 from tests.study.measure.client.virtual import Mock, answer, run, server
 
 SERVICE_S = 0.02
@@ -58,6 +59,18 @@ def test_an_slo_that_cannot_be_kept() -> None:
 
     found = run(find(hopeless, 800.0, 0.9))
     assert found.best is None and min(probe.rate for probe in found.probes) < 100 and len(found.probes) < 12
+
+
+def test_probes_that_are_too_short_to_judge_by_are_told() -> None:
+    """35 that all keep it show 90 % with 95 % confidence; 34 do not, nor do nine of ten, but none of ten shows that it is not kept."""
+    def probe(kept: int, count: int) -> Probe:
+        figures = SimpleNamespace(goodput=SimpleNamespace(kept=wilson(kept, count)), counts=SimpleNamespace(measured=count))
+        return Probe(1.0, cast(Result, SimpleNamespace(figures=figures)))
+
+    assert wilson(35, 35).low > 0.9 > wilson(34, 34).low and enough(0.9) == 35 and enough(1.0) is None
+    assert "10 measured requests are too few to tell whether 90% keep the SLO: that takes 35" in (too_few(probe(10, 10), 0.9) or "")
+    assert "3.5 times as long" in (too_few(probe(9, 10), 0.9) or "")
+    assert [too_few(probe(*each), 0.9) for each in ((0, 10), (35, 35), (30, 36))] == [None] * 3 and too_few(probe(5, 5), 1.0) is None
 
 
 def test_what_cannot_be_searched_for() -> None:

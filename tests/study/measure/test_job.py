@@ -133,7 +133,10 @@ def test_a_search_in_process(model: str) -> None:
     said: list[str] = []
     given = job(model, Poisson(RateOptions(1)), num=4, slo=parse_slo("e2e=1us"), search=Search(start_rate=500.0))
     report = run(given, Watchers(said.append))
-    assert report.goodput_rate is None and "keeps the SLO" in report.result.notes[-1] and "trying 500 requests/s" in said
+    assert report.goodput_rate is None and any("keeps the SLO" in note for note in report.result.notes) and "trying 500 requests/s" in said
+    few = run(replace(given, slo=parse_slo("e2e=60min")), Watchers(said.append))
+    assert "the rate is in doubt: at " in few.result.notes[-1] and "4 measured requests are too few" in few.result.notes[-1]
+    assert any("came, 100.0% kept the SLO; 4 measured requests are too few" in line for line in said)
 
 
 def test_a_prompt_that_does_not_fit_is_told_before_anything_is_sent(model: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.errors import RequestError
-from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.client.openai import TOO_LONG, Ask
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
@@ -14,7 +14,6 @@ from penstock.study.measure.samples import Sample
 DEPTH = 4096  # requests that are prepared ahead
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
-TOO_LONG = "context_length_exceeded"
 SHORTER = ("of a trace, scale=0.5 in --dataset makes prompts and answers half as long, max_input=TOKENS and max_output=TOKENS leave out "
            "those that are longer")
 

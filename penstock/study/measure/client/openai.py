@@ -11,6 +11,7 @@ from penstock.study.measure.samples import Sample
 COMPLETIONS, CHAT = "/completions", "/chat/completions"
 REASONING = ("reasoning_content", "reasoning")  # fields that hold what the model thinks, on servers that part it
 THINK, THOUGHT = "<think>", "</think>"  # on servers that do not
+TOO_LONG = "context_length_exceeded"  # the code of an error
 DONE = b"[DONE]"
 decode = json.JSONDecoder().raw_decode  # half the time of json.loads, which looks for encodings and white space first
 

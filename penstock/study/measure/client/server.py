@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, RequestError
 from penstock.serve.api.slo import HEADER, WARNING
 from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
 from penstock.study.measure.client.http import BadAnswer, Reply, request_bytes
-from penstock.study.measure.client.openai import Answer, Ask, Wish, body_of, error_text
+from penstock.study.measure.client.openai import TOO_LONG, Answer, Ask, Wish, body_of, error_text
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.samples import Sample
 
@@ -29,15 +29,18 @@ class Access:
 
 
 class Server:
-    def __init__(self, access: Access, wish: Wish, connect: Connect, watch: Stopwatch) -> None:
+    def __init__(self, access: Access, wish: Wish, connect: Connect, watch: Stopwatch, max_model_len: int | None = None) -> None:
+        """`max_model_len`: tokens of a prompt and its answer that the server takes at most, where it says so."""
         self._access, self._wish, self._watch = access, wish, watch
+        self._max_model_len = max_model_len
         self._connections = Connections(connect, watch)
         self._count = 0
         self._told = {HEADER: str(wish.objectives)} if wish.objectives else {}
         self._warning: str | None = None  # of objectives that nothing is done for
 
     def prepare(self, ask: Ask) -> bytes:
-        """The request's bytes."""
+        """The request's bytes. Raises RequestError for one that the server's context does not hold."""
+        check_length(ask, self._max_model_len)
         keys = self._access.keys
         key = keys[self._count % len(keys)] if keys else None
         self._count += 1
@@ -127,6 +130,31 @@ def said(body: bytes) -> str:
         return error_text(json.loads(body))
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace").strip()[:300] or "no reason given"
+
+
+def check_length(ask: Ask, most: int | None) -> None:
+    """Raises RequestError for more tokens than `most`, as far as they are known before the server counts."""
+    needed = (ask.num_prompt or 0) + (ask.num_output or 1)
+    if most is not None and ask.num_prompt is not None and needed > most:
+        raise RequestError(
+            f"a prompt of {ask.num_prompt:,} tokens and an answer of {ask.num_output or 1:,} are {needed:,}; the server's context holds "
+            f"{most:,} (max_model_len of its /v1/models)", "prompt", code=TOO_LONG)
+
+
+def context_of(model: Mapping[str, Any]) -> int | None:
+    """The tokens that a model of /v1/models takes, where the server says so, as Penstock and vLLM do."""
+    most = model.get("max_model_len")
+    return most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else None
+
+
+async def named_model(server: Server, name: str) -> Mapping[str, Any]:
+    """What /v1/models says of a model; nothing where it is not listed, or there is no list."""
+    try:
+        status, body = await server.fetch("GET", "/v1/models")
+        listed = [dict(each) for each in json.loads(body)["data"]] if status == 200 else []
+    except (OSError, BadAnswer, TimeoutError, ValueError, KeyError, TypeError):
+        return {}
+    return next((each for each in listed if each.get("id") == name), {})
 
 
 async def first_model(server: Server) -> Mapping[str, Any]:

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.slo import Objectives
 from penstock.study.measure.client.connections import address_of
-from penstock.study.measure.client.openai import Ask, Wish
-from penstock.study.measure.client.server import first_model
+from penstock.study.measure.client.openai import TOO_LONG, Ask, Wish
+from penstock.study.measure.client.server import context_of, first_model, named_model
 from penstock.study.measure.samples import Sample
 from tests.study.measure.client.virtual import END, STREAM, Mock, Reply, answer, chunk, event, plain, run, server
 
@@ -186,15 +186,37 @@ def test_what_is_no_address(url: str) -> None:
         address_of(url)
 
 
-def models(body: Any, status: int = 200) -> Any:
+def models(body: Any, status: int = 200, ask: Any = first_model) -> Any:
     class Listing(Mock):
         def take(self, pipe: Any, request: bytes) -> None:
             pipe.reply(Reply([(0.0, plain(status, body))]), 0.0)
 
     async def main() -> Any:
-        return await first_model(server(Listing(lambda asked: Reply([])))[0])
+        return await ask(server(Listing(lambda asked: Reply([])))[0])
 
     return run(main())
+
+
+def test_what_the_context_does_not_hold_is_not_sent() -> None:
+    """Where the server tells its context, and the tokens are known."""
+    async def prepare(ask: Ask, most: int | None) -> Any:
+        return server(Mock(lambda asked: Reply([])), WISH, max_model_len=most)[0].prepare(ask)
+
+    for ask, most in ((Ask((1,) * 60, (), 60, 5), 64), (Ask((1,) * 64, (), 64), 64)):
+        with pytest.raises(RequestError, match=f"a prompt of {ask.num_prompt} tokens .* are 65; the server's context holds 64") as refused:
+            run(prepare(ask, most))
+        assert refused.value.code == TOO_LONG
+    for ask, most in ((Ask((1,) * 60, (), 60, 4), 64), (Ask((1,) * 60, (), 60, 5), None), (Ask("a text", (), None, 5), 4)):
+        assert b"POST" in run(prepare(ask, most))
+    assert [context_of({"max_model_len": told}) for told in (64, None, "64", 0, True)] == [64, None, None, None, None]
+    assert context_of({}) is None
+
+
+def test_a_model_is_looked_up_where_it_is_listed() -> None:
+    listed = {"data": [{"id": "a"}, {"id": "b", "max_model_len": 7}]}
+    assert models(listed, ask=lambda target: named_model(target, "b")) == listed["data"][1]
+    for body, status in ((listed, 404), ("no", 200), ({"data": []}, 200)):
+        assert models(body, status, lambda target: named_model(target, "b")) == {}
 
 
 def test_the_first_model_is_asked_for() -> None:

@@ -176,7 +176,9 @@ class Pipe(asyncio.Transport):
 WISH = Wish("mock-model")
 
 
-def server(mock: Mock, wish: Wish = WISH, keys: tuple[str, ...] = (), timeout_s: float = 600.0) -> tuple[Server, Stopwatch]:
+def server(
+    mock: Mock, wish: Wish = WISH, keys: tuple[str, ...] = (), timeout_s: float = 600.0, max_model_len: int | None = None
+) -> tuple[Server, Stopwatch]:
     """To be called in a running loop."""
     watch = Stopwatch(asyncio.get_running_loop().time)
-    return Server(Access(ADDRESS, keys, {}, timeout_s), wish, mock.connect, watch), watch
+    return Server(Access(ADDRESS, keys, {}, timeout_s), wish, mock.connect, watch, max_model_len), watch
