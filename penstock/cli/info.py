@@ -42,7 +42,8 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     if found.ceilings is None:
         yield "tokens/s", "not predicted: run `penstock limits` once to measure this machine"
     else:
-        most, why = found.ceilings, "the ceiling of this machine's measured limits"
+        crew = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+        most, why = found.ceilings, f"the ceiling of this machine's measured limits with {crew}"
         yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s of one sequence: {why}"
         yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s of a prompt of {most.prompt_tokens} tokens: {why}"
     for name, reason in found.reasons.items():

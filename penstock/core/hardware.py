@@ -23,8 +23,8 @@ class Hardware:
     """
 
     name: str
-    read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second, all threads
-    ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int16, int8) -> operations a second, all threads; lacks what is unknown
+    read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second
+    ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int16, int8) -> operations a second; lacks what is unknown
 
     def bandwidth(self, working_set_bytes: float) -> float:
         """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
@@ -133,10 +133,21 @@ def read_limits(file: Path) -> dict[str, Any] | None:
     return told
 
 
-def hardware_of(told: Mapping[str, Any]) -> Hardware:
-    """The roofline in what `read_limits` gave. Raises ValueError, KeyError, TypeError or AttributeError where there is none."""
+def hardware_of(told: Mapping[str, Any], threads: int | None = None) -> Hardware:
+    """The roofline in what `read_limits` gave. `threads`: that compute, where they are fewer than were measured together: of one what was
+    measured of it, of several so many times that, but no more than all reach. Raises ValueError, KeyError, TypeError or AttributeError
+    where there is none."""
+    reads, rates = _figures(told)
+    if threads is not None and threads < told.get("threads", threads):
+        one_reads, one_rates = _figures(told["one_thread"])
+        reads = {size: min(rate, threads * one_reads.get(size, rate)) for size, rate in reads.items()}
+        rates = {dtype: min(rate, threads * one_rates.get(dtype, rate)) for dtype, rate in rates.items()}
+    return Hardware(str(told["machine"]), reads, rates)
+
+
+def _figures(told: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, float]]:
     reads = {int(size): float(rate) for size, rate in told["read_bytes_per_s"].items()}
     rates = {str(dtype): float(rate) for dtype, rate in told["ops_per_s"].items() if rate is not None}
     if not reads or min(reads) <= 0 or not all(0 < rate < math.inf for rate in (*reads.values(), *rates.values())):
         raise ValueError("limits are positive numbers, and bandwidth is known for one working set at least")
-    return Hardware(str(told["machine"]), reads, rates)
+    return reads, rates

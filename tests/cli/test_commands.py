@@ -140,6 +140,7 @@ class Description:
     largest_batch: int = 2048
     served_tokens: int = 65536
     served_told: str = "64 sequences at full length"
+    threads: int = 1
     ceilings: Ceilings | None = None
     reasons: dict[str, str] = dataclasses.field(default_factory=lambda: {"dtype": "as the checkpoint"})
 
@@ -171,7 +172,8 @@ def test_info_predicts_only_from_measured_limits(penstock: Any, described: None,
     found = Description(ceilings=Ceilings(decode_tokens_per_s=88.25, prefill_tokens_per_s=12345.6, prompt_tokens=512))
     monkeypatch.setattr(sys.modules["penstock.serve.engine.describe"], "describe", lambda engine: found)
     _, out, _ = penstock(["info"])
-    assert "88.2 tokens/s" in out and "12,346 tokens/s of a prompt of 512 tokens" in out and "ceiling" in out
+    assert "88.2 tokens/s" in out and "12,346 tokens/s of a prompt of 512 tokens" in out
+    assert "ceiling of this machine's measured limits with 1 thread\n" in out
 
 
 def test_info_is_for_programs(penstock: Any, described: None) -> None:

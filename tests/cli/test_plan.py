@@ -91,7 +91,8 @@ def test_a_terminal_is_told_how_far_a_plan_is(penstock: Any, monkeypatch: pytest
 
 
 def test_what_this_machine_costs_is_not_made_up(penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "measured_limits", lambda device: Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11}))
+    machine = Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11})
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: machine)
     asked = "plan llama-3.2-1b --hardware here --batch 1".split()
     out = penstock(asked)[1]
     assert out.count("not given") == 4 and "not given: --price and --watts tell it" in out

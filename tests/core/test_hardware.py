@@ -40,6 +40,18 @@ def test_shares_are_least_times_over_times() -> None:
     assert HARDWARE.read_seconds(0) == 0 and HARDWARE.compute_seconds(0, "fp32") == 0
 
 
+def test_fewer_threads_are_held_against_what_so_many_reach() -> None:
+    """Of two and three what one reaches, so many times, but no more than all four do together."""
+    alone = {"read_bytes_per_s": {str(MIB): 50e9, str(256 * MIB): 10e9}, "ops_per_s": {"fp32": 3e10, "int8": None}}
+    told = {"machine": "box", "threads": 4, "read_bytes_per_s": {str(MIB): 200e9, str(256 * MIB): 25e9},
+            "ops_per_s": {"fp32": 1e11, "int8": None}, "one_thread": alone}
+    assert hardware_of(told, 1) == Hardware("box", {MIB: 50e9, 256 * MIB: 10e9}, {"fp32": 3e10})
+    assert hardware_of(told, 3) == Hardware("box", {MIB: 150e9, 256 * MIB: 25e9}, {"fp32": 9e10})
+    everything = Hardware("box", {MIB: 200e9, 256 * MIB: 25e9}, {"fp32": 1e11})
+    assert hardware_of(told) == hardware_of(told, 4) == hardware_of(told, 8) == everything
+    assert hardware_of({name: told[name] for name in ("machine", "read_bytes_per_s", "ops_per_s")}, 1) == hardware_of(told)
+
+
 def test_the_ridge_is_where_memory_and_arithmetic_take_equally_long() -> None:
     ridge = HARDWARE.ridge("bf16")
     assert ridge == pytest.approx(16) and HARDWARE.ridge("int8") is None

@@ -213,7 +213,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
         loaded.weight_bytes, loaded.kv_bytes_per_token,
         fingerprint(engine_config, backend),
-        measured_limits(backend.caps.devices[0]), grammars)
+        measured_limits(backend.caps.devices[0], engine_config.threads), grammars)
 
 
 def fingerprint(config: EngineConfig, backend: Any) -> str:

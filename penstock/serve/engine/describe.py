@@ -9,7 +9,7 @@ from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
 from penstock.serve.engine.holding import Holding
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, resolve
+from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, resolve, threads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Description:
     largest_batch: int  # sequences of max_model_len tokens that fit here
     served_tokens: int  # of the KV cache that `penstock serve` makes with these options; 0 where it does not start
     served_told: str  # why so many
+    threads: int  # that compute
     ceilings: Ceilings | None = None  # None where the machine's limits were not measured
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -52,12 +53,13 @@ def describe(config: EngineConfig) -> Description:
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
     except CapacityError as error:
         served = 0, str(error)
-    hardware = measured_limits(held.device)
+    threads, reasons["threads"] = threads_of(config, spec, look())
+    hardware = measured_limits(held.device, threads)
     most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, tuple(holding.matrices), holding.stored_bytes,
         holding.bits_per_weight, kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len),
-        tokens // max_len, *served, most, reasons)
+        tokens // max_len, *served, threads, most, reasons)
 
 
 def _price(holding: Holding) -> Price:

@@ -62,12 +62,15 @@ def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
     return tuple(sorted(name for name, usable in _native.cpu_features().items() if usable))
 
 
-def measured_limits(device: str, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Hardware | None:
-    """The roofline of the device, from the user's cache; None when `penstock limits` was not run here. Only processors are measured."""
+def measured_limits(
+    device: str, threads: int | None = None, environ: Mapping[str, str] = os.environ, root: Path = ROOT
+) -> Hardware | None:
+    """The roofline of the device with so many threads (None: all), from the user's cache; None when `penstock limits` was not run here.
+    Only processors are measured."""
     if not device.startswith("cpu"):
         return None
     told = read_limits(limits_file(cache_folder(environ, Path.home()), processor(root)))
-    return None if told is None else hardware_of(told)
+    return None if told is None else hardware_of(told, threads)
 
 
 def _available(root: Path) -> int:

@@ -49,7 +49,7 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, token, free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
-    threads, reasons["threads"] = _threads(config, spec, machine)
+    threads, reasons["threads"] = threads_of(config, spec, machine)
     propose, control, why_control = _drafting(config)
     if propose is not None:
         reasons["draft_control"] = why_control
@@ -72,7 +72,8 @@ def _drafting(config: EngineConfig) -> tuple[str | None, str, str]:
     return propose, "always", "the proposer was asked for by name"
 
 
-def _threads(config: EngineConfig, spec: ModelSpec, machine: Machine) -> tuple[int, str]:
+def threads_of(config: EngineConfig, spec: ModelSpec, machine: Machine) -> tuple[int, str]:
+    """(how many compute, why)."""
     if config.threads is not None:
         return config.threads, "as asked"
     if spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) < SMALL_MATRIX:

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.compute.models.load import hub
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
-from penstock.core.hardware import Hardware
+from penstock.core.hardware import Hardware, hardware_of
 from penstock.serve.engine.machine import measured_limits
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.bench import Load, Terms, View, measure
@@ -122,7 +122,8 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
     if job.search is None:
         result = _answered(await measure(opened.target, load, terms, watch, watchers.view, interrupt))
-        return Report(result, opened.told, job.said, opened.hardware, opened.compute_type, engine=await opened.target.state())
+        engine = await opened.target.state()
+        return Report(result, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, engine=engine)
 
     async def attempt(rate: float, number: int) -> Result:
         watchers.say(f"trying {rate:.3g} requests/s")
@@ -137,8 +138,18 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         watchers.say(f"  {probe.came:.3g} requests/s came, {probe.kept:.1%} kept the SLO" + ("" if doubt is None else f"; {doubt}"))
 
     found = await find(attempt, job.search.start_rate, share, on_probe)
-    return Report(_shown(found, share), opened.told, job.said, opened.hardware, opened.compute_type, found.probes,
-                  None if found.best is None else found.best.rate, await opened.target.state())
+    engine = await opened.target.state()
+    return Report(_shown(found, share), opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, found.probes,
+                  None if found.best is None else found.best.rate, engine)
+
+
+def roof_of(engine: Mapping[str, Any] | None, here: Hardware | None) -> Hardware | None:
+    """The limits that an engine measures itself by, where it tells them; else those of this machine."""
+    limits = None if engine is None else engine.get("limits")
+    try:
+        return here if limits is None else hardware_of(limits)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return here
 
 
 def _shown(found: Found, share: float) -> Result:

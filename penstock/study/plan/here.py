@@ -10,10 +10,13 @@ HERE = "here"
 LIKE = "epyc-9654"  # what is not measured (what a kernel costs beside its bytes, links) is taken from a processor of the catalogue
 
 
-def told_here(memory_bytes: int | None = None, limits: Hardware | None = None, read_bytes: float | None = None) -> dict[str, Any]:
+def told_here(
+    memory_bytes: int | None = None, limits: Hardware | None = None, read_bytes: float | None = None, threads: int | None = None
+) -> dict[str, Any]:
     """A part's file. Its rates are measured, so that nothing is taken off them. `read_bytes`: that steps read again and again, as fast as
-    so much is read: what caches hold comes faster. Raises UsageError where `penstock limits` was not run."""
-    limits = limits or measured_limits("cpu")
+    so much is read: what caches hold comes faster. `threads`: that compute; None: all. Raises UsageError where `penstock limits` was not
+    run."""
+    limits = limits or measured_limits("cpu", threads)
     if limits is None:
         raise UsageError("--hardware here needs this machine's limits: run `penstock limits` once")
     bandwidth = limits.memory_bandwidth() if read_bytes is None else limits.bandwidth(read_bytes)

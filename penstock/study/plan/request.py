@@ -14,6 +14,8 @@ from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
 from penstock.decide.routing.contract import Engines
 from penstock.serve.engine import build
+from penstock.serve.engine.machine import look
+from penstock.serve.engine.resolve import threads_of
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.calibrate import kept
@@ -116,7 +118,8 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     if any(part.name == HERE for part in parts):
-        parts = parts_of(request, max(model.stored(format, AUTO).weight_bytes for format in formats.values()))
+        parts = parts_of(request, max(model.stored(format, AUTO).weight_bytes for format in formats.values()),
+                         threads_of(EngineConfig(request.model), model.spec, look())[0])
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
     left_out = not_served_here(choices)
     refine = list if steady or not request.simulate else twins(request, model, goal, choices, trace, watch).refined
@@ -189,10 +192,10 @@ def model_of(name: str, dtype: str | None = None) -> Model:
     return Model(name, build.understand(source), dtype)
 
 
-def parts_of(request: Request, read_bytes: float | None = None) -> list[Part]:
-    """`read_bytes`: see `told_here`. Raises UsageError for unknown parts and figures."""
+def parts_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> list[Part]:
+    """`read_bytes`, `threads`: see `told_here`. Raises UsageError for unknown parts and figures."""
     catalogue = Catalogue(
-        None if request.catalogue is None else Path(request.catalogue), {HERE: lambda: told_here(read_bytes=read_bytes)})
+        None if request.catalogue is None else Path(request.catalogue), {HERE: lambda: told_here(read_bytes=read_bytes, threads=threads)})
     if not request.hardware:
         raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
     names = catalogue.names() if request.hardware == ALL else [name.strip() for name in request.hardware.split(",") if name.strip()]

@@ -1,8 +1,15 @@
 """What `penstock info` tells is what `penstock serve` would do."""
+import json
+from pathlib import Path
+
+import pytest
+
 from penstock.core.config import EngineConfig, ServerConfig
-from penstock.serve.engine.build import choose, find
+from penstock.core.hardware import FORMAT, cache_folder, limits_file
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.engine.build import build, choose, find
 from penstock.serve.engine.describe import describe
-from penstock.serve.engine.machine import look
+from penstock.serve.engine.machine import look, processor
 from penstock.serve.engine.resolve import resolve
 from penstock.serve.run import options
 
@@ -19,6 +26,23 @@ def test_the_cache_that_is_told_is_the_one_that_would_be_made() -> None:
 def test_a_cache_that_does_not_fit_is_told_and_the_rest_as_well() -> None:
     found = describe(EngineConfig("rill", kv_tokens=10**12))
     assert found.served_tokens == 0 and "GiB are free" in found.served_told and found.parameters > 0
+
+
+@pytest.mark.parametrize(("threads", "rate"), [(None, 1e9), (1, 1e9), (2, 3e9)])
+def test_an_engine_is_held_against_the_limits_of_its_own_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int | None, rate: float
+) -> None:
+    """rill is too small to be shared among several, unless that is asked for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = limits_file(cache_folder({"XDG_CACHE_HOME": str(tmp_path)}, tmp_path), processor())
+    file.parent.mkdir(parents=True)
+    one, both = ({"read_bytes_per_s": {"1024": rate}, "ops_per_s": {"fp32": rate, "bf16": rate}} for rate in (1e9, 3e9))
+    file.write_text(json.dumps({"format": FORMAT, "machine": "box", "threads": 2, **both, "one_thread": one}))
+    config = EngineConfig("rill", threads=threads, kv_tokens=512)
+    built, told = build(config, Metrics()), describe(config)
+    assert built.hardware is not None and built.hardware.read_bytes_per_s == {1024: rate} and built.hardware.ops_per_s["bf16"] == rate
+    assert told.threads == (threads or 1) and told.ceilings is not None
+    assert told.ceilings.decode_tokens_per_s == pytest.approx(rate / told.weight_bytes, rel=0.05)
 
 
 def test_options_are_told_from_defaults_and_secrets_are_not_told() -> None:

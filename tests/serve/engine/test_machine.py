@@ -73,10 +73,10 @@ def test_a_quota_that_is_none(tmp_path: Path, text: str) -> None:
 
 def test_limits_are_those_that_were_measured_here(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert measured_limits("cpu", environ) is None
+    assert measured_limits("cpu", None, environ) is None
     file = limits_file(cache_folder(environ, tmp_path), processor())
     told = {"format": FORMAT, "machine": "box", "read_bytes_per_s": {"1048576": 1e10}, "ops_per_s": {"fp32": 1e11}}
     write(tmp_path, {str(file.relative_to(tmp_path)): json.dumps(told)})
-    found = measured_limits("cpu", environ)
+    found = measured_limits("cpu", None, environ)
     assert found is not None and found.name == "box" and found.bandwidth(5) == 1e10
-    assert measured_limits("cuda:0", environ) is None
+    assert measured_limits("cuda:0", None, environ) is None

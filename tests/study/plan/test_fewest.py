@@ -71,7 +71,7 @@ def test_measured_steps_that_do_not_keep_up_are_told(ask: Any, monkeypatch: pyte
         pace = Pace(Fitted((1, 4096), (0.02, 2.0), 0.0, 0.0, 0.0, 0.0))
 
     machine = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 1e11}, {"fp32": 4e13, "bf16": 4e13, "int8": 4e13})
-    monkeypatch.setattr(here, "measured_limits", lambda device: machine)
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: machine)
     monkeypatch.setattr(request, "kept", lambda config: Kept)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     asked = {"input": 20, "output": 200, "quant": ("none",), "chunk": "512"}

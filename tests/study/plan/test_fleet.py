@@ -99,7 +99,8 @@ quant = "fp8"
 
 
 def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "measured_limits", lambda device: Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11}))
+    machine = Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11})
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: machine)
     (tmp_path / "fleet.toml").write_text("[[models]]\nmodel = 'llama-3.2-1b'\nrate = 0.01\nhardware = 'here'\nquant = 'none'\n")
     with pytest.raises(UsageError, match="the price of here is not known: give --price here=DOLLARS"):
         shared(tmp_path / "fleet.toml", Request())

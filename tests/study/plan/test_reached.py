@@ -90,7 +90,7 @@ def test_a_row_of_measured_steps_is_bound_by_what_these_took(
     class Kept:
         pace = Pace(Fitted((1, 512), (token_s, 2 * token_s), 0.0, 0.0, 0.0, 0.0))
 
-    monkeypatch.setattr(here, "measured_limits", lambda device: MACHINE)
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
     monkeypatch.setattr(request, "kept", lambda config: Kept)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     row = ask("llama-2-7b", "here", rate=0.01, input=100, output=20, quant=("none",), chunk="512")[0]

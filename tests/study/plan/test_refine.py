@@ -21,7 +21,7 @@ MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 2e11, "
 
 @pytest.fixture
 def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "measured_limits", lambda device: MACHINE)
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
     monkeypatch.setattr(request, "kept", lambda config: None)
 
 
@@ -83,7 +83,7 @@ def test_without_a_price_rows_go_by_what_a_device_does(ask: Any) -> None:
 
 
 def test_a_model_without_weights_has_no_measured_steps(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "measured_limits", lambda device: MACHINE)
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
     monkeypatch.setattr(request, "kept", lambda config: pytest.fail("the hub was asked"))
     assert "twin" in {row.predicted_by for row in ask("llama-2-7b", "here", rate=0.01, input=100, output=20)}
 
@@ -108,7 +108,7 @@ def test_only_what_calibrate_times_is_measured(monkeypatch: pytest.MonkeyPatch) 
     class Kept:
         pace = Pace(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0))
 
-    monkeypatch.setattr(here, "measured_limits", lambda device: MACHINE)
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
     monkeypatch.setattr(request, "kept", lambda config: Kept if config.quant == "int8" else None)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     asked = request.Request("llama-2-7b", "here", rate=0.01, input=100, output=20, chunk="512")
@@ -136,7 +136,7 @@ def test_this_machine_is_not_planned_with_what_this_engine_does_not_serve(ask: A
 
 
 def test_without_limits_this_machine_is_not_known(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "measured_limits", lambda device: None)
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: None)
     with pytest.raises(UsageError, match="penstock limits"):
         ask("llama-2-7b", "here", batch=1)
 

@@ -36,7 +36,8 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Levers:
-    """`values` of each option that is tried, without the one that the engine has; `left_out`: (what, why)."""
+    """`values` of each option that is tried, without the one that the engine has; `left_out`: (what, why), of those that were
+    asked about."""
 
     values: Mapping[str, tuple[Any, ...]]
     left_out: list[tuple[str, str]] = field(default_factory=list)
@@ -62,13 +63,13 @@ def levers(given: EngineConfig, resolved: EngineConfig, choices: Choices, num_cp
     tried: dict[str, Sequence[Any]] = {**NUMBERS, **{name: (*choices.plugins.get(name, ()), *FORMS.get(name, ())) for name in PLUGINS}}
     tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("priced", "always"), "threads": doublings(num_cpus)}
     values, left_out = {}, []
-    for name, each in tried.items():
+    for name in wanted or tried:
         if getattr(given, name) != defaults[name]:
             left_out.append((name, f"it was given as {getattr(given, name)}"))
-        elif not wanted or name in wanted:
-            values[name] = tuple([value for value in each if value != getattr(resolved, name)])
+        else:
+            values[name] = tuple([value for value in tried[name] if value != getattr(resolved, name)])
     left_out += [(f"{RULE}={rule}", "it is lossy: where it takes a draft the distribution is one token, which no budget of KL or flips "
-                  "of the model's own choices bounds") for rule in choices.lossy]
+                  "of the model's own choices bounds") for rule in choices.lossy if DRAFTS in values]
     return Levers(values, left_out)
 
 

@@ -1,7 +1,7 @@
 """What a search came to, for people."""
 from collections.abc import Iterator, Sequence
 
-from penstock.study.plan.tune.outcome import Outcome
+from penstock.study.plan.tune.outcome import Left, Outcome
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import told
 
@@ -25,14 +25,22 @@ def lines(outcome: Outcome) -> Iterator[str]:
     if outcome.left:
         yield ""
         yield "left out"
-        for left in outcome.left:
-            yield f"  {left.what}: {left.why}"
+        for why, alike in by_reason(outcome.left).items():
+            yield f"  {', '.join(alike)}: {why}"
     if outcome.pairs is not None and (spread := unrest([other for _, other in outcome.pairs.scores])) > RESTLESS:
         yield ""
         yield (f"the defaults' own runs differ by {spread:.2g} times: something else runs on this machine, and smaller gains are not seen; "
                "a quiet machine, longer runs (--duration) and more --pairs would see them")
     yield ""
     yield outcome.sentence
+
+
+def by_reason(left: Sequence[Left]) -> dict[str, list[str]]:
+    """What is left out for the same reason is told together."""
+    found: dict[str, list[str]] = {}
+    for each in left:
+        found.setdefault(each.why, []).append(each.what)
+    return found
 
 
 def compared(outcome: Outcome) -> Iterator[str]:

@@ -49,14 +49,17 @@ def test_a_larger_cache_is_tried_where_memory_binds_it():
 def test_only_what_is_wanted():
     found = levers(GIVEN, RESOLVED, choices(), 2, ("order", "block_size"))
     assert set(found.values) == {"order", "block_size"}
+    assert levers(replace(GIVEN, threads=2), RESOLVED, choices(), 4, ("order",)).left_out == []
+    assert [name for name, _ in levers(replace(GIVEN, threads=2), RESOLVED, choices(), 4, ("threads",)).left_out] == ["threads"]
     with pytest.raises(UsageError, match="--levers has no 'speed'; it has: max_num_seqs"):
         levers(GIVEN, RESOLVED, choices(), 2, ("speed",))
 
 
 def test_lossy_acceptance_is_left_out_by_name():
     assert choices().lossy == ["typical"]
-    left = dict(levers(GIVEN, RESOLVED, Choices({}, ("typical",)), 2).left_out)
+    left = dict(levers(GIVEN, RESOLVED, Choices({"propose": ("ngram",)}, ("typical",)), 2).left_out)
     assert "lossy" in left["accept=typical"]
+    assert not levers(replace(GIVEN, propose="ngram"), RESOLVED, Choices({}, ("typical",)), 2, ("order",)).left_out
 
 
 def test_a_setting_without_an_option_is_without_what_rests_on_it():

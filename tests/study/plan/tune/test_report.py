@@ -13,7 +13,8 @@ SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None)
 
 def test_a_winner_is_shown_beside_the_defaults():
     pairs = Pairs(((FAST, SLOW),) * 3)
-    outcome = Outcome(Setting((("max_num_seqs", 8),)), pairs, (Gain("max_num_seqs", 8, pairs),), left=(Left("quant=int8", "no budget"),),
+    outcome = Outcome(Setting((("max_num_seqs", 8),)), pairs, (Gain("max_num_seqs", 8, pairs),), left=(
+        Left("quant=int8", "no budget"), Left("threads", "it was given as 2"), Left("quant=int4", "no budget")),
                       rate=12.0, rates=(10.0, 15.0))
     text = list(lines(outcome))
     heading, defaults, tuned = (line.split() for line in text[:3])
@@ -21,7 +22,7 @@ def test_a_winner_is_shown_beside_the_defaults():
     assert defaults == "the defaults 40.0% 100.0% 10 4 400 600 300.0 ms 400.0 ms 30.0 ms -".split()
     assert tuned == "tuned 80.0% 95.0% 10 8 400 900 100.0 ms 200.0 ms 10.0 ms 20.0 ms".split()
     assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
-    assert "  quant=int8: no budget" in text
+    assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was given as 2" in text
     assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came)") for line in text)
     assert text[-1].startswith("max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came), 1.99 times")
     assert not any("something else runs" in line for line in text)
