@@ -33,17 +33,17 @@ def read(paths: Sequence[str]) -> list[str]:
 def _documents(file: Path) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8")
-        return [text] if file.suffix != ".jsonl" else [_text_of(json.loads(line)) for line in text.splitlines() if line.strip()]
+        return [text] if file.suffix != ".jsonl" else [_text_of(json.loads(line), file) for line in text.splitlines() if line.strip()]
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{file} is not {'JSON lines' if file.suffix == '.jsonl' else 'UTF-8'}: {error}") from None
 
 
-def _text_of(line: Any) -> str:
+def _text_of(line: Any, file: Path) -> str:
     found = next((line[name] for name in FIELDS if isinstance(line.get(name), str)), None) if isinstance(line, dict) else None
     if found is None:
-        raise ValueError(f"a line has none of the fields {', '.join(FIELDS)}")
+        raise UsageError(f"a line of {file} has none of the fields {', '.join(FIELDS)} with text in it")
     return str(found)
 
 

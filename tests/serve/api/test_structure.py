@@ -256,7 +256,7 @@ def test_what_takes_too_many_steps_is_refused_with_the_part_that_did(server: Run
     response = chat(server.client, **of_schema(heavy))
     error = response.json()["error"]
     assert response.status_code == 400 and error["code"] == "grammar_too_complex"
-    assert "more than 2,000,000 steps" in error["message"] and "patterns" in error["message"]
+    assert "more than 1,000,000 steps" in error["message"] and "patterns" in error["message"]
     wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}}
     for stream in (False, True):
         response = chat(server.client, **of_schema(wide), stream=stream)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
-from penstock.compute.decoding.propose.tables import Rows, Tables, batch
+from penstock.compute.decoding.propose.tables import MOST_ROWS, Rows, Tables, batch
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
-
-MOST_ROWS = 512  # of a step
 
 
 class DraftModel:

@@ -15,12 +15,10 @@ import numpy as np
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
 from penstock.compute.decoding.propose.sureness import softened
-from penstock.compute.decoding.propose.tables import Rows, Tables, batch
+from penstock.compute.decoding.propose.tables import MOST_ROWS, Rows, Tables, batch
 from penstock.compute.models.heads import eagle
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
-
-MOST_ROWS = 512  # of a step
 
 
 @dataclass(slots=True)

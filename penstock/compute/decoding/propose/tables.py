@@ -7,6 +7,7 @@ from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.core.message import message
 
+MOST_ROWS = 512  # of a step of such a program: what there is more is computed in several
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 

@@ -8,7 +8,8 @@ from penstock import LLM, SamplingParams
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.decoding.propose.contract import Draftable
-from penstock.compute.decoding.propose.draft_model import MOST_ROWS, DraftModel
+from penstock.compute.decoding.propose.draft_model import DraftModel
+from penstock.compute.decoding.propose.tables import MOST_ROWS
 from penstock.compute.models.decoder import build
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights

@@ -73,9 +73,7 @@ class Expander:
                 shape = meet(mine, its, self.algebra)
                 if shape and (len(found) > 64 or shape not in found):
                     found.append(shape)
-        if len(found) > MAX_SHAPES:
-            raise UnsupportedError(f"its choices have more than {MAX_SHAPES} combinations at one place")
-        return found
+        return not_too_many(found)
 
     def _work_out(self, goal: Goal) -> Shapes:
         """Choices of one branch come last: what all else says tells their branches apart."""
@@ -143,9 +141,7 @@ class Expander:
             for its in (*branches[:at], *branches[at + 1 :]):
                 mine = self._without(mine, its)
             found += mine
-        if len(found) > MAX_SHAPES:
-            raise UnsupportedError(f"its choices have more than {MAX_SHAPES} combinations at one place")
-        return found
+        return not_too_many(found)
 
     def _without(self, shapes: list[Shape], literal: Literal) -> list[Shape]:
         """What of the shapes is not valid by a schema; as much of it as is easily told."""
@@ -206,6 +202,12 @@ class Expander:
                 changed[ARRAY] = replace(arrays, prefix=tuple(prefix), rest=rest, evaluated=float("inf"))
             found.append(changed)
         return found
+
+
+def not_too_many(shapes: Shapes) -> Shapes:
+    if len(shapes) > MAX_SHAPES:
+        raise UnsupportedError(f"its choices have more than {MAX_SHAPES} combinations at one place")
+    return shapes
 
 
 def of_group(name: str, words: Words) -> tuple[Any] | None:
