@@ -112,7 +112,7 @@ class Case:
         source = "scaled by the roofline"
         if config.quant != self.config.quant:
             source += f"; `penstock plan {config.model} --quant {config.quant} --calibrate` measures it"
-        return Exchanged(self.way.timer, self.form.roof, form.roof, self.seen.host_s), source
+        return Exchanged(self.way.timer, self.form.roof, form.roof), source
 
 
 class Lever(Protocol):

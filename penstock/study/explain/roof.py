@@ -7,7 +7,6 @@ from penstock.core.hardware import Hardware
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.plan.model import Stored
 
-FARTHEST = 4.0  # times the roof that a step takes where it is bound by it; what it takes beyond is overhead, and stays
 NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0)
 
 
@@ -18,9 +17,9 @@ class Roof:
         """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in."""
         rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
         part = Part(
-            "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0, price=0.0,
-            node=1, op_latency=0.0, step_latency=0.0, ops=rates, efficiency=Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0)),
-            link=NOWHERE, network=NOWHERE)
+            "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0,
+            price=0.0, node=1, op_latency=0.0, step_latency=0.0, ops=rates,
+            efficiency=Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0)), link=NOWHERE, network=NOWHERE)
         numbers = replace(
             stored.numbers, storage=replace(stored.numbers.storage, activation=0.0), dtype=dtype,
             coded_dtype=coded_dtype if coded_dtype in rates else dtype)
@@ -32,18 +31,16 @@ class Roof:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """A StepTimer of steps whose roof is another: what was measured changes as the roof does, at the share of the roof that was reached.
-    `host_s` of a step stays."""
+    """A StepTimer of steps whose roof is another: what was measured changes by as much as the roof does. What a step takes beyond its roof
+    is mostly other work (what lies between products, sampling, the host), and stays."""
 
     timer: StepTimer
     old: StepTimer
     new: StepTimer
-    host_s: float
 
     def seconds(self, work: StepWork) -> float:
-        measured, old = self.timer.seconds(work), self.old.seconds(work)
-        times = min(max((measured - self.host_s) / old, 1.0), FARTHEST)
-        return max(measured - times * (old - self.new.seconds(work)), self.new.seconds(work))
+        new = self.new.seconds(work)
+        return max(self.timer.seconds(work) - (self.old.seconds(work) - new), new)
 
 
 @dataclass(frozen=True, slots=True)
