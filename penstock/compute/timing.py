@@ -87,6 +87,12 @@ def context_costs(seconds: Callable[[StepWork], float], num_tokens: int, some: i
     return one - pair, pair
 
 
+def touch(backend: Backend, loaded: Any) -> None:
+    """One row, whose time is nobody's: in its step the system gives the memory of buffers and of the first blocks of the KV cache, in huge
+    pages, which takes some milliseconds or, on a virtual machine that has to ask its host for them, a hundred. What is in those is lost."""
+    backend.step(loaded, batch_of_rows(1, loaded.layout.block_size))
+
+
 def timed(backend: Backend, loaded: Any, batch: Batch, clock: Clock) -> float:
     began = clock.now()
     backend.step(loaded, batch)

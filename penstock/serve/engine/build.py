@@ -33,7 +33,7 @@ from penstock.compute.runner.constrain import Constraints
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.runner import Runner
-from penstock.compute.timing import measure, sweep
+from penstock.compute.timing import measure, sweep, touch
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import UsageError
@@ -193,6 +193,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     tokenizer = Tokenizer.load(path)
     cache = packed_cache(config.quant, weights, cache_folder(os.environ, Path.home()) / PACKED) if config.weight_cache else None
     loaded = backend.load(program, weights, layout, engine_config.threads, cache)
+    touch(backend, loaded)
     if say is not None and chosen.scheme.activations:
         say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))
     size = DTYPE_BYTES[backend.dtype]

@@ -1,9 +1,11 @@
 """What `penstock info` tells is what `penstock serve` would do."""
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.compute.backends.reference.backend import Reference
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.serve.api.metrics import Metrics
@@ -43,6 +45,20 @@ def test_an_engine_is_held_against_the_limits_of_its_own_threads(
     assert built.hardware is not None and built.hardware.read_bytes_per_s == {1024: rate} and built.hardware.ops_per_s["bf16"] == rate
     assert told.threads == (threads or 1) and told.ceilings is not None
     assert told.ceilings.decode_tokens_per_s == pytest.approx(rate / told.weight_bytes, rel=0.05)
+
+
+def test_memory_is_touched_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first answer does not pay for pages that the system gives when they are written to: a step of one row has had them."""
+    touched: list[Any] = []
+    step = Reference.step
+
+    def counted(self: Reference, loaded: Any, batch: Any) -> Any:
+        touched.append((loaded.layout.num_blocks, len(batch.tokens)))
+        return step(self, loaded, batch)
+
+    monkeypatch.setattr(Reference, "step", counted)
+    build(EngineConfig("rill", backend="reference", kv_tokens=512), Metrics())
+    assert touched == [(32, 1)]
 
 
 def test_options_are_told_from_defaults_and_secrets_are_not_told() -> None:
