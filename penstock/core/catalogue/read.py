@@ -163,7 +163,8 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
         products={key: _number(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()})
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     node = int(number.pop("node"))
-    return Part(name, *(str(told[key]) for key in WORDS), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
+    return Part(
+        name, str(told["title"]), str(told["device"]), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
 
 
 def _link(name: str, told: Mapping[str, Any]) -> Link:
