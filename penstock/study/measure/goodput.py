@@ -33,6 +33,13 @@ def too_few(probe: Probe, share: float) -> str | None:
             f"(or --requests) {least / max(count, 1):.1f} times as long")
 
 
+def in_doubt(found: Found, share: float) -> str | None:
+    """Why the rate that was found is none to rely on: it, or one above it, was judged by too few requests."""
+    deciding = [probe for probe in found.probes if found.best is None or probe.rate >= found.best.rate]
+    doubts = {probe.rate: doubt for probe in deciding if (doubt := too_few(probe, share)) is not None}
+    return f"the rate is in doubt: at {min(doubts):.3g} requests/s {doubts[min(doubts)]}" if doubts else None
+
+
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
     """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it,
     with one within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""

@@ -20,7 +20,7 @@ from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server, context_of, first_model, named_model
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.energy import meters_here
-from penstock.study.measure.goodput import Found, find, too_few
+from penstock.study.measure.goodput import Found, find, in_doubt, too_few
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
@@ -163,10 +163,8 @@ def _shown(found: Found, share: float) -> Result:
         tried = f"{len(found.probes)} rate{'s' if len(found.probes) > 1 else ''}"
         other = "lower" if found.best is None else "higher"
         told.append(f"the search was cut short by {found.cut.cut.by} after {tried}: a {other} one may keep the SLO")
-    doubts = [(probe, doubt) for probe in found.probes if (doubt := too_few(probe, share)) is not None]
-    if doubts:
-        probe, doubt = min(doubts, key=lambda each: each[0].result.figures.counts.measured)
-        told.append(f"the rate is in doubt: at {probe.rate:.3g} requests/s {doubt}")
+    if (doubt := in_doubt(found, share)) is not None:
+        told.append(doubt)
     return replace(best.result, notes=(*best.result.notes, *told), cut=None if found.cut is None else found.cut.cut)
 
 

@@ -9,7 +9,7 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.goodput import TOLERANCE, Found, find, too_few
+from penstock.study.measure.goodput import TOLERANCE, Found, find, in_doubt, too_few
 from penstock.study.measure.load import Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Probe, Result
@@ -61,12 +61,21 @@ def test_an_slo_that_cannot_be_kept() -> None:
     assert found.best is None and min(probe.rate for probe in found.probes) < 100 and len(found.probes) < 12
 
 
+def probe(kept: int, count: int, rate: float = 1.0) -> Probe:
+    figures = SimpleNamespace(goodput=SimpleNamespace(kept=wilson(kept, count)), counts=SimpleNamespace(measured=count))
+    return Probe(rate, cast(Result, SimpleNamespace(figures=figures)))
+
+
+def test_few_requests_at_low_rates_put_no_higher_one_in_doubt() -> None:
+    low, high, broken, unsure = probe(4, 4, 1.0), probe(40, 40, 8.0), probe(0, 9, 16.0), probe(7, 9, 12.0)
+    assert in_doubt(Found(high, (low, high, broken)), 0.9) is None
+    assert (in_doubt(Found(low, (low, broken)), 0.9) or "").startswith("the rate is in doubt: at 1 requests/s 4 measured requests")
+    assert "at 12 requests/s 9 measured" in (in_doubt(Found(high, (low, high, broken, unsure)), 0.9) or "")
+    assert "at 1 requests/s" in (in_doubt(Found(None, (low,)), 0.9) or "")
+
+
 def test_probes_that_are_too_short_to_judge_by_are_told() -> None:
     """35 that all keep it show 90 % with 95 % confidence; 34 do not, nor do nine of ten, but none of ten shows that it is not kept."""
-    def probe(kept: int, count: int) -> Probe:
-        figures = SimpleNamespace(goodput=SimpleNamespace(kept=wilson(kept, count)), counts=SimpleNamespace(measured=count))
-        return Probe(1.0, cast(Result, SimpleNamespace(figures=figures)))
-
     assert wilson(35, 35).low > 0.9 > wilson(34, 34).low and enough(0.9) == 35 and enough(1.0) is None
     assert "10 measured requests are too few to tell whether 90% keep the SLO: that takes 35" in (too_few(probe(10, 10), 0.9) or "")
     assert "3.5 times as long" in (too_few(probe(9, 10), 0.9) or "")
