@@ -1,6 +1,7 @@
 // The KV pool of one layer. Slots stand in tiles of 16: slot s is lane s % 16 of tile s / 16, so a tile of keys is a small panel of
-// a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). The tiles of all heads
-// for the same slots stand together, so that a sequence touches no more memory than it fills.
+// a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). A chunk's tiles stand
+// together, one head after another: long enough for a processor to see what comes next, and a sequence touches little more memory than
+// it fills.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,18 +10,22 @@ namespace penstock {
 
 constexpr int TILE = 16;    // slots
 constexpr int CHUNK = 128;  // tokens that one turn of the online softmax takes; begins at multiples of itself
+constexpr int CHUNK_TILES = CHUNK / TILE;
 constexpr int SPAN = 1024;  // tokens whose result is made apart and merged in order; begins at multiples of itself
 
 struct Cache {
   bool bf16 = false;
   int heads = 1, dim = 1, padded = 16;  // padded: dim filled up to whole vectors
-  std::size_t tiles = 0;                // of one head
+  std::size_t chunks = 0;
   std::uint8_t *keys = nullptr, *values = nullptr;
 
   std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }
-  std::size_t head_bytes() const { return tile_bytes() * tiles; }
-  std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + tile_bytes() * (tile * heads + head); }
-  std::uint8_t* value_tile(int head, std::size_t tile) const { return values + tile_bytes() * (tile * heads + head); }
+  std::size_t bytes() const { return tile_bytes() * CHUNK_TILES * heads * chunks; }  // of keys, and of values
+  std::size_t tile_at(int head, std::size_t tile) const {
+    return tile_bytes() * ((tile / CHUNK_TILES * heads + head) * CHUNK_TILES + tile % CHUNK_TILES);
+  }
+  std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + tile_at(head, tile); }
+  std::uint8_t* value_tile(int head, std::size_t tile) const { return values + tile_at(head, tile); }
 
   // Where one number stands within its tile, in numbers.
   int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE + lane) * 2 + d % 2 : d * TILE + lane; }

@@ -122,9 +122,11 @@ void Step::attend(const Op& op, const AttentionTask& task, int) {
       std::fill_n(best, rows, -INFINITY), std::fill_n(total, rows, 0.0f), std::fill_n(mixed, std::size_t(rows) * c.padded, 0.0f);
       return;
     }
-    tiles(op, s, task.head, task.row, first, last, t.keys, t.values, t.copies);
+    const int whole = m.block_size_ % TILE ? 0 : (s.context - s.num_rows) / TILE * TILE;
+    const int soon = std::max(last, std::min(last + CHUNK, whole - 1));  // the next span's first keys
+    tiles(op, s, task.head, task.row, first, soon, t.keys, t.values, t.copies);
     m.kernels_.attend({c, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
-                       t.values.data(), t.work.data(), best, total, mixed});
+                       t.values.data(), static_cast<int>(t.keys.size()), t.work.data(), best, total, mixed});
   };
   if (task.partial >= 0) {
     float* to = m.partial_.floats() + std::size_t(task.partial) * m.partial_stride_;

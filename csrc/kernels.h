@@ -31,6 +31,7 @@ struct AttendTask {
   int window;                           // 0: none
   const std::uint8_t* const* keys;      // a pointer for every tile from first_key on
   const std::uint8_t* const* values;
+  int num_tiles;                        // those beyond last_key are visited soon: the first ones are fetched
   std::uint8_t* scratch;                // attend_bytes
   float *best, *total, *mixed;          // [rows], [rows], [rows][padded]: the result
 };

@@ -35,6 +35,11 @@ struct Matrix {
 
   // What is added to codes so that they are unsigned bytes.
   int offset() const { return format == Format::i8 ? 128 : -std::min<int>(0, *std::min_element(values, values + 16)); }
+  // Whether i4 codes stand for consecutive numbers.
+  bool in_order() const {
+    for (int i = 1; i < 16; ++i) if (values[i] != values[0] + i) return false;
+    return true;
+  }
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
   int per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
   int num_panels() const { return (n + PANEL - 1) / PANEL; }

@@ -98,8 +98,8 @@ void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int blo
   block_size_ = block_size;
   Cache c;
   c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(up_to(dim, LANES));
-  c.tiles = up_to(slots, TILE) / TILE;
-  const std::size_t half = c.head_bytes() * heads;
+  c.chunks = up_to(slots, CHUNK) / CHUNK;
+  const std::size_t half = c.bytes();
   cache_memory_ = Memory(2 * half * layers);
   for (int layer = 0; layer < layers; ++layer) {
     c.keys = cache_memory_.data() + 2 * half * layer, c.values = c.keys + half;
@@ -164,10 +164,11 @@ void Model::copy_slot(std::int64_t from, std::int64_t to) {
 }
 
 void Model::copy_tile(std::size_t from, std::size_t to) {
-  for (const Cache& c : caches_) {  // the heads of a tile stand side by side
-    std::memcpy(c.key_tile(0, to), c.key_tile(0, from), c.tile_bytes() * c.heads);
-    std::memcpy(c.value_tile(0, to), c.value_tile(0, from), c.tile_bytes() * c.heads);
-  }
+  for (const Cache& c : caches_)
+    for (int head = 0; head < c.heads; ++head) {
+      std::memcpy(c.key_tile(head, to), c.key_tile(head, from), c.tile_bytes());
+      std::memcpy(c.value_tile(head, to), c.value_tile(head, from), c.tile_bytes());
+    }
 }
 
 int Model::vocab() const {

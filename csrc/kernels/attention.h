@@ -14,8 +14,6 @@
 
 namespace PENSTOCK_ISA {
 
-constexpr int CHUNK_TILES = CHUNK / TILE;
-
 struct TilePointers { Bytes keys[CHUNK_TILES], values[CHUNK_TILES]; };
 
 // The rows of one task while they pass over the keys.

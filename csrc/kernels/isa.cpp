@@ -11,9 +11,6 @@
 #include "attention.h"
 #include "choose.h"
 #include "panel.h"
-#if defined(PENSTOCK_WORDS)
-#include "words.h"
-#endif
 #if defined(PENSTOCK_TILES)
 #include "amx.h"
 #endif
@@ -64,9 +61,11 @@ static void begin_rows(const Block& b) {
   std::fill_n(b.best, b.rows, -INFINITY), std::fill_n(b.total, b.rows, 0.0f), std::fill_n(b.mixed, std::size_t(b.rows) * b.padded, 0.0f);
 }
 
-// The tiles of the chunk that begins at `begin`; returns how many.
-static int tiles_of(const AttendTask& t, int begin, TilePointers& tiles) {
-  const int first = (begin - t.first_key) / TILE, count = std::min(CHUNK_TILES, (t.last_key - begin) / TILE + 1);
+static int visited(const AttendTask& t) { return (t.last_key - t.first_key) / TILE + 1; }  // tiles
+
+// The tiles of the chunk that begins at `begin`; returns how many. `end`: of the tiles that may be taken.
+static int tiles_of(const AttendTask& t, int begin, int end, TilePointers& tiles) {
+  const int first = (begin - t.first_key) / TILE, count = std::max(0, std::min(CHUNK_TILES, end - first));
   for (int i = 0; i < count; ++i) tiles.keys[i] = t.keys[first + i], tiles.values[i] = t.values[first + i];
   return count;
 }
@@ -79,7 +78,7 @@ static void attend_alone(const AttendTask& t, const Block& b, int row) {
   begin_rows(one);
   for (int begin = t.first_key; begin <= t.last_key; begin += CHUNK) {
     TilePointers tiles;
-    const int count = tiles_of(t, begin, tiles);
+    const int count = tiles_of(t, begin, visited(t), tiles);
     attend_seen(one, t.cache, tiles, begin, count);
   }
 }
@@ -88,12 +87,9 @@ static void attend(const AttendTask& t) {
   const Block b = block_of(t);
   begin_rows(b);
   TilePointers tiles[2];
-  int count = tiles_of(t, t.first_key, tiles[0]);
   for (int begin = t.first_key, turn = 0; begin <= t.last_key; begin += CHUNK, turn ^= 1) {
-    const bool more = begin + CHUNK <= t.last_key;
-    const int later = more ? tiles_of(t, begin + CHUNK, tiles[turn ^ 1]) : 0;
+    const int count = tiles_of(t, begin, visited(t), tiles[turn]), later = tiles_of(t, begin + CHUNK, t.num_tiles, tiles[turn ^ 1]);
     attend_chunk(b, t.cache.bf16, tiles[turn], begin, count, later >= count ? &tiles[turn ^ 1] : nullptr);
-    count = later;
   }
   for (int row = 0; row < t.rows; ++row)
     if (poisoned(b, row)) attend_alone(t, b, row);

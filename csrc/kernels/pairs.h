@@ -39,14 +39,20 @@ template <> PENSTOCK_INLINE StepI8 held(StepI8 step) {  // GCC 12 would read the
   return step;
 }
 
-struct StepI4 {
+// What 4-bit codes stand for.
+struct ByTable {
+  Table table;
+  template <int T> PENSTOCK_INLINE Pair quarter(Raw raw) const { return unpack_i4<T>(raw, table); }
+};
+
+template <class Codes> struct StepNibblePairs {
   using Sum = PairSum;
   static constexpr bool WHOLE = WHOLE_PAIRS;
   static constexpr int K = 8, W = 64, X = 16;
-  Table table;
+  Codes codes;
   template <int T, int R, int V> PENSTOCK_INLINE void quarter(PairSum (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i4<T>(raw[v], table); });
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = codes.template quarter<T>(raw[v]); });
     add_pairs<R, V>(sum, b, x + 4 * T, stride);
   }
   template <int R, int V> PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
@@ -58,6 +64,7 @@ struct StepI4 {
     quarter<3, R, V>(sum, raw, x, stride);
   }
 };
+using StepI4 = StepNibblePairs<ByTable>;
 
 struct UnpackI8 {
   using Step = StepPairs;
@@ -70,14 +77,15 @@ struct UnpackI8 {
     store_raw(to + step, second);
   }
 };
-struct UnpackI4 {
+template <class Codes> struct UnpackNibblePairs {
   using Step = StepPairs;
   static constexpr int W = 64, TIMES = 4;
-  StepI4 packed;
+  StepNibblePairs<Codes> packed;
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
     const Raw raw = load_raw(from);
-    unrolled<4>([&](auto t) PENSTOCK_INLINED { store_raw(to + t * step, unpack_i4<t>(raw, packed.table)); });
+    unrolled<4>([&](auto t) PENSTOCK_INLINED { store_raw(to + t * step, packed.codes.template quarter<t>(raw)); });
   }
 };
+using UnpackI4 = UnpackNibblePairs<ByTable>;
 
 }  // namespace PENSTOCK_ISA

@@ -5,6 +5,9 @@
 #include <type_traits>
 
 #include "linear.h"
+#if defined(PENSTOCK_WORDS)
+#include "words.h"
+#endif
 
 namespace PENSTOCK_ISA {
 
@@ -240,6 +243,8 @@ inline void linear_words(const Task& t) {  // 16-bit fixed point
   const Matrix& m = t.matrix;
   if (m.format == Format::i8) {
     each_run(t, [&](const Run& run) { several_groups(t, FEW_BYTES, UnpackI8{}, StepI8{}, run); });
+  } else if (m.in_order()) {
+    each_run(t, [&](const Run& run) { several_groups(t, FEW_NIBBLES, UnpackNibblePairs<InOrder>{}, StepNibblePairs<InOrder>{}, run); });
   } else {
     const StepI4 step = step_i4(m);
     each_run(t, [&](const Run& run) { several_groups(t, FEW_NIBBLES, UnpackI4{step}, step, run); });

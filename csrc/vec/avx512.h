@@ -163,6 +163,11 @@ inline Table make_table(const float* values) {
   return _mm512_load_si512(both);
 }
 template <int T> Pair unpack_i4(Raw raw, Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
+// Codes as they are. Intel's cores look words up in two steps of the one unit that looks up.
+template <int T> Pair nibbles(Raw raw) {
+  if constexpr (T == 3) return _mm512_srli_epi16(raw, 12);
+  else return _mm512_and_si512(T ? _mm512_srli_epi16(raw, 4 * T) : raw, _mm512_set1_epi16(15));
+}
 struct WideTable { __m512i first, second; };  // where the bytes of a word go, with zeros between them
 inline void keep(WideTable& t) { keep(t.first), keep(t.second); }
 inline WideTable wide_table() {
