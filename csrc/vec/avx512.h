@@ -21,11 +21,11 @@ constexpr int FEW_HALVES = 64, FEW_NIBBLES_OF_BYTES = 1 << 30;
 #if defined(__AVX512BF16__)
 constexpr int SUMS_BESIDE_TOTALS = 12, FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 1 << 30;
 #else
-constexpr int SUMS_BESIDE_TOTALS = SUMS, FEW_NIBBLES = 16;  // totals wait in memory
+constexpr int SUMS_BESIDE_TOTALS = SUMS;  // totals wait in memory
 #if defined(PENSTOCK_WORDS)
-constexpr int FEW_BYTES = 48;
+constexpr int FEW_BYTES = 48, FEW_NIBBLES = 32;
 #else
-constexpr int FEW_BYTES = MAX_ROWS;
+constexpr int FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 16;
 #endif
 #endif
 
