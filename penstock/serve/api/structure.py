@@ -74,7 +74,7 @@ def _schema(given: Mapping[str, Any]) -> Asked:
         raise RequestError(f"{where} is missing; it must be an object with name and schema", param=where)
     _check_keys(inner, ("name", "description", "schema", "strict"), where)
     values = Values(inner, f"{where}.")
-    values.identifier("name")
+    values.text("name", None)
     values.text("description", None)
     values.boolean("strict", False)
     if not isinstance(inner.get("schema"), dict | bool):

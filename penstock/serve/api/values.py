@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from penstock.core.errors import RequestError
 
 D = TypeVar("D")
-NAME = re.compile(r"[a-zA-Z0-9_-]+")  # of a function or a format, as OpenAI has it
+NAME = re.compile(r"[a-zA-Z0-9_.-]+")  # of a function: what OpenAI allows, and dots
 MAX_NAME = 64  # characters
 
 
@@ -83,7 +83,7 @@ class Values:
         """A name that must be given."""
         value = self.body.get(name)
         if not isinstance(value, str) or not NAME.fullmatch(value):
-            raise self.refuse(name, "a name of letters a to z, digits, underscores and dashes")
+            raise self.refuse(name, "a name of letters a to z, digits, underscores, dots and dashes")
         if len(value) > MAX_NAME:
             path = self.where + name
             raise RequestError(f"{path} has {len(value)} characters; at most {MAX_NAME} are allowed", param=path)
