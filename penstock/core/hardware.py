@@ -25,6 +25,7 @@ class Hardware:
     name: str
     read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second
     ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int16, int8) -> operations a second; lacks what is unknown
+    doubts: tuple[str, ...] = ()  # sentences: why these may not be its limits
 
     def bandwidth(self, working_set_bytes: float) -> float:
         """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
@@ -142,7 +143,7 @@ def hardware_of(told: Mapping[str, Any], threads: int | None = None) -> Hardware
         one_reads, one_rates = _figures(told["one_thread"])
         reads = {size: min(rate, threads * one_reads.get(size, rate)) for size, rate in reads.items()}
         rates = {dtype: min(rate, threads * one_rates.get(dtype, rate)) for dtype, rate in rates.items()}
-    return Hardware(str(told["machine"]), reads, rates)
+    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))))
 
 
 def _figures(told: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, float]]:

@@ -118,3 +118,8 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
 def test_what_is_not_whole_is_as_good_as_missing(tmp_path: Path, text: str) -> None:
     (tmp_path / "l.json").write_text(text)
     assert read_limits(tmp_path / "l.json") is None and read_limits(tmp_path / "none.json") is None
+
+
+def test_what_a_measurement_is_doubted_for_is_kept() -> None:
+    told = {"machine": "box", "read_bytes_per_s": {"1": 2.0}, "ops_per_s": {"fp32": 1.0}}
+    assert hardware_of(told).doubts == () and hardware_of(told | {"doubts": ["a sentence"]}, 1).doubts == ("a sentence",)

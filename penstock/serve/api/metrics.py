@@ -244,6 +244,8 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
         ("requests_arrived", "Requests that came to the engine.", tally.num_arrived),
         ("requests_found", "Sequences in the engine when a request came, itself included: a sum over arrivals.", tally.found),
         ("requests_found_squared", "The squares of these.", tally.found_squared),
+        ("wakes", "Times that a request came while there was nothing to compute.", tally.num_wakes),
+        ("wake_seconds", "Seconds from then until its step began.", tally.wake_s),
     ):
         yield CounterMetricFamily(PREFIX + name, text, value=seconds)
 

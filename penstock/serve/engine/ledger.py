@@ -11,8 +11,7 @@ from penstock.core.work import StepWork
 from penstock.serve.engine.repeats import Repeats
 from penstock.serve.engine.tally import BATCHING, HOST, Tally
 
-MAX_SIZES = 512  # sizes that are told apart
-MANY = 4096  # steps of a size, after which older ones count half
+MAX_SIZES = 1024  # sizes that are told apart; of more, that which was not seen for the longest time is forgotten
 Windows = Sequence[tuple[int | None, int]]  # attention windows (None: all), and the number of layers with each
 Size = tuple[int, int, int]
 
@@ -52,7 +51,7 @@ class Ledger:
 
     def steps(self) -> list[list[float]]:
         """Of steps of each size that occurred the means of rows, sequences, logits, keys read, pairs (of a layer) and seconds, and their
-        number. A step's seconds are all that it cost: until the next one's begin, where there was more to do."""
+        number, all since the start. A step's seconds are all that it cost: until the next one's begin, where there was more to do."""
         with self._lock:
             return [[*(each / sums[-1] for each in sums[:-1]), sums[-1]] for sums in self._sums.values()]
 
@@ -73,6 +72,8 @@ class Ledger:
         early = 0 if record.rested else sum([record.began_s - waited_s < end_s for waited_s in record.waited_s])
         self._tally.arrive(early, max(last.num_seqs, last.num_running) + last.num_waiting + early)
         present = count if record.rested else last.num_running + last.num_waiting + count
+        if present == count > 0 == early and not record.held_s:
+            self._tally.wake(max(record.waited_s))
         if record.began_s - end_s > record.seconds:
             for place in range(count - early):
                 self._tally.arrive(1, present - place)
@@ -96,16 +97,18 @@ class Ledger:
     def _keep(self, work: StepWork, seconds: float) -> None:
         rows, seqs = work.num_tokens, work.num_seqs
         read, pairs = seen(work, self._windows)
-        size = fine(rows), seqs.bit_length(), fine(int(read))
-        sums = self._sums.get(size)
-        if sums is None:
-            if len(self._sums) >= MAX_SIZES:
-                return
-            sums = self._sums[size] = [0.0] * 7
-        elif sums[-1] >= MANY:
-            sums[:] = [each / 2 for each in sums]
+        size = size_of(rows, seqs, read)
+        sums = self._sums.pop(size, None) or [0.0] * 7
+        if len(self._sums) >= MAX_SIZES:
+            del self._sums[next(iter(self._sums))]
+        self._sums[size] = sums
         for at, each in enumerate((rows, seqs, work.num_logits, read, pairs, seconds, 1)):
             sums[at] += each
+
+
+def size_of(rows: float, seqs: float, read: float) -> Size:
+    """Of a step, and of the mean of steps of that size."""
+    return fine(int(rows)), int(seqs).bit_length(), fine(int(read))
 
 
 def fine(count: int) -> int:

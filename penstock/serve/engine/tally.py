@@ -33,6 +33,8 @@ class Tally:
     num_arrived: int = 0  # requests
     found: float = 0.0  # sequences that run or wait when one arrives, itself included: sum over arrivals
     found_squared: float = 0.0
+    num_wakes: int = 0  # times that a request came while there was nothing to compute
+    wake_s: float = 0.0  # from then until a step began
     num_steps: int = 0
     num_preempted: int = 0
     num_requests: int = 0  # that ended
@@ -67,6 +69,11 @@ class Tally:
         self.num_arrived += count
         self.found += count * total
         self.found_squared += count * total * total
+
+    def wake(self, seconds: float) -> None:
+        """A request came to an engine with nothing to do, and its step began so much later."""
+        self.num_wakes += 1
+        self.wake_s += seconds
 
     def occupy(self, seconds: float, running: int, waiting: int, waits_for: str | None) -> None:
         """So many run and wait for so long."""

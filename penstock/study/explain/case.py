@@ -24,13 +24,18 @@ AUTO = "auto"
 @dataclass(frozen=True, slots=True)
 class Change:
     """A lever, moved. `option`: how. `costs`: in words and numbers. `here`: whether this engine on this machine can do it. `source`: where
-    the step times come from, where that is not what was measured of the engine."""
+    the step times come from, where that is not what was measured of the engine. `lossy`: whether other tokens may come."""
 
     option: str
     way: Way
     costs: tuple[str, ...] = ()
     here: bool = True
     source: str = ""
+    lossy: bool = False
+
+    @property
+    def called(self) -> str:
+        return f"{self.option} (lossy)" if self.lossy else self.option
 
 
 @dataclass(frozen=True, slots=True)

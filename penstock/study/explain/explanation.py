@@ -22,6 +22,7 @@ from penstock.study.explain.trust import Trust, trust_of
 from penstock.study.explain.words import comes_to, lasts, relative, shortened
 
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
+COMPARABLE = 0.85  # of the best speed-up: what a lossy lever gains more than that is nearer than gains are told
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
 WORSE = 0.03  # of another figure: told as a cost
 LEAST_GOOD = 1 / OPEN  # of all tokens: those of one request, in place of none where gains are ratios
@@ -45,14 +46,14 @@ class Moved:
     costs: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return {"lever": self.lever, "option": self.change.option, "gain": self.gain, "here": self.change.here, "costs": list(self.costs),
-                "source": self.change.source, "predicted": self.figures.as_json()}
+        return {"lever": self.lever, "option": self.change.option, "gain": self.gain, "here": self.change.here,
+                "lossy": self.change.lossy, "costs": list(self.costs), "source": self.change.source, "predicted": self.figures.as_json()}
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`measure`: the field of Figures that counts. `recommended` can be moved here, `elsewhere` not; the best first. `tried`: the best move
-    of every lever. `unknown`: by lever, why its gain cannot be told."""
+    """`measure`: the field of Figures that counts. `recommended` can be moved here, `elsewhere` not; the best first (`ranked`).
+    `tried`: the best move of every lever. `unknown`: by lever, why its gain cannot be told."""
 
     case: Case
     measure: str
@@ -76,13 +77,23 @@ class Explanation:
     def verdict(self) -> str:
         if self.trust.lost is not None:
             return self.trust.lost
-        best = would(self.recommended[0], self.measure, self.present) if self.recommended else ""
+        best = self._best
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
             asked = "nothing: you are at the limit of what is asked; more requests would be answered as they come"
             return f"{asked}, and {best}" if best else asked
         if self.case.limit.name == UNMEASURED:
             return best or "nothing that was tried; whether the machine could do more is not known: run `penstock limits` there"
         return best or "nothing: you are at the limit of this machine"
+
+    @property
+    def _best(self) -> str:
+        """What the first lever would do; where other tokens may come of it, the first one, too, of which none do."""
+        if not self.recommended:
+            return ""
+        first = self.recommended[0]
+        plain = next((each for each in self.recommended if not each.change.lossy), first)
+        told = would(first, self.measure, self.present)
+        return told if plain is first else f"{told}; without any loss {would(plain, self.measure, self.present)}"
 
     def as_json(self) -> dict[str, Any]:
         case, limit = self.case, self.case.limit
@@ -105,7 +116,7 @@ class Explanation:
 
 def would(moved: Moved, measure: str, present: Figures) -> str:
     """What moving it does, in words."""
-    option, ratio = moved.change.option, of_measure(moved.gain, measure)
+    option, ratio = moved.change.called, of_measure(moved.gain, measure)
     if measure == GOODPUT and not present.good_tokens_per_s:
         return f"{option} would let {moved.figures.kept_share:.0%} of the requests keep the objectives, which none does now"
     if measure in RATES:
@@ -138,10 +149,16 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
             unknown[name] = reason
         moves = list(tried(name, lever, case, present, measure))
         moved += rising(moves) if lever.each else best_moves(moves)
-    good = sorted([each for each in moved if each.gain >= LEAST_GAIN], key=lambda each: -each.gain)
+    good = ranked([each for each in moved if each.gain >= LEAST_GAIN])
     return Explanation(
         case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
         unknown, tuple(notes))
+
+
+def ranked(moves: Sequence[Moved]) -> list[Moved]:
+    """By gain, but what keeps every token comes before what does not, where it gains about as much."""
+    most = max([1 + each.gain for each in moves], default=1.0)
+    return sorted(moves, key=lambda each: (each.change.lossy or 1 + each.gain < COMPARABLE * most, -each.gain))
 
 
 def measure_of(case: Case) -> str:

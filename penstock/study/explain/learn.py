@@ -1,8 +1,9 @@
-"""A timer of the steps that an engine timed, which leans on the roofline where they say nothing.
+"""A timer of the steps that an engine timed, which leans on earlier ones and on the roofline where they say nothing.
 
-Steps of one load say little of others: how a step would grow with rows that none had, or what of its time goes to keys when all read about
-as many. So made-up steps stand beside them, with the time that the roofline gives at the share of it that real ones of about as many rows
-reached. They weigh little, and decide what real ones leave open.
+Steps of the time that is explained come first. With other traffic, or beside other programs, the same steps take longer or shorter: those
+that were made earlier are taken as much slower or faster, and decide only what the others leave open. Steps of one load say little of
+others: how a step would grow with rows that none had, or what of its time goes to keys when all read about as many. So made-up steps stand
+beside them, with the time that the roofline gives at the share of it that real ones of about as many rows reached. They weigh little, too.
 """
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ import numpy as np
 
 from penstock.compute.fitted import Fitted, climbs, nonnegative, seen
 from penstock.core.work import StepTimer, StepWork
+from penstock.serve.engine import ledger
 from penstock.study.sizes import doublings, powers_of_two
 
 Array = Any
 Windows = Sequence[tuple[int | None, int]]
 ENOUGH = 200  # steps of a size: their mean is known then, and others shall count, too
-WEIGHT = 0.05  # of all made-up steps, against all real ones
+WEIGHT = 0.01  # of all made-up steps, against all real ones
+EARLIER = 0.01  # of all earlier steps, likewise
 ROUNDS = 3
 CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
 
@@ -55,24 +58,60 @@ def steps_of(told: Sequence[Sequence[float]], windows: Sequence[Sequence[Any]]) 
     return Steps(table[:, :-2], table[:, -2], table[:, -1], layers)
 
 
-def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span) -> Fitted:
-    """The least squares of relative errors. `host_s`: of a step, beside what the roof bounds. Raises ValueError without a step."""
+def told_apart(now: Steps, begin: Steps) -> tuple[Steps, Steps]:
+    """(steps since the begin, those before). `begin`: what the same ledger told then; nothing of it counts where it began anew."""
+    old = {sized(row): (row, each_s, count) for row, each_s, count in zip(begin.sizes, begin.seconds, begin.counts, strict=True)}
+    since = []
+    for row, each_s, count in zip(now.sizes, now.seconds, now.counts, strict=True):
+        before, before_s, num = old.get(sized(row), (row, 0.0, 0.0))
+        num = num if num <= count else 0.0  # else that size was forgotten meanwhile
+        if (more := count - num) > 0:
+            total_s = (each_s * count - before_s * num) / more
+            since.append([*((row * count - before * num) / more), total_s, more])
+    told = [row for row in since if row[-2] > 0]
+    return steps_of(told, now.windows), begin
+
+
+def pace(steps: Steps, earlier: Steps) -> float:
+    """How many times as long steps take as earlier ones of the same size; 1 where none was made before."""
+    before = {sized(row): (each_s, count) for row, each_s, count in zip(earlier.sizes, earlier.seconds, earlier.counts, strict=True)}
+    ratios, counts = [], []
+    for row, each_s, count in zip(steps.sizes, steps.seconds, steps.counts, strict=True):
+        if (other := before.get(sized(row))) is not None:
+            ratios.append(each_s / other[0])
+            counts.append(min(count, other[1]))
+    if not ratios:
+        return 1.0
+    order = np.argsort(ratios)
+    reached = np.cumsum(np.array(counts)[order])
+    return float(ratios[order[int(np.searchsorted(reached, reached[-1] / 2))]])
+
+
+def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earlier: Steps | None = None) -> Fitted:
+    """The least squares of relative errors, each weighed by its share of the time: what steps took in all comes out as it was. `host_s`: of
+    a step, beside what the roof bounds. Raises ValueError without a step."""
     if not steps.num_steps:
         raise ValueError("no step was timed")
     sizes, seconds = steps.sizes, steps.seconds
-    weight = np.sqrt(np.minimum(steps.counts, ENOUGH))
+    share = steps.counts * seconds / float((steps.counts * seconds).sum())
+    if earlier is not None and earlier.num_steps:
+        counts = np.minimum(earlier.counts, ENOUGH)
+        sizes = np.concatenate([sizes, earlier.sizes])
+        seconds = np.concatenate([seconds, pace(steps, earlier) * earlier.seconds])
+        share = np.concatenate([share, EARLIER * counts / counts.sum()])
     if roof is not None:
         works = list(made_up(span))
+        known = Steps(sizes, seconds, share, steps.windows)
         sizes = np.concatenate([sizes, [size_of(work, steps.windows) for work in works]])
-        seconds = np.concatenate([seconds, times_of(works, steps, roof, host_s)])
-        weight = np.concatenate([weight, np.full(len(works), (WEIGHT * float((weight**2).sum()) / len(works)) ** 0.5)])
+        seconds = np.concatenate([seconds, times_of(works, known, roof, host_s)])
+        share = np.concatenate([share, np.full(len(works), WEIGHT / len(works))])
     knots = knots_of(sizes[:, 0], roof is not None)
     columns = np.concatenate([climbs(sizes[:, 0], knots), sizes[:, 1:]], axis=1)
-    weights = weight / seconds
+    weights = np.sqrt(share) / seconds
     found = np.zeros(columns.shape[1])
     for _ in range(ROUNDS):
         found = nonnegative(columns * weights[:, None], seconds * weights)
-        weights = weight / np.maximum(columns @ found, 0.1 * seconds)
+        weights = np.sqrt(share / (seconds * np.maximum(columns @ found, 0.1 * seconds)))
     climbed = np.cumsum(found[: len(knots)])
     seq_s, logit_s, read_s, pair_s = found[len(knots) :].tolist()
     return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), seq_s, logit_s, read_s, pair_s, tuple(steps.windows))
@@ -104,6 +143,11 @@ def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host_s: f
         away = np.abs(real - np.log2(work.num_tokens))
         found.append(host_s + float(np.median(shares[away <= away.min() + 0.5])) * roof.seconds(work))
     return np.array(found)
+
+
+def sized(row: Sequence[float]) -> ledger.Size:
+    """By which a ledger tells a step of these means apart."""
+    return ledger.size_of(row[0], row[1], row[3])
 
 
 def roof_of(roof: StepTimer, size: Sequence[float]) -> float:

@@ -82,7 +82,8 @@ def tally_of(grown: Values) -> Tally:
     return Tally(
         value(grown, "engine_seconds_total"), bound, least, waiting, requests.get("running", 0.0), requests.get("waiting", 0.0),
         value(grown, "held_seconds_total"), int(value(grown, "requests_arrived_total")), value(grown, "requests_found_total"),
-        value(grown, "requests_found_squared_total"), int(sum(labelled(grown, "steps").values())),
+        value(grown, "requests_found_squared_total"), int(value(grown, "wakes_total")), value(grown, "wake_seconds_total"),
+        int(sum(labelled(grown, "steps").values())),
         int(value(grown, "preemptions_total")), int(answered(grown)))
 
 

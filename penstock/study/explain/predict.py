@@ -1,21 +1,23 @@
 """What the twin says of a way to serve this traffic."""
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.work import StepTimer, StepWork
-from penstock.study.explain.observed import Drafted
-from penstock.study.explain.traffic import Traffic
+from penstock.study.explain.observed import Drafted, Observed
+from penstock.study.explain.traffic import OPEN, WARMUP, Traffic
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.rehearsal import suited
-from penstock.study.plan.simulate.twin import Pace, Spread, simulate
+from penstock.study.plan.simulate.twin import Pace, Played, Spread, simulate
 
-WARMUP = 0.2  # of the requests
+DRAWS = 16
+LEAST_PLAYED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class Way:
     timer: StepTimer
     drafted: Drafted | None = None
     replicas: int = 1
+
+    @property
+    def gains(self) -> float:
+        """Tokens of a step."""
+        return 1.0 if self.drafted is None else self.drafted.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +70,8 @@ class Drafting:
 def predict(way: Way, traffic: Traffic, slo: Slo | None = None) -> Figures:
     """Replicas get the same requests as one engine would, together, each where the router that `penstock plan` takes sends it. Raises what
     `simulate` raises."""
-    drafted = way.drafted
-    gains = 1.0 if drafted is None else drafted.tokens
-    timer = way.timer if drafted is None else Drafting(way.timer, drafted.rows)
-    config = replace(way.config, propose=None)  # what drafts did is in the timer and in the lengths
-    asked = traffic.calls(config, gains)
-    spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))
-    played = simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
+    gains = way.gains
+    played = play(way, traffic)
     kept = None if slo is None else in_steps(slo, gains)
     crowd = traffic.crowd
     found = (figures_of(played.samples, traffic.closed, kept) if crowd is None else
@@ -78,6 +80,31 @@ def predict(way: Way, traffic: Traffic, slo: Slo | None = None) -> Figures:
     return replace(
         found, output_tokens_per_s=found.output_tokens_per_s * gains, good_tokens_per_s=found.good_tokens_per_s * gains,
         tpot_s=found.tpot_s / gains, num_preempted=preempted)
+
+
+def play(way: Way, traffic: Traffic) -> Played:
+    timer = way.timer if way.drafted is None else Drafting(way.timer, way.drafted.rows)
+    config = replace(way.config, propose=None)  # what drafts did is in the timer and in the lengths
+    asked = traffic.calls(config, way.gains)
+    spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))
+    return simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
+
+
+def as_they_came(way: Way, traffic: Traffic, seen: Observed) -> Traffic:
+    """Requests that come on their own meet by chance, and of a few it is chance what others cost them. So no more are played than were
+    seen, and of several draws that in which they find as many others as those did."""
+    if traffic.rate is None or traffic.crowd is not None or not seen.tally.num_arrived:
+        return traffic
+    count = min(OPEN, max(LEAST_PLAYED, round(seen.tally.num_arrived / (1 - WARMUP))))
+    draws = [replace(traffic, count=count, draw=number) for number in range(DRAWS)]
+    return min(draws, key=lambda each: abs(met(play(way, each).samples) - seen.tally.mean_found))
+
+
+def met(samples: Sequence[Sample]) -> float:
+    """Requests that are there when one comes, itself included, on average; the begin left out."""
+    due, ends = sorted(sample.due_s for sample in samples), sorted(sample.end_s or 0.0 for sample in samples)
+    first = int(WARMUP * len(due))
+    return statistics.fmean(at + 1 - bisect_right(ends, due[at]) for at in range(first, len(due)))
 
 
 def in_steps(slo: Slo, gains: float) -> Slo:

@@ -16,9 +16,9 @@ from penstock.serve.engine import build
 from penstock.serve.engine import state as stated
 from penstock.serve.engine.binding import limit_of
 from penstock.study.explain.case import AUTO, Case, Form, Forms
-from penstock.study.explain.learn import Span, Steps, error, learn, steps_of
+from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, told_apart
 from penstock.study.explain.observed import Observed, observed
-from penstock.study.explain.predict import Way
+from penstock.study.explain.predict import Way, as_they_came
 from penstock.study.explain.traffic import traffic_of
 from penstock.study.measure.client.connections import reason, tcp
 from penstock.study.measure.client.http import BadAnswer
@@ -63,9 +63,10 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
     server = Server(access, Wish(), tcp(access.address), Stopwatch(loop.time))
     name = f"{access.address.scheme}://{access.address.host_header}{access.address.root}"
     try:
-        first = await _scrape(server, name)
+        first, began = await _scrape(server, name), None
         grown: Values = first
         if seconds:
+            began = await server.state()
             say(f"watching {name} for {seconds:g} s")
             await asyncio.sleep(seconds)
             grown = growth(first, await _scrape(server, name))
@@ -74,7 +75,7 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
             raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
     finally:
         await server.close()
-    return Evidence(grown, first, state, name)
+    return Evidence(grown, first, stated.with_begin(state, began), name)
 
 
 async def _scrape(server: Server, name: str) -> Values:
@@ -121,7 +122,8 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         config, limits, model = config_of(state["config"]), state["limits"], state["model"]
         hardware = None if limits is None else hardware_of(limits)
         weights, kv_bytes, free = int(model["weight_bytes"]), float(model["kv_bytes_per_token"]), float(state["free_memory_bytes"])
-        steps = steps_of(state["steps"], model["windows"])
+        begin = steps_of(state.get(stated.AT_BEGIN, []), model["windows"])
+        steps, earlier = told_apart(steps_of(state["steps"], model["windows"]), begin)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
@@ -130,22 +132,35 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         notes.append(
             f"{share} of the requests were refused for their objectives or for want of room: all figures and the twin's traffic are of the "
             "others")
+    if hardware is not None and hardware.doubts:
+        notes.append(
+            f"the limits of the engine's machine are in doubt, and with them what binds and what formats gain: {hardware.doubts[0]}; "
+            "`penstock limits --fresh` measures them again, best while nothing else runs there, for the server's next start")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
-    timer = timer_of(steps, calibrated(config), form, seen, Span(
+    timer = timer_of((steps, earlier), calibrated(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2), notes)
+    way = Way(config, timer, seen.drafted)
     return Case(
-        Way(config, timer, seen.drafted), traffic, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
+        way, as_they_came(way, traffic, seen), seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
         calibrated, parts, told.slo)
 
 
-def timer_of(steps: Steps, kept: Fitted | None, form: Form | None, seen: Observed, span: Span, notes: list[str]) -> StepTimer:
-    """The steps that the engine timed, else a calibration, else the roofline. Raises PenstockError without any."""
+def timer_of(
+    timed: tuple[Steps, Steps], kept: Fitted | None, form: Form | None, seen: Observed, span: Span, notes: list[str],
+) -> StepTimer:
+    """The steps that the engine timed, (in the time that is explained, before), else a calibration, else the roofline. Raises
+    PenstockError without any."""
     roof = None if form is None else form.roof
+    steps, earlier = timed
+    if steps.num_steps < LEAST_STEPS:
+        steps, earlier = earlier, steps
     if steps.num_steps >= LEAST_STEPS:
-        timer = learn(steps, roof, seen.host_s, span)
-        notes.append(f"step times: learned from {steps.num_steps} of the engine's own steps, {error(timer, steps):.1%} off on average")
+        timer = learn(steps, roof, seen.host_s, span, earlier)
+        more = f", and from {earlier.num_steps:,} before" if earlier.num_steps else ""
+        own = f"{steps.num_steps:,} of the engine's own steps in that time, {error(timer, steps):.1%} off on average"
+        notes.append(f"step times: learned from {own}{more}")
         return timer
     if kept is not None:
         notes.append("step times: from a kept calibration of this model on this machine")

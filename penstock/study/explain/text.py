@@ -43,7 +43,7 @@ def lines(found: Explanation) -> Iterator[str]:
 def told(moved: Moved, found: Explanation) -> Iterator[str]:
     none = found.measure == GOODPUT and not found.present.good_tokens_per_s
     becomes = "from none" if none else relative(of_measure(moved.gain, found.measure))
-    yield f"  {becomes:>9}  {moved.change.option}  ({moved.lever})"
+    yield f"  {becomes:>9}  {moved.change.called}  ({moved.lever})"
     yield f"             {moves(found.present, moved.figures)}"
     if moved.costs:
         yield f"             costs: {'; '.join(moved.costs)}"

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.binding import idle_share
@@ -15,6 +16,7 @@ SPARSE = 0.5  # of the time idle: whoever finds nobody then is one of many, not 
 SATURATED = 0.95  # of the time busy, while more wait than run: the queue is no passing one
 LEAST, MOST, PER_USER = 400, 1200, 10  # requests that are simulated
 OPEN = 400
+WARMUP = 0.2  # of the requests that are simulated, which do not count
 DRAWS = 16
 STEADY = 0.05  # of those who come: what those find who come varies by no more where as many as leave come back
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
@@ -62,21 +64,24 @@ class Traffic:
     delay_s: float = 0.0
     think_s: float = 0.0
     crowd: Crowd | None = None
+    count: int = OPEN  # requests that come on their own
+    draw: int = 0  # which of the ways in which they may come by chance
 
     @property
     def closed(self) -> bool:
         return self.users is not None
 
     def told(self) -> str:
-        who = f"{self.users} users who take turns" if self.users is not None else f"{self.rate:.3g} requests a second"
+        users = "1 user who asks again when he is answered" if self.users == 1 else f"{self.users} users who take turns"
+        who = users if self.users is not None else f"{self.rate:.3g} requests a second"
         if self.crowd is not None and self.crowd.answered is not None:
             who += f", of which {self.crowd.answered:.3g} are answered: the others wait, longer and longer while that lasts"
         common = f", {self.shared:.0%} of prompts in common" if self.shared else ""
         return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}"
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
-        """Always the same ones. `shorter`: answers take so many times fewer steps than they have tokens."""
-        rng, thinking = random.Random(0), random.Random(1)
+        """Always the same ones of a draw. `shorter`: answers take so many times fewer steps than they have tokens."""
+        rng, thinking = random.Random(self.draw), random.Random(1)
         most = min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
         found = []
@@ -93,10 +98,13 @@ class Traffic:
         if self.crowd is not None:
             yield from self.crowd.arrivals_s()
             return
-        at_s = 0.0
-        for _ in range(OPEN if self.users is None else max(LEAST, min(MOST, PER_USER * self.users), 2 * self.users)):
-            yield at_s
-            at_s += rng.expovariate(self.rate) if self.rate else 0.0
+        if self.users is not None:
+            yield from [0.0] * max(LEAST, min(MOST, PER_USER * self.users), 2 * self.users)
+            return
+        gaps = [rng.expovariate(1.0) for _ in range(self.count)]
+        counted = gaps[int(WARMUP * self.count) :]
+        each_s = len(counted) / (sum(counted) * (self.rate or 1.0))  # so that these come at this rate, not at one that is so by chance
+        yield from accumulate([each_s * gap for gap in gaps])
 
 
 def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
@@ -108,9 +116,10 @@ def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
     turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
     if turns and crowded:  # of a long queue any change is small
         turns = (tally.dispersion or 0.0) * (tally.mean_found - 1) < STEADY * tally.num_arrived
-    inside_s = inside / rate  # Little's law
+    woken_s = tally.wake_s / tally.num_arrived if tally.num_arrived else 0.0  # of each request: the way to the engine, which is no queue
+    inside_s = inside / rate - woken_s  # Little's law
     outside_s = max(0.0, (seen.e2e_s or 0.0) - inside_s)
-    delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else 0.0
+    delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else tally.wake_s / max(1, tally.num_wakes)
     if not turns and crowded and not seen.refused_share:
         staying = max(came_per_s or 0.0, tally.num_arrived / tally.wall_s - seen.left_per_s)
         crowd = crowd_of(seen, staying if staying > 0 else rate)

@@ -84,7 +84,8 @@ def lost(seen: Observed, present: Figures, measure: str) -> str | None:
             called = NAMES.get(name, GOOD)
             unit, scale = (called, 1.0) if name.endswith("per_s") else (f"ms of {called}", 1e3)
             return (f"with everything as it is the twin has {short(told * scale)} {unit}, where {short(measured * scale)} were measured, "
-                    "so that no lever is judged: watch while the traffic is of one kind (--duration), and nothing else runs there")
+                    "so that no lever is judged: traffic of several kinds in that time does this, and other programs beside the server; "
+                    "ask again, or for longer (--duration 60)")
     return None
 
 

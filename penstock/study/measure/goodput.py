@@ -8,6 +8,7 @@ from penstock.study.measure.statistics import enough
 
 TOLERANCE = 0.05  # between the highest rate that kept it and the lowest that did not
 MAX_PROBES = 24
+SHORT_S = 10.0  # of requests that come: in less a queue that grows without end may look like one that passes
 LEAST = 1 / 64  # of the start rate: below this no more is tried
 
 Try = Callable[[float, int], Awaitable[Result]]  # (rate, how many were tried before) -> what it came to
@@ -33,10 +34,22 @@ def too_few(probe: Probe, share: float) -> str | None:
             f"(or --requests) {least / max(count, 1):.1f} times as long")
 
 
+def too_short(probe: Probe, share: float) -> str | None:
+    """Why a rate that kept the SLO may yet break it."""
+    seconds = probe.result.figures.window.seconds
+    if seconds >= SHORT_S or probe.kept < share:
+        return None
+    return f"{seconds:.1f} measured seconds are too short to see whether a queue grows: that takes {SHORT_S:g}, so a longer --duration"
+
+
+def doubt_of(probe: Probe, share: float) -> str | None:
+    return too_few(probe, share) or too_short(probe, share)
+
+
 def in_doubt(found: Found, share: float) -> str | None:
-    """Why the rate that was found is none to rely on: it, or one above it, was judged by too few requests."""
+    """Why the rate that was found is none to rely on: it, or one above it, was judged by too few requests or in too short a time."""
     deciding = [probe for probe in found.probes if found.best is None or probe.rate >= found.best.rate]
-    doubts = {probe.rate: doubt for probe in deciding if (doubt := too_few(probe, share)) is not None}
+    doubts = {probe.rate: doubt for probe in deciding if (doubt := doubt_of(probe, share)) is not None}
     return f"the rate is in doubt: at {min(doubts):.3g} requests/s {doubts[min(doubts)]}" if doubts else None
 
 

@@ -10,6 +10,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware, hardware_of
 from penstock.serve.engine.machine import measured_limits
+from penstock.serve.engine.state import with_begin
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.bench import Load, Terms, View, measure
 from penstock.study.measure.client.connections import tcp
@@ -20,7 +21,7 @@ from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server, context_of, first_model, named_model
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.energy import meters_here
-from penstock.study.measure.goodput import Found, find, in_doubt, too_few
+from penstock.study.measure.goodput import Found, doubt_of, find, in_doubt
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
@@ -120,9 +121,10 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         return AsChat(made) if job.asking.chat else made
 
     load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
+    began = await opened.target.state()
     if job.search is None:
         result = _answered(await measure(opened.target, load, terms, watch, watchers.view, interrupt))
-        engine = await opened.target.state()
+        engine = with_begin(await opened.target.state(), began)
         return Report(result, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, engine=engine)
 
     async def attempt(rate: float, number: int) -> Result:
@@ -134,13 +136,13 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     share = job.search.share
 
     def on_probe(probe: Probe) -> None:
-        doubt = too_few(probe, share)
+        doubt = doubt_of(probe, share)
         watchers.say(f"  {probe.came:.3g} requests/s came, {probe.kept:.1%} kept the SLO" + ("" if doubt is None else f"; {doubt}"))
 
     found = await find(attempt, job.search.start_rate, share, on_probe)
-    engine = await opened.target.state()
+    engine = with_begin(await opened.target.state(), began)
     return Report(_shown(found, share), opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, found.probes,
-                  None if found.best is None else found.best.rate, engine)
+                  None if found.best is None else found.best.rate, share, engine)
 
 
 def roof_of(engine: Mapping[str, Any] | None, here: Hardware | None) -> Hardware | None:

@@ -47,7 +47,7 @@ class Limits:
 
     @property
     def hardware(self) -> Hardware:
-        return Hardware(self.processor.model, self.all_threads.read_bytes_per_s, self.all_threads.ops_per_s)
+        return Hardware(self.processor.model, self.all_threads.read_bytes_per_s, self.all_threads.ops_per_s, tuple(self.doubts))
 
     def as_json(self) -> dict[str, Any]:
         """What --json prints and the cache holds; `core/hardware.py` reads it again."""

@@ -115,6 +115,7 @@ class Report:
     compute_type: str | None = None
     search: tuple[Probe, ...] = ()
     goodput_rate: float | None = None
+    attain: float | None = None  # share of the requests that were to keep the SLO, of a search
     engine: Mapping[str, Any] | None = None  # what a Penstock engine said of itself afterwards
     exit_status: int = 0  # that whoever interrupted is to get, also where the load had ended by then
     began: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))

@@ -8,7 +8,7 @@ from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine.binding import LIMITS, evidence, limit_of
-from penstock.serve.engine.ledger import MANY, MAX_SIZES, Ledger, fine
+from penstock.serve.engine.ledger import MAX_SIZES, Ledger, fine
 from penstock.serve.engine.tally import BOUNDS, SLOW, Tally, shared_out
 
 HARDWARE = Hardware("box", {1: 1000.0}, {"fp32": 100.0})  # 1,000 bytes and 100 operations a second
@@ -128,12 +128,26 @@ def test_steps_of_every_size_are_kept_as_means() -> None:
         ledger.on_step(step(number * 1.0, 0.5, 0.4, decode=1 + number % 2))
     one, two = sorted(ledger.steps())
     assert one == [1, 1, 1, 1, 1, 1.0, 50] and two == [2, 1, 1, 2, 3, 1.0, 49]  # until the next one: there was more to do
-    for number in range(2 * MANY):
+    for number in range(10_000):
         ledger.on_step(step(1e3 + number, 0.5, 0.4, decode=3))
-    assert max(ledger.steps())[:6] == [3, 1, 1, 3, 6, 1.0] and MANY / 2 < max(ledger.steps())[-1] <= MANY
+    assert max(ledger.steps()) == [3, 1, 1, 3, 6, 1.0, 9_999]  # all of them, so that two tellings differ by the steps in between
     for number in range(2 * MAX_SIZES):
         ledger.on_step(step(1e5 + number, 0.5, 0.4, decode=8 + number * number))
     assert len(ledger.steps()) <= MAX_SIZES
+    for number in range(3):
+        ledger.on_step(step(1e6 + number, 0.5, 0.4, decode=5))
+    assert 5 in [each[0] for each in ledger.steps()]  # a new size is not kept out by old ones: what was not seen for the longest time goes
+
+
+def test_the_way_to_an_engine_with_nothing_to_do_is_no_queue() -> None:
+    ledger = Ledger(HARDWARE, "fp32", VirtualClock())
+    ledger.on_step(step(0.0, running=0, waited=(0.5,)))
+    ledger.on_step(step(5.0, running=1, waited=(0.25, 0.125)))  # two came one after the other, to a step that began at once
+    ledger.on_step(step(7.0, running=0, waited=(0.5,)))  # one ran
+    ledger.on_step(replace(step(20.0, running=0, waited=(3.0,)), held_s=3.0))  # held: for company
+    ledger.on_step(step(30.0, running=0))  # nobody came
+    found = ledger.tally()
+    assert (found.num_wakes, found.wake_s) == (1, 0.25)
 
 
 def test_sizes_are_told_apart_by_a_quarter() -> None:

@@ -33,10 +33,11 @@ class Machine:
 
     def __init__(self, price: Price, roof: Roof, clock: VirtualClock, host_s: float) -> None:
         self._price, self._roof, self._clock, self._host_s = price, roof, clock, host_s
+        self.times = 1.0  # as long as usual
 
     def execute(self, plan: StepPlan) -> StepResult:
         work = work_of(plan.seqs)
-        seconds = self._roof.seconds(work) / REACHED
+        seconds = self.times * self._roof.seconds(work) / REACHED
         self._clock.advance(seconds + self._host_s)
         cost = self._price.count(work)
         found = tuple([SeqResult(planned.seq_id, (0,) if planned.samples else ()) for planned in plan.seqs])
@@ -83,18 +84,19 @@ class Planted:
         self.tokens = 0
 
     def run(self, load: Load) -> None:
-        """Until the time is over; what runs then is left."""
-        rng, came, at_s = random.Random(1), 0, 0.0
+        """Until so many seconds are over; what runs then is left."""
+        began_s = self.clock.now()
+        rng, came, at_s = random.Random(1), 0, began_s
         arrived: dict[str, tuple[float, float | None]] = {}  # when, and when the latest token came
-        coming: list[float] = [0.0] * load.users if load.users is not None else []
-        while self.clock.now() < load.seconds:
+        coming: list[float] = [began_s] * load.users if load.users is not None else []
+        while self.clock.now() < began_s + load.seconds:
             if load.rate is not None:
                 while at_s < self.clock.now() + 1.0:
                     at_s += rng.expovariate(load.rate)
                     coming.append(at_s)
             while coming and coming[0] <= self.clock.now():
                 due = coming.pop(0)
-                name, came = f"r{came}", came + 1
+                name, came = f"r{began_s:g}/{came}", came + 1
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))

@@ -3,7 +3,7 @@ import pytest
 
 from penstock.compute.fitted import Fitted, seen
 from penstock.core.work import StepTimer, StepWork
-from penstock.study.explain.learn import Span, Steps, error, knots_of, learn, size_of, steps_of
+from penstock.study.explain.learn import Span, Steps, error, knots_of, learn, pace, size_of, steps_of, told_apart
 from penstock.study.explain.roof import Exchanged, InRatio
 
 WINDOWS = [(None, 4)]
@@ -45,6 +45,38 @@ def test_without_a_roof_the_steps_are_all_there_is() -> None:
     assert error(timer, steps) < 0.02 and timer.rows[-1] == 8
     with pytest.raises(ValueError, match="no step"):
         learn(steps_of([], [[None, 1]]), Roof(), 0.0, SPAN)
+
+
+def test_steps_are_told_apart_by_when_they_were_made() -> None:
+    """Of three sizes: one that goes on, one that is over, one that is new; and one that the ledger had forgotten meanwhile."""
+    def timed(count: int, seconds: float, num: int) -> list[float]:
+        return [*size_of(decodes(count, 100), WINDOWS), seconds, num]
+
+    begin = steps_of([timed(1, 2e-3, 100), timed(4, 1.0, 10), timed(8, 5e-3, 500)], [[None, 4]])
+    now = steps_of([timed(1, 1.5e-3, 200), timed(4, 1.0, 10), timed(8, 4e-3, 20), timed(16, 9e-3, 5)], [[None, 4]])
+    since, before = told_apart(now, begin)
+    assert since.sizes[:, 0].tolist() == [1, 8, 16] and since.counts.tolist() == [100, 20, 5] and before is begin
+    assert since.seconds.tolist() == pytest.approx([1e-3, 4e-3, 9e-3])
+    assert pace(since, begin) == pytest.approx(0.5) and pace(since, steps_of([], [[None, 4]])) == 1.0
+
+
+def test_earlier_steps_decide_what_the_others_leave_open() -> None:
+    """A machine that was four times as slow before, with large batches; since then it decodes single sequences."""
+    slow = [[*size_of(decodes(count, 100), WINDOWS), 4 * real(decodes(count, 100)), 9000] for count in (1, 16, 32)]
+    recent = table([decodes(1, context) for context in (60, 80, 100, 120)])
+    timer = learn(recent, None, 0.0, SPAN, steps_of(slow, [[None, 4]]))
+    assert error(timer, recent) < 0.02
+    assert timer.seconds(decodes(16, 100)) == pytest.approx(real(decodes(16, 100)), rel=0.1)
+
+
+def test_the_time_that_steps_took_in_all_is_what_they_are_said_to_take() -> None:
+    """Also where they do not follow the form: the first steps of an answer take longer than the later ones, whose contexts are longer."""
+    told = [[*size_of(decodes(1, context), WINDOWS), seconds, count]
+            for context, seconds, count in ((64, 1.4e-3, 3000), (96, 1.0e-3, 1200), (128, 0.9e-3, 1100))]
+    steps = steps_of(told, [[None, 4]])
+    timer = learn(steps, Roof(), 3e-4, SPAN)
+    says = sum(timer.seconds(decodes(1, int(row[3]))) * row[-1] for row in told)
+    assert says == pytest.approx(sum(row[-2] * row[-1] for row in told), rel=0.02)
 
 
 @pytest.mark.parametrize("rows", [[[1, 1, 1, 1, 1, 0.0, 1]], [[1, 1, 1, 1, 1, float("nan"), 1]], [[1, 2]]])

@@ -9,7 +9,7 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.goodput import TOLERANCE, Found, find, in_doubt, too_few
+from penstock.study.measure.goodput import TOLERANCE, Found, find, in_doubt, too_few, too_short
 from penstock.study.measure.load import Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Probe, Result
@@ -61,8 +61,9 @@ def test_an_slo_that_cannot_be_kept() -> None:
     assert found.best is None and min(probe.rate for probe in found.probes) < 100 and len(found.probes) < 12
 
 
-def probe(kept: int, count: int, rate: float = 1.0) -> Probe:
-    figures = SimpleNamespace(goodput=SimpleNamespace(kept=wilson(kept, count)), counts=SimpleNamespace(measured=count))
+def probe(kept: int, count: int, rate: float = 1.0, seconds: float = 30.0) -> Probe:
+    figures = SimpleNamespace(
+        goodput=SimpleNamespace(kept=wilson(kept, count)), counts=SimpleNamespace(measured=count), window=SimpleNamespace(seconds=seconds))
     return Probe(rate, cast(Result, SimpleNamespace(figures=figures)))
 
 
@@ -80,6 +81,13 @@ def test_probes_that_are_too_short_to_judge_by_are_told() -> None:
     assert "10 measured requests are too few to tell whether 90% keep the SLO: that takes 35" in (too_few(probe(10, 10), 0.9) or "")
     assert "3.5 times as long" in (too_few(probe(9, 10), 0.9) or "")
     assert [too_few(probe(*each), 0.9) for each in ((0, 10), (35, 35), (30, 36))] == [None] * 3 and too_few(probe(5, 5), 1.0) is None
+
+
+def test_a_rate_that_kept_it_for_a_moment_is_told() -> None:
+    short, broken = probe(100, 100, 40.0, 3.0), probe(2, 100, 80.0, 3.0)
+    assert too_few(short, 0.9) is None and too_short(broken, 0.9) is None and too_short(probe(100, 100), 0.9) is None
+    doubt = in_doubt(Found(short, (short, broken)), 0.9) or ""
+    assert doubt.startswith("the rate is in doubt: at 40 requests/s 3.0 measured seconds are too short to see whether a queue grows")
 
 
 def test_what_cannot_be_searched_for() -> None:

@@ -22,7 +22,7 @@ class KV:
             if form is not None:
                 config = replace(case.config, kv_tokens=self._tokens(case, form))
                 here = name in form.kv_formats
-                costs = ("lossy: its drift is not measured yet",) if here else ("this engine does not keep keys and values so yet",)
+                costs = ("its drift is not measured yet",) if here else ("this engine does not keep keys and values so yet",)
                 yield from self._change(case, f"--kv-dtype {name}", form, config, costs, here)
 
     def unknown(self, case: Case) -> str | None:
@@ -38,4 +38,4 @@ class KV:
         if timed is not None:
             smaller = becomes(case.kv_bytes_per_token, form.kv_bytes_per_token)
             told = () if smaller is None else (f"{smaller} a token",)
-            yield Change(option, replace(case.way, config=config, timer=timed[0]), (*told, *costs), here, timed[1])  # type: ignore[arg-type]
+            yield Change(option, replace(case.way, config=config, timer=timed[0]), (*told, *costs), here, timed[1], True)  # type: ignore[arg-type]

@@ -27,8 +27,8 @@ class Weights:
                 timer, source = timed
                 smaller = becomes(case.weight_bytes, form.weight_bytes)
                 costs = (*(() if smaller is None else (f"weights {smaller}",)),
-                         f"lossy: brook moves by {kl} nats and changes {flips} of its tokens; bench/quant_drift.py measures other models")
-                yield Change(f"--quant {quant}", replace(case.way, config=config, timer=timer), costs, source=source)
+                         f"brook moves by {kl} nats and changes {flips} of its tokens; bench/quant_drift.py measures other models")
+                yield Change(f"--quant {quant}", replace(case.way, config=config, timer=timer), costs, source=source, lossy=True)
 
     def unknown(self, case: Case) -> str | None:
         if case.forms is None:

@@ -2,6 +2,7 @@
 from collections.abc import Iterator
 
 from penstock.study.measure.counters import ServerFigures
+from penstock.study.measure.goodput import Found, in_doubt
 from penstock.study.measure.metrics import Figures
 from penstock.study.measure.result import Report, Result
 from penstock.study.measure.statistics import Distribution, Estimate
@@ -15,6 +16,8 @@ LATENCIES = (
 def lines(report: Report) -> Iterator[str]:
     result = report.result
     yield f"{report.target.get('url') or report.target.get('model')}: {report.load.get('arrivals')} of {report.load.get('dataset')}"
+    found = list(answer(report))
+    yield from found
     yield from counts(report)
     yield ""
     yield from table(result.figures)
@@ -26,7 +29,27 @@ def lines(report: Report) -> Iterator[str]:
     yield from client(result)
     yield from searched(report)
     for note in result.notes:
-        yield f"note: {note}"
+        if f"  {note}" not in found:
+            yield f"note: {note}"
+
+
+def answer(report: Report) -> Iterator[str]:
+    """What a search was made for, in a sentence, and why it may be wrong."""
+    goodput = report.result.figures.goodput
+    if not report.search or goodput is None or report.attain is None:
+        return
+    share = f"{report.attain:.0%} of the requests keep {goodput.slo}"
+    broken = min((probe for probe in report.search if report.found is None or probe.rate > report.found.rate), default=None,
+                 key=lambda probe: probe.rate)
+    if report.found is None:
+        yield f"goodput: none; no rate that was tried has {share}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else (
+            "goodput: no rate was tried to its end")
+        return
+    more = "no higher rate was tried" if broken is None else f"of {broken.came:.3g} a second {broken.kept:.1%} did"
+    so_far = ", as far as the search came" if report.result.cut is not None else ""
+    yield f"goodput: {report.found.came:.3g} requests/s is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"
+    if (doubt := in_doubt(Found(report.found, report.search), report.attain)) is not None:
+        yield f"  {doubt}"
 
 
 def searched(report: Report) -> Iterator[str]:

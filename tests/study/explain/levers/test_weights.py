@@ -11,4 +11,4 @@ def test_what_stays_as_it_is_is_no_cost(model: Path) -> None:
     assert becomes(4.621e6, 4.624e6) is None and becomes(14.7e6, 4.62e6) == "14.7 MB -> 4.62 MB"
     _, found = explained(model, Load(users=3, prompt=32, output=50, seconds=5), only="speculation")
     changes = list(Weights().changes(found.case))
-    assert changes and all(len(change.costs) == 1 and change.costs[0].startswith("lossy") for change in changes)
+    assert changes and all(len(change.costs) == 1 and change.costs[0].startswith("brook moves by") for change in changes)

@@ -12,11 +12,12 @@ from penstock.study.measure.bench import doubts
 from penstock.study.measure.cost import cost
 from penstock.study.measure.counters import Queue, ServerFigures
 from penstock.study.measure.energy import Energy
+from penstock.study.measure.goodput import Found, in_doubt
 from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.report.html import page
 from penstock.study.measure.report.plots import charts, nines
 from penstock.study.measure.report.svg import HEIGHT, WIDTH, Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
-from penstock.study.measure.report.text import lines, ms
+from penstock.study.measure.report.text import answer, lines, ms
 from penstock.study.measure.result import Cut, Overhead, Probe, Report, Result
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import series
@@ -125,6 +126,22 @@ def test_the_terminal_is_told_the_same() -> None:
     for word in ("54 measured", "goodput", "queue (server)", "MBU of decode 70.0%", "a million output tokens", "not measured",
                  "note: a note", "highest rate that keeps the SLO", "looks late by"):
         assert word in said, word
+
+
+def test_a_search_is_answered_in_a_sentence_first() -> None:
+    whole = replace(report(), attain=0.9)
+    told = list(lines(whole))
+    assert whole.found is not None
+    assert told[1].startswith(f"goodput: {whole.found.came:.3g} requests/s is the most at which 90% of the requests keep ")
+    assert f"({whole.found.kept:.1%} did; " in told[1]
+    none = list(lines(replace(whole, goodput_rate=None)))
+    assert none[1].startswith("goodput: none; no rate that was tried has 90% of the requests keep ")
+    assert not list(answer(replace(whole, search=())))
+    few = replace(report(result(samples(12))), attain=0.9)
+    doubt = in_doubt(Found(few.found, few.search), 0.9)
+    assert doubt is not None
+    said = list(lines(replace(few, result=replace(few.result, notes=(doubt, "a note")))))
+    assert said[2].startswith("  the rate is in doubt") and [line for line in said if line.startswith("note:")] == ["note: a note"]
 
 
 def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> None:

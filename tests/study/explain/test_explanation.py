@@ -1,0 +1,64 @@
+"""What is made of a case: levers in their order, what is said of them, and that it is of the time that is explained."""
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.serve.engine.state import with_begin
+from penstock.study.explain.case import Change
+from penstock.study.explain.explanation import Explanation, Moved, explain, ranked
+from penstock.study.explain.source import Evidence, case_of
+from penstock.study.explain.text import lines
+from penstock.study.measure.counters import growth, values_of
+from tests.study.explain.planted import Load, Planted
+from tests.study.explain.test_planted import PLANTED, explained
+
+
+@pytest.mark.parametrize("load", [
+    Load(rate=3, prompt=64, output=64), Load(users=6, prompt=128, output=128), Load(rate=1, prompt=1500, output=16),
+], ids=["one at a time", "six", "long prompts"])
+def test_what_a_server_did_before_does_not_blur_what_it_does(model: Path, load: Load) -> None:
+    """Large batches first, beside other programs that made everything twice as slow."""
+    planted = Planted(model)
+    planted.machine.times = 2.0
+    planted.run(Load(users=48, prompt=200, output=100, seconds=20.0))
+    planted.finish()
+    planted.machine.times = 1.0
+    first, began = values_of(planted.scrape()), planted.state()
+    planted.run(replace(load, seconds=60.0))
+    case = case_of(Evidence(growth(first, values_of(planted.scrape())), first, with_begin(planted.state(), began), "planted"), {}, [])
+    found = explain(case, {})
+    assert not found.trust.doubts and all(abs(off) < 0.1 for off in found.trust.errors.values())
+
+
+def moved(option: str, gain: float, lossy: bool, present: Explanation) -> Moved:
+    return Moved("a-lever", Change(option, present.case.way, lossy=lossy), gain, present.present, ())
+
+
+def test_a_lever_that_keeps_every_token_comes_first_where_it_gains_about_as_much(model: Path) -> None:
+    _, found = explained(model, PLANTED["queueing"][0], only="larger-batch", **PLANTED["queueing"][1])
+    exact, lossy, more = moved("--exact", 0.4, False, found), moved("--lossy", 0.5, True, found), moved("--much", 1.5, True, found)
+    assert ranked([lossy, exact]) == [exact, lossy] and ranked([exact, lossy, more]) == [more, lossy, exact] and not ranked([])
+    told = replace(found, recommended=ranked([exact, more]))
+    assert told.verdict == ("--much (lossy) would give 2.5 times the output tokens/s; without any loss --exact would give 40% more output "
+                            "tokens/s")
+    assert "  2.5 times  --much (lossy)  (a-lever)" in lines(told) and [each["lossy"] for each in told.as_json()["levers"]] == [True, False]
+
+
+def test_formats_are_lossy(model: Path) -> None:
+    _, found = explained(model, PLANTED["weight_bandwidth"][0], only="quantize-weights", **PLANTED["weight_bandwidth"][1])
+    assert all(each.change.lossy and each.change.called.endswith(" (lossy)") for each in found.tried)
+    _, found = explained(model, PLANTED["kv_capacity"][0], only="quantize-kv", **PLANTED["kv_capacity"][1])
+    assert found.tried and all(each.change.lossy for each in found.tried)
+
+
+def test_limits_that_are_in_doubt_are_told(model: Path) -> None:
+    planted = Planted(model)
+    planted.run(PLANTED["queueing"][0])
+    state = planted.state()
+    notes: list[str] = []
+    case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, notes)
+    assert not any("in doubt" in note for note in notes)
+    state["limits"]["doubts"] = ["fp32 with 1 thread: the best of 2 measurements is 9 Gop/s, the second 4"]
+    case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, notes)
+    assert any("are in doubt, and with them what binds and what formats gain: fp32 with 1 thread" in note for note in notes)
