@@ -42,6 +42,7 @@ def show(found: Any) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{found.processor.model}, {found.processor.num_cpus} processors; measured {found.measured} ({found.method})\n")
     console.print(table(found))
+    console.print()
     for line in draw(found.hardware):
         console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
     for line in doubts(found):
@@ -63,7 +64,7 @@ def table(found: Any) -> Any:
     from rich import box
     from rich.table import Table
 
-    rows = Table(box=box.SIMPLE)
+    rows = Table(box=box.SIMPLE, show_edge=False)
     threads = found.all_threads.threads
     for heading in ("", "1 thread", f"{threads} threads") if threads > 1 else ("", "1 thread"):
         rows.add_column(heading, justify="right")

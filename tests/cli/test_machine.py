@@ -38,6 +38,7 @@ def test_limits_are_a_table_and_a_plot(penstock: Any, asked: list[Any]) -> None:
     assert "Box, 2 processors" in out and "2 threads" in out
     assert "100.0 GB/s" in out and "35.0 GB/s" in out and "400 Gop/s" in out and "int8 (avx2)" in out
     assert "ridge point at 22.9 op/byte" in out and "op/byte" in out
+    assert "\n\n\n" not in "\n".join(map(str.rstrip, out.splitlines()))
 
 
 def test_doubts_are_told_with_the_limits(penstock: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,8 @@ def test_files_are_toml_in_si_units() -> None:
 
 
 def test_a_name_that_is_nearly_one_is_told_which() -> None:
-    for name, meant in (("h100", "h100-(sxm or h100-pcie|pcie or h100-sxm)"), ("rtx-4091", "rtx-4090")):
-        with pytest.raises(UsageError, match=f"did you mean {meant}"):
+    for name, said in (("h100", "h100 is h100-pcie or h100-sxm: name one of them"), ("rtx-4091", "did you mean rtx-4090")):
+        with pytest.raises(UsageError, match=said):
             Catalogue().part(name)
     with pytest.raises(UsageError, match="known: .*l40s"):
         Catalogue().part("abacus")

@@ -3,8 +3,9 @@
 A user's folder holds files of the same form, NAME.toml, and links/NAME.toml; one that says `like = "h100-sxm"` gives only what differs.
 """
 import difflib
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ class Catalogue:
 
     def links(self) -> list[str]:
         return sorted({file.stem for folder in self._folders for file in (folder / LINKS).glob("*.toml")})
+
+    def named(self, name: str) -> str:
+        """The part that a name stands for: its own, or a short one of no other (`is_short`). Any other is left as it is."""
+        every = [*self.names(), *self._more]
+        meant = [each for each in every if is_short(name, each)]
+        return meant[0] if name not in every and len(meant) == 1 else name
 
     def part(self, name: str, changes: Mapping[str, str] | None = None) -> Part:
         """`changes`: dotted names of figures and their values, as `memory_bandwidth=8e12`, `ops.bf16=2e15`, `link=nvlink-5`.
@@ -75,10 +82,7 @@ class Catalogue:
             file = folder / under / f"{name}.toml"
             if name in known and file.is_file():
                 return _read(file)
-        kind = "link" if under else "hardware"
-        near = [each for each in known if each.startswith(name.lower())] or difflib.get_close_matches(name.lower(), known)
-        meant = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"unknown {kind} {name!r}{meant or '; known: ' + ', '.join(known)}")
+        raise UsageError(unknown(name, "link" if under else "hardware", known))
 
     def _link(self, name: str, field: str, changes: Mapping[str, str]) -> Link:
         """A link by name, with the figures in `changes` that are called after the field: `link.bandwidth=9e11`."""
@@ -88,6 +92,20 @@ class Catalogue:
             if dot and owner == field:
                 change(told, figure, value, f"what-if {key}")
         return _link(name, told)
+
+
+def is_short(name: str, whole: str) -> bool:
+    """Whether a name is some words of another in their order, as h200 of h200-sxm and RTX4090 of rtx-4090."""
+    words, wanted = whole.split("-"), "".join(re.split(r"[\s_-]+", name.lower()))
+    return any("".join(words[begin:end]) == wanted for begin in range(len(words)) for end in range(begin + 1, len(words) + 1))
+
+
+def unknown(name: str, kind: str, known: Sequence[str]) -> str:
+    """What is said of a name that none is called by."""
+    if meant := [each for each in known if is_short(name, each)]:
+        return f"{name} is {' or '.join(meant)}: name one of them"
+    near = [each for each in known if each.startswith(name.lower())] or difflib.get_close_matches(name.lower(), known)
+    return f"unknown {kind} {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}")
 
 
 def change(told: dict[str, Any], key: str, value: str, owner: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.compute.steptime import Roofline, StepTime
 from penstock.study.plan.configuration import Candidate, Configuration
 from penstock.study.plan.cost import bill
+from penstock.study.plan.here import HERE
 from penstock.study.plan.load import Load
 from penstock.study.plan.memory import Room, room
 from penstock.study.plan.model import PREFILL_APART, Model, Stored, WeightFormat, lacking, unserved
@@ -20,6 +21,7 @@ MOST_BATCH = 4096
 MOST_REPLICAS = 1024
 GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
 ENOUGH = 0.97  # of the best goodput: more at once than give so much slow each other down for hardly anything
+LEAST_MORE = 0.005  # goodput that is told in percent
 DEVIATIONS = 4.0  # of a Poisson number above its mean: seldom are there more
 
 
@@ -32,6 +34,10 @@ class Goal:
     chunks: Sequence[int] = CHUNKS
     max_devices: int | None = None
     apart: bool = True  # whether prompts may be computed on replicas of their own
+
+    def most_devices(self, name: str) -> int | None:
+        """Of a part; None: as many as are needed. There is one machine like this one, unless more are asked for."""
+        return 1 if self.max_devices is None and name == HERE else self.max_devices
 
 
 class Evaluator:
@@ -160,11 +166,11 @@ class Evaluator:
         return None
 
     def _most_replicas(self, trial: "_Trial") -> int:
-        most = self._goal.max_devices
+        most = self._goal.most_devices(trial.candidate.part.name)
         return MOST_REPLICAS if most is None else most // trial.candidate.split.devices
 
     def _devices_told(self, trial: "_Trial") -> str:
-        most = self._goal.max_devices
+        most = self._goal.most_devices(trial.candidate.part.name)
         return f"{most} device{'s' if most > 1 else ''}" if most is not None else f"{MOST_REPLICAS} replicas"
 
     def _misses(self, ttft: float, tpot: float, queue: Queue | None = None) -> list[str]:
@@ -261,7 +267,8 @@ def next_told(row: Configuration, larger: Configuration) -> str:
     if not larger.meets_slo:
         return f"with {larger.batch:,} at once {larger.reason}"
     more, longer = goodput(larger) / goodput(row) - 1, (larger.e2e_s or 0.0) / (row.e2e_s or 1.0)
-    return f"{larger.batch:,} at once would give {max(more, 0.0):.1%} more, and take {longer:.2g} times as long"
+    much = f"{more:.1%} more" if more >= LEAST_MORE else "no more"
+    return f"{larger.batch:,} at once would give {much}, and take {longer:.2g} times as long"
 
 
 def with_chunk_told(row: Configuration, load: Load) -> Configuration:

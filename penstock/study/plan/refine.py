@@ -74,7 +74,8 @@ class Twins:
         if found is not None:
             row = replace(row, steps=MEASURED, times_roofline=times_as_long(found.timer, roofline, self.goal.load))
         rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0, watch)
-        most = None if self.goal.max_devices is None else self.goal.max_devices // row.tensor_parallel
+        devices = self.goal.most_devices(row.hardware)
+        most = None if devices is None else devices // row.tensor_parallel
         crowd: int | None = None  # the most at once in all replicas, of as many as arithmetic asks for
 
         def tried(count: int) -> Configuration:

@@ -9,7 +9,7 @@ from penstock.compute.models.load.checkpoint import read_object
 from penstock.core.catalogue.part import Part
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
-from penstock.core.errors import ModelError, UsageError
+from penstock.core.errors import ModelError, PenstockError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.registry import parse_pairs
 from penstock.decide.routing.contract import Engines
@@ -18,8 +18,8 @@ from penstock.serve.engine.machine import look
 from penstock.serve.engine.resolve import threads_of
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
-from penstock.study.plan.calibrate import kept
-from penstock.study.plan.configuration import MEASURED, Configuration
+from penstock.study.plan.calibrate import Calibration, kept
+from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
@@ -78,11 +78,12 @@ class Plan:
     what_if: str | None = None  # figures of the hardware that were replaced
     left_out: str = ""  # what this machine was not planned with, and why
     calibrate: str = ""  # the command that times the steps of this machine which the roofline predicts
+    timed_where_played: bool = False  # whether this machine's steps can be timed, and nothing is played that would take them
 
     def as_json(self) -> dict[str, Any]:
         return {
             "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
-            "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate,
+            "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate, "timed_where_played": self.timed_where_played,
             "configurations": [asdict(row) for row in self.configurations]}
 
 
@@ -92,30 +93,26 @@ def unwatched(told: str) -> None:
 
 def plan(request: Request, watch: Watch = unwatched) -> Plan:
     """Raises UsageError for options that do not go together or do not exist, ModelError for a model that is not found or understood."""
-    parts = parts_of(request)
+    parts, model = both(request)
     trace: Sequence[Row] | None = None if request.traffic is None else read_trace(request.traffic)
     load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic), trace or ())
     most_s = objectives(request.slo)
-    if request.dtype != AUTO and request.dtype not in DTYPE_BYTES:
-        raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
-    model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
     if trace is not None:
         trace, load = within_context(trace, load, model.spec.max_position)
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
-    here = request.hardware == HERE  # one machine, with the formats that this engine has
+    here = request.hardware == HERE  # with the formats that this engine has
     ours = SERVED if here else QUANTS
     quants = _listed(request.quant, ours, (NONE,) if steady else ours)
     kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or here else KV_DTYPES)
-    most_devices = 1 if here and request.max_devices is None else request.max_devices
     for name in kv_dtypes:
         if name != AUTO and name not in KV_FORMATS:
             raise UsageError(f"unknown KV format {name!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
     if request.max_devices is not None and request.max_devices < 1:
         raise UsageError(f"--max-devices must be at least 1, not {request.max_devices}")
     ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
-    check_split(model, ranks, stages, most_devices)
-    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, most_devices, request.prefill_split)
+    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split)
+    check_split(model, ranks, stages, {part.name: goal.most_devices(part.name) for part in parts})
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     if any(part.name == HERE for part in parts):
         parts = parts_of(request, max(model.stored(format, AUTO).weight_bytes for format in formats.values()),
@@ -126,9 +123,28 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     rows = search(model, goal, choices, refine, watch)
     rows = rows if trace is None else crowded(rows, trace, load)
     if not rows:
-        raise UsageError(left_out or f"nothing can be tried with --max-devices {most_devices}: give fewer ways or more devices")
+        raise UsageError(left_out or f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
     told = [with_chunk_told(row, load) for row in rows]
-    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, to_calibrate(request, told))
+    command, waits = to_calibrate(request, told)
+    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits)
+
+
+def both(request: Request) -> tuple[list[Part], Model]:
+    """Hardware and model. Raises UsageError or ModelError for what is not known, of both at once."""
+    if request.dtype != AUTO and request.dtype not in DTYPE_BYTES:
+        raise UsageError(f"--dtype must be {AUTO}, {', '.join(DTYPE_BYTES)}, not {request.dtype!r}")
+    parts, wrong = list[Part](), ""
+    try:
+        parts = parts_of(request)
+    except UsageError as error:
+        wrong = str(error)
+    try:
+        model = model_of(request.model, None if request.dtype == AUTO else request.dtype)
+    except PenstockError as error:
+        raise type(error)(f"{error}; and {wrong}") if wrong else error from None
+    if wrong:
+        raise UsageError(wrong)
+    return parts, model
 
 
 def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
@@ -140,12 +156,15 @@ def twins(request: Request, model: Model, goal: Goal, choices: Choices, trace: S
     """Of the traffic that is asked about."""
 
     def measured(row: Configuration) -> Pace | None:
-        if not can_be_measured(request, row):
-            return None
-        found = kept(EngineConfig(request.model, dtype=request.dtype, quant=row.quant))
+        found = kept_of(request, row.quant) if can_be_measured(request, row) else None
         return None if found is None else found.pace
 
     return Twins(model, choices.formats, choices.parts, goal, Traffic(goal.load, trace, request.routing), measured, watch)
+
+
+def kept_of(request: Request, quant: str) -> Calibration | None:
+    """What was timed here of the model in this format."""
+    return kept(EngineConfig(request.model, dtype=request.dtype, quant=quant))
 
 
 def can_be_measured(request: Request, row: Configuration) -> bool:
@@ -155,14 +174,14 @@ def can_be_measured(request: Request, row: Configuration) -> bool:
     return here and row.kv_dtype == AUTO and not row.unserved and has_weights(request.model)
 
 
-def to_calibrate(request: Request, rows: Sequence[Configuration]) -> str:
-    """The command that times the steps of rows which the roofline predicts; empty where there are none, or none that can be timed."""
-    played = [row for row in rows if row.predicted_by == "twin" and row.steps != MEASURED]  # arithmetic takes no steps that were timed
-    able = [row.quant for row in played if can_be_measured(request, row)]
-    timed = {row.quant for row in rows if row.steps == MEASURED}
-    formats = "".join(f" --quant {quant}" for quant in dict.fromkeys(able) if quant not in timed)
+def to_calibrate(request: Request, rows: Sequence[Configuration]) -> tuple[str, bool]:
+    """(the command that times the steps of rows which the roofline predicts; empty where there are none, or none that can be timed,
+    whether nothing is played that would take such steps, as arithmetic takes none, for want of a rate)."""
+    steady = request.rate is None and request.traffic is None
+    able = dict.fromkeys(row.quant for row in rows if can_be_measured(request, row) and (steady or row.predicted_by == "twin"))
+    formats = "".join(f" --quant {quant}" for quant in able if kept_of(request, quant) is None)
     dtype = "" if request.dtype == AUTO else f" --dtype {request.dtype}"
-    return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else ""
+    return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else "", bool(able) and steady
 
 
 def not_served_here(choices: Choices) -> str:
@@ -194,19 +213,24 @@ def model_of(name: str, dtype: str | None = None) -> Model:
 
 def parts_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> list[Part]:
     """`read_bytes`, `threads`: see `told_here`. Raises UsageError for unknown parts and figures."""
-    catalogue = Catalogue(
-        None if request.catalogue is None else Path(request.catalogue), {HERE: lambda: told_here(read_bytes=read_bytes, threads=threads)})
+    catalogue = catalogue_of(request, read_bytes, threads)
     if not request.hardware:
         raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
-    names = catalogue.names() if request.hardware == ALL else [name.strip() for name in request.hardware.split(",") if name.strip()]
+    names = catalogue.names() if request.hardware == ALL else [
+        catalogue.named(name.strip()) for name in request.hardware.split(",") if name.strip()]
     changes = parse_pairs(request.what_if or "", "--what-if")
-    given = {figure: _given(text, option, names) for figure, option, text in (
+    given = {figure: _given(text, option, names, catalogue) for figure, option, text in (
         ("price", "--price", request.price), ("power", "--watts", request.watts))}
     for figure, told in given.items():
         if told and figure in changes:
             raise UsageError(f"--what-if {figure} and {'--price' if figure == 'price' else '--watts'} give the same figure: leave one out")
     own = {name: {figure: told[name] for figure, told in given.items() if name in told} for name in names}
     return [catalogue.part(name, changes | own[name]) for name in dict.fromkeys(names)]
+
+
+def catalogue_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> Catalogue:
+    folder = None if request.catalogue is None else Path(request.catalogue)
+    return Catalogue(folder, {HERE: lambda: told_here(read_bytes=read_bytes, threads=threads)})
 
 
 def objectives(slo: str | None) -> dict[str, float]:
@@ -228,8 +252,9 @@ def check_routing(routing: str, played: bool) -> None:
         raise UsageError(f"--routing {routing} is for what the twin plays, at a rate or with a trace, and nothing is played here")
 
 
-def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, most: int | None) -> None:
-    """Raises UsageError for a degree that this model cannot be divided by."""
+def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, most: Mapping[str, int | None]) -> None:
+    """`most`: devices of each part; None: as many as are needed. Raises UsageError for a degree that this model cannot be divided by, or
+    that takes more devices than there are."""
     heads, layers = model.spec.num_heads, model.spec.num_layers
     for count in ranks or ():
         if heads % count:
@@ -237,8 +262,11 @@ def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int]
     for count in stages or ():
         if count > layers:
             raise UsageError(f"--pipeline-parallel {count} is more than the model's {layers} layers")
-    if most is not None and min(ranks or [1]) * min(stages or [1]) > most:
-        raise UsageError(f"--max-devices {most} is fewer than the {min(ranks or [1]) * min(stages or [1])} that are asked for")
+    least = min(ranks or [1]) * min(stages or [1])
+    for name, count in most.items():
+        if count is not None and least > count:
+            there = "is" if count == 1 else "are"
+            raise UsageError(f"there {there} {count} of {name}, and {least} are asked for: give --max-devices {least}")
 
 
 def _listed(given: Sequence[str], every: Sequence[str], otherwise: Sequence[str]) -> tuple[str, ...]:
@@ -257,11 +285,13 @@ def _counts(text: str | None, option: str) -> list[int] | None:
     return sorted({int(word) for word in words})
 
 
-def _given(text: str | None, option: str, names: Sequence[str]) -> dict[str, str]:
+def _given(text: str | None, option: str, names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
     """A figure by part; one number is for all of them."""
     if text is None:
         return {}
-    told = parse_pairs(text, option) if "=" in text else dict.fromkeys(names, text)
+    told = dict.fromkeys(names, text)
+    if "=" in text:
+        told = {catalogue.named(name): figure for name, figure in parse_pairs(text, option).items()}
     if strange := [name for name in told if name not in names]:
         raise UsageError(f"{option} names {', '.join(strange)}, which --hardware does not")
     for value in told.values():

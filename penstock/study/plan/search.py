@@ -59,7 +59,7 @@ def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candid
     """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most. This machine
     has the formats of this engine alone."""
     for part in choices.parts:
-        limit = goal.max_devices or max(MOST_RANKS, max(choices.tensor_parallel or [1]) * max(choices.pipeline_parallel or [1]))
+        limit = goal.most_devices(part.name) or max(MOST_RANKS, max(choices.tensor_parallel or [1]) * max(choices.pipeline_parallel or [1]))
         for ranks in choices.tensor_parallel or powers_of_two(min(limit, part.node, MOST_RANKS)):
             for stages in choices.pipeline_parallel or powers_of_two(limit // ranks):
                 split = Split(ranks, stages)
@@ -74,14 +74,14 @@ def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candid
 def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:
     """Rows, sorted, with the frontier of goodput per dollar against latency marked, and a reason in each."""
     good = [row for row in rows if row.fits and row.meets_slo]
-    best = good[0] if good else None
+    best, asked = good[0] if good else None, "meets the SLO" if goal.most_s else "fits"
     told = []
     for row in rows:
         if not row.fits or not row.meets_slo:
             told.append(replace(row, reason=row.reason or "it does not meet the SLO"))
             continue
         winner = next((other for other in good if other is not row and beats(other, row)), None)
-        reason = beaten(row, winner) if winner else frontier(row, best, goal)
+        reason = beaten(row, winner) if winner else frontier(row, best, asked) if len(rows) > 1 else f"it {asked}; {row.bound} binds"
         beside = (winner or best or row).called
         told.append(replace(row, pareto=winner is None, reason=reason, beside=beside if beside != row.called else ""))
     return told
@@ -129,11 +129,10 @@ def value(row: Configuration) -> float:
     return goodput(row) / row.devices
 
 
-def frontier(row: Configuration, best: Configuration | None, goal: Goal) -> str:
-    asked = "meets the SLO" if goal.most_s else "fits"
+def frontier(row: Configuration, best: Configuration | None, asked: str) -> str:
     if best is None or row is best:
-        first = "the cheapest" if row.usd_per_hour is not None else "of unknown price, the most goodput of a device"
-        return f"{first} that {asked}{', its steps not measured' if row.unmeasured else ''}; {row.bound} binds"
+        first = "the cheapest that" if row.usd_per_hour is not None else "the most goodput per device of what"
+        return f"{first} {asked}{', its steps not measured' if row.unmeasured else ''}; {row.bound} binds"
     if per(row) != per(best):
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
     if row.unmeasured != best.unmeasured:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.study.plan.fleet import Fleet, Placement, Wish
-from penstock.study.plan.request import Request, Watch, parts_of, plan, unwatched
+from penstock.study.plan.request import Request, Watch, catalogue_of, parts_of, plan, unwatched
 
 TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price", "watts"}  # numbers are taken as well
 
@@ -30,6 +30,8 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     """`given`: what each model's entry adds to. Raises UsageError for a file that cannot be obeyed."""
     told = _read(file)
     counts = _devices(told, file)
+    if counts:
+        counts = {catalogue_of(given).named(name): count for name, count in counts.items()}
     entries = told.get("models")
     if not isinstance(entries, list) or not entries or not all(isinstance(each, Mapping) for each in entries):
         raise UsageError(f"{file} must have a list of models, as [[models]] with model = ..., rate = ...")

@@ -1,7 +1,7 @@
 """A plan as lines for people: a table, and under it why each row stands where it does. Every figure beside it is in the plan's JSON."""
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.study.plan.configuration import MEASURED, Configuration
@@ -43,6 +43,8 @@ class Table:
         for each in LEAVE_OUT:
             if width is None or max(map(len, found)) <= width:
                 break
+            if each not in headings:
+                continue
             headings.remove(each)
             left_out.append(each)
             found = self.lines(headings)
@@ -52,8 +54,10 @@ class Table:
 def lines(plan: Plan, top: int | None, width: int | None) -> list[str]:
     """`top`: rows, at most; None: those that matter. `width`: of the terminal, in characters; None: none."""
     rows = shown(plan.configurations, top)
-    table, left_out = Table(alike_left_out([cells(number, row) for number, row in rows.items()])).within(width)
-    said = [wrapped(head(plan), width), "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
+    table, left_out = Table(empty_left_out(alike_left_out([cells(number, row) for number, row in rows.items()]))).within(width)
+    unserved = not_served(list(rows.values()))
+    above = [wrapped(each, width, 2) for each in (head(plan), *unserved)]
+    said = [*above, "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
     if more := len(plan.configurations) - len(rows):
         beaten = ", which something beats or which do not do what is asked" if top is None else ""
         said.append(wrapped(f"... and {more} more{beaten}: --top N shows so many, --all and --json all of them", width))
@@ -72,7 +76,8 @@ def shown(rows: Sequence[Configuration], top: int | None) -> dict[int, Configura
 
 def head(plan: Plan) -> str:
     load = plan.load
-    much = f"{load.batch} at once" if load.batch else f"{load.rate:.3g} a second" if load.rate else "as many as pay"
+    rate = f"{load.rate or 0:{',.0f' if (load.rate or 0) >= 100 else '.3g'}} a second"
+    much = f"{load.batch} at once" if load.batch else rate if load.rate else "as many as pay"
     return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
             + (f" ({load.told})" if load.told else "")
             + (f"; what if {plan.what_if}: the figures are of hardware that is changed so" if plan.what_if else ""))
@@ -94,6 +99,13 @@ def alike_left_out(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Without the column `steps` where it says the same in every row: the legend does then."""
     alike = len({row["steps"] for row in rows}) == 1
     return [{heading: word for heading, word in row.items() if heading != "steps" or not alike} for row in rows]
+
+
+def empty_left_out(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Without the columns that nobody gave a figure for, where one is given for others."""
+    empty = {heading for heading in rows[0] if {row[heading] for row in rows} <= {NOT_GIVEN, NONE}
+             and any(row[heading] == NOT_GIVEN for row in rows)}
+    return [{heading: word for heading, word in row.items() if heading not in empty} for row in rows]
 
 
 def formats(row: Configuration) -> str:
@@ -148,14 +160,14 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     if any(row.predicted_by != ARITHMETIC for row in rows):
         said.append("~ played by the twin, request for request: the scheduler itself on a virtual clock; rows without it are arithmetic")
     said += on_what(plan, rows)
-    said += not_served(rows)
     if plan.left_out:
         said.append(plan.left_out)
-    unknown = [option for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
-               if any(row.tpot_s is not None and getattr(row, figure) is None for row in rows)]
+    unknown = {option: names for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
+               if (names := dict.fromkeys(row.hardware for row in rows if row.tpot_s is not None and getattr(row, figure) is None))}
     if unknown:
-        said.append(f"{NOT_GIVEN}: {' and '.join(unknown)} tell{'s' * (len(unknown) == 1)} it"
-                    + ("; without a price the rows go by goodput per device" if "--price" in unknown else ""))
+        whose = dict.fromkeys(name for names in unknown.values() for name in names)
+        said.append(f"{NOT_GIVEN}: {listed(unknown)} of {listed(whose)}"
+                    + ("; rows without a price go by goodput per device" if "--price" in unknown else ""))
     if left_out:
         said.append(f"not shown in this width: {', '.join(left_out)}; a wider terminal or --json has them")
     return said
@@ -165,12 +177,12 @@ def not_served(rows: Sequence[Configuration]) -> list[str]:
     """What of these rows Penstock does not serve: formats, which are marked, whole parts and layouts."""
     said = []
     if formats := dict.fromkeys(each for row in rows for each in unserved(row.quant, row.kv_dtype)):
-        said.append(f"{UNSERVED} for engines that have {' and '.join(formats)}: this one does not serve them")
+        said.append(f"{UNSERVED} for engines that have {listed(formats)}: this one does not serve them")
     wanting: dict[str, dict[str, None]] = {}  # hardware, by the first that is lacking there
     for row in rows:
         for each in [each for each in row.unserved if each not in formats][:1]:
             wanting.setdefault(each, {})[row.hardware] = None
-    return said + [f"nothing in Penstock serves such rows of {' and '.join(hardware)} yet: they are for engines that have {each}"
+    return said + [f"nothing in Penstock serves such rows of {listed(hardware)} yet: they are for engines that have {each}"
                    for each, hardware in wanting.items()]
 
 
@@ -187,9 +199,17 @@ def on_what(plan: Plan, rows: Sequence[Configuration]) -> list[str]:
         said = roofline
     if plan.what_if and any(row.hardware == HERE for row in rows):
         said.append("with --what-if no steps are taken that were timed here: they are those of the machine as it is")
+    if plan.timed_where_played:
+        said.append("steps that `--calibrate` timed here count where the twin plays them: give --rate or --traffic")
     if plan.calibrate:
         said.append(f"to time what was not measured, some minutes a format: {plan.calibrate}")
     return said
+
+
+def listed(words: Iterable[str]) -> str:
+    """a, b and c"""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def given(value: float | None, form: str) -> str:

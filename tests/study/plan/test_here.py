@@ -1,15 +1,18 @@
+from dataclasses import replace
+
 import pytest
 
+from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
-from penstock.study.plan import here
+from penstock.study.plan import here, request
 from penstock.study.plan.request import Request, plan
 
 MACHINE = Hardware("a machine", {1 << 20: 3e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
 
 
 def tpot_s(**asked: object) -> float:
-    request = Request(model="brook", hardware="here", batch=1, input=10, output=100, quant=("none",), simulate=False, **asked)
-    (row,) = plan(request).configurations
+    wanted = Request(model="brook", hardware="here", batch=1, input=10, output=100, quant=("none",), simulate=False, **asked)
+    (row,) = plan(wanted).configurations
     assert row.tpot_s is not None
     return row.tpot_s
 
@@ -19,6 +22,27 @@ def test_weights_are_read_as_fast_as_so_many_bytes_are(monkeypatch: pytest.Monke
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
     given = tpot_s(what_if=f"memory_bandwidth={MACHINE.bandwidth(14.7e6):g}")
     assert tpot_s() == pytest.approx(given, rel=0.01) and tpot_s() < 0.8 * tpot_s(what_if="memory_bandwidth=3e10")
+
+
+def test_there_is_one_machine_like_this_unless_more_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
+    monkeypatch.setattr(request, "kept_of", lambda asked, quant: None)
+    asked = Request(model="llama-3.2-1b", hardware="here,l4", rate=1.0, input=100, output=20, quant=("none",), simulate=False)
+    rows = plan(asked).configurations
+    assert {row.devices for row in rows if row.hardware == "here"} == {1} and max(row.devices for row in rows) > 1
+    assert "on 1 device" in next(row.reason for row in plan(replace(asked, rate=1e4)).configurations if row.hardware == "here")
+    assert max(row.devices for row in plan(replace(asked, max_devices=8)).configurations if row.hardware == "here") > 1
+    with pytest.raises(UsageError, match="there is 1 of here, and 2 are asked for: give --max-devices 2"):
+        plan(replace(asked, tensor_parallel="2"))
+
+
+def test_what_would_be_timed_is_told_where_nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
+    monkeypatch.setattr(request, "kept_of", lambda asked, quant: None)
+    told = plan(Request(model="brook", hardware="here", batch=1))
+    assert told.timed_where_played and told.calibrate == "penstock plan brook --calibrate --quant none"
+    known = plan(Request(model="llama-3-8b", hardware="here", batch=1))
+    assert not known.timed_where_played and not known.calibrate
 
 
 def test_it_is_planned_with_the_threads_that_an_engine_would_have(monkeypatch: pytest.MonkeyPatch) -> None:

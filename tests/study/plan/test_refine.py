@@ -74,7 +74,8 @@ def test_this_machine_is_one_and_has_the_formats_of_the_engine(ask: Any) -> None
 def test_without_a_price_rows_go_by_what_a_device_does(ask: Any) -> None:
     rows = [row for row in ask("llama-3.2-1b", "here", input=100, output=20, quant=("none", "int8")) if row.fits]
     assert {(row.watts, row.usd_per_hour, row.goodput_per_usd) for row in rows} == {(None, None, None)}
-    assert rows[0].output_tokens_per_s >= 0.99 * rows[1].output_tokens_per_s and "the most goodput of a device" in rows[0].reason
+    assert rows[0].output_tokens_per_s >= 0.99 * rows[1].output_tokens_per_s
+    assert "the most goodput per device of what fits" in rows[0].reason
     mixed = [row for row in ask("llama-3.2-1b", "here,l4", input=100, output=20, quant=("none",), max_devices=1) if row.fits]
     assert [row.hardware for row in mixed] == ["l4", "here"] and all(row.pareto for row in mixed)
     assert "its price is not given" in mixed[1].reason
@@ -117,7 +118,9 @@ def test_only_what_calibrate_times_is_measured(monkeypatch: pytest.MonkeyPatch) 
     changed = request.plan(replace(asked, what_if="memory_bandwidth=1e12"))
     assert {row.steps for row in changed.configurations} == {"roofline"} and changed.calibrate == ""
     steady = request.plan(replace(asked, rate=None, quant=("all",)))
-    assert {row.steps for row in steady.configurations} == {"roofline"} and steady.calibrate == ""
+    assert {row.steps for row in steady.configurations} == {"roofline"} and steady.timed_where_played
+    unplayed = request.plan(replace(asked, simulate=False))
+    assert not unplayed.timed_where_played and unplayed.calibrate == ""
 
 
 @pytest.mark.usefixtures("this_machine")

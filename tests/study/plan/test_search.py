@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.errors import ModelError, UsageError
 from penstock.study.plan.configuration import Configuration
-from penstock.study.plan.evaluate import Goal, rank
+from penstock.study.plan.evaluate import Goal, next_told, rank
 from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, plan
 from penstock.study.plan.search import beats, explained, in_order, value
@@ -170,7 +170,8 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"hardware": "abacus"}, "h100-sxm"), ({"hardware": None}, "--hardware"), ({"quant": ("int3",)}, "int3"),
     ({"kv_dtype": ("int3",)}, "int3"), ({"dtype": "float8"}, "bfloat16"),
     ({"tensor_parallel": "3"}, "64 heads"), ({"tensor_parallel": "x"}, "--tensor-parallel"), ({"pipeline_parallel": "81"}, "80 layers"),
-    ({"max_devices": 0}, "--max-devices"), ({"max_devices": 2, "tensor_parallel": "4"}, "fewer"), ({"chunk": "0"}, "--chunk"),
+    ({"max_devices": 0}, "--max-devices"), ({"chunk": "0"}, "--chunk"),
+    ({"max_devices": 2, "tensor_parallel": "4"}, "there are 2 of h100-sxm, and 4 are asked for"),
     ({"slo": "ttft=fast"}, "ttft"), ({"slo": "itl=5ms"}, "itl"), ({"what_if": "speed=2"}, "speed"), ({"what_if": "speed"}, "key=value"),
     ({"price": "cheap"}, "--price must be a number"), ({"price": "l4=2"}, "l4"), ({"watts": "h100-sxm=-1"}, "--watts must be a number"),
     ({"price": "1", "what_if": "price=2"}, "--what-if price and --price"), ({"what_if": "memory=1e9,memory=2e9"}, "memory is given twice"),
@@ -205,3 +206,29 @@ def test_machines_of_other_kinds_are_planned_for_too(ask: Ask, part: str) -> Non
     rows = ask("llama-2-7b", part, max_devices=most, quant=("int8",), batch=1, input=100, output=50)
     assert rows[0].fits and rows[0].tpot_s > 0
     assert all(one.tpot_s != other.tpot_s for one, other in itertools.pairwise([row for row in rows if row.fits][:3]))
+
+
+def test_hardware_goes_by_short_names_that_are_no_other_ones() -> None:
+    asked = Request(model="llama-2-7b", hardware="H200, rtx4090", batch=1, max_devices=1, price="h200=3")
+    rows = plan(asked).configurations
+    assert {row.hardware for row in rows} == {"h200-sxm", "rtx-4090"}
+    assert {row.usd_per_hour for row in rows if row.hardware == "h200-sxm"} == {3.0}
+    with pytest.raises(UsageError, match="h100 is h100-pcie or h100-sxm: name one of them"):
+        plan(replace(asked, hardware="h100", price=None))
+    with pytest.raises(UsageError, match="unknown hardware 'a10'; did you mean"):  # another part than the a10g
+        plan(replace(asked, hardware="a10", price=None))
+
+
+def test_a_model_and_a_part_that_do_not_exist_are_both_told(tmp_path: Path) -> None:
+    asked = Request(model=str(tmp_path / "none"), hardware="h300", batch=1)
+    with pytest.raises(ModelError, match=r"none.*; and unknown hardware 'h300'"):
+        plan(asked)
+    with pytest.raises(UsageError, match="^unknown hardware 'h300'"):
+        plan(replace(asked, model="brook"))
+
+
+def test_more_that_rounds_to_nothing_is_no_more() -> None:
+    row = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, batch=1, goodput_per_s=1.0, e2e_s=1.0)
+    twice = replace(row, batch=2, e2e_s=2.0)
+    assert next_told(row, twice) == "2 at once would give no more, and take 2 times as long"
+    assert next_told(row, replace(twice, goodput_per_s=1.2)) == "2 at once would give 20.0% more, and take 2 times as long"

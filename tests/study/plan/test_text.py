@@ -7,7 +7,12 @@ from penstock.compute.backends import TABLE
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.model import DEVICES
 from penstock.study.plan.request import Plan, Request, plan
-from penstock.study.plan.text import FEW, LEAVE_OUT, NOT_GIVEN, cells, lines, notes, parts, shown, spans
+from penstock.study.plan.text import FEW, LEAVE_OUT, NOT_GIVEN, cells, empty_left_out, lines, listed, notes, parts, shown, spans
+
+
+def headings(said: list[str]) -> str:
+    """Behind the first empty line, which ends what is told of all rows."""
+    return said[said.index("") + 1]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +24,7 @@ def test_a_table_fits_the_terminal_and_says_what_it_leaves_out(found: Plan) -> N
     whole, narrow, tiny = ("\n".join(lines(found, 20, width)) for width in (None, 100, 20))
     assert "kWh/year" in whole and "not shown" not in whole and max(map(len, whole.splitlines())) > 110
     assert max(map(len, narrow.splitlines())) <= 100 and "not shown in this width: kWh/year, W; a wider terminal or --json" in narrow
-    heading = narrow.splitlines()[2]
+    heading = headings(narrow.splitlines())
     assert "kWh/year" not in heading and "TPOT" in heading and ", ".join(LEAVE_OUT) in " ".join(tiny.split())
 
 
@@ -58,13 +63,13 @@ def test_rows_say_what_they_rest_on(found: Plan) -> None:
     other = replace(row, quant="int8", steps="roofline", unmeasured=True, times_roofline={})
     mixed = replace(found, configurations=[row, other], calibrate="penstock plan brook --calibrate --quant int8")
     said = lines(mixed, 20, None)
-    assert "steps" in said[2] and "  measured  " in said[4] and "  roofline  " in said[5]
+    assert "steps" in headings(said) and "  measured  " in said[4] and "  roofline  " in said[5]
     text = "\n".join(said)
     assert "measured: a prompt takes 2, a token 1.5 times as long as the roofline says" in text
     assert "measured: steps were timed here by --calibrate" in text and "rows of `here` are not compared with measured ones" in text
     assert "some minutes a format: penstock plan brook --calibrate --quant int8" in text
     alike = lines(replace(found, configurations=[other]), 20, None)
-    assert "steps" not in alike[2] and "roofline: steps are predicted from this machine's measured limits" in alike
+    assert "steps" not in headings(alike) and "roofline: steps are predicted from this machine's measured limits" in alike
     assert "roofline: steps are predicted from the makers' figures and known shares of them" in lines(found, 20, None)
 
 
@@ -91,13 +96,32 @@ def test_only_rows_that_matter_are_shown_unless_more_are_asked_for(found: Plan) 
 def test_what_penstock_does_not_run_on_is_told(found: Plan) -> None:
     """No backend computes there; where one does, layers cannot be divided yet."""
     assert all(row.unserved[0] == "a backend for cuda" for row in found.configurations)
-    gpus = "\n".join(lines(found, None, None))
-    assert "nothing in Penstock serves such rows of h100-sxm and l4 yet: they are for engines that have a backend for cuda" in gpus
+    gpus = lines(found, None, None)
+    assert gpus[1] == "nothing in Penstock serves such rows of h100-sxm and l4 yet: they are for engines that have a backend for cuda"
     here = plan(Request(model="llama-2-7b", hardware="xeon-8480", batch=1))
     assert {row.tensor_parallel * row.pipeline_parallel > 1 for row in here.configurations if row.unserved} == {True}
     assert any(not row.unserved for row in here.configurations)
     told = "\n".join(lines(here, len(here.configurations), None))
     assert "rows of xeon-8480 yet: they are for engines that have tensor parallelism" in told and "backend for" not in told
+
+
+def test_columns_that_nobody_gave_a_figure_for_are_left_out() -> None:
+    row = Configuration("here", 1, 1, 1, "none", "auto", True, ttft_s=0.1, tpot_s=0.01, batch=1, chunk=8, output_tokens_per_s=9.0)
+    told = empty_left_out([cells(1, row), cells(2, replace(row, hardware="l4", usd_per_million_output_tokens=1.0))])
+    assert "W" not in told[0] and "kWh/year" not in told[0] and [each["$/M out"] for each in told] == [NOT_GIVEN, "1"]
+    none = empty_left_out([cells(1, replace(row, ttft_s=None, tpot_s=None, fits=False))])
+    assert none[0]["W"] == "-"
+
+
+def test_words_are_listed_with_commas() -> None:
+    assert [listed(words) for words in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+
+
+def test_steps_that_nothing_plays_are_told_where_they_count(found: Plan) -> None:
+    told = replace(found, calibrate="penstock plan brook --calibrate --quant none", timed_where_played=True)
+    said = lines(told, None, None)
+    at = said.index("steps that `--calibrate` timed here count where the twin plays them: give --rate or --traffic")
+    assert said[at + 1].endswith(told.calibrate) and said[at] not in lines(found, None, None)
 
 
 def test_devices_are_those_that_backends_compute_on() -> None:
