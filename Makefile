@@ -14,6 +14,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(V),--verbose,--qu
 install_extra = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"], sep="\n")' \
 	> .venv/.$(1).txt && $(PIP) install --requirement .venv/.$(1).txt
 COMPILES := and compiling its native kernels, which may take minutes (V=1 shows it) ...
+# Runs a command that says nothing, and says every 15 s that it still runs.
+patiently = @$(1) & work=$$!; trap "kill $$work" INT TERM; s=0; while kill -0 $$work 2>/dev/null; do sleep 1; s=$$((s + 1)); \
+	[ $$((s % 15)) -ne 0 ] || echo "  ... $$s s"; done; wait $$work
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 KEY := $(shell find penstock -name __init__.py | LC_ALL=C sort | cksum | cut -d' ' -f1)
 
@@ -45,12 +48,12 @@ clean:  ## remove .venv and everything built or cached
 
 .venv/.core-$(KEY): .venv/.made $(SOURCES)
 	@echo "Installing Penstock into .venv $(COMPILES)"
-	$(PIP) install --editable .
+	$(call patiently,$(PIP) install --editable .)
 	@touch $@
 
 .venv/.test-$(KEY): .venv/.core-$(KEY)
 	@echo "Installing what the tests need ..."
-	$(PIP) install $(TORCH) $(TORCH_ARGS)
+	$(call patiently,$(PIP) install $(TORCH) $(TORCH_ARGS))
 	@$(call install_extra,test)
 	@touch $@
 
