@@ -25,7 +25,7 @@ from versus.record import RESULTS, slug, today, write
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import processor
-from penstock.serve.engine.state import state_of
+from penstock.serve.engine.state import state_of, with_begin
 from penstock.study.explain.case import Case
 from penstock.study.explain.explanation import Explanation, Moved, explain, gain, twin_error
 from penstock.study.explain.levers.batch import Batch
@@ -116,7 +116,9 @@ class Bench:
 def explained(bench: Bench, inner: Inner, plant: Plant, kept: Mapping[str, Fitted]) -> Explanation:
     """From the counters' growth over a run."""
     notes: list[str] = []
-    case: Case = case_of(Evidence(bench.grown(inner, plant), None, state_of(inner.built, inner.ledger), "in process"), {}, notes)
+    began = state_of(inner.built, inner.ledger)
+    grown = bench.grown(inner, plant)
+    case: Case = case_of(Evidence(grown, None, with_begin(state_of(inner.built, inner.ledger), began) or {}, "in process"), {}, notes)
     return explain(replace(case, kept=lambda config: kept.get(config.quant)), LEVERS, notes)
 
 
@@ -180,11 +182,24 @@ def main() -> None:
         for name in args.case.split(","):
             rows += judge(bench, name, PLANTS[name], args, kept)
             report = {"bench": "explain_gains", "model": args.model, "machine": processor().model, "date": today(),
-                      "python": platform.python_version(), "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL, "rows": rows,
-                      "kept": sum(abs(row["error"]) <= GOAL for row in rows), "of": len(rows)}
+                      "python": platform.python_version(), "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL,
+                      **judgement(rows)}
             if args.record:  # case by case: what fails later takes nothing with it
-                write(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-explain_gains-{Path(args.model).name}.json")
+                report = record(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-explain_gains-{Path(args.model).name}.json")
     print(json.dumps(report))
+
+
+def judgement(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"rows": rows, "kept": sum(abs(row["error"]) <= GOAL for row in rows), "of": len(rows)}
+
+
+def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
+    """With rows of other cases that were recorded the same day."""
+    before = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    fresh = {row["case"] for row in report["rows"]}
+    whole = report | judgement([*(row for row in before if row["case"] not in fresh), *report["rows"]])
+    write(whole, file)
+    return whole
 
 
 if __name__ == "__main__":

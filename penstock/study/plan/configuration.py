@@ -47,6 +47,7 @@ class Configuration:
     goodput_per_usd: float | None = None  # such requests for a dollar
     meets_slo: bool | None = None
     kept_share: float | None = None  # of the requests, by the twin
+    edge_told: str = ""  # where steps that take a little longer would break the SLO
     predicted_by: str = "arithmetic"  # or twin
     steps: str = ROOFLINE  # or measured: what the time of a step is taken from
     times_roofline: dict[str, float] = field(default_factory=dict)  # ttft, tpot of a request alone, where steps were measured

@@ -36,7 +36,8 @@ def other_names(name: str) -> str:
     told = _told()
     names = {key.lower(): short for short, each in told.items() for key in (short, str(each["hub"]), str(each["hub"]).partition("/")[2])}
     near = list(dict.fromkeys(names[each] for each in difflib.get_close_matches(name.lower(), names)))
-    known = f"one of {len(told)} known names: did you mean {' or '.join(near)}?" if near else f"a known name: {', '.join(told)}"
+    meant = f"{', '.join(near[:-1])} or {near[-1]}" if len(near) > 1 else "".join(near)
+    known = f"one of {len(told)} known names: did you mean {meant}?" if near else f"a known name: {', '.join(told)}"
     return f"plan also takes a folder, a GGUF file, a config.json, or {known}"
 
 

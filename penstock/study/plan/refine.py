@@ -29,8 +29,19 @@ EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tr
 CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
 GROWING = 0.02  # of the requests that come: so many more are there at once, since fewer are answered
 SURE = 2.0  # standard deviations
+LONGER = 1.1  # times: by so much a step may well be longer than a roofline or a sweep says
 BLOCK = 16  # tokens
 Measured = Callable[[Configuration], Pace | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Longer:
+    """A StepTimer of steps that take LONGER."""
+
+    timer: StepTimer
+
+    def seconds(self, work: StepWork) -> float:
+        return LONGER * self.timer.seconds(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +102,25 @@ class Twins:
         walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, most)
         best = walk.search(row.replicas)
         routing, told = rehearsal.routing(best.replicas)
-        return replace(best, replicas_told=walk.told(row.replicas), routing=routing, routing_told=told)
+        edge = self._edge(best, rehearsal, crowd)
+        return replace(best, replicas_told=walk.told(row.replicas), routing=routing, routing_told=told, edge_told=edge)
+
+    def _edge(self, row: Configuration, rehearsal: Rehearsal, crowd: int | None) -> str:
+        """What a row comes to that keeps the SLO, should steps take longer than is known; empty where it still does."""
+        if not row.meets_slo or not self.goal.most_s or rehearsal.effort >= EFFORT:
+            return ""
+        longer = replace(rehearsal, pace=replace(rehearsal.pace, timer=Longer(rehearsal.pace.timer)), _played={})
+        played = longer.play(row.replicas, CROWD * crowd if crowd is not None else None)
+        kept = kept_share(played.samples, self.goal)
+        if not played.overrun and kept >= ATTAINED:
+            return ""
+        becomes = "requests pile up" if played.overrun else f"it is {kept:.0%}"
+        return f"the SLO is kept for {row.kept_share or 0.0:.0%} of the requests; with steps {LONGER - 1:.0%} longer {becomes}"
 
     def _told(self, row: Configuration, replica: Replica, roofline: Roofline, played: Played) -> Configuration:
         """With all figures of what was played, as far as the replicas keep up."""
-        load, slo, samples = self.goal.load, Slo(self.goal.most_s), played.samples
-        kept = sum(slo.kept(sample) for sample in samples) / len(samples)
+        load, samples = self.goal.load, played.samples
+        kept = kept_share(samples, self.goal)
         tpot_s = statistics.fmean([sample.tpot_s for sample in samples if sample.tpot_s is not None] or [0.0])
         rate, seats = load.rate or 0.0, config_of(row, load).max_num_seqs
         by_place = placed(played)
@@ -115,6 +139,11 @@ class Twins:
             + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
             **replica.played(census, load, len(samples), tpot_s), **binding(census, roofline, row.steps == MEASURED),
             **bill(replica.part, row.devices, good, rate * load.output))
+
+
+def kept_share(samples: Sequence[Sample], goal: Goal) -> float:
+    slo = Slo(goal.most_s)
+    return sum(slo.kept(sample) for sample in samples) / len(samples)
 
 
 def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str, float]:

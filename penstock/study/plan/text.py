@@ -138,8 +138,8 @@ def parts(row: Configuration, number: Mapping[str, int]) -> list[str]:
     named = f"routing {row.routing}" if row.routing else "routing"
     times = row.times_roofline
     measured = f"a prompt takes {times['ttft']:.2g}, a token {times['tpot']:.2g} times as long as the roofline says" if times else ""
-    labelled = (("measured", measured), ("batch", row.batch_told), ("chunk", row.chunk_told), ("replicas", row.replicas_told),
-                (named, row.routing_told))
+    labelled = (("edge", row.edge_told), ("measured", measured), ("batch", row.batch_told), ("chunk", row.chunk_told),
+                ("replicas", row.replicas_told), (named, row.routing_told))
     return [part for part in (reason, *(f"{label}: {text}" for label, text in labelled if text)) if part]
 
 

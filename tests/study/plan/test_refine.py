@@ -15,6 +15,7 @@ from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan import here, rehearsal, request
 from penstock.study.plan.load import Load
 from penstock.study.plan.simulate.twin import Pace
+from penstock.study.plan.text import parts
 
 MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
 
@@ -158,3 +159,15 @@ def test_a_replica_of_many_gets_its_share_however_many_there_are() -> None:
     gaps = [[later.at_s - earlier.at_s for earlier, later in itertools.pairwise(calls)] for calls in (one, many)]
     shares = [statistics.stdev(each) / statistics.fmean(each) for each in gaps]
     assert shares[0] == pytest.approx(1, abs=0.1) and shares[1] == pytest.approx(500**-0.5, rel=0.1)  # dealt in turn, they come evenly
+
+
+def test_a_row_at_the_edge_of_its_slo_says_so(ask: Any) -> None:
+    """One whose steps may not take a tenth longer than they are said to."""
+    asked = {"rate": 1.0, "input": 200, "output": 50, "quant": ("none",), "kv_dtype": ("auto",), "max_devices": 1, "chunk": "512"}
+    (row,) = [row for row in ask("llama-2-7b", "l4", slo="tpot=1s", **asked) if row.predicted_by == "twin"]
+    assert row.meets_slo and row.edge_told == ""
+    near = next(found for times in (1.0, 1.1, 1.2, 1.3, 1.5)
+                if (found := ask("llama-2-7b", "l4", slo=f"tpot={times * row.tpot_s * 1e3:.1f}ms", **asked)[0]).meets_slo)
+    said = f"the SLO is kept for {near.kept_share:.0%} of the requests; with steps 10% longer it is "
+    assert near.kept_share >= 0.9 and near.edge_told.startswith(said)
+    assert f"edge: {near.edge_told}" in parts(near, {})
