@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
-from penstock.cli.sampling import SamplingOptions, params_from
+from penstock.cli.sampling import SamplingOptions, check, params_from, told_by_flags
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.errors import PenstockError
@@ -19,7 +19,7 @@ GREEN, PLAIN = "\x1b[32m", "\x1b[39m"
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     system: str | None = option(None, "The system message")
-    show_drafts: bool = option(False, "Colour the tokens that were drafted, and tell how many tokens a pass yielded")
+    show_drafts: bool = option(False, "Show drafted tokens in green, and tell how many were accepted and how many tokens a pass made")
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ class Conversation:
 @takes(ChatOptions, SamplingOptions, EngineConfig)
 def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) -> None:
     """Talk to a model in the terminal."""
+    check(sampling, engine.seed)
     from penstock.serve.llm import LLM
 
     if options.show_drafts and engine.propose is None:
@@ -95,21 +96,26 @@ def obey(line: str, talk: Conversation) -> bool:
 
 def answer(llm: Any, params: Any, talk: Conversation, question: str, show_drafts: bool) -> None:
     painted = show_drafts and takes_colour()
-    output, timings = llm.converse(talk.with_question(question), params, on_span=lambda text, drafted: write(text, painted and drafted))
+    with told_by_flags():
+        output, timings = llm.converse(talk.with_question(question), params, on_span=lambda text, drafted: write(text, painted and drafted))
     said = output.outputs[0]
     talk.add(question, said.text)
     speed = f", {timings.decode_tokens_per_s:.1f} tokens/s" if timings.decode_tokens_per_s else ""
     cut = f", cut at --max-tokens {params.max_tokens}" if said.finish_reason == "length" else ""
     drafts = f", {told(output.drafting, len(said.token_ids))}" if show_drafts else ""
-    print(f"\n[TTFT {timings.ttft_s:.2f} s, {len(said.token_ids)} tokens{speed}{drafts}{cut}]", flush=True)
+    print(f"\n[TTFT {short(timings.ttft_s)}, {len(said.token_ids)} tokens{speed}{drafts}{cut}]", flush=True)
 
 
 def told(drafting: Drafting, num_tokens: int) -> str:
     rate = drafting.tokens_per_pass(num_tokens)
     if rate is None:
         return "nothing was drafted"
-    passes = f"{rate:.2f} tokens a pass, {drafting.tokens_per_draft_pass:.2f} where it had drafts"
-    return f"{passes}: {drafting.num_accepted} of {drafting.num_drafted} drafts accepted"
+    return (f"{drafting.num_accepted} of {drafting.num_drafted} drafts accepted, {rate:.2f} tokens a pass "
+            f"({drafting.tokens_per_draft_pass:.2f} in those with drafts)")
+
+
+def short(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
 
 
 def takes_colour() -> bool:

@@ -2,6 +2,7 @@
 from collections.abc import Mapping
 
 from penstock.core.config import EngineConfig, ServerConfig
+from penstock.core.extras import how_to_install
 
 ENGINE = {
     "model": "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled model: brook, rill",
@@ -46,7 +47,8 @@ SERVER = {
     "reasoning_parser": "Separates the model's reasoning from its answer; default: by its chat template",
     "chat_template": "A jinja file to use instead of the model's own template",
     "scorer_url": "URL that requests may have answers scored by, with all below it; may be given several times",
-    "otlp_endpoint": "URL that OpenTelemetry traces of requests are sent to, like http://localhost:4318 (pip install penstock[otel])",
+    "otlp_endpoint": "URL that OpenTelemetry traces of requests are sent to, like http://localhost:4318; for these: "
+                     f"{how_to_install('otel')}",
 }
 HELP: Mapping[type, Mapping[str, str]] = {EngineConfig: ENGINE, ServerConfig: SERVER}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
-from penstock.cli.sampling import SamplingOptions, params_from
+from penstock.cli.sampling import SamplingOptions, check, params_from, told_by_flags
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.errors import UsageError
@@ -25,6 +25,7 @@ class GenerateOptions:
 @takes(GenerateOptions, SamplingOptions, EngineConfig)
 def generate(options: GenerateOptions, sampling: SamplingOptions, engine: EngineConfig) -> None:
     """Complete one prompt."""
+    check(sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
     if options.prompt is None:
         raise UsageError(f"there is nothing to go on from: give a prompt with -p TEXT, as in: {example(engine.model)}")
     if options.logprobs is not None and not options.json:
@@ -34,11 +35,11 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
     with LoadingBar(f"loading {engine.model}") as progress:
         llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
+    with told_by_flags():
+        output, timings = llm.complete(options.prompt, params, on_text=None if options.json else write)
     if not options.json:
-        llm.complete(options.prompt, params, on_text=write)
         print(flush=True)
         return
-    output, timings = llm.complete(options.prompt, params)
     if llm.hardware is None:
         print("mfu and mbu are shares of this machine's limits: run `penstock limits` once to measure them", file=sys.stderr)
     answer = output.outputs[0]

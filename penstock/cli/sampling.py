@@ -1,9 +1,14 @@
 """The options of how tokens are chosen, which `generate` and `chat` share; what is not given is as the model recommends."""
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from penstock.cli.options import option
+from penstock.core.errors import RequestError, UsageError
 from penstock.core.types import SamplingParams
+
+ANY_VOCABULARY = 1 << 62  # tokens; what depends on the model's own is checked when it is loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +27,23 @@ def params_from(defaults: SamplingParams, options: SamplingOptions, seed: int | 
         temperature=defaults.temperature if options.temperature is None else options.temperature,
         top_p=defaults.top_p if options.top_p is None else options.top_p,
         top_k=defaults.top_k if options.top_k is None else options.top_k, seed=defaults.seed if seed is None else seed, **more)
+
+
+def check(options: SamplingOptions, seed: int | None, **more: Any) -> None:
+    """Raises UsageError for a value that no model takes, before one is loaded."""
+    from penstock.compute.decoding.params import check_params
+
+    with told_by_flags():
+        check_params(params_from(SamplingParams(), options, seed, **more), ANY_VOCABULARY)
+
+
+@contextmanager
+def told_by_flags() -> Iterator[None]:
+    """Raises UsageError, with the flag's name, where a request is refused for what an option says."""
+    try:
+        yield
+    except RequestError as error:
+        name = error.param or ""
+        if name not in {*(each.name for each in fields(SamplingOptions)), "seed", "logprobs"}:
+            raise
+        raise UsageError(str(error).replace(name, f"--{name.replace('_', '-')}", 1)) from None

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
+from penstock.core.extras import how_to_install
 
+MINUTES = 30.0  # of a run that is not told how long
 HELD_OUT = 0.05  # of the text, where no other is given to measure on
 HELP = "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled model: brook, rill"
 
@@ -20,8 +22,8 @@ class TrainHeadsOptions:
     held_out: tuple[str, ...] = option((), "Text to measure on, likewise; default: the last twentieth of each document of --text")
     begin: str | None = option(None, "Folder with heads of this kind to go on training; default: new ones")
     out: str | None = option(None, "Folder that the file <kind>.safetensors is written to")
-    minutes: float = option(30.0, "How long to train")
-    steps: int | None = option(None, "Train for so many steps instead, which can be repeated")
+    minutes: float | None = option(None, "How long it may take from the start on; default: 30, or without end where --steps is given")
+    steps: int | None = option(None, "Train for so many steps, which can be repeated; with --minutes as well, whichever ends first")
     seed: int = option(0, "Seeds the first weights and the choice of text")
     threads: int | None = option(None, "CPU threads; default: all")
     json: bool = option(False, "Print one JSON object as the last line")
@@ -32,8 +34,10 @@ def train_heads(options: TrainHeadsOptions) -> None:
     """Train heads that draft for a model."""
     if options.kind is None or options.out is None or not options.text:
         raise UsageError("train-heads needs to know what to train, on which text and where it goes: --kind, --text and --out")
-    if not 0 < options.minutes < inf or (options.steps is not None and options.steps < 1):
-        raise UsageError(f"--minutes is a finite number above 0, not {options.minutes}, and --steps at least 1, not {options.steps}")
+    if options.minutes is not None and not 0 < options.minutes < inf:
+        raise UsageError(f"--minutes is a finite number above 0, not {options.minutes}")
+    if options.steps is not None and options.steps < 1:
+        raise UsageError(f"--steps is at least 1, not {options.steps}")
     if not 0 <= options.seed < 1 << 63:
         raise UsageError(f"--seed is from 0 to {(1 << 63) - 1}, not {options.seed}")
     try:
@@ -45,11 +49,12 @@ def train_heads(options: TrainHeadsOptions) -> None:
     except ImportError as error:
         if error.name != "torch":
             raise
-        raise UsageError("train-heads needs torch: pip install 'penstock[torch]'") from None
+        raise UsageError(f"train-heads needs torch: {how_to_install('torch')}") from None
+    minutes = MINUTES if options.minutes is None and options.steps is None else options.minutes
+    length = Length(minutes, options.steps)
     documents = text.read(options.text)
     train, held_out = (documents, text.read(options.held_out)) if options.held_out else text.split(documents, HELD_OUT)
     name = options.kind.partition(":")[0]
-    length = Length(options.minutes, options.steps)
     begin = None if options.begin is None else Path(options.begin)
     job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads, begin=begin)
     result = run(job, lambda target, seed: kind(settings, target, seed), lambda line: print(line, file=sys.stderr, flush=True))

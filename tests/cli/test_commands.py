@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.chat import short
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.drafting import Drafting
 from penstock.core.errors import RequestError
@@ -60,6 +61,35 @@ def test_generate_refuses_what_it_could_not_obey(penstock: Any, called: Any, arg
     assert status == 2 and not out and err.startswith("error: ") and called.engine is None
 
 
+@pytest.mark.parametrize("command", [["generate"], ["generate", "-p", "x"], ["chat"]])
+@pytest.mark.parametrize(("flag", "value", "said"), [
+    ("--max-tokens", "-3", "--max-tokens is -3, but must be an integer of at least 1"),
+    ("--temperature", "nan", "--temperature is nan, but must be a finite number of at least 0"),
+    ("--top-p", "2", "--top-p is 2.0, but must be a finite number above 0 and at most 1"),
+    ("--top-k", "-5", "--top-k is -5, but must be an integer of at least -1"),
+    ("--seed", str(1 << 64), f"--seed is {1 << 64}, but must be an integer from"),
+    ("--stop", "", "--stop is ('',), but must be a string or a list of strings, none of them empty"),
+])
+def test_values_that_no_model_takes_are_wrong_usage(
+        penstock: Any, called: Any, command: list[str], flag: str, value: str, said: str) -> None:
+    status, out, err = penstock([*command, flag, value])
+    assert status == 2 and not out and err.startswith(f"error: {said}") and called.engine is None
+
+
+def test_generate_refuses_numbers_of_logprobs_before_it_loads(penstock: Any, called: Any) -> None:
+    status, _, err = penstock(["generate", "-p", "x", "--json", "--logprobs", "21"])
+    assert status == 2 and err.startswith("error: --logprobs is 21, but must be an integer from 0 to 20") and called.engine is None
+
+
+@pytest.mark.parametrize(("args", "stdin"), [(["generate", "-p", "x"], ""), (["chat"], "x\n")])
+def test_what_this_model_cannot_give_is_told_by_the_flag(
+        penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch, args: list[str], stdin: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    called.fail = RequestError("max_tokens is 9999, but the context leaves 20", param="max_tokens")
+    status, _, err = penstock([*args, "--max-tokens", "9999"])
+    assert (status, err) == (2, "error: --max-tokens is 9999, but the context leaves 20\n")
+
+
 @pytest.mark.parametrize(("args", "hint"), [
     (["brook", "Once upon"], "-p, as in: penstock generate MODEL -p 'Once upon a time'"),
     (["brook"], "-p TEXT, as in: penstock generate brook -p 'Once upon a time'"),
@@ -97,7 +127,12 @@ def test_chat_colours_drafts_where_colours_are_wanted(
     called.drafted, called.drafting = "more", Drafting(1, 2, (1, 1), (1, 0))
     _, out, _ = penstock(["chat", "--show-drafts"])
     assert out.startswith("Once \x1b[32mmore\x1b[39m\n" if painted else "Once more\n")
-    assert "2 tokens, 40.0 tokens/s, 2.00 tokens a pass, 2.00 where it had drafts: 1 of 2 drafts accepted" in out
+    assert "2 tokens, 40.0 tokens/s, 1 of 2 drafts accepted, 2.00 tokens a pass (2.00 in those with drafts)" in out
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.0042, "4.2 ms"), (0.0995, "99.5 ms"), (0.1, "0.10 s"), (12.3, "12.30 s")])
+def test_chat_tells_short_times_in_milliseconds(seconds: float, said: str) -> None:
+    assert short(seconds) == said
 
 
 def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:

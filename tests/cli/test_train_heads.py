@@ -54,7 +54,7 @@ def test_what_was_told_is_passed_on(penstock: Any, trainer: Trainer, text: Path)
     status, out, err = penstock(["train-heads", "rill", *args])
     assert (status, err) == (0, "half done\n") and "1,234 parameters" in out and "--propose eagle:path=there" in out
     ((model, kind, train, held_out, folder, length, seed, threads, begin),) = trainer.jobs
-    assert (model, kind, folder, length, seed, threads, begin) == ("rill", "eagle", Path("there"), (30.0, 9), 3, None, Path("before"))
+    assert (model, kind, folder, length, seed, threads, begin) == ("rill", "eagle", Path("there"), (None, 9), 3, None, Path("before"))
     assert train[0] + "\n\n" + held_out[0] == TEXT
     assert trainer.made == [(None, "target", 7)]
 
@@ -71,10 +71,10 @@ def test_text_to_measure_on_may_be_given(penstock: Any, trainer: Trainer, text: 
 @pytest.mark.parametrize(("more", "said"), [
     ([], "--kind, --text and --out"),
     (["--kind", "eagle", "--out", "x"], "--kind, --text and --out"),
-    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "0"], "--minutes is a finite number above 0, not 0.0"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "0"], "--minutes is a finite number above 0, not 0.0\n"),
     (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "nan"], "--minutes is a finite number above 0, not nan"),
     (["--kind", "eagle", "--out", "x", "--text", "x", "--seed", "-1"], "--seed is from 0 to 9223372036854775807, not -1"),
-    (["--kind", "eagle", "--out", "x", "--text", "x", "--steps", "0"], "--steps at least 1, not 0"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--steps", "0"], "error: --steps is at least 1, not 0\n"),
     (["--kind", "beagle", "--out", "x", "--text", "x"], "known: eagle, medusa"),
     (["--kind", "eagle:depth=4", "--out", "x", "--text", "x"], "takes no options"),
     (["--kind", "eagle", "--out", "x", "--text", "nowhere"], "cannot read nowhere"),
@@ -84,9 +84,17 @@ def test_what_cannot_be_obeyed_is_refused(penstock: Any, trainer: Trainer, more:
     assert status == 2 and not out and said in err and not trainer.jobs
 
 
+@pytest.mark.parametrize(("more", "length"), [
+    ([], (30.0, None)), (["--minutes", "2"], (2.0, None)), (["--steps", "9"], (None, 9)), (["--minutes", "2", "--steps", "9"], (2.0, 9))])
+def test_thirty_minutes_unless_told_otherwise(penstock: Any, trainer: Trainer, text: Path, more: list[str], length: Any) -> None:
+    penstock(["train-heads", "--kind", "eagle", "--text", str(text), "--out", "there", *more])
+    assert trainer.jobs[0][5] == length
+
+
 def test_without_torch_it_says_what_to_install(penstock: Any, monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in [name for name in sys.modules if name.startswith("penstock.study.compress.")]:
         monkeypatch.delitem(sys.modules, name)
     status, _, err = penstock(["train-heads", "--kind", "eagle", "--text", str(text), "--out", "x"])
-    assert status == 2 and err == "error: train-heads needs torch: pip install 'penstock[torch]'\n"
+    assert status == 2 and err == (
+        "error: train-heads needs torch: pip install '.[torch]' in a clone of Penstock, pip install 'penstock[torch]' elsewhere\n")

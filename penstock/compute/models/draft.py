@@ -39,7 +39,7 @@ class Draft:
         """Appends an op and returns the name of its first output ("" when it has none)."""
         outputs = (out,) if isinstance(out, str) else out
         op = Op(kind, inputs, outputs, weights, MappingProxyType(attrs))
-        shapes = OPS[kind].shapes(op, self._buffers, {name: weight.shape for name, weight in self._weights.items()})
+        shapes = OPS[kind].shapes(op, self._buffers, {name: self._weights[name].shape for name in weights})
         self._buffers.update(zip(outputs, shapes, strict=True))
         self._ops.append(op)
         return outputs[0] if outputs else ""

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import penstock
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.errors import PenstockError, RequestError, UsageError
+from penstock.core.extras import how_to_install
 from penstock.serve.engine.requests import Delta, EngineClient, Forwarding, Request
 
 PROVIDER = "penstock"
@@ -241,7 +242,7 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise UsageError(f"{source} asks for traces, which need OpenTelemetry: pip install 'penstock[otel]'") from None
+        raise UsageError(f"{source} asks for traces, which need OpenTelemetry: {how_to_install('otel')}") from None
     named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({"service.version": penstock.__version__} | ({} if named else {"service.name": PROVIDER}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -1,5 +1,6 @@
 """What heads learn from: beginnings of the given text, each with the tokens that the model itself goes on with, greedily."""
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 
 from penstock.core.errors import UsageError
-from penstock.core.types import SamplingParams
+from penstock.core.types import Output, SamplingParams
 from penstock.serve.llm import LLM
 from penstock.study.compress.text import Beginnings
 
@@ -36,8 +37,9 @@ class Windows:
 class Answers:
     """Draws batch after batch; the same ones for the same seed."""
 
-    def __init__(self, llm: LLM, beginnings: Beginnings, sizes: Sizes, seed: int) -> None:
-        """Raises UsageError where hardly any of the text is as long as the shortest beginning."""
+    def __init__(self, llm: LLM, beginnings: Beginnings, sizes: Sizes, seed: int, watch: Callable[[int, int], None] | None = None) -> None:
+        """`watch` is called with (answers made, of so many) while some are made. Raises UsageError where hardly any of the text is as long
+        as the shortest beginning."""
         self._longest = beginnings.reach(sizes.longest)
         if self._longest < sizes.shortest:
             raise UsageError(f"there is too little {beginnings.name}: paragraphs of at least {sizes.shortest} tokens are needed, and "
@@ -46,6 +48,7 @@ class Answers:
         self._beginnings = beginnings
         self._sizes = sizes
         self._rng = np.random.default_rng(seed)
+        self._watch = watch
         self._made: deque[Windows] = deque()
 
     def draw(self) -> Windows:
@@ -60,8 +63,16 @@ class Answers:
         for length in np.exp(spread).astype(int).tolist():
             drawn.append(self._beginnings.draw(max(1, sizes.batch // (length + sizes.output)), length))
         prompts: list[Any] = [{"prompt_token_ids": ids} for batch in drawn for ids in batch]
-        outputs = iter(self._llm.generate(prompts, SamplingParams(temperature=0, max_tokens=sizes.output)))
+        outputs = iter(self._answers(prompts))
         return [windows([(ids, next(outputs).outputs[0].token_ids) for ids in batch]) for batch in drawn]
+
+    def _answers(self, prompts: list[Any]) -> list[Output]:
+        params, made = SamplingParams(temperature=0, max_tokens=self._sizes.output), list[Output]()
+        for first in range(0, len(prompts), AT_ONCE):
+            if self._watch is not None:
+                self._watch(first, len(prompts))
+            made += self._llm.generate(prompts[first : first + AT_ONCE], params)
+        return made
 
 
 def windows(pairs: list[tuple[list[int], list[int]]]) -> Windows:

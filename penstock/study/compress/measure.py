@@ -62,7 +62,12 @@ def agreement(target: Target, heads: Heads, held_out: list[Windows]) -> Agreemen
         for place, (hit, good) in enumerate(hits(target, heads, batch)):
             right.setdefault(place, []).append(hit)
             accepted.setdefault(place, []).append(good)
-    return Agreement(*(tuple(torch.cat(each).float().mean().item() for each in found.values()) for found in (right, accepted)))
+    return Agreement(*(tuple(share(torch.cat(each)) for each in found.values()) for found in (right, accepted)))
+
+
+def share(hits: Tensor) -> float:
+    """Of those that are true; nought of none."""
+    return hits.float().mean().item() if len(hits) else 0.0
 
 
 def hits(target: Target, heads: Heads, batch: Windows) -> Iterator[tuple[Tensor, Tensor]]:
@@ -94,6 +99,8 @@ def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
         chosen = paired.logits.argmax(-1)
         for name, guess in zip(heads.last_norms, heads.guesses(batch.tokens[:, 1:], states[:, :-1]), strict=True):
             hidden, rows = paired.of(guess)
+            if not len(rows):
+                break
             costs[name] += torch.stack([F.cross_entropy(target.logits(hidden * factor), chosen[rows]) for factor in FACTORS])
     for name, cost in costs.items():
         weight, offset = heads.parameters[name], target.spec.norm_offset

@@ -1,4 +1,5 @@
 """`penstock train-heads` from names to a file: loads the model twice (as it is served, and on torch), trains, saves."""
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from penstock.study.compress.measure import told
 from penstock.study.compress.store import make_folder, read, write
 from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
-from penstock.study.compress.train_heads import Length, Lessons, Trained, train
+from penstock.study.compress.train_heads import SAY_S, Length, Lessons, Trained, train
 
 LOGITS = 2**24  # that a batch may have for each place of a draft
+MEASURED = 8  # batches of text that is held out
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,12 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
         read(job.begin, job.kind, heads.program, heads.parameters, spec)
     own = sum(weight.numel() for weight in heads.parameters.values())
     say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
-    llm = open_llm(job.model, sizes, job.threads)
+    say(f"{job.model} makes answers to learn from and to measure on")
+    llm, watch = open_llm(job.model, sizes, job.threads), told_now_and_then(say)
     tokenizer = llm.get_tokenizer()
-    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name="text to measure on"), sizes, seed=0)
-    lessons = Lessons(
-        Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed), [measured.draw() for _ in range(8)], job.length)
+    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name="text to measure on"), sizes, seed=0, watch=watch)
+    lessons = Lessons(Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed, watch),
+                      [measured.draw() for _ in range(MEASURED)], job.length)
 
     def save() -> Path:
         return write(job.out, job.kind, heads.program, heads.parameters, spec)
@@ -79,3 +82,16 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
         raise
     say(told(trained.agreement))
     return Result(save(), own, trained)
+
+
+def told_now_and_then(say: Callable[[str], None]) -> Callable[[int, int], None]:
+    """What tells how many answers are made, of how many, where they take long."""
+    said = time.monotonic()
+
+    def watch(made: int, wanted: int) -> None:
+        nonlocal said
+        if time.monotonic() - said > SAY_S:
+            said = time.monotonic()
+            say(f"{made} of {wanted} answers made")
+
+    return watch

@@ -1,7 +1,7 @@
 """Trains heads that draft for a model: on its hidden states over given text and over its own greedy outputs, which matter most."""
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +22,17 @@ SAVE_S, SAY_S = 240.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Of a run: so many minutes, or so many steps where that is given."""
+    """Of a run: so many minutes since `began`, so many steps, or whichever ends first. One step is always made."""
 
-    minutes: float = 30.0
+    minutes: float | None = None
     steps: int | None = None
+    began: float = field(default_factory=time.monotonic)
 
-    def done(self, step: int, seconds: float) -> float:
+    def done(self, step: int) -> float:
         """From 0 to 1."""
-        return min(1.0, step / self.steps if self.steps is not None else seconds / 60 / self.minutes)
+        by_steps = 0.0 if self.steps is None else step / self.steps
+        by_time = 0.0 if self.minutes is None else (time.monotonic() - self.began) / 60 / self.minutes
+        return min(1.0, max(by_steps, by_time))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], obj
     optimizer = Optimizer(heads.parameters)
     began = saved = said = time.monotonic()
     step = tokens = 0
-    while (done := length.done(step, time.monotonic() - began)) < 1:
+    while (done := length.done(step)) < 1 or step == 0:
         batch = answers.draw()
         loss = loss_of(target, heads, batch, generator)
         loss.backward()
@@ -72,6 +75,7 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], obj
             saved = now
             save()
             say(told(agreement(target, heads, held_out)))
+    say(f"{step} steps made; calibrating and measuring")
     calibrate(target, heads, [answers.draw() for _ in range(CALIBRATING)])
     return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
 
@@ -85,6 +89,8 @@ def loss_of(target: Target, heads: Heads, batch: Windows, generator: torch.Gener
     losses, weights = [], []
     for place, guess in enumerate(heads.guesses(batch.tokens[:, 1:], states[:, :-1])):
         hidden, rows = paired.of(guess)
+        if not len(rows):  # no answer of the batch is so long
+            break
         losses.append(F.cross_entropy(target.logits(hidden), wanted[rows]) * FADING**place)
         weights.append(FADING**place)
     return torch.stack(losses).sum() / sum(weights)

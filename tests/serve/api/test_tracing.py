@@ -19,7 +19,7 @@ from penstock.serve.api.tracing import Propagating, Traced, Tracing, open_tracin
 from penstock.serve.engine.requests import Delta, Request, Usage
 from tests.serve.api import fakes
 
-pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is an extra: pip install 'penstock[otel]'")
+pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is an extra: pip install '.[otel]'")
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

@@ -1,5 +1,6 @@
 """Heads learn what a model would say: more often right than chance within seconds, as they will be served, and repeatably."""
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,20 @@ from penstock import LLM, SamplingParams  # noqa: E402
 from penstock.compute.backends.reference.backend import Options as ArrayOptions  # noqa: E402
 from penstock.compute.backends.reference.backend import Reference  # noqa: E402
 from penstock.compute.models.heads import stamp  # noqa: E402
-from penstock.core.errors import ModelError, UsageError  # noqa: E402
+from penstock.core.errors import CapacityError, ModelError, UsageError  # noqa: E402
+from penstock.serve.engine.machine import Machine  # noqa: E402
 from penstock.study.compress import heads, store  # noqa: E402
 from penstock.study.compress import run as module  # noqa: E402
-from penstock.study.compress.answers import Sizes, windows  # noqa: E402
+from penstock.study.compress.answers import Answers, Sizes, open_llm, windows  # noqa: E402
+from penstock.study.compress.heads import initial  # noqa: E402
 from penstock.study.compress.heads.eagle import Eagle  # noqa: E402
 from penstock.study.compress.heads.eagle import Options as EagleOptions  # noqa: E402
+from penstock.study.compress.heads.medusa import Medusa  # noqa: E402
+from penstock.study.compress.heads.medusa import Options as MedusaOptions  # noqa: E402
 from penstock.study.compress.measure import agreement, calibrate, pair  # noqa: E402
 from penstock.study.compress.run import Job, run  # noqa: E402
 from penstock.study.compress.target import Target, body  # noqa: E402
+from penstock.study.compress.text import Beginnings  # noqa: E402
 from penstock.study.compress.train_heads import Length, loss_of  # noqa: E402
 from tests.tiny import write_model  # noqa: E402
 
@@ -51,11 +57,12 @@ def target(folder: Path) -> Target:
     return Target.load(str(folder))
 
 
-def trained(folder: Path, out: Path, text: str, steps: int, seed: int = 0, begin: Path | None = None,
+def trained(folder: Path, out: Path, text: str, length: int | Length, seed: int = 0, begin: Path | None = None,
             texts: list[str] = TEXT, held_out: list[str] = TEXT) -> Any:
     kind, options = heads.TABLE.parse(text)
     said: list[str] = []
-    job = Job(str(folder), text.partition(":")[0], texts, held_out, out, Length(steps=steps), seed, threads=1, sizes=SMALL, begin=begin)
+    length = length if isinstance(length, Length) else Length(steps=length)
+    job = Job(str(folder), text.partition(":")[0], texts, held_out, out, length, seed, threads=1, sizes=SMALL, begin=begin)
     result = run(job, lambda target, seed: kind(options, target, seed), said.append)
     assert said
     return result
@@ -78,6 +85,54 @@ def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: P
     drafted = LLM(folder, propose=f"{kind}:path={tmp_path},{options}", draft_control="always").generate(prompts, params)
     assert [each.outputs[0].token_ids for each in drafted] == [each.outputs[0].token_ids for each in plain]
     assert sum(each.drafting.num_accepted for each in drafted) > 0.1 * sum(each.drafting.passes for each in drafted)
+
+
+@pytest.mark.parametrize("text", ["medusa:heads=99999", "medusa:heads=33", "medusa:heads=0", "eagle:depth=33", "eagle:depth=0"])
+def test_numbers_of_places_without_sense_are_refused_when_they_are_read(text: str) -> None:
+    with pytest.raises(UsageError, match=f"is from 1 to 32, not {text.partition('=')[2]}$"):
+        heads.TABLE.parse(text)
+
+
+def test_heads_that_memory_does_not_hold_are_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 16 * 1000
+    monkeypatch.setattr(initial, "look", lambda: Machine(free, 1))
+    with pytest.raises(CapacityError, match="parameters need .* free, which is enough for 1,000:"):
+        Medusa(MedusaOptions(heads=4), target, 0)
+
+
+def test_places_behind_the_end_of_all_answers_teach_nothing(target: Target) -> None:
+    """They are as if they were not there."""
+    batch = windows([([5, 6, 7], [8])])
+    losses = [loss_of(target, Medusa(MedusaOptions(heads=count), target, 0), batch, torch.Generator().manual_seed(1)).item()
+              for count in (3, 9)]
+    assert losses[0] > 0 and losses[1] == pytest.approx(losses[0])
+    found = agreement(target, Medusa(MedusaOptions(heads=9), target, 0), [batch])
+    assert found.right[3:] == found.accepted[3:] == (0.0,) * 6
+    many = Medusa(MedusaOptions(heads=9), target, 0)
+    calibrate(target, many, [batch])
+    assert all(torch.isfinite(weight).all() for weight in many.parameters.values())
+
+
+def test_a_run_ends_with_its_minutes_or_its_steps() -> None:
+    begun = time.monotonic() - 30
+    assert Length(minutes=1, began=begun).done(10**6) == pytest.approx(0.5, abs=0.1)
+    assert Length(steps=4, began=begun).done(3) == 0.75
+    both = Length(minutes=1, steps=4, began=begun)
+    assert both.done(3) == 0.75 and both.done(0) == pytest.approx(0.5, abs=0.1)
+    assert Length(minutes=0.5, steps=4, began=begun).done(0) == 1
+
+
+def test_one_step_is_made_whatever_the_time(folder: Path, tmp_path: Path) -> None:
+    late = Length(minutes=1.0, began=time.monotonic() - 3600)
+    result = trained(folder, tmp_path, "medusa:heads=1", late)
+    assert result.trained.steps == 1 and result.path.exists()
+
+
+def test_answers_are_told_of_while_they_are_made(folder: Path) -> None:
+    llm, told = open_llm(str(folder), SMALL, 1), list[tuple[int, int]]()
+    Answers(llm, Beginnings(TEXT, llm.get_tokenizer(), 0), SMALL, 0, lambda *each: told.append(each)).draw()
+    wanted = told[0][1]
+    assert wanted > 64 and told == [(first, wanted) for first in range(0, wanted, 64)]
 
 
 def test_a_number_of_steps_is_repeatable(folder: Path, tmp_path: Path) -> None:
@@ -238,10 +293,3 @@ def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, tmp_path: Pa
     with pytest.raises(UsageError, match="cannot write .*medusa.safetensors: no space left"):
         trained(folder, tmp_path, "medusa:heads=1", 1)
     assert not list(tmp_path.iterdir())
-
-
-def test_options_without_sense_are_refused(target: Target) -> None:
-    for text in ("eagle:depth=0", "medusa:heads=0"):
-        kind, options = heads.TABLE.parse(text)
-        with pytest.raises(UsageError, match="must be at least 1, not 0"):
-            kind(options, target, 0)

@@ -102,10 +102,14 @@ class Cpu:
                       self.compute_type(packer.has_codes), NativeSampling(self._native, model))
 
     def _pool_of(self, count: int) -> Any:
-        """The threads of all programs that this backend runs: one pool, if they are to have as many."""
+        """The threads of all programs that this backend runs: one pool, if they are to have as many. Raises UsageError for more than the
+        system gives."""
         if count not in self._pools:
             cpus = sorted(os.sched_getaffinity(0))[:count] if self._options.pin else []
-            self._pools[count] = self._native.Pool(count, cpus)
+            try:
+                self._pools[count] = self._native.Pool(count, cpus)
+            except RuntimeError as error:
+                raise UsageError(f"--threads {count}: {error}") from None
         return self._pools[count]
 
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:

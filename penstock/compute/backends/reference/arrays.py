@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.core.errors import UsageError
+from penstock.core.extras import how_to_install
 
 Array = Any
 
@@ -83,7 +84,7 @@ class TorchArrays:
         try:
             import torch
         except ImportError:
-            raise UsageError("arrays=torch needs torch: pip install 'penstock[torch]'") from None
+            raise UsageError(f"arrays=torch needs torch: {how_to_install('torch')}") from None
         import array_api_compat.torch as xp
 
         self.xp: Any = xp

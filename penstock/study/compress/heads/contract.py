@@ -4,8 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.compute.program import Program
+from penstock.core.errors import UsageError
 
 Tensor = Any
+MOST_PLACES = 32  # of a draft: a third of the answers that are learned from, so that most of their tokens have so many behind them
+
+
+def check_places(count: int, said: str) -> None:
+    """`said`: the option that tells how many places of a draft are learned. Raises UsageError for none, and for too many."""
+    if not 1 <= count <= MOST_PLACES:
+        raise UsageError(f"{said} is from 1 to {MOST_PLACES}, not {count}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from penstock.compute.backends.reference.backend import Options as ArrayOptions
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.models.heads import eagle
 from penstock.compute.program import Op
-from penstock.core.errors import UsageError
 from penstock.study.compress.fused import FUSED, attention, per_head, per_row
-from penstock.study.compress.heads.contract import Guess
+from penstock.study.compress.heads.contract import Guess, check_places
 from penstock.study.compress.heads.initial import initial
 from penstock.study.compress.target import Target, body
 
@@ -28,14 +27,15 @@ Tensor = torch.Tensor
 class Options:
     depth: int = 5  # of the drafts that it is trained for
 
+    def __post_init__(self) -> None:
+        check_places(self.depth, "eagle: depth")
+
 
 class Eagle:
     Options = Options
 
     def __init__(self, options: Options, target: Target, seed: int) -> None:
-        """Raises UsageError for a depth below 1."""
-        if options.depth < 1:
-            raise UsageError(f"eagle: depth must be at least 1, not {options.depth}")
+        """Raises CapacityError where there is too little memory to learn in."""
         self._depth = options.depth
         self.last_norms = ("norm",) * options.depth
         self.program = eagle.build(target.spec, target.names)

@@ -7,9 +7,8 @@ import torch
 from penstock.compute.backends.reference.backend import Options as ArrayOptions
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.models.heads import medusa
-from penstock.core.errors import UsageError
 from penstock.study.compress.fused import FUSED
-from penstock.study.compress.heads.contract import Guess
+from penstock.study.compress.heads.contract import Guess, check_places
 from penstock.study.compress.heads.initial import initial
 from penstock.study.compress.target import Target, body
 
@@ -20,14 +19,15 @@ Tensor = torch.Tensor
 class Options:
     heads: int = 4
 
+    def __post_init__(self) -> None:
+        check_places(self.heads, "medusa: heads")
+
 
 class Medusa:
     Options = Options
 
     def __init__(self, options: Options, target: Target, seed: int) -> None:
-        """Raises UsageError for fewer than one head."""
-        if options.heads < 1:
-            raise UsageError(f"medusa: heads must be at least 1, not {options.heads}")
+        """Raises CapacityError where there is too little memory for so many to learn in."""
         self._names = tuple(f"hidden{i or ''}" for i in range(options.heads))
         self.program = medusa.builder(options.heads)(target.spec, target.names)
         self.parameters = initial(target, self.program, seed)

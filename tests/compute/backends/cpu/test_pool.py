@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.program import Program
+from penstock.core.errors import UsageError
 from tests.contract.sketch import Sketch
 
 pytest.importorskip("penstock._native")
@@ -94,3 +96,13 @@ def test_each_thread_is_pinned_and_the_callers_only_while_it_computes() -> None:
     done.set()
     looking.join()
     assert str(first) in seen and os.sched_getaffinity(0) == before
+
+
+def test_more_threads_than_the_system_gives_are_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(count: int, cpus: list[int]) -> Any:
+        raise RuntimeError(f"{count} threads were asked for, but the system gives 7")
+
+    backend = Cpu(dtype="bfloat16")
+    monkeypatch.setattr(backend, "_native", SimpleNamespace(Pool=refuse, Model=None))
+    with pytest.raises(UsageError, match="--threads 9: 9 threads were asked for, but the system gives 7"):
+        backend.load(*one_expert(), KVLayout(4, 16), 9)
