@@ -35,6 +35,7 @@ REASONS = {  # of llguidance, in other words
     "Current row has": "it is at more than 2,000 places at once; fewer optional properties, or choices that begin alike, could be followed",
     "Too many items": "what may come next is found in more than 50,000 steps",
     "too many expressions constructed": "its patterns and lengths have too many states",
+    "grammar.symbols.len()": "it has more than 65,000 parts",
 }
 
 

@@ -16,6 +16,7 @@ EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"?|/(?![/*])(?:[^/\\\n]|\\.)+/?|//[^\n]*|\#[^\n]*|%json\b|&')
 BLANK = re.compile(r"\s*")
 SCHEMA, AND = "%json", "&"
+MOST_RULES = 20_000  # more that lead from one to another would overflow the stack (see stack.py)
 MOST_COMBINED = 12  # regexes that `&` combines: llguidance's time, without any limit, grows by a factor with each
 A_CHARACTER = 10  # steps of reading EBNF, for each
 
@@ -55,8 +56,9 @@ def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort) -> 
 
 def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Iterator[str]:
     """Piece by piece."""
-    at = num_and = 0
+    at = num_and = num_rules = 0
     while (found := PIECES.search(text, at)) is not None:
+        num_rules += text.count(":", at, found.start())
         yield text[at : found.start()]
         num_and += found[0] == AND
         if num_and >= MOST_COMBINED:
@@ -74,4 +76,7 @@ def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Itera
         except (ValueError, RecursionError) as error:
             raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
         yield as_value(schema, wanted, effort)
+    num_rules += text.count(":", at)
+    if num_rules > MOST_RULES:
+        raise RequestError(f"grammar has {num_rules:,} rules; at most {MOST_RULES:,} are read", "grammar")
     yield text[at:]

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.compute.decoding.grammar.contract import Tokens
+from penstock.compute.decoding.grammar.stack import deeply
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -41,7 +42,7 @@ class Vocabulary:
         """At the grammar's beginning; asked for its error if it has one. Takes as long as the grammar is large."""
         from llguidance import LLMatcher
 
-        return LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+        return deeply(lambda: LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits))
 
     def has_text(self, matcher: LLMatcher) -> bool:
         """Whether any token may come next that is not an end of text."""

@@ -1,10 +1,15 @@
 import gc
+import pickle
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from penstock.compute.decoding.grammar import compiler as module
 from penstock.compute.decoding.grammar.compiler import reason
+from penstock.compute.decoding.grammar.stack import deeply
+from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler
@@ -90,3 +95,41 @@ def test_errors_are_told_in_one_line(error: str, said: str) -> None:
 def test_parameters_can_be_compared_and_hashed_once_they_are_checked() -> None:
     made = compiler()
     assert len({made.checked(Wanted(json={"enum": [1]})), made.checked(Wanted(json='{"enum": [1]}'))}) == 1
+
+
+def chain(number: int) -> str:
+    return "start: r0\n" + "\n".join(f'r{at}: "x" r{at + 1} | "a"' for at in range(number)) + f'\nr{number}: "z"'
+
+
+DEEP = {
+    "a constant": Wanted(json='{"const":' + "[" * 900 + "1" + "]" * 900 + "}"),
+    "references": Wanted(json={"$ref": "#/$defs/a0", "$defs": {
+        **{f"a{at}": {"type": "array", "items": {"$ref": f"#/$defs/a{at + 1}"}} for at in range(5000)}, "a5000": {}}}),
+    "rules": Wanted(grammar=chain(10_000)),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_what_is_nested_deeper_than_the_usual_stack_holds_is_compiled(name: str) -> None:
+    """In a process of its own, which an overflow would end."""
+    code = ("import sys, pickle; from tests.compute.decoding.grammar.tokens import compiler; "
+            "print(compiler().compile(pickle.load(sys.stdin.buffer)).size)")
+    ran = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(DEEP[name]), capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()[-2000:]
+    assert int(ran.stdout) > 5000
+
+
+def test_more_rules_than_any_stack_holds_are_refused() -> None:
+    with pytest.raises(RequestError, match="grammar has 20,002 rules; at most 20,000 are read"):
+        compiler().compile(Wanted(grammar=chain(20_000)))
+    assert compiler().compile(Wanted(grammar='start: "' + ":" * 19_000 + '" | /' + ":" * 9000 + "/"))
+
+
+def test_errors_of_deep_work_are_passed_on() -> None:
+    def fail() -> None:
+        raise KeyError("here")
+
+    with pytest.raises(KeyError, match="here"):
+        deeply(fail)
+    before = threading.stack_size()
+    assert deeply(lambda: threading.current_thread().name) == "penstock-grammar" and threading.stack_size() == before

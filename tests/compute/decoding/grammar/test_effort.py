@@ -7,6 +7,7 @@ import pytest
 from penstock.compute.decoding.grammar import compiler as module
 from penstock.compute.decoding.grammar import vocabulary
 from penstock.compute.decoding.grammar.effort import BETWEEN, CHOICES, MOST, PARTS, PATTERNS, Effort, TooLargeError
+from penstock.compute.decoding.grammar.patterns import chars
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, Tokens, compiler, matcher_of
@@ -51,6 +52,20 @@ def spent_on(wanted: Wanted, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str,
         assert error.code == "grammar_too_complex"
         said = str(error)
     return made[0].spent, said
+
+
+def test_classes_of_many_escapes_are_brought_together_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorting millions of ranges at once would hold up everybody."""
+    sizes, union = [0], chars.union
+
+    def watched(ranges: Any) -> Any:
+        listed = list(ranges)
+        sizes.append(len(listed))
+        return union(listed)
+
+    monkeypatch.setattr(chars, "union", watched)
+    spent, _ = spent_on(Wanted(regex="[" + r"\W\D\S" * 3000 + "]"), monkeypatch)
+    assert max(sizes) < 25_000 and spent[PATTERNS] > sum(sizes) / 16
 
 
 @pytest.mark.parametrize("name", HOSTILE)

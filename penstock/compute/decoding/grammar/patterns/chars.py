@@ -131,6 +131,12 @@ def blanks(widely: bool) -> Ranges:
 
 
 @cache
+def outside(of_class: Callable[[bool], Ranges], widely: bool) -> Ranges:
+    """The complement of a class of these."""
+    return complement(of_class(widely))
+
+
+@cache
 def any_but_breaks(widely: bool) -> Ranges:
     """A dot: ECMAScript stops at four line breaks, Python at one."""
     return complement(((0x0A, 0x0A),)) if widely else complement(BREAK)

@@ -9,6 +9,8 @@ from penstock.compute.decoding.grammar.patterns.chars import Ranges
 MAX_LENGTH = 20_000  # characters
 MAX_DEPTH = 60  # of groups
 A_CLASS = 50  # steps for an escape that may stand for a class of characters
+MANY_RANGES = 20_000  # that a class in brackets has before they are brought together
+A_STEP = 8  # ranges that are brought together
 SIMPLE = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "a": 7}
 HEX = {"x": 2, "u": 4, "U": 8}
 CATEGORY = ("", "gc", "General_Category")  # what may stand before the name of one
@@ -222,7 +224,7 @@ class Reader:
             if char == name:
                 return of_class(self._widely)
             if char == name.upper():
-                return chars.complement(of_class(not self._widely))
+                return chars.outside(of_class, not self._widely)
         if char not in "pP":
             return None
         if not self._take("{"):
@@ -278,6 +280,9 @@ class Reader:
                 ranges.append((low, high))
             else:
                 ranges += [(low, low)] if isinstance(low, int) else low
+            if len(ranges) > MANY_RANGES:
+                self._effort.spend(len(ranges) // A_STEP, PATTERNS)
+                ranges = list(chars.union(ranges))
         self._widely = widely
         found = self._cased(chars.union(ranges))
         return chars.complement(found) if inverse else found
