@@ -9,9 +9,10 @@ without first; ratios are of such a pair's rates, and the median and the least o
 where their memory lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so
 many times, and the interval of the median comes from drawing among these. Every answer is compared with plain decoding's: one token that
 differs is an error.
-Workloads: `story` (nothing to copy) and `copy` (edits, quotes, JSON echoes) of the text given; with --echo, on a
+Workloads: `story` (nothing to copy), `copy` (edits, quotes, JSON echoes) and `mixed` (both beside each other and beside drawn answers, of
+many lengths, some coming later) of the text given; with --echo, on a
 model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
-tenth token changed is to be corrected). Greedy; no end of text.
+tenth token changed is to be corrected). Greedy but for a third of `mixed`; no end of text.
 The last line is JSON; `--record` keeps it in bench/results.
 """
 import argparse
@@ -27,7 +28,6 @@ from versus.record import RESULTS, slug, today, write
 
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
-from penstock.core.types import SamplingParams
 from penstock.serve.engine.build import build, find
 from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.machine import processor
@@ -76,21 +76,20 @@ def told(row: Row) -> str:
             f"decode {row.decode_ratio:4.2f}  tokens a pass with drafts {rate}, drafted {row.drafted}, accepted {row.accepted}")
 
 
-def sweep(engines: dict[str, Engine], make: prompts.Prompts, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
+def sweep(engines: dict[str, Engine], make: prompts.Asks, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
     """One start. `engines`: by what they draft with; "" is plain. Raises ValueError where an answer differs from plain decoding's."""
-    params = SamplingParams(max_tokens=args.new, temperature=0, ignore_eos=True)
     count = concurrency
-    while run({"": engines[""]}, make(count), params)[""].seconds < SECONDS:
+    while run({"": engines[""]}, make(count))[""].seconds < SECONDS:
         count *= 2
     for name in found:  # memory is touched, and `auto` has seen what steps cost
-        run({name: engines[name]}, make(count), params)
+        run({name: engines[name]}, make(count))
     for each in found.values():
         each.ratios.append([])
         each.decoding.append([])
     for number in range(args.rounds):
         for name, each in found.items():
             requests = make(count)
-            ran = run({one: engines[one] for one in (("", name) if number % 2 else (name, ""))}, requests, params)
+            ran = run({one: engines[one] for one in (("", name) if number % 2 else (name, ""))}, requests)
             if ran[name].answers != ran[""].answers:
                 raise ValueError(f"{name} answers otherwise than plain decoding at {concurrency} requests at once")
             each.ratios[-1].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
@@ -98,7 +97,7 @@ def sweep(engines: dict[str, Engine], make: prompts.Prompts, concurrency: int, a
             each.drafting = ran[name].drafting
 
 
-def measure(model: str, workloads: dict[str, prompts.Prompts], concurrency: int, args: argparse.Namespace) -> list[Row]:
+def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, args: argparse.Namespace) -> list[Row]:
     found = {name: {each: Found() for each in args.propose} for name in workloads}
     for number in range(args.restarts):
         names = ["", *args.propose]
@@ -124,7 +123,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, nargs="+", default=[])
     parser.add_argument("--propose", nargs="+", default=["ngram", "suffix", "auto"])
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--workloads", nargs="+", choices=["story", "copy"], default=["story", "copy"])
+    parser.add_argument("--workloads", nargs="+", choices=["story", "copy", "mixed"], default=["story", "copy"])
     parser.add_argument("--quant", default="none")
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=5)
@@ -134,13 +133,16 @@ def main() -> None:
     if args.echo:
         made = echo.make(args.folder / args.echo, args.echo, Path(find(EngineConfig()).source.path))
         model = str(args.folder / args.echo)
-        workloads = {"quote": prompts.echoing(made, changed=0.0), "edit": prompts.echoing(made, changed=0.1)}
+        workloads = {"quote": prompts.greedy(prompts.echoing(made, changed=0.0), args.new),
+                     "edit": prompts.greedy(prompts.echoing(made, changed=0.1), args.new)}
     elif not args.text:
         parser.error("--text says what prompts are made of")
     else:
         encode = Tokenizer.load(find(EngineConfig(model=args.model)).source.path).encode
-        makers = {"story": prompts.story, "copy": prompts.copying}
-        model, workloads = args.model, {name: makers[name](encode, args.text) for name in args.workloads}
+        stories, copies = prompts.story(encode, args.text), prompts.copying(encode, args.text)
+        makers = {"story": prompts.greedy(stories, args.new), "copy": prompts.greedy(copies, args.new),
+                  "mixed": prompts.mixed(stories, copies, args.new)}
+        model, workloads = args.model, {name: makers[name] for name in args.workloads}
     rows: list[Row] = []
     for concurrency in args.concurrency:
         rows += measure(model, workloads, concurrency, args)

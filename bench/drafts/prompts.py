@@ -5,10 +5,38 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drafts.echo import Echo
+from drafts.turns import Ask
+from penstock.core.types import SamplingParams
 
 Prompts = Callable[[int], list[list[int]]]  # how many -> token ids
+Asks = Callable[[int], list[Ask]]
 WORDS = ("the north gate", "a brass lamp", "seven barrels", "the old miller", "a letter from home", "the cellar door", "two silver spoons",
          "the ferry", "a grey horse", "the second bell", "a sack of flour", "the window seat")
+
+
+def greedy(prompts: Prompts, new: int) -> Asks:
+    """All at once, for `new` tokens each."""
+    params = SamplingParams(max_tokens=new, temperature=0, ignore_eos=True)
+    return lambda count: [Ask(prompt, params) for prompt in prompts(count)]
+
+
+def mixed(stories: Prompts, copies: Prompts, new: int, seed: int = 0) -> Asks:
+    """A third copies, a third tells stories, a third draws its tokens; for a quarter of `new` to twice `new` tokens each, and one after
+    another: half of them come while others are being answered."""
+    numbers = random.Random(seed)
+
+    def make(count: int) -> list[Ask]:
+        found, after = [], 0
+        for i, (story, copy) in enumerate(zip(stories(count), copies(count), strict=True)):
+            length = int(new * 2 ** numbers.uniform(-2, 1))
+            drawn = SamplingParams(max_tokens=length, temperature=0.8, top_p=0.95, seed=numbers.randrange(1 << 30), ignore_eos=True)
+            chosen = SamplingParams(max_tokens=length, temperature=0, ignore_eos=True)
+            kind = (i + numbers.randrange(3)) % 3
+            found.append(Ask(copy if kind == 0 else story, drawn if kind == 2 else chosen, after))
+            after += numbers.randrange(new) if i % 2 else 0
+        return found
+
+    return make
 
 
 def story(encode: Callable[[str], list[int]], texts: list[Path], seed: int = 0) -> Prompts:
