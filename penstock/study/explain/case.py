@@ -24,14 +24,19 @@ AUTO = "auto"
 @dataclass(frozen=True, slots=True)
 class Change:
     """A lever, moved. `option`: how. `costs`: in words and numbers. `here`: whether this engine on this machine can do it. `source`: where
-    the step times come from, where that is not what was measured of the engine. `lossy`: whether other tokens may come."""
+    the step times come from, where that is not what was measured of the engine. `drift`: nats of KL by which brook moves where other
+    tokens may come, infinite where that was not measured; 0 where all stay the same."""
 
     option: str
     way: Way
     costs: tuple[str, ...] = ()
     here: bool = True
     source: str = ""
-    lossy: bool = False
+    drift: float = 0.0
+
+    @property
+    def lossy(self) -> bool:
+        return self.drift > 0
 
     @property
     def called(self) -> str:

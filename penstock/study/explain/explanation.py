@@ -22,7 +22,7 @@ from penstock.study.explain.trust import Trust, trust_of
 from penstock.study.explain.words import comes_to, lasts, relative, shortened
 
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
-COMPARABLE = 0.85  # of the best speed-up: what a lossy lever gains more than that is nearer than gains are told
+COMPARABLE = 0.85  # of the best speed-up: more than that is nearer to it than gains are told
 NEARLY = 0.95  # of the best gain: the smallest move of a lever that has so much of it is enough
 WORSE = 0.03  # of another figure: told as a cost
 LEAST_GOOD = 1 / OPEN  # of all tokens: those of one request, in place of none where gains are ratios
@@ -156,9 +156,10 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
 
 
 def ranked(moves: Sequence[Moved]) -> list[Moved]:
-    """By gain, but what keeps every token comes before what does not, where it gains about as much."""
+    """By gain, but of those that gain about as much what changes answers least comes first."""
     most = max([1 + each.gain for each in moves], default=1.0)
-    return sorted(moves, key=lambda each: (each.change.lossy or 1 + each.gain < COMPARABLE * most, -each.gain))
+    return sorted(moves, key=lambda each: (
+        (0, each.change.drift, -each.gain) if 1 + each.gain >= COMPARABLE * most else (1, 0.0, -each.gain)))
 
 
 def measure_of(case: Case) -> str:

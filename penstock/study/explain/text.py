@@ -13,6 +13,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield f"basis      {trust.told}"
     for doubt in trust.doubts:
         yield f"doubtful   {doubt}"
+    for told_too in trust.beside:
+        yield f"beside     {told_too}"
     yield f"limit      {LIMITS[limit.name]}"
     yield f"           {limit.sentence}"
     for line in seen(found):

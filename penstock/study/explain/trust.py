@@ -21,7 +21,8 @@ LEAST_REQUESTS = math.ceil(FAR**-2)
 @dataclass(frozen=True, slots=True)
 class Trust:
     """`requests` ended in `seconds`. `errors`: by figure (NAMES), the twin's over the measured one, less one. `doubts`: sentences, none
-    where it may be believed. `lost`: why no gain is told at all, where the twin does something else than what was measured."""
+    where it may be believed. `beside`: what is off, too, and not what levers are judged by. `lost`: why no gain is told at all, where the
+    twin does something else than what was measured."""
 
     requests: int
     steps: int
@@ -29,6 +30,7 @@ class Trust:
     errors: Mapping[str, float]
     doubts: tuple[str, ...]
     lost: str | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def told(self) -> str:
@@ -40,17 +42,18 @@ class Trust:
 
     def as_json(self) -> dict[str, Any]:
         return {"requests": self.requests, "steps": self.steps, "seconds": self.seconds, "errors": dict(self.errors),
-                "far": FAR, "least_requests": LEAST_REQUESTS, "doubts": list(self.doubts), "lost": self.lost}
+                "far": FAR, "least_requests": LEAST_REQUESTS, "doubts": list(self.doubts), "beside": list(self.beside),
+                "lost": self.lost}
 
 
 def trust_of(seen: Observed, present: Figures, closed: bool, measure: str) -> Trust:
     """`closed`: users take turns. `measure`: the field of Figures that levers are judged by."""
     errors = {name: getattr(present, name) / measured - 1 for name in NAMES if (measured := getattr(seen, name))}
-    tally = seen.tally
+    tally, off = seen.tally, {name: error for name, error in errors.items() if abs(error) > FAR}
+    beside = divided(off) if closed and measure in errors and off.keys() <= {"ttft_s", "tpot_s"} else []
+    doubts = (*few(tally.num_requests, tally.wall_s, closed), *([] if beside else far(off)), *unkept(seen.kept_share, present.kept_share))
     return Trust(
-        tally.num_requests, tally.num_steps, tally.wall_s, errors,
-        (*few(tally.num_requests, tally.wall_s, closed), *far(errors, closed), *unkept(seen.kept_share, present.kept_share)),
-        lost(seen, present, measure))
+        tally.num_requests, tally.num_steps, tally.wall_s, errors, doubts, lost(seen, present, measure), tuple(beside))
 
 
 def few(count: int, seconds: float, closed: bool) -> list[str]:
@@ -65,15 +68,19 @@ def few(count: int, seconds: float, closed: bool) -> list[str]:
             f"promised within {FAR:.0%}, which takes {LEAST_REQUESTS} requests, or about {longer:,} s of this traffic"]
 
 
-def far(errors: Mapping[str, float], closed: bool) -> list[str]:
-    worst = {name: off for name, off in errors.items() if abs(off) > FAR}
-    if not worst:
+def far(off: Mapping[str, float]) -> list[str]:
+    if not off:
         return []
-    if closed and worst.keys() <= {"ttft_s", "tpot_s"}:
-        return [f"the twin is more than {FAR:.0%} off in how a turn divides ({listed(worst)}): among users who take turns it hangs on "
-                "who began together and who is back before the next step begins; its tokens/s and end-to-end times stand, not these"]
-    return [f"the twin is more than {FAR:.0%} off before anything is moved ({listed(worst)}): "
+    return [f"the twin is more than {FAR:.0%} off before anything is moved ({listed(off)}): "
             "what it says of the levers is off by as much at least"]
+
+
+def divided(off: Mapping[str, float]) -> list[str]:
+    """Of users who take turns: their tokens/s and end-to-end times stand all the same."""
+    if not off:
+        return []
+    return [f"the twin is more than {FAR:.0%} off in how a turn divides ({listed(off)}): among users who take turns it hangs on who "
+            "began together and who is back before the next step begins; its tokens/s and end-to-end times stand, not these"]
 
 
 def lost(seen: Observed, present: Figures, measure: str) -> str | None:

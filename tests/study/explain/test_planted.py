@@ -186,7 +186,10 @@ def test_times_of_users_who_take_turns_are_judged_too(model: Path) -> None:
     _, found = explained(model, load, only="speculation", **options)
     assert found.trust.errors.keys() == {"output_tokens_per_s", "ttft_s", "tpot_s", "e2e_s"} and found.trust.doubts == ()
     off = replace(found, present=replace(found.present, ttft_s=(found.case.seen.ttft_s or 0.0) / 3))
-    assert "1/3.0 of the TTFT" in off.trust.doubts[0] and "users who take turns" in off.trust.doubts[0]
+    assert "1/3.0 of the TTFT" in off.trust.beside[0] and "users who take turns" in off.trust.beside[0] and not off.trust.doubts
+    told = list(lines(off))  # levers are judged by tokens/s, which stand
+    assert told[1] == f"beside     {off.trust.beside[0]}" and not any("doubtful" in line for line in told)
+    assert replace(off, measure="good_tokens_per_s").trust.doubts and not found.trust.beside
     worse = replace(found, present=replace(found.present, output_tokens_per_s=found.present.output_tokens_per_s / 3))
     assert "before anything is moved" in worse.trust.doubts[0]
 
@@ -295,7 +298,8 @@ def test_what_is_planted_is_believed_where_enough_is_seen_of_it(model: Path, nam
     _, found = explained(model, load, only="speculation", **options)
     many, users = found.trust.requests >= LEAST_REQUESTS, found.case.traffic.users or 0
     began_together = found.trust.requests < 3 * users  # the first turn of all is a large part of what was seen
-    doubts = [doubt for doubt in found.trust.doubts if not (began_together and "who began together" in doubt)]
+    doubts = found.trust.doubts
+    assert began_together or not found.trust.beside
     assert [doubt for doubt in doubts if many or "too little" not in doubt] == [] and bool(doubts) != many
 
 

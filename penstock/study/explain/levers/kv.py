@@ -1,6 +1,7 @@
 """Fewer bits for keys and values: more of them fit, and attention reads less."""
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 from penstock.study.explain.case import Case, Change, Form, becomes, kv_formats
 
@@ -38,4 +39,4 @@ class KV:
         if timed is not None:
             smaller = becomes(case.kv_bytes_per_token, form.kv_bytes_per_token)
             told = () if smaller is None else (f"{smaller} a token",)
-            yield Change(option, replace(case.way, config=config, timer=timed[0]), (*told, *costs), here, timed[1], True)  # type: ignore[arg-type]
+            yield Change(option, replace(case.way, config=config, timer=timed[0]), (*told, *costs), here, timed[1], inf)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ class Weights:
                 smaller = becomes(case.weight_bytes, form.weight_bytes)
                 costs = (*(() if smaller is None else (f"weights {smaller}",)),
                          f"brook moves by {kl} nats and changes {flips} of its tokens; bench/quant_drift.py measures other models")
-                yield Change(f"--quant {quant}", replace(case.way, config=config, timer=timer), costs, source=source, lossy=True)
+                yield Change(f"--quant {quant}", replace(case.way, config=config, timer=timer), costs, source=source, drift=float(kl))
 
     def unknown(self, case: Case) -> str | None:
         if case.forms is None:
