@@ -34,6 +34,7 @@ from penstock.serve.engine.machine import processor
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.statistics import grouped_distribution
 
+USUAL = ["story", "copy"]  # workloads
 PLAIN = "plain"  # of --propose: none, in an engine of its own
 SECONDS = 1.0  # that a measurement takes at least, by its number of requests
 
@@ -123,7 +124,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, nargs="+", default=[])
     parser.add_argument("--propose", nargs="+", default=["ngram", "suffix", "auto"])
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--workloads", nargs="+", choices=["story", "copy", "mixed"], default=["story", "copy"])
+    parser.add_argument("--workloads", nargs="+", choices=["story", "copy", "mixed"], default=USUAL)
     parser.add_argument("--quant", default="none")
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=5)
@@ -150,7 +151,8 @@ def main() -> None:
             "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts,
             "rows": [asdict(row) for row in rows]}
     if args.record:
-        write(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}.json")
+        others = "" if args.workloads == USUAL else "-" + "-".join(args.workloads)
+        write(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 
 
