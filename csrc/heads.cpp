@@ -44,19 +44,19 @@ void Step::prepare_heads(const Op& op, int row, int head) const {
 
 const float* Step::query(const Op& op, int row, int head) const { return at(op.in, row) + std::size_t(head) * op.dim; }
 
-// Pointers to the tiles of positions first .. last. A tile that is not whole in the pool (the end of the sequence, blocks that are no
-// multiple of a tile, a tree's branch) is put together in `copies`, with zeros where nothing is written yet.
+// Pointers to the tiles of positions first .. last. A tile that does not stand in the pool (blocks are no multiple of a tile, or it ends
+// with a tree's branch) is put together in `copies`. What stands behind a sequence's end is whatever the slots held before.
 void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, int last, std::vector<const std::uint8_t*>& keys,
                  std::vector<const std::uint8_t*>& values, Memory& copies) const {
   const Cache& c = m.caches_[op.layer];
   const int size = m.block_size_, number = c.bf16 ? 2 : 4;
-  const int whole = s.parents ? s.context - s.num_rows : s.context;  // positions below it stand in the blocks
+  const int stands = s.parents ? (s.context - s.num_rows) / TILE * TILE : s.context;  // tiles that begin below it stand in the blocks
   const int count = last / TILE - first / TILE + 1;
   keys.resize(count), values.resize(count);
   std::vector<int> made;
   for (int i = 0; i < count; ++i) {
     const int position = (first / TILE + i) * TILE;
-    if (size % TILE || position + TILE > whole) {
+    if (size % TILE || position >= stands) {
       made.push_back(i);
       continue;
     }
@@ -122,8 +122,8 @@ void Step::attend(const Op& op, const AttentionTask& task, int) {
       std::fill_n(best, rows, -INFINITY), std::fill_n(total, rows, 0.0f), std::fill_n(mixed, std::size_t(rows) * c.padded, 0.0f);
       return;
     }
-    const int whole = m.block_size_ % TILE ? 0 : (s.context - s.num_rows) / TILE * TILE;
-    const int soon = std::max(last, std::min(last + CHUNK, whole - 1));  // the next span's first keys
+    const int stands = m.block_size_ % TILE || s.parents ? 0 : s.context;
+    const int soon = std::max(last, std::min(last + CHUNK, stands - 1));  // the next span's first keys
     tiles(op, s, task.head, task.row, first, soon, t.keys, t.values, t.copies);
     m.kernels_.attend({c, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
                        t.values.data(), static_cast<int>(t.keys.size()), t.work.data(), best, total, mixed});

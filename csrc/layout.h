@@ -64,6 +64,9 @@ template <class Body> void each_sum(const Matrix& m, const Body& body) {
     for (int begin = 0; begin < m.group; begin += SUM_LENGTH, ++index) body(index, group + begin, group + std::min(m.group, begin + SUM_LENGTH));
 }
 
+// Bytes between rows: those of a width that is a power of two would fall into the same few sets of a cache.
+constexpr std::size_t ROW_GAP = 64;
+
 // Rows that a matrix is multiplied with, in the form that its kernel reads: float for f32 and f16, bf16 numbers for the
 // others (`Kernels::row_number` bytes each), and for codes int8, or 16-bit fixed point where kernels have `to_words`.
 struct Operand {

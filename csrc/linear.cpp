@@ -23,7 +23,7 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
   const bool words = wants_words(matrix);
   o.int8 = has_codes(matrix) && int8_;
   o.groups = matrix.num_groups() * (words ? matrix.sums_in_group() : 1);
-  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : words ? 2 : wants_float(matrix) ? 4 : m.kernels_.row_number);
+  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : words ? 2 : wants_float(matrix) ? 4 : m.kernels_.row_number) + ROW_GAP;
   o.data = memory.data.data();
   if (o.int8 || words) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
   if (matrix.has_mins) o.totals = memory.totals.floats();

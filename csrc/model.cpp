@@ -78,7 +78,7 @@ int Model::add_matrix(const Matrix& matrix) {
   matrices_.push_back(matrix);
   matrices_.back().data = weights_.data() + taken_;
   taken_ += bytes;
-  row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4);
+  row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4 + ROW_GAP);
   row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()) * matrix.sums_in_group());
   return static_cast<int>(matrices_.size()) - 1;
 }

@@ -82,7 +82,7 @@ struct Batch {
   std::vector<std::pair<int, float*>> given;  // buffers that stand in the caller's memory
 };
 
-constexpr std::size_t FEW = 16384;  // numbers
+constexpr std::size_t FEW = 17 << 10;  // numbers of 4 bytes, the gaps between rows among them
 
 // A stretch of rows of one sequence, for one KV head, over the spans span .. last_span.
 struct AttentionTask {
@@ -184,7 +184,7 @@ class Step : public Work {
   // linear.cpp
   void linear(const Op& op, int thread);
   // So little that every thread makes the operand for itself rather than wait for the others.
-  bool few(int rows, int width) const { return std::size_t(rows) * width <= FEW; }
+  bool few(int rows, int width) const { return rows * (width + ROW_GAP / 4) <= FEW; }
   bool wants_words(const Matrix& matrix) const;  // rows of 16-bit fixed point
   // To be asked for in tasks: the next step may move the memory.
   Operand operand(const OperandMemory& memory, const Matrix& matrix) const;

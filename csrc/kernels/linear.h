@@ -9,15 +9,15 @@ namespace PENSTOCK_ISA {
 
 // A block is as wide as its rows leave room for: its sums stay in registers. `several`: beside totals over several groups.
 constexpr int most_sums(bool several) { return several ? SUMS_BESIDE_TOTALS : SUMS; }
-constexpr int block_rows(int vecs, bool several = false) { return std::min(MAX_ROWS, most_sums(several) / vecs); }
-constexpr int block_vecs(int rows, bool several = false) {
-  return rows <= block_rows(4, several) ? 4 : rows <= block_rows(2, several) ? 2 : std::max(1, most_sums(several) / MAX_ROWS);
+constexpr int block_rows(int vecs, bool several = false, int most = MAX_ROWS) { return std::min(most, most_sums(several) / vecs); }
+constexpr int block_vecs(int rows, bool several = false, int most = MAX_ROWS) {
+  return rows <= block_rows(4, several, most) ? 4 : rows <= block_rows(2, several, most) ? 2 : std::max(1, most_sums(several) / most);
 }
 
 // Calls block(R, r) for R rows from the r-th on, at most MOST at a time and no block much smaller than another: few sums wait for each
 // other more than they calculate.
 template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const Block& block) {
-  static_assert(MOST <= 6);
+  static_assert(MOST <= 12);
   int count;
   for (int r = 0, blocks = (rows + MOST - 1) / MOST; r < rows; r += count, --blocks) switch (count = (rows - r + blocks - 1) / blocks) {
       case 1: block(std::integral_constant<int, 1>(), r); break;
@@ -25,6 +25,12 @@ template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const 
       case 3: block(std::integral_constant<int, std::min(3, MOST)>(), r); break;
       case 4: block(std::integral_constant<int, std::min(4, MOST)>(), r); break;
       case 5: block(std::integral_constant<int, std::min(5, MOST)>(), r); break;
+      case 6: block(std::integral_constant<int, std::min(6, MOST)>(), r); break;
+      case 7: block(std::integral_constant<int, std::min(7, MOST)>(), r); break;
+      case 8: block(std::integral_constant<int, std::min(8, MOST)>(), r); break;
+      case 9: block(std::integral_constant<int, std::min(9, MOST)>(), r); break;
+      case 10: block(std::integral_constant<int, std::min(10, MOST)>(), r); break;
+      case 11: block(std::integral_constant<int, std::min(11, MOST)>(), r); break;
       default: block(std::integral_constant<int, MOST>(), r);
     }
 }

@@ -48,9 +48,9 @@ template <class Step, int V> void dense_rows(const Step& step, Stretch part, Byt
   });
 }
 
-template <class Step, int V, bool SEVERAL>
+template <class Step, int V, bool SEVERAL, int MOST = MAX_ROWS>
 void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_offset, const Sweep& sweep) {
-  each_rows<block_rows(V, SEVERAL)>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
+  each_rows<block_rows(V, SEVERAL, MOST)>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
     const Operand from = x.from(r);
     group_block<Step, count, V, SEVERAL>(step, part, from, from.data + x_offset, sweep.ahead(r, count));
     part.out += std::size_t(part.out_stride) * count;
@@ -58,12 +58,12 @@ void group_rows(const Step& step, Groups part, const Operand& x, std::size_t x_o
 }
 
 // Calls body(V, v) for V vectors of 16 columns of a panel at a time, from the v-th on: as many as a block of these rows takes.
-template <bool SEVERAL = false, class Body> void each_vecs(int rows, int width, const Body& body) {
-  const int vectors = width / LANES, vecs = block_vecs(rows, SEVERAL);
+template <bool SEVERAL = false, int MOST = MAX_ROWS, class Body> void each_vecs(int rows, int width, const Body& body) {
+  const int vectors = width / LANES, vecs = block_vecs(rows, SEVERAL, MOST);
   int v = 0;
-  if constexpr (block_rows(4, SEVERAL) > 0)
+  if constexpr (block_rows(4, SEVERAL, MOST) > 0)
     for (; vecs == 4 && v + 4 <= vectors; v += 4) body(std::integral_constant<int, 4>(), v);
-  if constexpr (block_rows(2, SEVERAL) > 0 && block_rows(4, SEVERAL) < MAX_ROWS)
+  if constexpr (block_rows(2, SEVERAL, MOST) > 0 && block_rows(4, SEVERAL, MOST) < MOST)
     for (; vecs >= 2 && v + 2 <= vectors; v += 2) body(std::integral_constant<int, 2>(), v);
   for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
 }
@@ -80,7 +80,7 @@ struct Task {
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
-  int at_once(bool several = false) const { return block_rows(block_vecs(rows, several), several); }
+  int at_once(bool several = false, int most = MAX_ROWS) const { return block_rows(block_vecs(rows, several, most), several, most); }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
   Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
 };
@@ -128,12 +128,12 @@ template <class Step> void dense_panel(const Task& t) {
 }
 
 // Codes with scales, which Step reads as they are packed: of one group or of several.
-template <bool SEVERAL, class Step> void packed_groups(const Task& t, const Step& step, const Run& run) {
+template <bool SEVERAL, int MOST = MAX_ROWS, class Step> void packed_groups(const Task& t, const Step& step, const Run& run) {
   const int steps = run.length / t.matrix.per_step(), w_step = t.w_step(Step::W);
   const Groups groups = run.groups(t, run.w, w_step, steps, run.next);
-  const Sweep sweep{t.rows, t.at_once(SEVERAL), run.w, run.next * run.count, steps * run.count, t.far(), t.vectors(), t.soon};
-  each_vecs<SEVERAL>(t.rows, t.width, [&](auto vecs, int v) {
-    group_rows<Step, vecs, SEVERAL>(step, moved(groups, v, Step::W), t.x, std::size_t(run.begin) / Step::K * Step::X, sweep.over(v, vecs));
+  const Sweep sweep{t.rows, t.at_once(SEVERAL, MOST), run.w, run.next * run.count, steps * run.count, t.far(), t.vectors(), t.soon};
+  each_vecs<SEVERAL, MOST>(t.rows, t.width, [&](auto vecs, int v) {
+    group_rows<Step, vecs, SEVERAL, MOST>(step, moved(groups, v, Step::W), t.x, std::size_t(run.begin) / Step::K * Step::X, sweep.over(v, vecs));
   });
 }
 
@@ -169,7 +169,7 @@ template <class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack
 
 // Rows up to `few` read codes as they are packed, for more they are unpacked once.
 template <class Unpack, class Step> void several_groups(const Task& t, int few, const Unpack& unpack, const Step& step, const Run& run) {
-  unpacks<Unpack>(t, few, run.length) ? unpacked_groups(t, unpack, run) : packed_groups<true>(t, step, run);
+  unpacks<Unpack>(t, few, run.length) ? unpacked_groups(t, unpack, run) : packed_groups<true, TALL_ROWS>(t, step, run);
 }
 
 // Unpacks a stretch of k at a time and multiplies, without scales.

@@ -15,17 +15,22 @@ using I = __m512i;   // 16 int32
 using Raw = __m512i; // 64 bytes: one word of 32 bits for each of 16 columns
 
 constexpr int MAX_ROWS = 6, SUMS = 24;  // of a register block
+#if defined(PENSTOCK_WORDS)
+constexpr int TALL_ROWS = 12;  // of one whose codes are unpacked in registers: unpacking costs more there than another row does
+#else
+constexpr int TALL_ROWS = MAX_ROWS;
+#endif
 constexpr bool VECS_IN_TURN = false;
 // Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
-constexpr int FEW_HALVES = 64, FEW_NIBBLES_OF_BYTES = 1 << 30;
+constexpr int FEW_HALVES = 64;
 #if defined(__AVX512BF16__)
-constexpr int SUMS_BESIDE_TOTALS = 12, FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 1 << 30;
+constexpr int SUMS_BESIDE_TOTALS = 12, FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 1 << 30, FEW_NIBBLES_OF_BYTES = 1 << 30;
 #else
 constexpr int SUMS_BESIDE_TOTALS = SUMS;  // totals wait in memory
 #if defined(PENSTOCK_WORDS)
-constexpr int FEW_BYTES = 48, FEW_NIBBLES = 32;
+constexpr int FEW_BYTES = 48, FEW_NIBBLES = 32, FEW_NIBBLES_OF_BYTES = 24;
 #else
-constexpr int FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 16;
+constexpr int FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 16, FEW_NIBBLES_OF_BYTES = 1 << 30;
 #endif
 #endif
 

@@ -22,7 +22,7 @@ constexpr int WIDTH = 4, MAX_ROWS = 6;
 #else
 constexpr int WIDTH = 4, MAX_ROWS = 3;
 #endif
-constexpr int SUMS = MAX_ROWS, SUMS_BESIDE_TOTALS = MAX_ROWS;  // of a register block; totals wait in memory
+constexpr int TALL_ROWS = MAX_ROWS, SUMS = MAX_ROWS, SUMS_BESIDE_TOTALS = MAX_ROWS;  // of a register block; totals wait in memory
 constexpr bool VECS_IN_TURN = true;                            // too few registers for several vectors of weights
 constexpr int PARTS = 16 / WIDTH;
 // Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
