@@ -106,7 +106,7 @@ class Search:
         highest = self._highest(found.best, self.rate or before.counted) if before is not None and len(found.best) else before
         if before is not None and highest is not None and highest.counted < before.counted:
             self.left.append(Left(str(found.best), f"its highest rate, {highest.counted:.3g}, is below the defaults' {before.counted:.3g}"))
-            found, highest = Outcome(pairs=found.pairs), before
+            found = Outcome(pairs=found.pairs, rejected=found.best)
         return replace(
             found, left=tuple(self.left), num_trials=self.num_trials, rate=self.rate, checked=tuple(self.trust.checked.values()),
             proposed=((Setting(), seen.scores[Setting()]), *chosen),

@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.study.plan.tune.pairs import Pairs
+from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.trust import Checked
@@ -29,7 +29,7 @@ class Gain:
 class Outcome:
     """`best` is empty where the defaults are. `pairs`: it, or what was `rejected`, against the defaults; None where nothing was to be
     compared. `checked`: all that was measured, beside what the twin expected of it. `rate`: at which settings were compared, where the
-    traffic has none; `rates`: the highest of the defaults and of the best."""
+    traffic has none; `rates`: the highest of the defaults and of the best, or of what was `rejected` for being below."""
 
     best: Setting = Setting()
     pairs: Pairs | None = None
@@ -44,15 +44,25 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """The answer."""
-        if len(self.best):
-            assert self.pairs is not None
-            return f"{self.best}: {self.pairs} against the defaults"
+        """The answer, which follows from the pairs."""
         if self.pairs is None:
             tried = [each for each in self.checked if len(each.setting)]
             return "the defaults are best: " + (
                 "nothing that was tried leads" if tried else "the twin expects no other setting to lead, so nothing else was run")
-        return f"the defaults are best: {self.rejected or 'the best other setting'} came to {self.pairs}"
+        name, found = self.pairs.verdict
+        spread = f"{found.num_pairs} pairs of runs, 95 %: {found.low:.3g} to {found.high:.3g}"
+        measured = f"{found.median:.3g} times the defaults' {name} ({spread})"
+        if name == COST:
+            measured += f" at {self.pairs.goodput.median:.3g} times the {GOODPUT}"
+        if len(self.best):
+            return f"{self.best} is confirmed: {measured}"
+        if self.pairs.is_better and self.rates is not None:
+            return (f"the defaults are best: {self.rejected} gave {measured}, but keeps the SLO up to {self.rates[1]:.3g} requests/s only, "
+                    f"the defaults up to {self.rates[0]:.3g}")
+        if found.high < 1:
+            return f"the defaults are best: {self.rejected} gave {measured}"
+        why = "which may be chance" if found.is_noise else "which is too little to count"
+        return f"the defaults are as good: {self.rejected} gave {measured}, {why}"
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -32,6 +32,10 @@ class Ratio:
         return self.low > 1 and self.median >= 1 + WORTH
 
     @property
+    def is_noise(self) -> bool:
+        return self.low <= 1 <= self.high
+
+    @property
     def is_even(self) -> bool:
         """Not worse by as much as counts."""
         return self.median > 1 - WORTH
@@ -90,26 +94,32 @@ class Pairs:
         return round(math.log(self.goodput.median) / math.log1p(WORTH)), self.cost.median
 
     @property
-    def measure(self) -> tuple[str, Ratio]:
-        """(what decides, its ratio): goodput, unless that is even."""
-        goodput = self.goodput
-        return (COST, self.cost) if goodput.is_even and goodput.median < 1 + WORTH else (GOODPUT, goodput)
+    def verdict(self) -> tuple[str, Ratio]:
+        """(what decides, its ratio): goodput, unless it is even, or within the noise where what a token costs is not."""
+        goodput, cost = self.goodput, self.cost
+        by_cost = goodput.is_even and not goodput.is_gain and (goodput.median < 1 + WORTH or cost.is_gain)
+        return (COST, cost) if by_cost else (GOODPUT, goodput)
+
+    @property
+    def middle(self) -> tuple[Score, Score]:
+        """The pair of the middle ratio of what decides."""
+        ordered = sorted(self.scores, key=self._ratio_of)
+        return ordered[(len(ordered) - 1) // 2]
+
+    def _ratio_of(self, pair: tuple[Score, Score]) -> float:
+        alone = Pairs((pair,))
+        return (alone.goodput if self.verdict[0] == GOODPUT else alone.cost).median
 
     def __str__(self) -> str:
-        name, found = self.measure
-        pairs = [[each.goodput if name == GOODPUT else each.tokens_per_busy_s for each in pair] for pair in self.scores]
-        values = [statistics.median(each) for each in zip(*pairs, strict=True)]
-        noise = ", within the noise" if found.low <= 1 <= found.high else ""
-        came = [statistics.median([each.came for each in runs]) for runs in zip(*self.scores, strict=True)]
-        told = f" ({came[0]:.4g} and {came[1]:.4g} came)" if name == GOODPUT else ""
+        name, found = self.verdict
+        one, other = self.middle
+        values = (one.goodput, other.goodput) if name == GOODPUT else (one.tokens_per_busy_s, other.tokens_per_busy_s)
+        noise = ", within the noise" if found.is_noise else ""
+        told = f" ({one.came:.4g} and {other.came:.4g} came)" if name == GOODPUT else ""
         return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}, {found}{noise}"
 
-    def medians(self) -> tuple[Score, Score]:
-        """The runs of middling goodput of either."""
-        return median_run([one for one, _ in self.scores]), median_run([other for _, other in self.scores])
-
     def as_json(self) -> dict[str, Any]:
-        one, other = self.medians()
+        one, other = self.middle
         return {"goodput": self.goodput.as_json(), "tokens_per_busy_s": self.cost.as_json(), "better": self.is_better,
                 "with": one.as_json(), "without": other.as_json()}
 

@@ -44,10 +44,10 @@ def by_reason(left: Sequence[Left]) -> dict[str, list[str]]:
 
 
 def compared(outcome: Outcome) -> Iterator[str]:
-    """A table of the runs against the defaults: those of middling goodput."""
+    """A table of the runs against the defaults: the pair of the middle ratio."""
     if outcome.pairs is None:
         return
-    one, other = outcome.pairs.medians()
+    one, other = outcome.pairs.middle
     rows = [("the defaults", other), ("tuned" if len(outcome.best) else "the best other", one)]
     yield f"{'':16}" + "".join(f"{heading:>{width}}" for heading, width in COLUMNS)
     for name, score in rows:
@@ -55,8 +55,8 @@ def compared(outcome: Outcome) -> Iterator[str]:
     yield f"{'ratio':16}{'':27}{outcome.pairs.goodput.median:>9.3g}{'':11}{outcome.pairs.cost.median:>12.3g}"
     yield "came/s: requests that a run brought, over its time to the last answer; arrivals at random are more or fewer than their rate"
     if outcome.rates is not None:
-        yield (f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults, {outcome.rates[1]:.3g} tuned; "
-               f"compared at {outcome.rate:.3g}")
+        other = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
+        yield f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults{other}; compared at {outcome.rate:.3g}"
 
 
 def unrest(scores: Sequence[Score]) -> float:

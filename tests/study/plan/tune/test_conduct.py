@@ -85,7 +85,7 @@ def test_what_gains_nothing_is_left_at_its_default(journal):
 def test_cost_decides_where_goodput_does_not(journal):
     bench = FakeBench({}, cost={("threads", 2): 1.4}, noise=0.01)
     found = search(bench, journal, Levers({"threads": (2,)})).run()
-    assert found.best.as_json() == {"threads": 2} and "tokens per second of work 1" in found.sentence and "1.4 times" in found.sentence
+    assert found.best.as_json() == {"threads": 2} and "1.4 times the defaults' tokens per second of work" in found.sentence
 
 
 def test_what_cannot_run_is_told_and_left_out(journal):
@@ -108,6 +108,16 @@ def test_without_a_rate_settings_are_compared_where_the_defaults_are_at_their_en
     found = search(bench, journal, Levers({"max_num_seqs": (128,)}), searches_rate=True).run()
     assert found.rate == pytest.approx(12.0, rel=1e-4) and found.rates == pytest.approx((10.0, 14.4))
     assert found.best.as_json() == {"max_num_seqs": 128}
+
+
+def test_a_winner_whose_highest_rate_is_below_the_defaults_is_none(journal):
+    class Steep(FakeBench):
+        def highest(self, setting, start_rate):
+            return replace(super().highest(setting, start_rate), rate=9.0 if len(setting) else 10.0)
+
+    found = search(Steep({("max_num_seqs", 128): 1.44}), journal, Levers({"max_num_seqs": (128,)}), searches_rate=True).run()
+    assert not len(found.best) and found.rejected.as_json() == {"max_num_seqs": 128} and found.rates == (10.0, 9.0)
+    assert "keeps the SLO up to 9 requests/s only, the defaults up to 10" in found.sentence
 
 
 def test_what_is_measured_is_told_beside_what_was_expected(journal):

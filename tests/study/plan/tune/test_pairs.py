@@ -34,8 +34,8 @@ def test_many_pairs_come_near_the_normal_distribution():
 ])
 def test_what_is_better(goodputs, costs, better, measure):
     found = pairs(*goodputs, costs=costs)
-    assert found.is_better is better and found.measure[0] == measure
-    assert ("within the noise" in str(found)) is (found.measure[1].low <= 1 <= found.measure[1].high)
+    assert found.is_better is better and found.verdict[0] == measure
+    assert ("within the noise" in str(found)) is found.verdict[1].is_noise
 
 
 def test_a_run_that_keeps_nothing_has_ratios():

@@ -6,6 +6,8 @@ from penstock.study.plan.tune.report import lines
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.trust import Checked
+from tests.study.plan.tune.fake_bench import score
+from tests.study.plan.tune.test_pairs import pairs
 
 FAST = Score(80, 100, 10.0, 900.0, 95, 400.0, 0.1, 0.2, 0.01, 0.02)
 SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None)
@@ -24,7 +26,7 @@ def test_a_winner_is_shown_beside_the_defaults():
     assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
     assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was given as 2" in text
     assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came)") for line in text)
-    assert text[-1].startswith("max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came), 1.99 times")
+    assert text[-1] == "max_num_seqs=8 is confirmed: 1.99 times the defaults' good requests/s (3 pairs of runs, 95 %: 1.99 to 1.99)"
     assert not any("something else runs" in line for line in text)
 
 
@@ -36,7 +38,7 @@ def test_more_good_requests_than_the_rate_are_those_that_came_by_chance():
     text = list(lines(outcome))
     ratio, note = text[3:5]
     assert text[2].split()[3:5] == ["14.4", "14.4"] and ratio.startswith("ratio") and ratio[43:52].strip() == "1.44"
-    assert note.startswith("came/s: requests that a run brought") and "14.4 for 10 (14.4 and 14.4 came)" in text[-1]
+    assert note.startswith("came/s: requests that a run brought") and "1.44 times the defaults' good requests/s" in text[-1]
     assert any("14.4 good requests/s (100% of 14.4 that came)" in line for line in text)
 
 
@@ -50,7 +52,45 @@ def test_the_defaults_may_be_best():
     other = Checked(Setting((("threads", 2),)), FAST, [SLOW])
     assert list(lines(Outcome(checked=(other,))))[-1] == "the defaults are best: nothing that was tried leads"
     text = list(lines(Outcome(pairs=Pairs(((SLOW, FAST),) * 2), rejected=Setting((("threads", 2),)))))
-    assert text[-1].startswith("the defaults are best: threads=2 came to good requests/s 4 for 8") and text[2].startswith("the best other")
+    assert text[-1].startswith("the defaults are best: threads=2 gave 0.503 times the defaults' good requests/s (2 pairs of runs")
+    assert text[2].startswith("the best other")
+
+
+def sentence(best, goodputs, costs=None, rates=None):
+    setting, found = Setting((("threads", 2),)), pairs(*goodputs, costs=costs)
+    assert found.is_better is best or rates is not None
+    return Outcome(setting if best else Setting(), found, rejected=None if best else setting, rates=rates).sentence
+
+
+def test_the_answer_follows_from_the_pairs():
+    assert sentence(False, (0.9, 1.89, 2.1)).startswith("the defaults are as good: threads=2 gave 1.89 times")
+    assert sentence(False, (0.9, 1.89, 2.1)).endswith("which may be chance")
+    assert sentence(False, (1.0, 1.0, 1.0), (1.004, 1.005, 1.006)).endswith("at 1 times the good requests/s, which is too little to count")
+    assert sentence(False, (0.8, 0.81, 0.82)).startswith("the defaults are best: threads=2 gave 0.81 times the defaults' good requests/s")
+
+
+def test_what_was_confirmed_is_what_is_told():
+    """Goodput that leads by luck is not told as what decided where what a token costs did."""
+    told = sentence(True, (0.9, 1.89, 2.1), (1.18, 1.19, 1.2))
+    assert told.startswith("threads=2 is confirmed: 1.19 times the defaults' tokens per second of work (3 pairs of runs, 95 %: 1.1")
+    assert told.endswith("at 1.89 times the good requests/s")
+
+
+def test_a_highest_rate_below_the_defaults_is_told():
+    told = sentence(False, (1.5, 1.51, 1.52), rates=(10.0, 9.0))
+    assert told.startswith("the defaults are best: threads=2 gave 1.51 times")
+    assert told.endswith("but keeps the SLO up to 9 requests/s only, the defaults up to 10")
+
+
+def test_the_runs_that_are_shown_have_the_ratio_that_is_told():
+    """Medians of either side alone would show 12 for 10."""
+    found = Pairs(((score(12.0), score(6.0)), (score(10.0), score(10.0)), (score(18.0), score(12.0))))
+    assert str(found).startswith("good requests/s 18 for 12 (100 and 100 came), 1.5 times")
+    assert lines_of(found)[1].split()[5] == "12" and lines_of(found)[2].split()[4] == "18"
+
+
+def lines_of(found):
+    return list(lines(Outcome(Setting((("threads", 2),)), found)))
 
 
 def test_what_was_expected_stands_beside_what_was_measured():
