@@ -1,4 +1,5 @@
 """What this process may use of the machine: memory and processors, as the cgroup allows them, and the limits that were measured of it."""
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,16 @@ def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
     except ImportError:
         return flagged_instruction_sets(root)
     return tuple(sorted(name for name, usable in _native.cpu_features().items() if usable))
+
+
+def native_build() -> str:
+    """Tells builds of the native module apart; empty without one."""
+    try:
+        from penstock import _native
+    except ImportError:
+        return ""
+    with open(_native.__file__, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 def measured_limits(

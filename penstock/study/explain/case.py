@@ -114,8 +114,8 @@ class Case:
 
     def timer_of(self, config: EngineConfig, form: Form) -> tuple[StepTimer, str] | None:
         """(timer, where it comes from) of the same engine with the model in another form."""
-        before, after = self.kept(self.config), self.kept(config)
-        if before is not None and after is not None:
+        after = self.kept(config)
+        if after is not None and (before := self.kept(self.config)) is not None:
             return InRatio(self.way.timer, before, after), "both formats were calibrated on this machine"
         if self.form is None or self.form.roof is None or form.roof is None:
             return None

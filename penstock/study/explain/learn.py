@@ -119,10 +119,18 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earli
 
 def error(timer: Fitted, steps: Steps) -> float:
     """Mean relative error on the mean steps of each size, by their number."""
-    knots = list(map(float, timer.rows))
-    rows = np.interp(steps.sizes[:, 0], knots, timer.rows_s)
-    told = rows + steps.sizes[:, 1:] @ np.array([timer.seq_s, timer.logit_s, timer.read_s, timer.pair_s])
-    return float(np.average(np.abs(told / steps.seconds - 1), weights=steps.counts))
+    return float(np.average(np.abs(predicted(timer, steps) / steps.seconds - 1), weights=steps.counts))
+
+
+def times_as_long(timer: Fitted, steps: Steps) -> float:
+    """As the timer says, all steps took together."""
+    return float((steps.counts * steps.seconds).sum() / (steps.counts * predicted(timer, steps)).sum())
+
+
+def predicted(timer: Fitted, steps: Steps) -> Array:
+    """Seconds of the mean steps of each size."""
+    rows = np.interp(steps.sizes[:, 0], list(map(float, timer.rows)), timer.rows_s)
+    return rows + steps.sizes[:, 1:] @ np.array([timer.seq_s, timer.logit_s, timer.read_s, timer.pair_s])
 
 
 def made_up(span: Span) -> Iterator[StepWork]:

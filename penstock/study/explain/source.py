@@ -15,7 +15,8 @@ from penstock.core.work import StepTimer
 from penstock.serve.engine import build
 from penstock.serve.engine import state as stated
 from penstock.serve.engine.binding import limit_of
-from penstock.study.explain.case import AUTO, Case, Form, Forms
+from penstock.study.explain.calibrations import Calibrations
+from penstock.study.explain.case import Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, told_apart
 from penstock.study.explain.observed import Observed, observed
 from penstock.study.explain.predict import Way, as_they_came
@@ -29,7 +30,6 @@ from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.counters import Values, growth, values_of
 from penstock.study.measure.result import FORMAT
 from penstock.study.measure.slo import Slo
-from penstock.study.plan import calibrate
 from penstock.study.plan.model import Model
 
 A_HUNDREDTH = 0.005  # of the requests, below which it would read 0 %
@@ -138,17 +138,18 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
             "`penstock limits --fresh` measures them again, best while nothing else runs there, for the server's next start")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
-    timer = timer_of((steps, earlier), calibrated(config), form, seen, Span(
+    calibrations = Calibrations(config, steps, notes)
+    timer = timer_of((steps, earlier), lambda: calibrations.of(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2), notes)
     way = Way(config, timer, seen.drafted)
     return Case(
         way, as_they_came(way, traffic, seen), seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
-        calibrated, parts, told.slo)
+        calibrations.of, parts, told.slo)
 
 
 def timer_of(
-    timed: tuple[Steps, Steps], kept: Fitted | None, form: Form | None, seen: Observed, span: Span, notes: list[str],
+    timed: tuple[Steps, Steps], calibrated: Callable[[], Fitted | None], form: Form | None, seen: Observed, span: Span, notes: list[str],
 ) -> StepTimer:
     """The steps that the engine timed, (in the time that is explained, before), else a calibration, else the roofline. Raises
     PenstockError without any."""
@@ -162,7 +163,7 @@ def timer_of(
         own = f"{steps.num_steps:,} of the engine's own steps in that time, {error(timer, steps):.1%} off on average"
         notes.append(f"step times: learned from {own}{more}")
         return timer
-    if kept is not None:
+    if (kept := calibrated()) is not None:
         notes.append("step times: from a kept calibration of this model on this machine")
         return kept
     if roof is None:
@@ -170,15 +171,6 @@ def timer_of(
                             "how long they take")
     notes.append("step times: the roofline of the machine's measured limits, which is faster than any engine")
     return roof
-
-
-def calibrated(config: EngineConfig) -> Fitted | None:
-    """What was learned of such an engine on this machine; None where nothing was, or there can be none."""
-    try:
-        found = calibrate.kept(replace(config, kv_dtype=AUTO))
-    except PenstockError:
-        return None
-    return None if found is None else found.timer
 
 
 def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) -> tuple[Forms | None, Form | None]:

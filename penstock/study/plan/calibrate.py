@@ -35,6 +35,7 @@ from penstock.study.measure.load import Arrivals
 from penstock.study.measure.metrics import completed_per_s
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.writers import IdWriter
+from penstock.study.plan.made import Made, made_of
 from penstock.study.plan.phases import PHASE_S, Course, First, Kept, Measured, Phase, Say, phases_of
 from penstock.study.plan.simulate.call import Stretches, calls, scheduled
 from penstock.study.plan.simulate.twin import Pace, simulate
@@ -61,13 +62,14 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`error`: mean relative error of single steps; `drift`: of their sum."""
+    """`error`: mean relative error of single steps; `drift`: of their sum. `made`: with what; None: an older file does not say."""
 
     timer: Fitted
     delay_s: float
     num_steps: int
     error: float
     drift: float
+    made: Made | None = None
 
     @property
     def pace(self) -> Pace:
@@ -75,7 +77,7 @@ class Calibration:
 
     def as_json(self) -> dict[str, Any]:
         told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return told | {"format": FORMAT, "timer": self.timer.as_json()}
+        return told | {"format": FORMAT, "timer": self.timer.as_json(), "made": None if self.made is None else self.made.as_json()}
 
 
 def calibration_from_json(told: Mapping[str, Any]) -> Calibration:
@@ -83,7 +85,7 @@ def calibration_from_json(told: Mapping[str, Any]) -> Calibration:
     if told["format"] != FORMAT:
         raise ValueError(f"this is format {told['format']}, not {FORMAT}")
     rest = (told[name] for name in ("delay_s", "num_steps", "error", "drift"))
-    return Calibration(from_json(told["timer"]), *rest)
+    return Calibration(from_json(told["timer"]), *rest, made_of(told.get("made")))
 
 
 def kept_in(config: EngineConfig, fingerprint: str, environ: Mapping[str, str] = os.environ) -> Path:

@@ -88,11 +88,12 @@ def shapes(config: EngineConfig, users: int) -> Iterator[SyntheticOptions]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Phases in a folder, a file each, by what they are and by `config`, less the size of the cache: lengths hang on it, steps do not, and
-    it may be another one whenever an engine starts."""
+    """Phases in a folder, a file each, by what they are, by the `build` of the native module and by `config`, less the size of the cache:
+    lengths hang on it, steps do not, and it may be another one whenever an engine starts."""
 
     folder: Path
     config: EngineConfig
+    build: str = ""
 
     def read(self, phase: Phase) -> Measured | None:
         try:
@@ -112,7 +113,8 @@ class Kept:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, phase: Phase) -> Path:
-        stated = json.dumps([dataclasses.asdict(phase), dataclasses.asdict(dataclasses.replace(self.config, kv_tokens=None))], default=str)
+        config = dataclasses.replace(self.config, kv_tokens=None)
+        stated = json.dumps([dataclasses.asdict(phase), dataclasses.asdict(config), self.build], default=str)
         return self.folder / f"{hashlib.sha256(stated.encode()).hexdigest()[:16]}.json"
 
 

@@ -18,7 +18,8 @@ from penstock.serve.engine.machine import look
 from penstock.serve.engine.resolve import threads_of
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
-from penstock.study.plan.calibrate import Calibration, kept
+from penstock.study.plan.calibrate import kept
+from penstock.study.plan.checked import Checked
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
@@ -79,12 +80,13 @@ class Plan:
     left_out: str = ""  # what this machine was not planned with, and why
     calibrate: str = ""  # the command that times the steps of this machine which the roofline predicts
     timed_where_played: bool = False  # whether this machine's steps can be timed, and nothing is played that would take them
+    doubts: Sequence[str] = ()  # of calibrations that the figures rest on
 
     def as_json(self) -> dict[str, Any]:
         return {
             "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
             "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate, "timed_where_played": self.timed_where_played,
-            "configurations": [asdict(row) for row in self.configurations]}
+            "doubts": list(self.doubts), "configurations": [asdict(row) for row in self.configurations]}
 
 
 def unwatched(told: str) -> None:
@@ -119,14 +121,17 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
                          threads_of(EngineConfig(request.model), model.spec, look())[0])
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
     left_out = not_served_here(choices)
-    refine = list if steady or not request.simulate else twins(request, model, goal, choices, trace, watch).refined
+    checked = Checked(watch)
+    traffic = Traffic(load, trace, request.routing)
+    refine = list if steady or not request.simulate else Twins(
+        model, formats, parts, goal, traffic, lambda row: measured(request, row, checked), watch).refined
     rows = search(model, goal, choices, refine, watch)
     rows = rows if trace is None else crowded(rows, trace, load)
     if not rows:
         raise UsageError(left_out or f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
-    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits)
+    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts)
 
 
 def both(request: Request) -> tuple[list[Part], Model]:
@@ -152,19 +157,14 @@ def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
     return _listed(quants, SERVED, (NONE,))
 
 
-def twins(request: Request, model: Model, goal: Goal, choices: Choices, trace: Sequence[Row] | None, watch: Watch) -> Twins:
-    """Of the traffic that is asked about."""
-
-    def measured(row: Configuration) -> Pace | None:
-        found = kept_of(request, row.quant) if can_be_measured(request, row) else None
-        return None if found is None else found.pace
-
-    return Twins(model, choices.formats, choices.parts, goal, Traffic(goal.load, trace, request.routing), measured, watch)
+def measured(request: Request, row: Configuration, checked: Checked) -> Pace | None:
+    """What the steps of a row take, where that was calibrated."""
+    found = checked.kept(engine_of(request, row.quant)) if can_be_measured(request, row) else None
+    return None if found is None else found.pace
 
 
-def kept_of(request: Request, quant: str) -> Calibration | None:
-    """What was timed here of the model in this format."""
-    return kept(EngineConfig(request.model, dtype=request.dtype, quant=quant))
+def engine_of(request: Request, quant: str) -> EngineConfig:
+    return EngineConfig(request.model, dtype=request.dtype, quant=quant)
 
 
 def can_be_measured(request: Request, row: Configuration) -> bool:
@@ -179,7 +179,7 @@ def to_calibrate(request: Request, rows: Sequence[Configuration]) -> tuple[str, 
     whether nothing is played that would take such steps, as arithmetic takes none, for want of a rate)."""
     steady = request.rate is None and request.traffic is None
     able = dict.fromkeys(row.quant for row in rows if can_be_measured(request, row) and (steady or row.predicted_by == "twin"))
-    formats = "".join(f" --quant {quant}" for quant in able if kept_of(request, quant) is None)
+    formats = "".join(f" --quant {quant}" for quant in able if kept(engine_of(request, quant)) is None)
     dtype = "" if request.dtype == AUTO else f" --dtype {request.dtype}"
     return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else "", bool(able) and steady
 

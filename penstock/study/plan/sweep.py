@@ -1,11 +1,13 @@
 """`penstock plan --calibrate`: loads a model, learns what its steps take here, and keeps it. What was measured until it is stopped is kept
 as well, and a sweep of the same engine goes on from there."""
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import num_cpus
 from penstock.study.measure.client.inside import start
 from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
+from penstock.study.plan.made import made_now
 from penstock.study.plan.phases import Kept
 from penstock.study.sizes import powers_of_two
 
@@ -19,9 +21,10 @@ def run(config: EngineConfig, say: Say, progress: Callable[[int, int], None] | N
     inner = start(config, progress, say, recorder)
     resolved = inner.built.resolved.engine
     file = kept_in(resolved, inner.built.fingerprint)
-    phases = Kept(file.with_suffix(".sweep"), resolved)
+    made = made_now(resolved.threads)
+    phases = Kept(file.with_suffix(".sweep"), resolved, made.build)
     try:
-        found = calibrate(inner, recorder, say, store=phases)
+        found = replace(calibrate(inner, recorder, say, store=phases), made=made)
     finally:
         inner.loop.stop()
     keep(file, found)

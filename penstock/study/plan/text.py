@@ -56,7 +56,7 @@ def lines(plan: Plan, top: int | None, width: int | None) -> list[str]:
     rows = shown(plan.configurations, top)
     table, left_out = Table(empty_left_out(alike_left_out([cells(number, row) for number, row in rows.items()]))).within(width)
     unserved = not_served(list(rows.values()))
-    above = [wrapped(each, width, 2) for each in (head(plan), *unserved)]
+    above = [wrapped(each, width, 2) for each in (head(plan), *unserved, *plan.doubts)]
     said = [*above, "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
     if more := len(plan.configurations) - len(rows):
         beaten = ", which something beats or which do not do what is asked" if top is None else ""

@@ -9,6 +9,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
 from penstock.core.work import StepWork
+from penstock.serve.engine.machine import native_build
 from penstock.study.measure.client.inside import start
 from penstock.study.plan import calibrate, sweep
 from penstock.study.plan.phases import First, Kept, Measured, Phase, phases_of
@@ -91,6 +92,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypat
     phases = phases_of(EngineConfig(max_num_seqs=2, max_model_len=1024, kv_tokens=512))
     assert measured == [*phases[:5], *phases[4:]]
     assert found.num_steps == 9 * len(phases) and calibrate.kept(config) == found
+    assert found.made is not None and found.made.build == native_build() and found.made.threads == 1
     assert any("4 are there from one that was stopped" in line for line in said)
     assert not list(tmp_path.rglob("*.sweep")) and not list(tmp_path.rglob("*.part"))
 
@@ -105,5 +107,6 @@ def test_phases_are_kept_for_engines_that_put_steps_together_alike(tmp_path: Pat
     assert kept.read(phase) == found and kept.read(other) is None
     assert Kept(tmp_path / "sweep", replace(config, kv_tokens=528)).read(phase) == found
     assert Kept(tmp_path / "sweep", replace(config, max_num_batched_tokens=64)).read(phase) is None
+    assert Kept(tmp_path / "sweep", config, "another build").read(phase) is None
     next((tmp_path / "sweep").iterdir()).write_text('{"timed": [')
     assert kept.read(phase) is None

@@ -11,6 +11,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.hardware import Hardware
 from penstock.study.plan import here, request
 from penstock.study.plan import rehearsal as module
+from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fewest import TRIALS, Fewest
 from penstock.study.plan.load import Load
@@ -18,6 +19,7 @@ from penstock.study.plan.refine import GROWING, answered_per_s, growth
 from penstock.study.plan.rehearsal import Rehearsal, Traffic
 from penstock.study.plan.simulate.twin import Pace
 from tests.study.plan.test_rehearsal import LAYOUT, rehearsal
+from tests.study.plan.timed import calibrated
 
 
 def walk(needed: int, most: int | None = None, affordable: Any = lambda: True) -> Fewest:
@@ -67,12 +69,11 @@ def test_they_are_more_and_more_where_all_of_them_run() -> None:
 
 
 def test_measured_steps_that_do_not_keep_up_are_told(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kept:
-        pace = Pace(Fitted((1, 4096), (0.02, 2.0), 0.0, 0.0, 0.0, 0.0))
+    found = Calibration(Fitted((1, 4096), (0.02, 2.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
     machine = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 1e11}, {"fp32": 4e13, "bf16": 4e13, "int8": 4e13})
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: machine)
-    monkeypatch.setattr(request, "kept", lambda config: Kept)
+    calibrated(monkeypatch, lambda config: found)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     asked = {"input": 20, "output": 200, "quant": ("none",), "chunk": "512"}
     slow = ask("llama-3.2-1b", "here", rate=12.0, **asked)[0]

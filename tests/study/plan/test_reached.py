@@ -12,13 +12,14 @@ from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine import build
 from penstock.study.plan import here, request
+from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.load import Load
 from penstock.study.plan.model import Stored, weight_format
 from penstock.study.plan.reached import Replica, binding, mean
 from penstock.study.plan.request import model_of
 from penstock.study.plan.simulate.census import Census, Steps
-from penstock.study.plan.simulate.twin import Pace
 from penstock.study.plan.steady import BEYOND
+from tests.study.plan.timed import calibrated
 
 PART = Catalogue().part("h100-sxm")
 STORED: Stored = model_of("llama-3-8b").stored(weight_format("none", build.parse_quant), "auto")
@@ -87,11 +88,10 @@ def test_a_row_of_measured_steps_is_bound_by_what_these_took(
     ask: Any, monkeypatch: pytest.MonkeyPatch, token_s: float, bound: str
 ) -> None:
     """Of a model whose weights take 0.45 s to read."""
-    class Kept:
-        pace = Pace(Fitted((1, 512), (token_s, 2 * token_s), 0.0, 0.0, 0.0, 0.0))
+    found = Calibration(Fitted((1, 512), (token_s, 2 * token_s), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
-    monkeypatch.setattr(request, "kept", lambda config: Kept)
+    calibrated(monkeypatch, lambda config: found)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     row = ask("llama-2-7b", "here", rate=0.01, input=100, output=20, quant=("none",), chunk="512")[0]
     assert row.steps == "measured" and row.bound == bound and f"{bound} binds" in row.reason

@@ -13,9 +13,10 @@ from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan import here, rehearsal, request
+from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.load import Load
-from penstock.study.plan.simulate.twin import Pace
 from penstock.study.plan.text import parts
+from tests.study.plan.timed import calibrated
 
 MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
 
@@ -23,7 +24,7 @@ MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 2e11, "
 @pytest.fixture
 def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
-    monkeypatch.setattr(request, "kept", lambda config: None)
+    calibrated(monkeypatch, lambda config: None)
 
 
 def test_at_a_rate_the_best_rows_are_played_through(ask: Any) -> None:
@@ -86,16 +87,15 @@ def test_without_a_price_rows_go_by_what_a_device_does(ask: Any) -> None:
 
 def test_a_model_without_weights_has_no_measured_steps(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
-    monkeypatch.setattr(request, "kept", lambda config: pytest.fail("the hub was asked"))
+    calibrated(monkeypatch, lambda config: pytest.fail("the hub was asked"))
     assert "twin" in {row.predicted_by for row in ask("llama-2-7b", "here", rate=0.01, input=100, output=20)}
 
 
 @pytest.mark.usefixtures("this_machine")
 def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kept:
-        pace = Pace(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0))
+    found = Calibration(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
-    monkeypatch.setattr(request, "kept", lambda config: Kept if config.quant == "int8" else None)
+    calibrated(monkeypatch, lambda config: found if config.quant == "int8" else None)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     rows = ask("llama-2-7b", "here", rate=0.01, input=100, output=20, chunk="512")
     by = {row.quant: row for row in rows if row.fits}
@@ -107,11 +107,10 @@ def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, m
 
 
 def test_only_what_calibrate_times_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kept:
-        pace = Pace(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0))
+    found = Calibration(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
-    monkeypatch.setattr(request, "kept", lambda config: Kept if config.quant == "int8" else None)
+    calibrated(monkeypatch, lambda config: found if config.quant == "int8" else None)
     monkeypatch.setattr(request, "has_weights", lambda name: True)
     asked = request.Request("llama-2-7b", "here", rate=0.01, input=100, output=20, chunk="512")
     found = request.plan(asked)

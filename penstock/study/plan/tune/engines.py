@@ -27,7 +27,8 @@ from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import Distribution
 from penstock.study.measure.writers import IdWriter
 from penstock.study.plan import sweep
-from penstock.study.plan.calibrate import Calibration, kept
+from penstock.study.plan.calibrate import Calibration
+from penstock.study.plan.checked import Checked
 from penstock.study.plan.phases import Say
 from penstock.study.plan.simulate.call import Call
 from penstock.study.plan.simulate.twin import simulate
@@ -84,6 +85,10 @@ class Engines:
     _drifts: Drifts | None = None
     _text: "Text | None" = None
     _learned: dict[str, Calibration] = field(default_factory=dict)
+    _checked: Checked = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._checked = Checked(self.watchers.say, self.watchers.say)
 
     def resolved(self, setting: Setting) -> EngineConfig:
         """As an engine would run. Raises PenstockError for what does not go together, or does not fit."""
@@ -155,7 +160,7 @@ class Engines:
         """Of the model in this format: as it was kept, else learned in a sweep."""
         if quant not in self._learned:
             config = replace(self.given, quant=quant, propose=None)
-            found = kept(config)
+            found = self._checked.kept(config, self.watchers.progress)
             if found is None:
                 self.watchers.say(f"learning what steps take with --quant {quant}, which is kept")
                 found = sweep.run(config, self.watchers.say, self.watchers.progress)

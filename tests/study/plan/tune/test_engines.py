@@ -13,6 +13,7 @@ from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.slo import Slo
+from penstock.study.plan import checked
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.tune.drifts import Drifts
 from penstock.study.plan.tune.engines import Engines, Goal, Watchers
@@ -38,7 +39,8 @@ def no_collection(monkeypatch):
 
 @pytest.fixture
 def known_steps(monkeypatch):
-    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
+    monkeypatch.setattr(checked, "kept", lambda config: STEPS)
+    monkeypatch.setattr(checked, "timed_now", lambda config, progress: [])
 
 
 def test_the_twin_says_what_is_kept(known_steps):
