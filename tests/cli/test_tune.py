@@ -10,6 +10,7 @@ from penstock.cli.options import options_of, read
 from penstock.cli.tune import TuneOptions, traffic_of
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig, ServerConfig
+from penstock.study.plan import checked
 from penstock.study.plan.calibrate import Calibration
 
 Command = Callable[[list[str]], tuple[int, str, str]]
@@ -64,15 +65,21 @@ def test_a_trace_brings_its_rate_and_other_traffic_searches_for_one(tmp_path: Pa
 
 def test_requests_that_do_not_fit_the_context_are_told_before_anything_is_measured(
         penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
+    as_learned(monkeypatch)
     output = str(tmp_path / "tuned.toml")
     status, _, err = penstock(["tune", "rill", *SLO, "--rate", "9", "--dataset", "synthetic:input=5000", "--output", output])
     assert status == 2 and "requests of up to 5,064 tokens, and the context holds 1,024" in err and "trial" not in err
 
 
+def as_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if steps had been learned here; none is timed beside them."""
+    monkeypatch.setattr(checked, "kept", lambda config: STEPS)
+    monkeypatch.setattr(checked, "timed_now", lambda config, progress: [])
+
+
 def test_a_whole_search(penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a tiny model on random prompts; its answer is a file that serve reads, and a second call finds all of it done."""
-    monkeypatch.setattr("penstock.study.plan.tune.engines.kept", lambda config: STEPS)
+    as_learned(monkeypatch)
     monkeypatch.setattr(gc, "collect", lambda: 0)  # of all that a long session of tests holds, three times a run
     output = tmp_path / "tuned.toml"
     args = ["tune", "rill", *SLO, "--arrivals", "constant:rate=40", "--duration", "0.1", "--dataset", "synthetic:input=12,output=3",

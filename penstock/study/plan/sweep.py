@@ -36,7 +36,9 @@ def run(config: EngineConfig, say: Say, progress: Callable[[int, int], None] | N
 def lines(config: EngineConfig, found: Calibration) -> Iterator[str]:
     """What was learned, for people."""
     timer = found.timer
-    yield f"{config.model} in {config.quant} on {num_cpus()} processors: {found.num_steps:,} steps timed"
+    threads = num_cpus() if found.made is None else found.made.threads or num_cpus()
+    yield (f"{config.model} in {config.quant}, computed by {threads} {'thread' if threads == 1 else 'threads'} on {num_cpus()} processors: "
+           f"{found.num_steps:,} steps timed")
     yield "  rows       " + "".join(f"{rows:>9}" for rows in SHOWN)
     yield "  ms a step  " + "".join(f"{timer.of_rows(rows) * 1e3:>9.3g}" for rows in SHOWN)
     yield (f"  beside that {timer.seq_s * 1e6:.3g} us a sequence, {timer.logit_s * 1e6:.3g} us a row of logits, "

@@ -1,4 +1,5 @@
 """The page in a browser: what it shows, the keyboard, both themes, any window, and that it asks nobody else for anything."""
+import math
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -243,6 +244,33 @@ def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
                f" return canvas.clientWidth > 80 && canvas.clientHeight > 20 && Math.abs(scale - {WINDOWS[window][2]}) < 0.05; }})")
     assert live.evaluate(PLACED), "something is wider than the window"
     live.resize(1280, 900)
+
+
+@needs_browser
+@pytest.mark.parametrize("points", [((11, 4e10), (95, 3e10)), ((11, 4e10), (14, 4.5e10)), ((30, 4e10), (30, 6e10)),
+                                    ((1, 1e10), (1.3, 1.1e10)), ((900, 9e10), (700, 8e10)), ((5, 5e9), (200, 9.5e10))])
+def test_each_point_of_the_roofline_has_its_name_beside_it(live: Browser, points: tuple[tuple[float, float], ...]) -> None:
+    """A name between two points is nobody's."""
+    (x0, y0), (x1, y1) = points
+    told = f"""{{ decode: {{ intensity: {x0}, ops_per_s: {y0} }}, prefill: {{ intensity: {x1}, ops_per_s: {y1} }} }}"""
+    found = live.evaluate(f"""(() => {{
+      const canvas = at('roofline'), points = {told};
+      roofline.points = points;
+      roofline.trail = {{ prefill: [], decode: [] }};
+      const on = plane(canvas.clientWidth, canvas.clientHeight);
+      const spots = [spot(on, points.decode), spot(on, points.prefill)];
+      return placeNames(canvas.getContext('2d'), on, points).map((each) => ({{ ...each, spots }}));
+    }})()""")
+    assert [each["name"] for each in found] == ["decode", "prefill"]
+    for number, each in enumerate(found):
+        (x, y), (own, other) = middle(each["box"]), (each["spots"][number], each["spots"][1 - number])
+        assert 1.2 * math.dist((x, y), (own["x"], own["y"])) < math.dist((x, y), (other["x"], other["y"]))
+    (x0, y0), (x1, y1) = middle(found[0]["box"]), middle(found[1]["box"])
+    assert abs(x0 - x1) >= (found[0]["box"]["w"] + found[1]["box"]["w"]) / 2 or abs(y0 - y1) >= found[0]["box"]["h"]
+
+
+def middle(box: dict[str, float]) -> tuple[float, float]:
+    return box["x"] + box["w"] / 2, box["y"] + box["h"] / 2
 
 
 @needs_browser

@@ -3,6 +3,7 @@
 
 const roofline = { roof: undefined, points: {}, trail: { prefill: [], decode: [] } };
 const TRAIL = 40;
+const POINT = 0.38; // rem, from its middle to its edge
 let drawRoofline = () => {};
 
 const decades = (low, high) => { const found = []; for (let power = Math.ceil(low); power <= Math.floor(high); power++) found.push(power); return found; };
@@ -99,7 +100,7 @@ function drawPoint(pen, on, name, point) {
     pen.fill();
   });
   pen.globalAlpha = 1;
-  const x = on.x(point.intensity), y = on.y(point.ops_per_s), size = rem(0.38);
+  const { x, y } = spot(on, point), size = rem(POINT);
   pen.fillStyle = colour;
   pen.strokeStyle = ink("surface");
   pen.lineWidth = 2;
@@ -108,8 +109,43 @@ function drawPoint(pen, on, name, point) {
   else pen.arc(x, y, size, 0, 7);
   pen.fill();
   pen.stroke();
-  const right = x > on.box.x + on.box.w * 0.66;
-  label(pen, name, x + (right ? -1 : 1) * rem(0.7), y + (name === "prefill" ? -rem(0.55) : rem(1.15)), right ? "right" : "left", ink("text"));
+}
+
+const spot = (on, point) => ({ x: on.x(point.intensity), y: on.y(point.ops_per_s) });
+const grown = (box, by) => ({ x: box.x - by, y: box.y - by, w: box.w + 2 * by, h: box.h + 2 * by });
+const meet = (one, other) => one.x < other.x + other.w && other.x < one.x + one.w && one.y < other.y + other.h && other.y < one.y + one.h;
+const middle = (box) => ({ x: box.x + box.w / 2, y: box.y + box.h / 2 });
+const apart = (one, other) => Math.hypot(one.x - other.x, one.y - other.y);
+
+/** Boxes around a spot in which a word has room: right, left, above, below. */
+function besides({ x, y }, w) {
+  const h = rem(0.9), gap = rem(POINT + 0.25);
+  return [{ x: x + gap, y: y - h / 2, w, h }, { x: x - gap - w, y: y - h / 2, w, h }, { x: x - w / 2, y: y - gap - h, w, h }, { x: x - w / 2, y: y + gap, w, h }];
+}
+
+/** Names beside their points: nearer to them than to the others, and clear of those and of each other. */
+function placeNames(pen, on, points) {
+  pen.font = font(0.78);
+  const spots = Object.entries(points).map(([name, point]) => ({ name, ...spot(on, point) }));
+  const past = Object.values(roofline.trail).flat().map(([intensity, ops_per_s]) => spot(on, { intensity, ops_per_s }));
+  const inside = (box) => box.x >= on.box.x && box.x + box.w <= on.box.x + on.box.w && box.y >= on.box.y && box.y + box.h <= on.box.y + on.box.h;
+  const placed = [];
+  for (const own of spots) {
+    const others = spots.filter((each) => each !== own);
+    const cost = (box) =>
+      (inside(box) ? 0 : 1000) +
+      100 * others.filter((each) => meet(grown(box, rem(POINT)), { x: each.x, y: each.y, w: 0, h: 0 })).length +
+      100 * placed.filter((each) => meet(grown(each.box, 2), box)).length +
+      60 * others.filter((each) => apart(middle(box), each) <= apart(middle(box), own) * 1.3).length +
+      past.filter((each) => meet(box, { ...each, w: 0, h: 0 })).length;
+    const boxes = besides(own, pen.measureText(own.name).width);
+    placed.push({ name: own.name, box: boxes.reduce((best, box) => (cost(box) < cost(best) ? box : best)) });
+  }
+  return placed;
+}
+
+function drawNames(pen, on, points) {
+  for (const { name, box } of placeNames(pen, on, points)) label(pen, name, box.x, box.y + box.h - rem(0.18), "left", ink("text"));
 }
 
 function wireRoofline() {
@@ -128,6 +164,7 @@ function wireRoofline() {
       if (roof.ops) label(pen, `${si(roof.ops, "op/s")} in ${roof.type}`, on.box.x + on.box.w - rem(0.3), on.y(roof.ops) - rem(0.45), "right", ink("dim"));
     }
     for (const [name, point] of Object.entries(points)) drawPoint(pen, on, name, point);
+    drawNames(pen, on, points);
     if (roof === null) label(pen, "no roof: penstock limits has not been run here", on.box.x + on.box.w / 2, on.box.y + rem(1.6), "center", ink("dim"));
     else if (roof && !Object.keys(points).length) label(pen, "idle: no step to place", on.box.x + on.box.w - rem(0.4), on.box.y + on.box.h - rem(0.7), "right", ink("dim"));
   });
