@@ -123,12 +123,21 @@ function besides({ x, y }, w) {
   return [{ x: x + gap, y: y - h / 2, w, h }, { x: x - gap - w, y: y - h / 2, w, h }, { x: x - w / 2, y: y - gap - h, w, h }, { x: x - w / 2, y: y + gap, w, h }];
 }
 
-/** Names beside their points: nearer to them than to the others, and clear of those and of each other. */
+/** Spots along the slope of the memory's roof, which has words beside it. */
+function slope(on, roof) {
+  if (!roof) return [];
+  const most = roof.ops ? Math.min(on.right, Math.log10(roof.ops / roof.bandwidth)) : on.right;
+  return Array.from({ length: 41 }, (_, step) => 10 ** (on.left + ((most - on.left) * step) / 40))
+    .map((intensity) => spot(on, { intensity, ops_per_s: roof.bandwidth * intensity }));
+}
+
+/** Names beside their points: nearer to them than to the others, and clear of those, of each other and of the roof's slope. */
 function placeNames(pen, on, points) {
   pen.font = font(0.78);
   const spots = Object.entries(points).map(([name, point]) => ({ name, ...spot(on, point) }));
   const past = Object.values(roofline.trail).flat().map(([intensity, ops_per_s]) => spot(on, { intensity, ops_per_s }));
   const inside = (box) => box.x >= on.box.x && box.x + box.w <= on.box.x + on.box.w && box.y >= on.box.y && box.y + box.h <= on.box.y + on.box.h;
+  const rising = slope(on, roofline.roof);
   const placed = [];
   for (const own of spots) {
     const others = spots.filter((each) => each !== own);
@@ -137,6 +146,7 @@ function placeNames(pen, on, points) {
       100 * others.filter((each) => meet(grown(box, rem(POINT)), { x: each.x, y: each.y, w: 0, h: 0 })).length +
       100 * placed.filter((each) => meet(grown(each.box, 2), box)).length +
       60 * others.filter((each) => apart(middle(box), each) <= apart(middle(box), own) * 1.3).length +
+      (rising.some((each) => meet(grown(box, rem(1)), { ...each, w: 0, h: 0 })) ? 40 : 0) +
       past.filter((each) => meet(box, { ...each, w: 0, h: 0 })).length;
     const boxes = besides(own, pen.measureText(own.name).width);
     placed.push({ name: own.name, box: boxes.reduce((best, box) => (cost(box) < cost(best) ? box : best)) });
