@@ -6,6 +6,7 @@ from html import escape
 
 WIDTH, HEIGHT = 440, 260  # where a phone shows it in 330 pixels, 12 of them are still to be read as 9
 LEFT, RIGHT, TOP, BOTTOM = 64, 96, 16, 44
+LETTER = 7.5  # about the width of one in a label
 Point = tuple[float, float]
 
 
@@ -114,8 +115,19 @@ def _dots(chart: Chart, mark: Dots, labels: list[tuple[float, str, str]]) -> Ite
         x, y = chart.at(point)
         said = f"{mark.label} {chart.x.label}: {short(point[0])}, {chart.y.label}: {short(point[1])}".strip()
         yield f'<circle class="dot d{mark.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{mark.radius:g}"><title>{escape(said)}</title></circle>'
-    if mark.points and mark.label:
+    if len(mark.points) == 1 and mark.label:
+        yield _beside(chart.at(mark.points[0]), mark)
+    elif mark.points and mark.label:
         labels.append((chart.at(mark.points[-1])[1], mark.label, f"t{mark.colour}"))
+
+
+def _beside(place: Point, mark: Dots) -> str:
+    """The name of a single dot: to its right, else to its left; under a roof there is room below."""
+    x, y = place
+    gap = mark.radius + 4
+    right = x + gap + LETTER * len(mark.label) <= WIDTH - RIGHT
+    at = f'x="{x + gap if right else x - gap:.1f}" y="{min(y + 4, HEIGHT - BOTTOM - 4):.1f}" text-anchor="{"start" if right else "end"}"'
+    return f'<text class="label t{mark.colour}" {at}>{escape(mark.label)}</text>'
 
 
 def _labels(labels: list[tuple[float, str, str]]) -> Iterator[str]:

@@ -193,5 +193,16 @@ def test_marks_are_drawn_where_they_belong() -> None:
     assert tree.attrib["aria-label"] == "a < b" and ys[1] < ys[0]
 
 
+@pytest.mark.parametrize(("x", "anchor"), [(5.0, "start"), (9.9, "end")])
+def test_a_single_dot_has_its_name_beside_it(x: float, anchor: str) -> None:
+    """Among the names at the edge, one says nothing of which line's or dot's it is."""
+    chart = Chart("c", Axis("x", 0, 10), Axis("y", 0, 10), [Line([(0, 5), (10, 5)], "a line"), Dots([(x, 5)], "this run", radius=6)])
+    tree = ElementTree.fromstring(draw(chart))
+    circle, name = next(tree.iter("circle")), next(text for text in tree.iter("text") if text.text == "this run")
+    assert name.attrib["text-anchor"] == anchor and abs(float(name.attrib["y"]) - float(circle.attrib["cy"])) < 6
+    assert 6 < abs(float(name.attrib["x"]) - float(circle.attrib["cx"])) < 14
+    assert next(float(text.attrib["x"]) for text in tree.iter("text") if text.text == "a line") > WIDTH - 96
+
+
 def test_milliseconds_have_three_digits() -> None:
     assert [ms(value) for value in (0.0012345, 0.012345, 12.345, None)] == ["1.23", "12.3", "12,345", "?"]
