@@ -44,6 +44,11 @@ void Step::prepare_heads(const Op& op, int row, int head) const {
 
 const float* Step::query(const Op& op, int row, int head) const { return at(op.in, row) + std::size_t(head) * op.dim; }
 
+// Of a position that stands in the blocks.
+std::size_t Step::tile_of(const Sequence& s, int position) const {
+  return (s.blocks[position / m.block_size_] * m.block_size_ + position % m.block_size_) / TILE;
+}
+
 // Pointers to the tiles of positions first .. last. A tile that does not stand in the pool (blocks are no multiple of a tile, or it ends
 // with a tree's branch) is put together in `copies`. What stands behind a sequence's end is whatever the slots held before.
 void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, int last, std::vector<const std::uint8_t*>& keys,
@@ -60,8 +65,7 @@ void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, 
       made.push_back(i);
       continue;
     }
-    const std::size_t tile = (s.blocks[position / size] * size + position % size) / TILE;
-    keys[i] = c.key_tile(head, tile), values[i] = c.value_tile(head, tile);
+    keys[i] = c.key_tile(head, tile_of(s, position)), values[i] = c.value_tile(head, tile_of(s, position));
   }
   const std::size_t bytes = c.tile_bytes();
   copies.grow(2 * bytes * made.size());
@@ -92,6 +96,18 @@ void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, 
   }
 }
 
+// Behind them, from a whole chunk on, pointers to the keys that are wanted after them: the first that `task` sees of `span`.
+void Step::tiles_after(const Op& op, const AttentionTask& task, int span, std::vector<const std::uint8_t*>& keys,
+                       std::vector<const std::uint8_t*>& values) const {
+  const Sequence& s = b.sequences[task.sequence];
+  if (m.block_size_ % TILE || s.parents) return;
+  const int lowest = op.window ? std::max(0, s.context - s.num_rows - op.window + 1) : 0, first = std::max(span * SPAN, lowest / CHUNK * CHUNK);
+  keys.resize((keys.size() + CHUNK_TILES - 1) / CHUNK_TILES * CHUNK_TILES);
+  for (int position = first; position < std::min(first + CHUNK, s.context); position += TILE)
+    keys.push_back(m.caches_[op.layer].key_tile(task.head, tile_of(s, position)));
+  values.resize(keys.size());
+}
+
 struct AttentionScratch {
   std::vector<const std::uint8_t*> keys, values;
   std::vector<const float*> queries;
@@ -100,8 +116,8 @@ struct AttentionScratch {
   Memory copies, work;
 };
 
-// Rows of one KV head over the spans of `task`.
-void Step::attend(const Op& op, const AttentionTask& task, int) {
+// Rows of one KV head over the spans of `task`. `next`: what this thread will probably do then, or nullptr.
+void Step::attend(const Op& op, const AttentionTask& task, const AttentionTask* next) {
   static thread_local AttentionScratch t;
   const Sequence& s = b.sequences[task.sequence];
   const Cache& c = m.caches_[op.layer];
@@ -122,9 +138,9 @@ void Step::attend(const Op& op, const AttentionTask& task, int) {
       std::fill_n(best, rows, -INFINITY), std::fill_n(total, rows, 0.0f), std::fill_n(mixed, std::size_t(rows) * c.padded, 0.0f);
       return;
     }
-    const int stands = m.block_size_ % TILE || s.parents ? 0 : s.context;
-    const int soon = std::max(last, std::min(last + CHUNK, stands - 1));  // the next span's first keys
-    tiles(op, s, task.head, task.row, first, soon, t.keys, t.values, t.copies);
+    tiles(op, s, task.head, task.row, first, last, t.keys, t.values, t.copies);
+    if (span < task.last_span) tiles_after(op, task, span + 1, t.keys, t.values);
+    else if (next) tiles_after(op, *next, next->span, t.keys, t.values);
     m.kernels_.attend({c, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
                        t.values.data(), static_cast<int>(t.keys.size()), t.work.data(), best, total, mixed});
   };
@@ -200,11 +216,9 @@ void Step::plan_attention() {
 
 // Attention over what `in` holds in its first heads; the result goes to `out` [heads * dim].
 void Step::attention(const Op& op, int thread) {
-  if (merges_.empty()) {
-    share(thread, static_cast<int>(tasks_.size()), [&](int i) { attend(op, tasks_[tasks_.size() - 1 - i], thread); });
-    return;
-  }
-  share(thread, static_cast<int>(tasks_.size()), [&](int i) { attend(op, tasks_[i], thread); });
+  const int count = static_cast<int>(tasks_.size());
+  if (merges_.empty()) return share(thread, count, [&](int i) { attend(op, tasks_[count - 1 - i], i + 1 < count ? &tasks_[count - 2 - i] : nullptr); });
+  share(thread, count, [&](int i) { attend(op, tasks_[i], i + 1 < count ? &tasks_[i + 1] : nullptr); });
   share(thread, static_cast<int>(merges_.size()), [&](int i) { merge(op, merges_[i]); });
 }
 
@@ -217,12 +231,16 @@ void Step::heads(const Op& op, int thread) {
     return attention(op, thread);
   }
   const int count = static_cast<int>(b.sequences.size()) * op.kv_heads;
-  share(thread, count, [&](int i) {
+  const auto whole = [&](int i) {
     const Sequence& s = b.sequences[i / op.kv_heads];
-    for (int row = 0; row < s.num_rows; ++row) prepare_heads(op, s.first_row + row, i % op.kv_heads);
-    const int each = s.parents ? 1 : s.num_rows;
-    for (int row = 0; row < s.num_rows; row += each)
-      attend(op, {i / op.kv_heads, i % op.kv_heads, row, each, 0, (s.context - 1) / SPAN, -1}, thread);
+    return AttentionTask{i / op.kv_heads, i % op.kv_heads, 0, s.parents ? 1 : s.num_rows, 0, (s.context - 1) / SPAN, -1};
+  };
+  share(thread, count, [&](int i) {
+    AttentionTask task = whole(i);
+    const AttentionTask next = whole(std::min(i + 1, count - 1));
+    const Sequence& s = b.sequences[task.sequence];
+    for (int row = 0; row < s.num_rows; ++row) prepare_heads(op, s.first_row + row, task.head);
+    for (; task.row < s.num_rows; task.row += task.rows) attend(op, task, &next);
   });
 }
 

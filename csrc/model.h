@@ -197,10 +197,13 @@ class Step : public Work {
   void heads(const Op& op, int thread);
   void attention(const Op& op, int thread);
   void prepare_heads(const Op& op, int row, int head) const;
-  void attend(const Op& op, const AttentionTask& task, int thread);
+  void attend(const Op& op, const AttentionTask& task, const AttentionTask* next);
   void plan_attention();
   void tiles(const Op& op, const Sequence& s, int head, int row, int first, int last, std::vector<const std::uint8_t*>& keys,
              std::vector<const std::uint8_t*>& values, Memory& copies) const;
+  void tiles_after(const Op& op, const AttentionTask& task, int span, std::vector<const std::uint8_t*>& keys,
+                   std::vector<const std::uint8_t*>& values) const;
+  std::size_t tile_of(const Sequence& s, int position) const;
   void merge(const Op& op, const AttentionTask& task);
   const float* query(const Op& op, int row, int head) const;
   std::int64_t slot(const Sequence& s, int row, int position) const;
