@@ -7,7 +7,8 @@ BETWEEN = 1000  # steps between two pauses
 PATTERNS = "patterns, and names and texts that are compared with them"
 CHOICES = "what anyOf, oneOf, allOf, not, if and the like combine to"
 PARTS = "properties, items, listed values and references"
-RULES = "rules in EBNF"
+RULES = "rules of a grammar"
+OPTIONAL = "parts of terminals that may be left out"
 
 
 class TooLargeError(Exception):

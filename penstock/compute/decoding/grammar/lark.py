@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import as_value
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
@@ -11,12 +12,24 @@ from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
 EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
-# What may hide the word: strings, regexes, comments. Whatever else begins like one of these is left to the compiler.
-# Each is read to its end, or to the end of its line where it has none, so that no text is looked at twice.
-PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"?|/(?![/*])(?:[^/\\\n]|\\.)+/?|//[^\n]*|\#[^\n]*|%json\b|&')
+# Strings, regexes, comments and tokens, which may hide the others: schemas, attributes, where definitions begin, names of terminals.
+# Whatever else begins like one of these is left to the compiler. Each is read to its end, or to the end of its line where it has none, so
+# that no text is looked at twice. A rule with attributes is made one terminal, as one in upper case is.
+PIECES = re.compile(r"""
+    (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | <[^<>\s]+>?
+    | (?P<schema> %json\b ) | (?P<and> & )
+    | (?<![\w-])(?P<attribute> (?:temperature|max_tokens|stop|stop_capture|capture)(?=[ \t]*=) | capture(?=[ \t]*(?:,|\][ \t]*:)) )
+    | ^[ \t]* (?: (?P<terminal> _?[A-Z][A-Z0-9_-]*(?=[ \t]*(?:[.{][^:\n]*)?:) | %ignore\b | [!?]*_?[a-z][\w-]*(?=[ \t]*\[) )
+                | (?P<rule> [!?]*_?[a-z][\w-]* ) )
+    | (?P<name> _?[A-Z][A-Z0-9_-]* )""", re.VERBOSE | re.MULTILINE)
 BLANK = re.compile(r"\s*")
-SCHEMA, AND = "%json", "&"
-MOST_RULES = 20_000  # more that lead from one to another would overflow the stack (see stack.py)
+ATTRIBUTES = {  # of rules, that llguidance reads and that are not obeyed
+    "temperature": "the request's temperature is that of the whole answer",
+    "max_tokens": "a rule can be held to a number of characters, as in /.{1,80}/",
+    "stop": "what ends a rule stays in the answer: suffix= or lazy ends it there",
+    "stop_capture": "captures are not told",
+    "capture": "captures are not told",
+}
 MOST_COMBINED = 12  # regexes that `&` combines: llguidance's time, without any limit, grows by a factor with each
 A_CHARACTER = 10  # steps of reading EBNF, for each
 
@@ -56,27 +69,44 @@ def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort) -> 
 
 def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Iterator[str]:
     """Piece by piece."""
-    at = num_and = num_rules = 0
+    at = num_and = 0
+    definitions = Definitions()
     while (found := PIECES.search(text, at)) is not None:
-        num_rules += text.count(":", at, found.start())
+        effort.spend(1, RULES)
+        definitions.between(text[at : found.start()])
         yield text[at : found.start()]
-        num_and += found[0] == AND
+        kind = found.lastgroup
+        if kind == "schema":
+            schema, at = schema_at(text, found.end())
+            yield as_value(schema, wanted, effort)
+            continue
+        if kind == "attribute":
+            raise RequestError(f"grammar has {found[kind]} of a rule, which is not supported: {ATTRIBUTES[found[kind]]}", "grammar")
+        num_and += kind == "and"
         if num_and >= MOST_COMBINED:
             raise RequestError(f"grammar has more than {MOST_COMBINED - 1} times &; with fewer it could be compiled", "grammar")
         if len(found[0]) > MOST_NEEDED and found[0][0] == '"':
             raise RequestError(f"grammar has a text of {len(found[0]):,} characters; at most {MOST_NEEDED:,} are written", "grammar")
-        if found[0] != SCHEMA:
-            yield found[0]
-            at = found.end()
-            continue
-        blank = BLANK.match(text, found.end())
-        assert blank is not None
-        try:
-            schema, at = json.JSONDecoder().raw_decode(text, blank.end())
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
-        yield as_value(schema, wanted, effort)
-    num_rules += text.count(":", at)
-    if num_rules > MOST_RULES:
-        raise RequestError(f"grammar has {num_rules:,} rules; at most {MOST_RULES:,} are read", "grammar")
+        if kind == "text":
+            definitions.text(found[0])
+        elif kind == "name":
+            definitions.name(found[kind])
+        elif kind == "terminal":
+            definitions.terminal(found[kind])
+        elif kind == "rule":
+            definitions.rule()
+        yield found[0]
+        at = found.end()
+    definitions.between(text[at:])
+    definitions.check(effort)
     yield text[at:]
+
+
+def schema_at(text: str, at: int) -> tuple[Any, int]:
+    """And where it ends. Raises RequestError where there is none."""
+    blank = BLANK.match(text, at)
+    assert blank is not None
+    try:
+        return json.JSONDecoder().raw_decode(text, blank.end())
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
-STACK = 512 << 20  # bytes, of which only those that are used take memory: llguidance takes 10 kB for each of 20,000 parts in one another
+STACK = 512 << 20  # bytes, of which only those that are used take memory: llguidance takes 10 kB for each of 10,000 parts in one another
 _starting = threading.Lock()
 
 

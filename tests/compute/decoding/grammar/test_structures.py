@@ -90,6 +90,12 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(grammar='root ::= "a" x'), "'x' not found"), (Wanted(grammar="start: A\nA: /a/ & /b/"), "no answer is possible"),
     (Wanted(grammar='start: %json {"type": "strange"}'), 'type is "strange"'), (Wanted(grammar="start: %json {"), "without a JSON schema"),
     (Wanted(grammar='start: ""'), "nothing but an empty answer"),
+    (Wanted(grammar="start[temperature=0.7]: /a+/"), "temperature of a rule, which is not supported: the request's temperature"),
+    (Wanted(grammar='start: x "b"\nx[lazy, max_tokens = 3]: /a+/'), "max_tokens of a rule, which is not supported: a rule can be held"),
+    (Wanted(grammar='start[stop="b"]: /a+/'), "stop of a rule, which is not supported"),
+    (Wanted(grammar='start[suffix="b", stop_capture="c"]: /a+/'), "stop_capture of a rule"),
+    (Wanted(grammar='start: x\nx[capture]: "a"'), "capture of a rule"), (Wanted(grammar='start[capture="x"]: "a"'), "capture of a rule"),
+    (Wanted(grammar='start: x\nx[capture, lazy]: /a+/'), "capture of a rule"),
     (Wanted(json={}, whitespace_pattern="[a-z]*"), "white space alone"), (Wanted(json={}, disable_any_whitespace="yes"), "true or false"),
     (Wanted(json={}, whitespace_pattern=" ", disable_any_whitespace=True), "cannot go with"),
     ("json", "must be StructuredOutputsParams"),
@@ -104,6 +110,22 @@ def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
     grammar = 'start: "%json {" /%json[a]/ x // %json {"type": "strange"}\nx: %json {"const": 1}'
     matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
     ids = TOKENS.encode("%json {%jsona1")
+    assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
+
+
+def test_attributes_of_rules_that_are_obeyed() -> None:
+    """`lazy` and `suffix` end a rule where it first can, `suffix` behind a text of its own."""
+    for grammar in ('start: x "!"\nx[lazy]: /[a-c]*c/', 'start: x "!"\nx[suffix="c"]: /[a-c]*/'):
+        taken = {text: matcher_of(COMPILER, Wanted(grammar=grammar)).take(TOKENS.encode(text)) for text in ("abc!", "abcc!")}
+        matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
+        matcher.take(TOKENS.encode("abcc"))
+        assert taken["abc!"] == len(TOKENS.encode("abc!")) and matcher.ended == "abort"
+
+
+def test_names_of_attributes_elsewhere_are_but_names() -> None:
+    grammar = 'start: "stop=" /stop=1/ [stop] [capture] temperature  // max_tokens=1\nstop: "s"\ncapture: "c"\ntemperature: "t"'
+    matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
+    ids = TOKENS.encode("stop=stop=1sct")
     assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
 
 
