@@ -175,21 +175,30 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
     number: dict[str, Any] = {
         key: None if told[key] is None and key in MAY_BE_UNKNOWN else _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO)
         for key in NUMBERS}
+    _share(told["usable"], f"{name}: usable")
     shares = told["efficiency"]
     efficiency = Efficiency(
-        **{key: _number(shares[key], f"{name}: efficiency.{key}") for key in SHARES},
-        products={key: _number(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()})
+        **{key: _share(shares[key], f"{name}: efficiency.{key}") for key in SHARES},
+        products={key: _share(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()})
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
-    node = int(number.pop("node"))
+    if (node := number.pop("node")) != int(node):
+        raise UsageError(f"{name}: node must be a whole number of devices, not {node:g}")
     return Part(
-        name, str(told["title"]), str(told["device"]), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
+        name, str(told["title"]), str(told["device"]), **number, node=int(node), ops=ops, efficiency=efficiency, link=link, network=network)
 
 
 def _link(name: str, told: Mapping[str, Any]) -> Link:
     missing = [key for key in ("title", *LINK_NUMBERS) if key not in told]
     if missing or len(told) != 1 + len(LINK_NUMBERS):
         raise UsageError(f"{LINKS}/{name}.toml must say title, {', '.join(LINK_NUMBERS)} and nothing else, not {', '.join(told)}")
+    _share(told["efficiency"], f"{name}: efficiency")
     return Link(name, str(told["title"]), **{key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in LINK_NUMBERS})
+
+
+def _share(value: Any, owner: str) -> float:
+    if (found := _number(value, owner)) > 1:
+        raise UsageError(f"{owner} is a share, at most 1, not {found:g}")
+    return found
 
 
 def _number(value: Any, owner: str, zero: bool = False) -> float:

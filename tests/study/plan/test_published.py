@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.catalogue.read import Catalogue
 from penstock.study.plan.cost import usd_per_million
+from penstock.study.plan.request import model_of
 
 Ask = Callable[..., Any]
 A100, H100, L40S, M3 = "a100-80gb-sxm", "h100-sxm", "l40s", "m3-max"
@@ -94,3 +95,23 @@ def test_dollars_and_tokens_agree(ask: Ask) -> None:
 def test_an_h100_flat_out_for_a_year_takes_6136_kwh(ask: Ask) -> None:
     row = steady(ask, "llama-2-7b", H100, "none", 1, batch=8, input=512, output=512)
     assert row.watts == 700 and row.kwh_per_year == pytest.approx(6136, rel=0.001)
+
+
+@pytest.mark.parametrize(("name", "parameters", "kv_bytes"), [
+    ("llama-3.1-405b", 405.9e9, 516_096),  # 126 layers x 8 heads x 128 x keys and values x 2 bytes
+    ("qwen3-235b-a22b", 235.1e9, 192_512), ("mixtral-8x7b", 46.7e9, 131_072)])
+def test_sizes_of_models_as_their_makers_tell_them(name: str, parameters: float, kv_bytes: int) -> None:
+    spec = model_of(name).spec
+    assert spec.num_parameters() == pytest.approx(parameters, rel=0.001) and spec.kv_bytes_per_token(2) == kv_bytes
+
+
+@pytest.mark.parametrize(("name", "active"), [("mixtral-8x7b", 12.9e9), ("qwen3-235b-a22b", 22e9), ("qwen3-30b-a3b", 3.3e9)])
+def test_active_parameters_of_experts_as_their_makers_tell_them(name: str, active: float) -> None:
+    """Theirs count the table of embeddings, of which a token takes one row."""
+    spec = model_of(name).spec
+    assert spec.num_active_parameters() + spec.vocab_size * spec.hidden_size == pytest.approx(active, rel=0.02)
+
+
+def test_an_h100s_ridge_is_at_295_operations_a_byte() -> None:
+    part = Catalogue(None).part("h100-sxm", {})
+    assert part.ops["bf16"] / part.memory_bandwidth == pytest.approx(295, rel=0.01)
