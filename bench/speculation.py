@@ -7,8 +7,11 @@
 An engine with a proposer and one without answer the same requests in turns of a few hundredths of a second, in every second round the one
 without first; ratios are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by
 where their memory lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so
-many times, and the interval of the median comes from drawing among these. Every answer is compared with plain decoding's: one token that
-differs is an error.
+many times, and the interval of the median comes from drawing among these. `--switched` measures what that hides, a per cent or less: one
+engine answers all requests with its drafter and without, one after the other, in every second round without first; its rounds are
+independent, so the interval is that of their order; `plain` is the same engine without a drafter both times. It also tells which share of
+the time the drafter itself took, which is all that drafting costs where nothing is drafted, and far steadier than rates. Every answer
+is compared with plain decoding's: one token that differs is an error.
 Workloads: `story` (nothing to copy), `copy` (edits, quotes, JSON echoes) and `mixed` (both beside each other and beside drawn answers, of
 many lengths, some coming later) of the text given; with --echo, on a
 model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
@@ -23,7 +26,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from drafts import echo, prompts
-from drafts.turns import run
+from drafts.switch import Switch
+from drafts.turns import Ask, Ran, run
 from versus.record import RESULTS, slug, today, write
 
 from penstock.core.config import EngineConfig
@@ -32,7 +36,7 @@ from penstock.serve.engine.build import build, find
 from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.machine import processor
 from penstock.serve.text.tokenizer import Tokenizer
-from penstock.study.measure.statistics import grouped_distribution
+from penstock.study.measure.statistics import distribution, grouped_distribution
 
 USUAL = ["story", "copy"]  # workloads
 PLAIN = "plain"  # of --propose: none, in an engine of its own
@@ -46,9 +50,11 @@ class Row:
     concurrency: int
     ratio: float  # of plain tokens a second, prompts included, the median of the rounds
     least: float
-    low: float | None  # the true median lies between these with 95 % confidence; None after a single start
+    low: float | None  # the true median lies between these with 95 % confidence; None after a single start, or few rounds of one engine
     high: float | None
     decode_ratio: float  # the same of the time after each answer's first token
+    share: float | None  # of the time that the drafter took, the median of the rounds; only of one engine
+    share_high: float | None  # the true median is below it with 97.5 % confidence
     tokens_per_draft_pass: float | None
     drafted: int
     accepted: int
@@ -60,21 +66,27 @@ class Found:
 
     ratios: list[list[float]] = field(default_factory=list)
     decoding: list[list[float]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
     drafting: Drafting | None = None  # of the last round
+    independent: bool = False  # rounds
 
     def row(self, workload: str, propose: str, concurrency: int) -> Row:
         assert self.drafting is not None
-        middle = dict(grouped_distribution(self.ratios).percentiles)[50]
-        return Row(workload, propose, concurrency, middle.value, min(itertools.chain(*self.ratios)), middle.low, middle.high,
-                   statistics.median(itertools.chain(*self.decoding)), self.drafting.tokens_per_draft_pass, self.drafting.num_drafted,
+        ratios = [*itertools.chain(*self.ratios)]
+        middle = dict((distribution(ratios) if self.independent else grouped_distribution(self.ratios)).percentiles)[50]
+        share = dict(distribution(self.shares).percentiles)[50] if self.shares else None
+        return Row(workload, propose, concurrency, middle.value, min(ratios), middle.low, middle.high,
+                   statistics.median(itertools.chain(*self.decoding)), share and share.value, share and share.high,
+                   self.drafting.tokens_per_draft_pass, self.drafting.num_drafted,
                    self.drafting.num_accepted)
 
 
 def told(row: Row) -> str:
     rate = f"{row.tokens_per_draft_pass:.2f}" if row.tokens_per_draft_pass else "-"
     within = f"95 % within {row.low:4.2f} to {row.high:4.2f}, " if row.low is not None else ""
+    share = f", drafter {row.share:.2%} of the time" if row.share is not None else ""
     return (f"{row.workload:6} {row.concurrency:3} at once  {row.propose:34} {row.ratio:5.2f} x plain ({within}least {row.least:4.2f}), "
-            f"decode {row.decode_ratio:4.2f}  tokens a pass with drafts {rate}, drafted {row.drafted}, accepted {row.accepted}")
+            f"decode {row.decode_ratio:4.2f}{share}  tokens a pass with drafts {rate}, drafted {row.drafted}, accepted {row.accepted}")
 
 
 def sweep(engines: dict[str, Engine], make: prompts.Asks, concurrency: int, args: argparse.Namespace, found: dict[str, Found]) -> None:
@@ -90,19 +102,38 @@ def sweep(engines: dict[str, Engine], make: prompts.Asks, concurrency: int, args
     for number in range(args.rounds):
         for name, each in found.items():
             requests = make(count)
-            ran = run({one: engines[one] for one in (("", name) if number % 2 else (name, ""))}, requests)
-            if ran[name].answers != ran[""].answers:
+            if args.switched:
+                with_drafts, plain, share = switches(engines[name], requests, number)
+                each.shares.append(share)
+            else:
+                with_drafts, plain = turns(engines, name, requests, number)
+            if with_drafts.answers != plain.answers:
                 raise ValueError(f"{name} answers otherwise than plain decoding at {concurrency} requests at once")
-            each.ratios[-1].append(ran[name].tokens_per_s / ran[""].tokens_per_s)
-            each.decoding[-1].append(ran[name].decode_tokens_per_s / ran[""].decode_tokens_per_s)
-            each.drafting = ran[name].drafting
+            each.ratios[-1].append(with_drafts.tokens_per_s / plain.tokens_per_s)
+            each.decoding[-1].append(with_drafts.decode_tokens_per_s / plain.decode_tokens_per_s)
+            each.drafting = with_drafts.drafting
+
+
+def turns(engines: dict[str, Engine], name: str, requests: list[Ask], number: int) -> tuple[Ran, Ran]:
+    """With drafts and without: two engines."""
+    ran = run({one: engines[one] for one in (("", name) if number % 2 else (name, ""))}, requests)
+    return ran[name], ran[""]
+
+
+def switches(engine: Engine, requests: list[Ask], number: int) -> tuple[Ran, Ran, float]:
+    """The same of one engine, and the share of its time that its drafter took."""
+    switch = Switch(engine)
+    ran = {drafts: switch.run(requests, drafts) for drafts in ((False, True) if number % 2 else (True, False))}
+    switch.on()
+    return ran[True][0], ran[False][0], ran[True][1]
 
 
 def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, args: argparse.Namespace) -> list[Row]:
-    found = {name: {each: Found() for each in args.propose} for name in workloads}
+    found = {name: {each: Found(independent=args.switched) for each in args.propose} for name in workloads}
     for number in range(args.restarts):
         names = ["", *args.propose]
-        config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024)
+        config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024,
+                              prefix_cache=not args.switched)
         engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else name)).engine
                    for name in (reversed(names) if number % 2 else names)}
         for name, make in workloads.items():
@@ -129,6 +160,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--restarts", type=int, default=1, help="times that all engines are made anew")
+    parser.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
     if args.echo:
@@ -148,10 +180,10 @@ def main() -> None:
     for concurrency in args.concurrency:
         rows += measure(model, workloads, concurrency, args)
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
-            "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts,
+            "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts, "switched": args.switched,
             "rows": [asdict(row) for row in rows]}
     if args.record:
-        others = "" if args.workloads == USUAL else "-" + "-".join(args.workloads)
+        others = ("" if args.workloads == USUAL else "-" + "-".join(args.workloads)) + "-switched" * args.switched
         write(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 
