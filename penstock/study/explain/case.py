@@ -19,6 +19,7 @@ from penstock.study.measure.slo import Slo
 from penstock.study.plan.model import KV_FORMATS, Model, Stored, weight_format
 
 AUTO = "auto"
+CALIBRATED = "both formats were calibrated on this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Case:
         """(timer, where it comes from) of the same engine with the model in another form."""
         after = self.kept(config)
         if after is not None and (before := self.kept(self.config)) is not None:
-            return InRatio(self.way.timer, before, after), "both formats were calibrated on this machine"
+            return InRatio(self.way.timer, before, after), CALIBRATED
         if self.form is None or self.form.roof is None or form.roof is None:
             return None
         source = "scaled by the roofline"
