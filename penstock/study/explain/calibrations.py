@@ -6,6 +6,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.study.explain.learn import Steps, times_as_long
 from penstock.study.plan import calibrate
+from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.made import LEAST_STEPS, doubt, made_now
 
 AUTO = "auto"
@@ -19,24 +20,32 @@ class Calibrations:
     present: EngineConfig
     steps: Steps
     notes: list[str]
-    _found: dict[EngineConfig, Fitted | None] = field(default_factory=dict)
+    _found: dict[EngineConfig, Calibration | None] = field(default_factory=dict)
+    _told: list[Calibration] = field(default_factory=list)  # once each, whatever lever asks
 
     def of(self, config: EngineConfig) -> Fitted | None:
         """None where nothing was learned of such an engine on this machine, or there can be none."""
-        if config not in self._found:
-            self._found[config] = self._read(config)
-        return self._found[config]
-
-    def _read(self, config: EngineConfig) -> Fitted | None:
-        try:
-            found = calibrate.kept(replace(config, kv_dtype=AUTO))
-        except PenstockError:
-            return None
+        found = self._kept(config)
         if found is None:
             return None
+        if found not in self._told:
+            self._told.append(found)
+            self._judge(config, found)
+        return found.timer
+
+    def _judge(self, config: EngineConfig, found: Calibration) -> None:
         times = None
-        if config == self.present and self.steps.num_steps >= LEAST_STEPS:
+        if self.steps.num_steps >= LEAST_STEPS and found == self._kept(self.present):
             times = times_as_long(found.timer, self.steps), "the engine's steps take"
         if told := doubt(config, found.made, times, made_now(config.threads if found.made is None else found.made.threads)):
             self.notes.append(told)
-        return found.timer
+
+    def _kept(self, config: EngineConfig) -> Calibration | None:
+        """Of whatever keys and values are kept in: steps are timed in the backend's own format."""
+        config = replace(config, kv_dtype=AUTO)
+        if config not in self._found:
+            try:
+                self._found[config] = calibrate.kept(config)
+            except PenstockError:
+                self._found[config] = None
+        return self._found[config]

@@ -24,7 +24,8 @@ def steps(times: float) -> Steps:
 def found(monkeypatch: pytest.MonkeyPatch, build: str | None = None) -> None:
     made = made_now(1)
     kept = Calibration(TIMER, 0.0, 100, 0.0, 0.0, made if build is None else replace(made, build=build))
-    monkeypatch.setattr(calibrate, "kept", lambda config: kept if config.kv_dtype == "auto" else None)
+    coded = replace(kept, num_steps=200)
+    monkeypatch.setattr(calibrate, "kept", lambda config: None if config.kv_dtype != "auto" else coded if config.quant == "int8" else kept)
 
 
 def test_what_the_engines_steps_agree_with_is_taken_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,9 +40,10 @@ def test_what_the_engines_steps_do_not_agree_with_is_told_once(monkeypatch: pyte
     found(monkeypatch)
     notes: list[str] = []
     calibrations = Calibrations(PLAIN, steps(1.5), notes)
-    assert calibrations.of(PLAIN) == calibrations.of(PLAIN) == TIMER
+    asked = (replace(PLAIN, dtype="bfloat16"), PLAIN, replace(PLAIN, kv_dtype="fp8"))  # the same calibration, by three levers
+    assert [calibrations.of(config) for config in asked] == [TIMER] * 3
     assert len(notes) == 1 and "the engine's steps take 1.50 times as long now" in notes[0]
-    assert "`penstock plan brook --calibrate` renews it" in notes[0]
+    assert "`penstock plan brook --calibrate --dtype bfloat16` renews it" in notes[0]
 
 
 def test_other_formats_are_told_where_the_build_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
