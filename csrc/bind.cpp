@@ -86,17 +86,33 @@ Source source_of(const AnyArray& array) {
   throw std::invalid_argument("weights are float64, float32, float16 or bfloat16");
 }
 
+// Rows of an array that is packed at `place`: (matrix, first row, side). Raises ValueError where they have no room.
+template <class Array> int placed_rows(const Matrix& m, const std::vector<int>& place, const Array& array) {
+  if (place.size() != 3 || array.ndim() != 2) throw std::invalid_argument("a place is a matrix, a row and a side, and what is packed has rows");
+  const std::int64_t rows = static_cast<std::int64_t>(array.shape(0)), room = place[2] < 0 ? m.n : m.num_panels() * (PANEL / 2);
+  if (place[0] < 0 || place[0] >= m.count || place[1] < 0 || place[1] + rows > room || static_cast<std::int64_t>(array.shape(1)) != m.k)
+    throw std::invalid_argument(std::to_string(rows) + " rows of " + std::to_string(array.shape(1)) + " from row " + std::to_string(place[1]) +
+                                " on do not fit " + std::to_string(room) + " of " + std::to_string(m.k));
+  return static_cast<int>(rows);
+}
+
 void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray& numbers) {
   const Source source = source_of(numbers);
-  const int rows = static_cast<int>(numbers.shape(0));
+  const int rows = placed_rows(model.matrix(matrix), place, numbers);
   const nb::gil_scoped_release free;
   pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), source, rows);
 }
 
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
                 const nb::object& mins) {
-  const void* lowest = mins.is_none() ? nullptr : nb::cast<AnyArray>(mins, false).data();
-  const int rows = static_cast<int>(codes.shape(0));
+  const Matrix& m = model.matrix(matrix);
+  const int rows = placed_rows(m, place, codes);
+  const auto for_groups = [&](const AnyArray& numbers) {
+    if (numbers.nbytes() != std::size_t(rows) * m.num_groups() * m.scale_bytes) throw std::invalid_argument("each group of a row has one scale, and one min or none");
+    return numbers.data();
+  };
+  const void* lowest = mins.is_none() ? nullptr : for_groups(nb::cast<AnyArray>(mins, false));
+  for_groups(scales);
   const nb::gil_scoped_release free;
   pack_codes(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, codes.data(), scales.data(), lowest, rows);
 }
@@ -137,16 +153,32 @@ void copy_result(const Model& model, int buffer, const Out<float>& out) {
   std::copy_n(model.result(buffer), out.size(), out.data());
 }
 
+void check_slot(const Cache& c, std::int64_t slot) {
+  if (slot < 0 || static_cast<std::size_t>(slot) >= c.slots)
+    throw nb::index_error(("slot " + std::to_string(slot) + " is not one of " + std::to_string(c.slots)).c_str());
+}
+
+// The cache of a layer that has all of the slots, for [slots, heads, dim]. Raises IndexError and ValueError.
+template <class Array> const Cache& checked_cache(Model& model, int layer, const Ids& slots, const Array& keys, const Array& values) {
+  if (layer < 0 || layer >= model.num_caches()) throw nb::index_error(("there is no layer " + std::to_string(layer)).c_str());
+  const Cache& c = model.cache(layer);
+  const std::size_t shape[] = {slots.shape(0), std::size_t(c.heads), std::size_t(c.dim)};
+  for (int i = 0; i < 3; ++i)
+    if (keys.shape(i) != shape[i] || values.shape(i) != shape[i]) throw std::invalid_argument("keys and values are [slots, heads, dim]");
+  for (std::size_t i = 0; i < slots.shape(0); ++i) check_slot(c, slots.data()[i]);
+  return c;
+}
+
 // Keys and values [slots, heads, dim] of one layer, out of the pool or into it.
 void read_slots(Model& model, int layer, const Ids& slots, const Out<float, nb::ndim<3>>& keys, const Out<float, nb::ndim<3>>& values) {
-  const Cache& c = model.cache(layer);
+  const Cache& c = checked_cache(model, layer, slots, keys, values);
   float *k = keys.data(), *v = values.data();
   for (std::size_t i = 0; i < slots.shape(0); ++i)
     for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.read_token(layer, head, slots.data()[i], k, v);
 }
 
 void write_slots(Model& model, int layer, const Ids& slots, const In<float, nb::ndim<3>>& keys, const In<float, nb::ndim<3>>& values) {
-  const Cache& c = model.cache(layer);
+  const Cache& c = checked_cache(model, layer, slots, keys, values);
   const float *k = keys.data(), *v = values.data();
   for (std::size_t i = 0; i < slots.shape(0); ++i)
     for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.write_token(layer, head, slots.data()[i], k, v);
@@ -160,6 +192,8 @@ void trim_heap() {
 
 void copy_slots(Model& model, const In<std::int64_t, nb::ndim<2>>& pairs) {
   const std::int64_t* pair = pairs.data();
+  if (pairs.shape(1) != 2) throw std::invalid_argument("copies are pairs of slots");
+  for (std::size_t i = 0; model.num_caches() > 0 && i < 2 * pairs.shape(0); ++i) check_slot(model.cache(0), pair[i]);
   const nb::gil_scoped_release free;
   for (std::size_t i = 0, count = pairs.shape(0); i < count;) {
     const auto whole = [&] {  // sixteen slots that are a tile on both sides
@@ -204,10 +238,7 @@ void bind_model(nb::module_& module) {
       .def("reserve", &Model::reserve)
       .def("pack", &pack_array)
       .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
-      .def("packed", [](Model& model, int matrix) {
-        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.matrix(matrix).data, {model.matrix(matrix).bytes()}, nb::find(model));
-      }, "The packed bytes of a matrix, as they lie in memory.")
-      .def("matrix_bytes", &Model::matrix_bytes)
+      .def("weight_bytes", &Model::weight_bytes)
       .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
       .def("weights", [](Model& model) {
         return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.weights(), {model.weights_taken()}, nb::find(model));
@@ -221,8 +252,8 @@ void bind_model(nb::module_& module) {
       .def("set_int8", &Model::set_int8)
       .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),
            nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"))
-      .def("result", &copy_result)
-      .def("read_slots", &read_slots)
+      .def("result", &copy_result, nb::arg("buffer"), nb::arg("out").noconvert())
+      .def("read_slots", &read_slots, nb::arg("layer"), nb::arg("slots"), nb::arg("keys").noconvert(), nb::arg("values").noconvert())
       .def("write_slots", &write_slots)
       .def("copy_slots", &copy_slots);
 }

@@ -19,7 +19,7 @@ template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig,
 template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Matrix2 = In<float, nb::ndim<2>>;
 
-// `rows`: where they stand in the matrix, or empty for all of it.
+// `rows`: where they stand in the matrix, or None for all of it.
 struct Chosen {
   std::vector<std::int64_t> at;
   Logits logits;
@@ -90,6 +90,7 @@ void bind_sample(nb::module_& module) {
   nb::class_<Sampler>(module, "Sampler")
       .def("__init__", [](Sampler* at, Model& model) { new (at) Sampler(model.pool(), model.kernels()); }, nb::keep_alive<1, 2>())
       .def("choose", &choose, nb::arg("logits"), nb::arg("rows").none(), nb::arg("drawings"), nb::arg("indices"))
-      .def("score", &score, nb::arg("logits"), nb::arg("rows").none(), nb::arg("tokens"), nb::arg("ranks"), nb::arg("values"), nb::arg("ids"))
-      .def("forbid", &forbid, nb::arg("logits"), nb::arg("rows").none(), nb::arg("allowed"));
+      .def("score", &score, nb::arg("logits"), nb::arg("rows").none(), nb::arg("tokens"), nb::arg("ranks").noconvert(),
+           nb::arg("values").noconvert(), nb::arg("ids").noconvert())
+      .def("forbid", &forbid, nb::arg("logits").noconvert(), nb::arg("rows").none(), nb::arg("allowed"));
 }

@@ -1,7 +1,7 @@
 // The KV pool of one layer. Slots stand in tiles of 16: slot s is lane s % 16 of tile s / 16, so a tile of keys is a small panel of
 // a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). A chunk's tiles stand
-// together, one head after another: long enough for a processor to see what comes next, and a sequence touches little more memory than
-// it fills.
+// together, one head after another: long enough for a processor to see what comes next. Memory is taken when it is first written, in
+// huge pages where the system has them, so that a first short sequence takes up to two of those in each layer.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ constexpr int SPAN = 1024;  // tokens whose result is made apart and merged in o
 struct Cache {
   bool bf16 = false;
   int heads = 1, dim = 1, padded = 16;  // padded: dim filled up to whole vectors
-  std::size_t chunks = 0;
+  std::size_t slots = 0, chunks = 0;  // chunks: whole ones
   std::uint8_t *keys = nullptr, *values = nullptr;
 
   std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }

@@ -102,10 +102,10 @@ void Step::tiles_after(const Op& op, const AttentionTask& task, int span, std::v
   const Sequence& s = b.sequences[task.sequence];
   if (m.block_size_ % TILE || s.parents) return;
   const int lowest = op.window ? std::max(0, s.context - s.num_rows - op.window + 1) : 0, first = std::max(span * SPAN, lowest / CHUNK * CHUNK);
-  keys.resize((keys.size() + CHUNK_TILES - 1) / CHUNK_TILES * CHUNK_TILES);
+  keys.resize((keys.size() + CHUNK_TILES - 1) / CHUNK_TILES * CHUNK_TILES, keys.back());
   for (int position = first; position < std::min(first + CHUNK, s.context); position += TILE)
     keys.push_back(m.caches_[op.layer].key_tile(task.head, tile_of(s, position)));
-  values.resize(keys.size());
+  values.resize(keys.size(), values.back());
 }
 
 struct AttentionScratch {

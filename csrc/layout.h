@@ -7,6 +7,7 @@
 //   f32   1 inner index a step      bf16  2      i8  4 (each stored 128 too large)
 //   i4    8: the lower half word holds the even indices 0 2 4 6 in its four nibbles, the upper half the odd ones
 //   f16   1, in 32 bytes for 16 columns
+// (Where rows or kernels are said to be of words, it is of another word: int16 in fixed point, kernels/words.h.)
 // So a vector of 64 bytes feeds 16 sums at once, in which nothing is ever added across lanes, and sixteen steps are one AMX tile.
 #pragma once
 #include <algorithm>

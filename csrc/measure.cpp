@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -62,6 +63,30 @@ class Gate {
   std::atomic<unsigned> turn_{0};
 };
 
+// Calls part(thread) on so many threads at once, the caller's among them. Throws where the system gives fewer.
+template <class Part> void together(int threads, const Part& part) {
+  std::promise<bool> complete;
+  const std::shared_future<bool> go = complete.get_future().share();
+  std::vector<std::thread> crew;
+  const auto dismiss = [&] {
+    for (std::thread& each : crew) each.join();
+  };
+  try {
+    for (int thread = 1; thread < threads; ++thread)
+      crew.emplace_back([&part, go, thread] {
+        if (go.get()) part(thread);
+      });
+  } catch (const std::exception&) {
+    complete.set_value(false);
+    const std::size_t most = crew.size() + 1;
+    dismiss();
+    throw std::runtime_error(std::to_string(threads) + " threads were asked for, but the system gives " + std::to_string(most));
+  }
+  complete.set_value(true);
+  part(0);
+  dismiss();
+}
+
 struct Effort {
   int threads;
   double seconds;  // of one run
@@ -104,11 +129,7 @@ void take_part(const Effort& effort, Schedule& schedule, const Work& work, int t
 // How often a second the threads together do the work once each.
 double repeats_per_second(const Effort& effort, const Work& work) {
   Schedule schedule(effort);
-  std::vector<std::thread> crew;
-  for (int thread = 1; thread < effort.threads; ++thread)
-    crew.emplace_back([&, thread] { take_part(effort, schedule, work, thread); });
-  take_part(effort, schedule, work, 0);
-  for (std::thread& each : crew) each.join();
+  together(effort.threads, [&](int thread) { take_part(effort, schedule, work, thread); });
   std::sort(schedule.times.begin(), schedule.times.end());
   return schedule.repeats / schedule.times[schedule.times.size() / 2];
 }
@@ -277,15 +298,11 @@ class Reader {
   double read() {
     Gate gate(threads_);
     double began = 0, took = 0;
-    const auto part = [&](int thread) {
+    together(threads_, [&](int thread) {
       gate.pass([&] { began = now(); });
       work_(thread, 1);
       gate.pass([&] { took = now() - began; });
-    };
-    std::vector<std::thread> crew;
-    for (int thread = 1; thread < threads_; ++thread) crew.emplace_back(part, thread);
-    part(0);
-    for (std::thread& each : crew) each.join();
+    });
     return took;
   }
 

@@ -89,6 +89,8 @@ int Model::add_angles(const float* frequencies, int count, float scale) {
 }
 
 void Model::add_op(const Op& op) {
+  if (op.kind == Kind::embed && !ops_.empty() && ops_.back().kind != Kind::embed)
+    throw std::invalid_argument("embeddings are looked up before everything else: they come first in a program");
   if (op.kind == Kind::experts) most_taken_ = std::max(most_taken_, buffers_[op.in3].width);
   phases_ += op.kind == Kind::experts ? 7 : 3;
   ops_.push_back(op);
@@ -98,7 +100,7 @@ void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int blo
   block_size_ = block_size;
   Cache c;
   c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(up_to(dim, LANES));
-  c.chunks = up_to(slots, CHUNK) / CHUNK;
+  c.slots = slots, c.chunks = up_to(slots, CHUNK) / CHUNK;
   const std::size_t half = c.bytes();
   cache_memory_ = Memory(2 * half * layers);
   for (int layer = 0; layer < layers; ++layer) {
@@ -107,7 +109,7 @@ void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int blo
   }
 }
 
-std::size_t Model::matrix_bytes() const {
+std::size_t Model::weight_bytes() const {
   std::size_t total = 0;
   for (const Matrix& each : matrices_) total += each.bytes();
   for (const auto& each : vectors_) total += each.size() * 4;

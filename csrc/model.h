@@ -117,11 +117,12 @@ class Model {
 
   Matrix& matrix(int i) { return matrices_[i]; }
   Cache& cache(int layer) { return caches_[layer]; }
+  int num_caches() const { return static_cast<int>(caches_.size()); }
   Pool& pool() { return *pool_; }
   void set_int8(bool on) { int8_ = on; }
   const Kernels& kernels() const { return kernels_; }
   int width(int buffer) const { return buffers_[buffer].width; }
-  std::size_t matrix_bytes() const;
+  std::size_t weight_bytes() const;  // packed matrices, and vectors
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_taken() const { return taken_; }
   // PanelTask: Intel's cores by themselves fetch too few lines ahead of one stream, which shows where no cache holds the weights.
@@ -136,7 +137,6 @@ class Model {
   void read_token(int layer, int head, std::int64_t slot, float* key, float* value) const;
   int num_buffers() const { return static_cast<int>(buffers_.size()); }
   const float* result(int buffer) const { return buffers_[buffer].data; }
-  int block_size() const { return block_size_; }
   int vocab() const;  // tokens that have an embedding
 
  private:

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "numbers.h"
@@ -168,8 +169,13 @@ bool quantize(const Source& source, int group, const Codes& codes, const Scales&
   const int rows = static_cast<int>(source.shape(0)), columns = static_cast<int>(source.shape(1));
   if (codes.shape(0) != source.shape(0) || codes.shape(1) != source.shape(1) || (group && columns % group))
     throw std::invalid_argument("codes have the shape of the matrix, and groups divide its columns");
-  void* lowest = mins.is_none() ? nullptr : nb::cast<Scales>(mins).data();
-  const Job job{source.data(), number_of(source), rows, columns, group, codes.data(), scales.data(), lowest};
+  const std::size_t numbers = std::size_t(rows) * (group ? columns / group : 1), bytes = numbers * (group ? 2 : 4);
+  const auto for_groups = [&](const Scales& of) {
+    if (of.nbytes() != bytes) throw std::invalid_argument("each group of a row has one scale, and one min or none, of " + std::to_string(group ? 2 : 4) + " bytes");
+    return of.data();
+  };
+  void* lowest = mins.is_none() ? nullptr : for_groups(nb::cast<Scales>(mins, false));
+  const Job job{source.data(), number_of(source), rows, columns, group, codes.data(), for_groups(scales), lowest};
   const nb::gil_scoped_release free;
   const auto work = std::make_shared<Rounding>(pool, job);
   pool.run(work);
@@ -179,6 +185,6 @@ bool quantize(const Source& source, int group, const Codes& codes, const Scales&
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes"), nb::arg("scales"), nb::arg("mins").none(), nb::arg("pool"),
+  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("mins").none(), nb::arg("pool"),
              "Rounds rows by group (0: each row by one scale) into codes, scales and mins; whether all scales are finite.");
 }

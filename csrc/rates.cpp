@@ -1,9 +1,10 @@
 #include "rates.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
+
+#include "tileshapes.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -256,15 +257,10 @@ TARGET("avx512f,avx512vnni") void int16_avx512_vnni(long iterations) {
 // ---- tiles of 16 rows of 64 bytes: 0 to 3 accumulate, 4 and 5 hold the left factors, 6 and 7 the right ones
 
 #if defined(PENSTOCK_AMX)
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 TARGET("amx-tile") void load_tiles(const void* row) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
+  TileShapes shapes;
+  std::fill_n(shapes.row_bytes, 8, 64), std::fill_n(shapes.rows, 8, 16);
+  load_tile_shapes(shapes);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -335,35 +331,9 @@ const Rate kRates[] = {
     {"int8", kBase, always, int8_generic, 8 * 2 * 8},
 };
 
-#if defined(__x86_64__)
-// Seconds for so many operations: the least of many short tries, in which others have no part.
-double least_seconds(void (*run)(long), long iterations) {
-  using Clock = std::chrono::steady_clock;
-  double least = 1;
-  for (int i = 0; i < 32; ++i) {
-    const auto began = Clock::now();
-    run(iterations);
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - began).count());
-  }
-  return least;
-}
-#endif
-
 }  // namespace
 
-bool bf16_pairs_pay() {
-#if defined(__x86_64__)
-  static const bool pays = [] {
-    constexpr long iterations = 64;
-    const Features& has = features();
-    if (!avx512_bf16(has) || !avx512(has)) return avx512_bf16(has);
-    return least_seconds(bf16_avx512_bf16, iterations) < least_seconds(bf16_avx512, 2 * iterations);  // of one product a lane
-  }();
-  return pays;
-#else
-  return false;
-#endif
-}
+bool bf16_pairs_pay() { return features().avx512_bf16 && !features().intel; }
 
 std::vector<Rate> usable_rates() {
   std::vector<Rate> usable;

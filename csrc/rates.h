@@ -18,5 +18,6 @@ struct Rate {
 std::vector<Rate> usable_rates();
 
 // Whether this processor multiplies pairs of bf16 faster than the floats that they widen to: AMD's Zen 4 does so at twice the rate,
-// Intel's cores of 2023 at half of it. Measured in microseconds, once.
+// Intel's cores of 2023 at half of it. By their maker and not by a measurement, which may come out differently the next time: kernels,
+// and so the bits of answers, are chosen by it.
 bool bf16_pairs_pay();

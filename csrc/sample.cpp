@@ -91,12 +91,14 @@ template <class Task> void share_rows(Pool& pool, int count, const Task& task) {
 
 Sampler::Sampler(Pool& pool, const Kernels& kernels) : pool_(pool), kernels_(kernels), scratch_(pool.size()) {}
 
+// Room for all that is made of a row: only threads that draw or score need any.
+void Sampler::Scratch::fit(int vocab) {
+  const std::size_t size = std::max(vocab, SUM_BLOCK);
+  ids.resize(size), places.resize(size), values.resize(size), weights.resize(size), scores.resize(size);
+  sums.resize((size + SUM_BLOCK - 1) / SUM_BLOCK);
+}
+
 template <class Task> void Sampler::each_row(const Logits& logits, const Task& task) {
-  const std::size_t size = std::max(logits.vocab, SUM_BLOCK);
-  for (Scratch& s : scratch_) {
-    s.ids.resize(size), s.places.resize(size), s.values.resize(size), s.weights.resize(size), s.scores.resize(size);
-    s.sums.resize((size + SUM_BLOCK - 1) / SUM_BLOCK);
-  }
   if (logits.rows < 2 || std::size_t(logits.rows) * logits.vocab < SHARED) {
     for (int row = 0; row < logits.rows; ++row) task(row, scratch_[0]);
     return;
@@ -115,6 +117,7 @@ void Sampler::choose(const Logits& logits, const Drawing* const* drawings, const
 int Sampler::draw(const float* x, int n, const Drawing& how, double uniform, Scratch& s) const {
   const int best = kernels_.largest_place(x, n);
   if (!std::isfinite(x[best])) return best;
+  s.fit(n);
   kernels_.scale_row(x, x[best], how.temperature, n, s.values.data());
   if (how.keeps_all()) return draw_of_all(n, uniform, s);
   s.count = n, s.all = true;
@@ -262,6 +265,7 @@ void Sampler::forbid(float* logits, const Logits& rows, const std::uint32_t* all
 
 void Sampler::score_row(const float* x, int n, int row, const Scores& scores, Scratch& s) const {
   const float best = x[kernels_.largest_place(x, n)], most = std::isfinite(best) ? best : 0.0f;
+  s.fit(n);
   const double log_total = std::log(total(x, most, n, s));
   const auto logprob = [&](float value) { return double{value} - double{most} - log_total; };
   const int token = static_cast<int>(scores.tokens[row]);

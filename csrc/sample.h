@@ -66,6 +66,7 @@ class Sampler {
     std::vector<float> scores;            // what typical_p goes by
     std::vector<double> sums;             // of blocks
     std::vector<std::uint64_t> keys;
+    void fit(int vocab);
   };
   template <class Task> void each_row(const Logits& logits, const Task& task);
   void score_row(const float* x, int n, int row, const Scores& scores, Scratch& s) const;

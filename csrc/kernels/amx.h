@@ -1,7 +1,7 @@
 // Products with a panel by AMX tiles, for bf16 and int8 rows. Blocks are 32 rows by 32 columns: two tiles of A, two of B, four of C.
 //
 // A tile adds up its 16 pairs in an order of its own, so all products of a matrix go through tiles, whatever the number of rows.
-// Written after the manual and tested by emulation; not yet measured on a processor that has tiles.
+// Written after the manual and tested by emulation, which stands in for the instructions themselves; not yet run on a processor that has tiles.
 #pragma once
 #include "panel.h"
 #include "tiles.h"
@@ -33,6 +33,7 @@ inline void shape_tiles(int first, int second, int tile_bytes) {
 template <bool Whole, bool Resume, int V, bool Lower>
 inline void tile_block(const TileStretch& part, Bytes x, std::size_t stride, std::uint8_t* sums) {
   constexpr std::size_t row = PANEL * 4, lower = TILE_ROWS * row;
+  tile_fence();
   if constexpr (Resume) {
     TILE_LOAD(0, sums, row);
     if constexpr (V == 2) TILE_LOAD(1, sums + 64, row);

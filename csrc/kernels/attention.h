@@ -16,7 +16,8 @@ namespace PENSTOCK_ISA {
 
 struct TilePointers { Bytes keys[CHUNK_TILES], values[CHUNK_TILES]; };
 
-// The rows of one task while they pass over the keys.
+// The rows of one task while they pass over the keys. In the papers' letters: powers are P, exp(S - m); best is m, total l, mixed O;
+// earlier sums fade by exp(m before - m).
 struct Block {
   int rows;                      // R
   int padded;                    // head dimension, whole vectors

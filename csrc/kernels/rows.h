@@ -4,7 +4,7 @@
 
 namespace PENSTOCK_ISA {
 
-// Calls body(i, load_lanes) for 16 values at a time; the last, shorter piece is filled up with zeros.
+// 16 values, or the `left` that there are: the others are zeros, and are not stored.
 inline F load_some(const float* p, int left) {
   if (left >= LANES) return load(p);
   float some[LANES] = {};

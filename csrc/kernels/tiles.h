@@ -6,17 +6,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../tileshapes.h"
+
 #if !defined(PENSTOCK_EMULATED_TILES)
 #include <immintrin.h>
 #endif
 
 namespace PENSTOCK_ISA {
-
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1, start = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
 
 #if defined(PENSTOCK_EMULATED_TILES)
 
@@ -74,6 +70,7 @@ inline void tile_dot_i8(int c, int a, int b) {  // signed A, unsigned B
     }
 }
 inline void tile_done() {}
+inline void tile_fence() {}
 #define TILE_LOAD(t, from, stride) tile_load(t, from, stride)
 #define TILE_STORE(t, to, stride) tile_store(t, to, stride)
 #define TILE_ZERO(t) tile_zero(t)
@@ -81,7 +78,9 @@ inline void tile_done() {}
 
 #else
 
-inline void tile_shapes(const TileShapes& shapes) { _tile_loadconfig(&shapes); }
+inline void tile_shapes(const TileShapes& shapes) { load_tile_shapes(shapes); }
+// What was written before is in memory when a tile is loaded, of which `_tile_loadd` says nothing to the compiler.
+inline void tile_fence() { __asm__ volatile("" : : : "memory"); }
 inline void tile_done() { _tile_release(); }
 #define TILE_LOAD(t, from, stride) _tile_loadd(t, from, stride)
 #define TILE_STORE(t, to, stride) _tile_stored(t, to, stride)

@@ -2,7 +2,7 @@
 import ast
 from pathlib import Path
 
-from tests.architecture.source import report, sources, tables
+from tests.architecture.source import ROOT, report, sources, tables
 
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc"}
 # The design itself gives a folder's main file the folder's name; lm_head is what every checkpoint calls it.
@@ -61,3 +61,9 @@ def test_tables_point_to_what_exists() -> None:
             elif not module.startswith(folder.rpartition(".")[0]):
                 found.append(f"{folder} {name!r} -> {target} is not beside its table")
     assert not found, report("a table's entries are module:attribute of its own neighbourhood:", found)
+
+
+def test_shapes_of_tiles_are_not_left_to_the_compiler() -> None:
+    """GCC before 13.3 leaves out stores to what `_tile_loadconfig` reads, which only a processor with tiles would notice."""
+    found = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "csrc").rglob("*.[ch]*")) if "_tile_loadconfig(" in path.read_text()]
+    assert not found, report("shapes of tiles are loaded by load_tile_shapes:", found)

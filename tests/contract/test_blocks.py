@@ -41,6 +41,18 @@ def test_blocks_of_another_shape_are_refused(participant: Participant) -> None:
 
 
 @each_participant()
+def test_blocks_that_are_not_there_are_refused(participant: Participant) -> None:
+    backend = participant.make()
+    program, weights = decoder(PLAIN)
+    loaded = backend.load(program, weights, KVLayout(num_blocks=9, block_size=4))
+    backend.write_blocks(loaded, [6, 7, 8], data(1, *SHAPE))
+    with pytest.raises(IndexError):
+        backend.write_blocks(loaded, [7, 8, 9], data(2, *SHAPE))
+    with pytest.raises(IndexError):
+        backend.read_blocks(loaded, [9])
+
+
+@each_participant()
 @pytest.mark.parametrize("name", ["grouped queries", "odd sizes and shared keys"])
 def test_a_sequence_goes_on_elsewhere(participant: Participant, name: str) -> None:
     """Its first 150 tokens are computed, moved to other blocks of another cache, and nothing changes."""

@@ -98,14 +98,16 @@ class Cpu:
         value_bytes = 2 if self.dtype == "bfloat16" else 4
         per_token = 2 * program.kv.num_layers * program.kv.num_kv_heads * program.kv.head_dim * value_bytes
         logits = program.outputs["logits"]
-        return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.matrix_bytes(), per_token,
+        return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.weight_bytes(), per_token,
                       self.compute_type(packer.has_codes), NativeSampling(self._native, model))
 
     def _pool_of(self, count: int) -> Any:
         """The threads of all programs that this backend runs: one pool, if they are to have as many. Raises UsageError for more than the
         system gives."""
         if count not in self._pools:
-            cpus = sorted(os.sched_getaffinity(0))[:count] if self._options.pin else []
+            cpus = affine_cpus()[:count] if self._options.pin else []
+            if self._options.pin and not cpus:
+                raise UsageError("pin=true: this system does not pin threads to processors")
             try:
                 self._pools[count] = self._native.Pool(count, cpus)
             except RuntimeError as error:
@@ -159,8 +161,14 @@ class Cpu:
             loaded.model.write_slots(layer, slots, data[0, layer].reshape(-1, *heads), data[1, layer].reshape(-1, *heads))
 
 
+def affine_cpus() -> list[int]:
+    """Processors that the process may run on; none where the system does not tell."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return sorted(affinity(0)) if affinity is not None else []
+
+
 def num_cpus() -> int:
-    return len(os.sched_getaffinity(0))
+    return len(affine_cpus()) or os.cpu_count() or 1
 
 
 def given_buffers(loaded: Loaded, batch: Batch) -> list[tuple[int, Array]]:

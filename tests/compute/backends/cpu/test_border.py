@@ -1,0 +1,71 @@
+"""What native functions refuse, where they would otherwise read or write beyond an array, or write into a copy of it."""
+from typing import Any
+
+import numpy as np
+import pytest
+
+native = pytest.importorskip("penstock._native")
+
+Array = Any
+MATRIX = {"format": "i8", "n": 40, "k": 64, "k_padded": 64, "group": 64, "scale_bytes": 4, "has_mins": False, "count": 1, "values": []}
+CODES, SCALES = np.zeros((8, 64), np.int8), np.ones((8, 1), np.float32)
+
+
+@pytest.fixture
+def model() -> Any:
+    made = native.Model(native.Pool(1, []), "", True, False)
+    made.reserve(1 << 16)
+    made.add_matrix(MATRIX)
+    return made
+
+
+def logits(rows: int = 2, vocab: int = 64) -> Array:
+    return np.zeros((rows, vocab), np.float32)
+
+
+def test_rows_that_have_no_room_are_not_packed(model: Any) -> None:
+    model.pack_codes(0, [0, 32, -1], CODES, SCALES, None)
+    for place, codes in (([0, 33, -1], CODES), ([0, -1, -1], CODES), ([1, 0, -1], CODES), ([0, 0, -1], np.zeros((8, 32), np.int8))):
+        with pytest.raises(ValueError, match="8 rows of .* do not fit 40 of 64"):
+            model.pack_codes(0, place, codes, SCALES, None)
+    with pytest.raises(ValueError, match="8 rows of 32"):
+        model.pack(0, [0, 0, -1], np.zeros((8, 32), np.float32))
+
+
+@pytest.mark.parametrize("scales", [SCALES.astype(np.float16), np.ones((8, 2), np.float32), SCALES[:7]])
+def test_scales_are_one_for_each_group(model: Any, scales: Array) -> None:
+    with pytest.raises(ValueError, match="each group of a row has one scale"):
+        model.pack_codes(0, [0, 0, -1], CODES, scales, None)
+    with pytest.raises(ValueError, match="each group of a row has one scale"):
+        model.pack_codes(0, [0, 0, -1], CODES, SCALES, scales)
+
+
+def test_roundings_have_room_for_their_scales() -> None:
+    numbers, codes, pool = np.ones((4, 64), np.float32), np.empty((4, 64), np.uint8), native.Pool(1, [])
+    two, one = np.empty((4, 2), np.float16), np.empty((4, 1), np.float16)
+    assert native.quantize(numbers, 32, codes, two, two.copy(), pool)
+    for scales, mins in ((one, None), (two, one), (two.astype(np.float64), None)):
+        with pytest.raises(ValueError, match="of 2 bytes"):
+            native.quantize(numbers, 32, codes, scales, mins, pool)
+    with pytest.raises(TypeError):
+        native.quantize(numbers, 32, np.empty((4, 128), np.uint8)[:, ::2], two, None, pool)
+
+
+def test_what_is_written_is_never_a_copy(model: Any) -> None:
+    sampler, allowed = native.Sampler(model), np.zeros((2, 2), np.uint32)
+    whole = logits()
+    sampler.forbid(whole, None, allowed)
+    assert np.isneginf(whole).all()
+    for other in (logits(2, 128)[:, ::2], logits().astype(np.float64)):
+        with pytest.raises(TypeError):
+            sampler.forbid(other, None, allowed)
+    with pytest.raises(TypeError):
+        sampler.score(whole, None, np.zeros(2, np.int64), np.zeros(2, np.int32), np.zeros((2, 1)), np.zeros((2, 0), np.int64))
+
+
+def test_embeddings_come_first(model: Any) -> None:
+    model.add_op({"kind": "embed"})
+    model.add_op({"kind": "embed"})
+    model.add_op({"kind": "norm"})
+    with pytest.raises(ValueError, match="they come first"):
+        model.add_op({"kind": "embed"})
