@@ -10,6 +10,6 @@ class Counters:
     generation_tokens: int = 0
     preemptions: int = 0
     drafted_tokens: int = 0  # drafts that a step verified
-    accepted_tokens: int = 0  # drafts that are output
+    accepted_tokens: int = 0  # drafts that it accepted, those behind a stop string included
     refused: int = 0  # sequences that could not have been in time
     deferred: int = 0  # such sequences that were taken in to go last

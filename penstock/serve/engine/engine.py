@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.core.clock import Clock
-from penstock.core.drafting import NO_DRAFTS, Drafting, DraftTally
+from penstock.core.drafting import Drafting, DraftTally
 from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.events import StepRecord
 from penstock.core.message import message
@@ -149,8 +149,7 @@ class Engine:
             meanwhile()
         result = self._runner.execute(plan)
         outputs = self._scheduler.commit(plan, result)
-        drafting = drafting_of(outputs) if census.draft_seqs else NO_DRAFTS
-        deltas = self._collect(outputs)
+        deltas, drafting = self._collect(outputs)
         num_preempted = counters.preemptions - num_preempted
         record = self._record(census, result, began, drafting, num_preempted)
         try:
@@ -238,22 +237,25 @@ class Engine:
             del self._queued[request_id]
             self._listener.on_queue((seq.first_scheduled_s or 0.0) - seq.arrival_s)
 
-    def _collect(self, outputs: list[SeqOutput]) -> list[tuple[str, Delta]]:
-        """What comes of a step's outputs, each with its request's id."""
+    def _collect(self, outputs: list[SeqOutput]) -> tuple[list[tuple[str, Delta]], Drafting]:
+        """What comes of a step's outputs, each with its request's id; what became of the step's drafts, of which only those count as
+        accepted that are in an answer."""
         deltas: list[tuple[str, Delta]] = []
+        tally = DraftTally()
         owners = self._desk.owners
         for output in outputs:
             owner = owners.get(output.seq_id)
-            if owner is not None:
-                delta = owner.take(output)
-                if delta is not None:
-                    deltas.append((owner.request_id, delta))
+            delta = None if owner is None else owner.take(output)
+            if owner is not None and delta is not None:
+                deltas.append((owner.request_id, delta))
+            if output.check is not None:
+                tally.add(output.check, 0 if delta is None else len(delta.token_ids))
         for answer in self._desk.due:
             deltas += [(answer.request.request_id, delta) for delta in answer.settle()]
             if answer.done:
                 self._close(answer, deltas)
         self._desk.due.clear()
-        return deltas
+        return deltas, tally.total()
 
     def _close(self, answer: Answer, deltas: list[tuple[str, Delta]]) -> None:
         """The last delta of a request says that it is done, and tells the usage."""
@@ -286,15 +288,6 @@ class Engine:
         self._came.clear()
         self._left_s.clear()
         return found
-
-
-def drafting_of(outputs: list[SeqOutput]) -> Drafting:
-    """What became of a step's drafts."""
-    tally = DraftTally()
-    for output in outputs:
-        if output.check is not None:
-            tally.add(output.check, len(output.tokens))
-    return tally.total()
 
 
 @message

@@ -65,15 +65,21 @@ def test_each_of_several_answers_has_figures_of_its_own(llm: LLM) -> None:
         assert each.drafting.tokens <= len(each.token_ids)
 
 
-def test_drafts_behind_a_stop_string_are_not_counted_as_accepted(llm: LLM) -> None:
+def test_drafts_behind_a_stop_string_are_not_counted_as_accepted(folder: Path) -> None:
+    llm = LLM(folder, propose=f"draft_model:model={folder},k=4")  # all are right
     (whole,) = llm.generate("abcabcabcabc", PARAMS)
     text = whole.outputs[0].text
+    num_cut = 0
     for size in range(5, 40, 7):
         stop = text[size : size + 3]
-        (cut,) = llm.generate("abcabcabcabc", SamplingParams(max_tokens=60, temperature=0, ignore_eos=True, stop=(stop,)))
+        with llm._recorder.recording() as records:
+            (cut,) = llm.generate("abcabcabcabc", SamplingParams(max_tokens=60, temperature=0, ignore_eos=True, stop=(stop,)))
         drafting = cut.outputs[0].drafting
+        assert drafting == together(record.drafting for record in records)
         assert cut.outputs[0].text == text[: text.index(stop)]
         assert drafting.num_accepted <= drafting.tokens < len(cut.outputs[0].token_ids)
+        num_cut += drafting.tokens < drafting.passes + drafting.num_accepted
+    assert num_cut
 
 
 def test_spans_of_a_conversation_are_its_text(folder: Path) -> None:

@@ -3,7 +3,7 @@ from penstock.core.events import StepRecord
 from penstock.core.types import Seq
 from penstock.serve.api.dashboard.figures import Figures
 from penstock.serve.api.dashboard.lanes import Lanes
-from penstock.serve.engine.engine import count, drafting_of
+from penstock.serve.engine.engine import count
 from penstock.serve.engine.watch import Look, Seen, Watch
 from tests.decide.builders import Rig
 
@@ -25,10 +25,11 @@ class Watched(Rig):
                 break
             self.watch.on_plan(plan, self.scheduler)
             outputs = self.scheduler.commit(plan, self.runner.execute(plan))
-            census, drafting = count(plan), drafting_of(outputs)
+            census = count(plan)
+            num_accepted = sum(output.check.num_accepted for output in outputs if output.check is not None)
             self.watch.on_step(plan, outputs, StepRecord(
                 plan.step_id, self.clock.now(), 0.5, 0.4, census.seqs, census.prefill_tokens, census.decode_tokens, census.draft_tokens,
-                drafting.num_accepted, 1000, 500, operations=4000))
+                num_accepted, 1000, 500, operations=4000))
             self.clock.advance(1.0)
         for seen in self.watch.take()[0]:
             self.lanes.step(seen)
