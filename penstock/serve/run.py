@@ -85,6 +85,7 @@ def banner(built: Built, asked: EngineConfig, server: ServerConfig) -> Iterator[
     cache = mib(kv_tokens * built.kv_bytes_per_token)
     yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {cache}: {reasons['kv_tokens']}"
     yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit at once"
+    yield f"  backend    {config.backend}: {reasons['backend']}"
     yield f"  threads    {config.threads}: {reasons['threads']}"
     given = [*options(asked), *options(server)]
     yield f"  options    {', '.join(given)}; all others are defaults" if given else "  options    none were given: all are defaults"

@@ -8,6 +8,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.serve.engine.build import has_native
 from tests.started import start, stop
 
 PROMPTS = [
@@ -21,6 +22,7 @@ def url() -> Iterator[str]:
     yield address
     said = stop(server)
     assert "options    --max-num-batched-tokens 96, --kv-tokens 1536, " in said and "; all others are defaults" in said
+    assert f"backend    {'cpu: the native kernels' if has_native() else 'reference: the native module was not built'}" in said
     assert "KV cache   1,536 tokens" in said and "curl http://127.0.0.1" in said, said
 
 

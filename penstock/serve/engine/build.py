@@ -177,7 +177,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     found = find(config)
     chosen = choose(config, found)
     backend, held = chosen.backend, chosen.holding.held
-    check_proposer(config.propose, backend)
+    check_proposer(chosen.config, backend)
     resolved = resolve(chosen.config, found.spec, held, look(), drafting_takes(config, found, chosen))
     resolved.reasons.update(chosen.reasons)
     if say is not None:
@@ -245,15 +245,18 @@ def make_compiler(tokenizer: Tokenizer, spec: ModelSpec) -> Compiler:
     return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, spec.vocab_size))
 
 
-def check_proposer(text: str | None, backend: Any) -> None:
+def check_proposer(config: EngineConfig, backend: Any) -> None:
     """Raises UsageError for "auto" with options, and for a proposer that the backend does not have what it needs for."""
+    text = config.propose
     if text is None or text == AUTO:
         return
     if text.partition(":")[0] == AUTO:
         raise UsageError(f"--propose {text}: {AUTO} takes no options; name a proposer, with --draft-control priced to draft only what pays")
     plugin, _ = propose.TABLE.parse(text)
     if lacks := unmet(plugin.needs, backend.caps):
-        raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which this backend does not have")
+        takes = [name for name in propose.TABLE if not unmet(propose.TABLE.load(name).needs, backend.caps)]
+        raise UsageError(f"--propose {text} needs {' and '.join(lacks)}, which --backend {config.backend} does not have; there it can be "
+                         f"{', '.join([*propose.TABLE.also, *takes])}")
 
 
 def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> DraftMemory:

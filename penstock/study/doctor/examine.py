@@ -1,4 +1,5 @@
 """Runs every check, none of which can end the others."""
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,12 +18,12 @@ CHECKS: tuple[Callable[[Host], Check], ...] = (
 
 def this_host() -> Host:
     try:
-        from penstock import _native
+        native = importlib.import_module("penstock._native")
     except ModuleNotFoundError:
         return Host(Path("/"), Path.home(), os.environ)
     except ImportError as error:
         return Host(Path("/"), Path.home(), os.environ, native_error=str(error))
-    return Host(Path("/"), Path.home(), os.environ, _native)
+    return Host(Path("/"), Path.home(), os.environ, native)
 
 
 def examine(host: Host, checks: Sequence[Callable[[Host], Check]] = CHECKS) -> list[Check]:

@@ -74,7 +74,9 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     (EngineConfig(batching="sometimes"), "unknown batching mode"),
     (EngineConfig(order="random"), "unknown order"),
     (EngineConfig(evict="fifo"), "unknown eviction policy"),
-    (EngineConfig(propose="guess"), "unknown proposer 'guess'; known: auto, draft_model"),
+    (EngineConfig(propose="guess"), "unknown proposer 'guess'; known: auto, "),
+    (EngineConfig(backend="reference", propose="eagle"),
+     "needs tree masks in attention, which --backend reference does not have; there it can be auto, .*ngram, suffix"),
     (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, with --draft-control priced"),
 ])
 def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:

@@ -1,8 +1,12 @@
 import json
+import sys
 from collections.abc import Callable
+
+import pytest
 
 from penstock.study.doctor.check import Check, Host, Status
 from penstock.study.doctor.examine import CHECKS, as_json, examine, this_host
+from penstock.study.doctor.software import native_module
 
 
 def fine(host: Host) -> Check:
@@ -38,3 +42,17 @@ def test_whatever_is_not_right_comes_with_a_hint() -> None:
         assert check.found and (check.status is Status.PASS or check.hint), check
         assert "could not be checked" not in check.found, check
     assert json.loads(json.dumps(as_json(found)))["counts"]
+
+
+def test_a_native_module_that_was_not_built_is_no_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nowhere:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "penstock._native":
+                raise ModuleNotFoundError("No module named 'penstock._native'", name=name)
+
+    monkeypatch.delitem(sys.modules, "penstock._native", raising=False)
+    monkeypatch.delattr("penstock._native", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Nowhere, *sys.meta_path])
+    found = native_module(this_host())
+    assert found.status is Status.WARN and "not built" in found.found
