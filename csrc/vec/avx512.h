@@ -21,7 +21,8 @@ constexpr int TALL_ROWS = 12;  // of one whose codes are unpacked in registers: 
 constexpr int TALL_ROWS = MAX_ROWS;
 #endif
 constexpr bool VECS_IN_TURN = false;
-// Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
+// Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows: where one way was found to be as
+// fast as the other (docs/LOG.md).
 constexpr int FEW_HALVES = 64;
 #if defined(__AVX512BF16__)
 constexpr int SUMS_BESIDE_TOTALS = 12, FEW_BYTES = MAX_ROWS, FEW_NIBBLES = 1 << 30, FEW_NIBBLES_OF_BYTES = 1 << 30;
