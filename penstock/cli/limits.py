@@ -74,4 +74,10 @@ def table(found: Any) -> Any:
     rows.add_section()
     for dtype, kernel in found.kernels.items():
         rows.add_row(f"{dtype} ({kernel})", *(f"{crew.ops_per_s[dtype] / 1e9:,.0f} Gop/s" for crew in crews))
+    rows.add_section()
+    longest = max((point[1:] for point in found.all_threads.products), default=None)
+    for form, *size in found.all_threads.products:
+        if (*size,) == longest:
+            told = (f"{crew.products[form, *size] / 1e9:,.0f} Gop/s" if (form, *size) in crew.products else "" for crew in crews)
+            rows.add_row(f"{size[1]} rows times {form}", *told)
     return rows

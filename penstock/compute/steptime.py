@@ -6,7 +6,7 @@ multiplied. Tensor parallelism divides matrices, heads and experts and sums the 
 "Megatron-LM", 2019); pipeline parallelism gives each stage its share of the layers and sends the hidden states on.
 """
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +47,9 @@ class Numbers:
     dtype: str  # that plain matrices are multiplied in, and attention
     coded: Mapping[str, int]  # bits of each weight that is stored as codes
     coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
+
+
+Reached = Callable[[int | None, int, float], float | None]  # bits of codes or None, inner length, rows -> operations a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ class _Group:
     weight_s: float = 0.0  # once a step
     others: float | None = None  # of experts: the share that a row is not sent to
     act_row_s: float = 0.0  # per row
-    compute_row_s: float = 0.0
+    compute_row_s: float = 0.0  # at the rate of the type
+    product: tuple[int | None, int, float] | None = None  # bits of codes, inner length, operations for a row
     kv_token_s: float = 0.0  # per token read, per pair: attention alone
     pair_s: float = 0.0
     kernels: float = 0.0
@@ -107,8 +111,10 @@ class _Group:
 class Roofline:
     """A StepTimer on devices of one kind. `seconds` is the time from a step's begin to its end, through all stages."""
 
-    def __init__(self, program: Program, numbers: Numbers, part: Part, split: Split | None = None) -> None:
+    def __init__(self, program: Program, numbers: Numbers, part: Part, split: Split | None = None, reached: Reached | None = None) -> None:
+        """`reached`: by the kernels, in products of so many rows; None, or where it says so: the same share of the type's rate for all."""
         self._program = program
+        self._reached = reached
         self._numbers = numbers
         self._part = part
         self._split = split or Split()
@@ -143,7 +149,7 @@ class Roofline:
             if not rows:
                 continue
             count = group.count * (layers if group.layered else ends)
-            busy = group.compute_row_s * rows
+            busy = self._computing(group, rows)
             reads = 0.0
             if group.pair_s:
                 if group.window not in windows:
@@ -161,6 +167,16 @@ class Roofline:
                 kv += count * reads
             kernels += count * group.kernels
         return StepTime(compute, weights, kv, activations, kernels * self._part.op_latency)
+
+    def _computing(self, group: _Group, rows: float) -> float:
+        """Seconds of an op's arithmetic, but for attention's."""
+        if self._reached is not None and group.product is not None:
+            bits, inner, operations = group.product
+            each = rows if group.others is None else max(1.0, rows * (1 - group.others))  # that an expert is sent
+            rate = self._reached(bits, inner, each)
+            if rate is not None:
+                return operations * rows / rate
+        return group.compute_row_s * rows
 
     def _network(self, work: Counts) -> float:
         return self._sums_seconds(work) + self._sends_seconds(work)
@@ -206,7 +222,10 @@ class Roofline:
         if op.kind == "attention":
             self._attends(op, group, bandwidth)
         else:
-            group.compute_row_s = share * OPS[op.kind].operations(op, program, one) / self._rate(op)
+            operations = share * OPS[op.kind].operations(op, program, one)
+            group.compute_row_s = operations / self._rate(op)
+            if op.weights and program.weights[op.weights[0]].matrix:
+                group.product = (self._numbers.coded.get(op.weights[0]), program.weights[op.weights[0]].shape[-1], operations)
         return group
 
     def _moved(self, op: Op, one: StepWork) -> float:

@@ -7,12 +7,13 @@ import math
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 COMPUTE_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}  # the type whose rate bounds products in a dtype
 FORMAT = 2  # of the file; another one is measured again
+Products = Mapping[str, Mapping[int, Mapping[int, float]]]  # weight format -> length of a row -> rows -> operations a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +27,11 @@ class Hardware:
     read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second
     ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int16, int8) -> operations a second; lacks what is unknown
     doubts: tuple[str, ...] = ()  # sentences: why these may not be its limits
+    products: Products = field(default_factory=dict)  # that the kernels reach where reading does not bind; {}: not measured
 
     def bandwidth(self, working_set_bytes: float) -> float:
         """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
-        sizes = sorted(self.read_bytes_per_s)
-        at = bisect.bisect_left(sizes, working_set_bytes)
-        if at == 0 or at == len(sizes):
-            return self.read_bytes_per_s[sizes[min(at, len(sizes) - 1)]]
-        below, above = sizes[at - 1], sizes[at]
-        slope = math.log(self.read_bytes_per_s[above] / self.read_bytes_per_s[below]) / math.log(above / below)
-        return self.read_bytes_per_s[below] * math.exp(slope * math.log(working_set_bytes / below))
+        return between(self.read_bytes_per_s, working_set_bytes)
 
     def memory_bandwidth(self) -> float:
         """Bytes a second read from the largest working set."""
@@ -44,6 +40,12 @@ class Hardware:
     def ops(self, dtype: str) -> float | None:
         """Operations a second in fp32, bf16, int16 or int8; None where that is not known."""
         return self.ops_per_s.get(dtype)
+
+    def product_rate(self, form: str, inner: int, rows: float) -> float | None:
+        """Operations a second in products of so many rows, each so long, with a matrix in a weight format (fp32, bf16, int8, int4, the
+        last two also with `:activations=int8`); None where that was not measured."""
+        of = self.products.get(form)
+        return between({length: between(rates, rows) for length, rates in of.items()}, inner) if of else None
 
     def read_seconds(self, num_bytes: float) -> float:
         """The least time in which `num_bytes` are read, once each, by a step that reads them every time."""
@@ -67,6 +69,17 @@ class Hardware:
         """Operations for each byte of memory above which arithmetic binds, and below which reading does."""
         rate = self.ops(dtype)
         return None if rate is None else rate / self.memory_bandwidth()
+
+
+def between(rates: Mapping[int, float], at: float) -> float:
+    """Between points that were measured a straight line in logarithms, beyond them the nearest."""
+    points = sorted(rates)
+    place = bisect.bisect_left(points, at)
+    if place == 0 or place == len(points):
+        return rates[points[min(place, len(points) - 1)]]
+    below, above = points[place - 1], points[place]
+    slope = math.log(rates[above] / rates[below]) / math.log(above / below)
+    return rates[below] * math.exp(slope * math.log(at / below))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +151,42 @@ def hardware_of(told: Mapping[str, Any], threads: int | None = None) -> Hardware
     """The roofline in what `read_limits` gave. `threads`: that compute, where they are fewer than were measured together: of one what was
     measured of it, of several so many times that, but no more than all reach. Raises ValueError, KeyError, TypeError or AttributeError
     where there is none."""
-    reads, rates = _figures(told)
+    reads, rates, products = _figures(told)
     if threads is not None and threads < told.get("threads", threads):
-        one_reads, one_rates = _figures(told["one_thread"])
+        one_reads, one_rates, one_products = _figures(told["one_thread"])
         reads = {size: min(rate, threads * one_reads.get(size, rate)) for size, rate in reads.items()}
         rates = {dtype: min(rate, threads * one_rates.get(dtype, rate)) for dtype, rate in rates.items()}
-    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))))
+        products = {point: min(rate, threads * one_products.get(point, rate)) for point, rate in products.items()}
+    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))), nested(products))
 
 
-def _figures(told: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, float]]:
+Point = tuple[str, int, int]  # weight format, length of a row, rows
+
+
+def _figures(told: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, float], dict[Point, float]]:
     reads = {int(size): float(rate) for size, rate in told["read_bytes_per_s"].items()}
     rates = {str(dtype): float(rate) for dtype, rate in told["ops_per_s"].items() if rate is not None}
-    if not reads or min(reads) <= 0 or not all(0 < rate < math.inf for rate in (*reads.values(), *rates.values())):
+    products = flat(told.get("product_ops_per_s", {}))
+    every = (*reads.values(), *rates.values(), *products.values())
+    if not reads or min(reads) <= 0 or not all(0 < rate < math.inf for rate in every):
         raise ValueError("limits are positive numbers, and bandwidth is known for one working set at least")
-    return reads, rates
+    return reads, rates, products
+
+
+def flat(products: Mapping[str, Mapping[Any, Mapping[Any, float]]]) -> dict[Point, float]:
+    """Products, or what JSON made of them, by point. Raises ValueError, TypeError or AttributeError for anything else."""
+    return {(form, int(inner), int(rows)): float(rate)
+            for form, lengths in products.items() for inner, rates in lengths.items() for rows, rate in rates.items()}
+
+
+def stated(products: Products) -> dict[str, dict[str, dict[str, float]]]:
+    """As JSON has it."""
+    return {form: {str(inner): {str(rows): rate for rows, rate in rates.items()} for inner, rates in lengths.items()}
+            for form, lengths in products.items()}
+
+
+def nested(points: Mapping[Point, float]) -> dict[str, dict[int, dict[int, float]]]:
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    for (form, inner, rows), rate in points.items():
+        found.setdefault(form, {}).setdefault(inner, {})[rows] = rate
+    return found

@@ -132,3 +132,34 @@ def test_times_add_up_and_scale() -> None:
 
 def test_every_op_has_its_kernels() -> None:
     assert set(KERNELS) == set(OPS)
+
+
+def test_products_take_as_long_as_kernels_reach_with_so_many_rows() -> None:
+    """Of plain matrices half of the type's rate, of what was not measured all of it."""
+    program = build(spec(), FAMILY.names)
+    asked: set[tuple[int | None, int, float]] = set()
+
+    def reached(bits: int | None, inner: int, rows: float) -> float | None:
+        asked.add((bits, inner, rows))
+        return 0.5e14 if bits is None else None
+
+    plain, halved = timer().told(PROMPT), Roofline(program, numbers(program), PART, reached=reached).told(PROMPT)
+    attention = 4 * 4 * 8 * 64 * PROMPT.windowed(None)[1] / 1e14
+    assert halved.compute - attention == pytest.approx(2 * (plain.compute - attention), rel=0.02)
+    assert asked == {(None, 512, 2000), (None, 1024, 2000), (None, 512, 1)}
+    asked.clear()
+    coded = numbers(program, 8)
+    assert Roofline(program, coded, PART, reached=reached).told(PROMPT) == Roofline(program, coded, PART).told(PROMPT)
+    assert {bits for bits, _, _ in asked} == {8}
+
+
+def test_an_expert_multiplies_the_rows_that_it_is_sent() -> None:
+    asked: set[float] = set()
+
+    def reached(bits: int | None, inner: int, rows: float) -> float:
+        asked.add(rows)
+        return 1e14
+
+    program = build(spec(ExpertsSpec(8, 2, 256, True)), FAMILY.names)
+    Roofline(program, numbers(program), PART, reached=reached).told(PROMPT)
+    assert asked == {1, 500, 2000}

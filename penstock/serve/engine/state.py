@@ -5,7 +5,7 @@ from typing import Any
 
 import penstock
 from penstock.compute.fitted import windows_of
-from penstock.core.hardware import Hardware
+from penstock.core.hardware import Hardware, stated
 from penstock.serve.engine.build import Built
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.machine import look
@@ -44,4 +44,5 @@ def with_begin(state: Mapping[str, Any] | None, began: Mapping[str, Any] | None)
 def limits_told(hardware: Hardware) -> dict[str, Any]:
     """In the form that `core/hardware.hardware_of` reads."""
     return {"machine": hardware.name, "read_bytes_per_s": {str(size): rate for size, rate in hardware.read_bytes_per_s.items()},
-            "ops_per_s": dict(hardware.ops_per_s), "doubts": list(hardware.doubts)}
+            "ops_per_s": dict(hardware.ops_per_s), "product_ops_per_s": stated(hardware.products),
+            "doubts": list(hardware.doubts)}

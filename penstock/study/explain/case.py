@@ -64,6 +64,7 @@ class Forms:
     def __init__(self, model: Model, found: build.Found, hardware: Hardware | None) -> None:
         self.model = model
         self._found, self._hardware = found, hardware
+        self.has_products = hardware is not None and bool(hardware.products)
 
     def of(self, config: EngineConfig, kv_dtype: str = AUTO) -> Form:
         """Raises PenstockError where the engine cannot hold it so."""
@@ -121,6 +122,8 @@ class Case:
         if self.form is None or self.form.roof is None or form.roof is None:
             return None
         source = "scaled by the roofline"
+        if self.forms is not None and not self.forms.has_products:
+            source += ", which does not know what products reach in each format (`penstock limits` measures it)"
         if config.quant != self.config.quant:
             source += f"; `penstock plan {config.model} --quant {config.quant} --calibrate` measures it"
         return Exchanged(self.way.timer, self.form.roof, form.roof), source

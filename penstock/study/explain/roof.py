@@ -8,6 +8,7 @@ from penstock.core.work import StepTimer, StepWork
 from penstock.study.plan.model import Stored
 
 NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0)
+ROUNDED = {"int8": ":activations=int8"}  # by the type that codes are multiplied in, where rows are made to fit it
 
 
 class Roof:
@@ -23,7 +24,11 @@ class Roof:
         numbers = replace(
             stored.numbers, storage=replace(stored.numbers.storage, activation=0.0), dtype=dtype,
             coded_dtype=coded_dtype if coded_dtype in rates else dtype)
-        self._roofline = Roofline(stored.program, numbers, part)
+        def reached(bits: int | None, inner: int, rows: float) -> float | None:
+            form = dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(coded_dtype, '')}"
+            return hardware.product_rate(form, inner, rows)
+
+        self._roofline = Roofline(stored.program, numbers, part, reached=reached)
 
     def seconds(self, work: StepWork) -> float:
         return self._roofline.seconds(work)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.errors import CapacityError, PenstockError
-from penstock.core.hardware import FORMAT, Hardware, Processor
+from penstock.core.hardware import FORMAT, Hardware, Point, Processor, flat, nested, stated
 from penstock.study.measure.probes import Probe
 from penstock.study.measure.repeats import Readings, doubts_of, inversions
 
@@ -27,6 +27,7 @@ class Roofline:
     threads: int
     read_bytes_per_s: Mapping[int, float]  # working set in bytes -> bytes a second
     ops_per_s: Mapping[str, float]  # type -> operations a second; lacks what could not be measured
+    products: Mapping[Point, float] = field(default_factory=dict)  # operations a second that the kernels reach; lacks the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Limits:
 
     @property
     def hardware(self) -> Hardware:
-        return Hardware(self.processor.model, self.all_threads.read_bytes_per_s, self.all_threads.ops_per_s, tuple(self.doubts))
+        return Hardware(self.processor.model, self.all_threads.read_bytes_per_s, self.all_threads.ops_per_s, tuple(self.doubts),
+                        nested(self.all_threads.products))
 
     def as_json(self) -> dict[str, Any]:
         """What --json prints and the cache holds; `core/hardware.py` reads it again."""
@@ -72,6 +74,7 @@ def figures(roofline: Roofline) -> dict[str, Any]:
     return {
         "read_bytes_per_s": {str(size): rate for size, rate in roofline.read_bytes_per_s.items()},
         "ops_per_s": {dtype: roofline.ops_per_s.get(dtype) for dtype in TYPES},
+        "product_ops_per_s": stated(nested(roofline.products)),
     }
 
 
@@ -79,7 +82,8 @@ def from_json(told: Mapping[str, Any]) -> Limits:
     """What `as_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
     def roofline(threads: int, part: Mapping[str, Any]) -> Roofline:
         reads = {int(size): float(rate) for size, rate in part["read_bytes_per_s"].items()}
-        return Roofline(threads, reads, {dtype: float(rate) for dtype, rate in part["ops_per_s"].items() if rate is not None})
+        rates = {dtype: float(rate) for dtype, rate in part["ops_per_s"].items() if rate is not None}
+        return Roofline(threads, reads, rates, flat(part.get("product_ops_per_s", {})))
 
     processor = Processor(told["machine"], told["num_cpus"], tuple(told["instruction_sets"]))
     return Limits(
@@ -106,7 +110,7 @@ def measure(
     found = Readings(probe, lambda: now() > deadline)
     kernels = found.first(crews, sizes)
     found.again()
-    rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew)) for crew in crews}
+    rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],
         {dtype: kernels[dtype] for dtype in TYPES if dtype in kernels}, tuple(doubts_of(found)))

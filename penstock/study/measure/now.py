@@ -21,9 +21,11 @@ def limits_of_this_machine(
     file = limits_file(cache_folder(environ, Path.home()), here)
     wanted = here.num_cpus if threads is None else threads
     kept = None if fresh else cached(file, wanted)
-    if kept is not None:
-        return kept
     probe = best_probe() if probe is None else probe
+    if kept is not None and not _lacks(kept, probe):
+        return kept
+    if kept is not None:
+        say(f"what was kept of {kept.measured} does not say what products reach in each weight format")
     say("measuring for some fifteen seconds, twice that where it does not come out alike; what else runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
@@ -31,7 +33,7 @@ def limits_of_this_machine(
     found = measure(probe, here, wanted, free_memory())
     found = replace(found, signs=(*sign(began, look(), here.num_cpus), *found.signs))
     before = cached(file, wanted)
-    if found.doubts and before is not None and not before.doubts:
+    if found.doubts and before is not None and not before.doubts and not _lacks(before, probe):
         say(f"not kept: this is in doubt, and what was kept of {before.measured} is not")
     elif wanted == here.num_cpus:
         save(found, file)
@@ -39,6 +41,11 @@ def limits_of_this_machine(
     else:
         say(f"not kept: {wanted} threads are not all of {here.num_cpus}")
     return found
+
+
+def _lacks(kept: Limits, probe: Probe) -> bool:
+    """Whether it was kept before products were measured, and they can be."""
+    return probe.method == "native" and not kept.all_threads.products
 
 
 def cached(file: Path, threads: int) -> Limits | None:

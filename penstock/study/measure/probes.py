@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
+from penstock.core.hardware import Point
+
 RUN_S = 0.02  # of one run: long beside the wake of a thread, short beside other programs' bursts
 RUNS = 5  # the median is taken
 
@@ -27,6 +29,10 @@ class Probe(Protocol):
         """Operations a second by type (fp32, bf16, int16, int8), with the best instruction set for each; lacks what cannot be measured."""
         ...
 
+    def products(self, threads: int) -> dict[Point, float]:
+        """Operations a second that the backend's kernels reach, by weight format, length of a row and rows; nothing where they are not."""
+        ...
+
 
 class NativeProbe:
     method = "native"
@@ -42,6 +48,11 @@ class NativeProbe:
         for dtype, isa in self._native.rate_kernels():
             best.setdefault(dtype, isa)
         return {dtype: Rate(self._native.operation_rate(dtype, isa, threads, RUN_S, RUNS), isa) for dtype, isa in sorted(best.items())}
+
+    def products(self, threads: int) -> dict[Point, float]:
+        from penstock.study.measure.products import product_rates
+
+        return product_rates(threads)
 
 
 class NumpyProbe:
@@ -72,6 +83,9 @@ class NumpyProbe:
 
         with _blas_threads(threads):
             return {"fp32": Rate(2 * self.MATRIX**3 * repeats_per_s(multiply), "blas")}
+
+    def products(self, threads: int) -> dict[Point, float]:
+        return {}
 
 
 def _dot(part: Any, repeats: int) -> None:

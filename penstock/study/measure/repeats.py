@@ -1,6 +1,7 @@
 """Measurements that are made again: what runs beside them makes them slower, never faster, so the best counts where the two best agree."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from penstock.core.hardware import Point
 from penstock.study.measure.probes import Probe
 
 AGREE = 1.1  # times: the two best of a kind are no farther apart
@@ -20,6 +21,7 @@ class Readings:
         self._probe, self._is_late = probe, is_late
         self.of_reads: dict[Read, list[float]] = {}
         self.of_rates: dict[Rate, list[float]] = {}
+        self.of_products: dict[int, dict[Point, float]] = {}  # threads -> the best of each
 
     def first(self, crews: Sequence[int], sizes: Sequence[int]) -> dict[str, str]:
         """Each once, the larger working sets while there is time; the first crew's kernels by type."""
@@ -29,6 +31,7 @@ class Readings:
                 break
             for crew in crews:
                 self.of_reads[crew, size] = [self._probe.bandwidth(size, crew)]
+        self._multiply(crews)
         return kernels[crews[0]]
 
     def again(self) -> None:
@@ -42,6 +45,8 @@ class Readings:
                 if self._is_late():
                     return
                 self._rate(crew)
+            if not repeat:
+                self._multiply(tuple(self.of_products))
 
     def reads(self, crew: int) -> dict[int, float]:
         return {size: max(found) for (threads, size), found in self.of_reads.items() if threads == crew}
@@ -54,6 +59,17 @@ class Readings:
         for dtype, rate in found.items():
             self.of_rates.setdefault((crew, dtype), []).append(rate.ops_per_s)
         return {dtype: rate.kernel for dtype, rate in found.items()}
+
+    def products(self, crew: int) -> dict[Point, float]:
+        return self.of_products.get(crew, {})
+
+    def _multiply(self, crews: Sequence[int]) -> None:
+        for crew in crews:
+            if self._is_late():
+                return
+            before = self.of_products.setdefault(crew, {})
+            for point, rate in self._probe.products(crew).items():
+                before[point] = max(rate, before.get(point, 0.0))
 
     def _unsettled_reads(self) -> list[Read]:
         crews = {crew for crew, _ in self.of_reads}

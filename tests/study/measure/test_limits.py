@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import CapacityError, PenstockError
-from penstock.core.hardware import Processor, hardware_of, limits_file, read_limits
+from penstock.core.hardware import Point, Processor, hardware_of, limits_file, read_limits
 from penstock.serve.engine.machine import processor
 from penstock.study.measure.limits import BUDGET_S, MIB, TYPES, WORKING_SETS, Limits, from_json, measure, save, working_sets
 from penstock.study.measure.now import cached, limits_of_this_machine
@@ -32,6 +32,7 @@ class Fake:
         self.seconds = seconds
         self.dtypes = dtypes
         self.asked: list[tuple[int, int]] = []
+        self.multiplied = 0
 
     def bandwidth(self, working_set_bytes: int, threads: int) -> float:
         self.now += self.seconds
@@ -41,6 +42,10 @@ class Fake:
     def rates(self, threads: int) -> dict[str, Rate]:
         self.now += self.seconds
         return {dtype: Rate(threads * RATES[dtype], "avx2") for dtype in self.dtypes}
+
+    def products(self, threads: int) -> dict[Point, float]:
+        self.multiplied += 1
+        return {("bf16", 256, 16): threads * 1e11 / self.multiplied}
 
 
 def run(fake: Fake, threads: int = 4, memory_bytes: int = 64 << 30) -> Limits:
@@ -178,3 +183,27 @@ def test_what_is_broken_is_measured_again(tmp_path: Path) -> None:
     for key in ("one_thread", "measured", "kernels"):
         file.write_text(json.dumps({name: value for name, value in told.items() if name != key}))
         assert cached(file, 4) is None
+
+
+def test_the_better_of_two_measurements_of_products_counts() -> None:
+    found = run(Fake())
+    assert found.hardware.products == {"bf16": {256: {16: 4e11}}} and found.one_thread.products == {("bf16", 256, 16): 0.5e11}
+
+
+def test_what_was_kept_without_products_is_read_and_measured_again_by_who_can(tmp_path: Path) -> None:
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    whole = limits_of_this_machine(None, False, said.append, environ, Fake())
+    file = limits_file(tmp_path / "penstock", processor())
+    told = json.loads(file.read_text())
+    del told["product_ops_per_s"], told["one_thread"]["product_ops_per_s"]
+    file.write_text(json.dumps(told))
+    kept = read_limits(file)
+    assert kept is not None and hardware_of(kept).products == {} and hardware_of(kept).ops_per_s == whole.hardware.ops_per_s
+    without = Fake()
+    without.method = "numpy"
+    assert limits_of_this_machine(None, False, said.append, environ, without).one_thread.products == {} and not without.asked
+    said.clear()
+    doubtful = Disturbed({number: 0.3 + 0.03 * number for number in range(40)})
+    assert limits_of_this_machine(None, False, said.append, environ, doubtful).doubts
+    assert said[0].endswith("does not say what products reach in each weight format") and "kept in" in said[-1]
+    assert limits_of_this_machine(None, False, said.append, environ, Fake()).one_thread.products

@@ -2,7 +2,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from penstock.study.explain.case import CALIBRATED, Case, Change, becomes
+from penstock.study.explain.case import Case, Change, becomes
 
 # What it costs brook in nats of KL and in tokens that change, the least first; bench/quant_drift.py, as docs/quantization.md tells.
 DRIFT: Mapping[str, tuple[str, str]] = {
@@ -25,8 +25,6 @@ class Weights:
             timed = case.timer_of(config, form)
             if timed is not None:
                 timer, source = timed
-                if rounds and source != CALIBRATED:  # products of int8 come nearer to their limit than others
-                    source += "; of rounded rows the roofline has promised up to a quarter too little"
                 smaller = becomes(case.weight_bytes, form.weight_bytes)
                 costs = (*(() if smaller is None else (f"weights {smaller}",)),
                          f"brook moves by {kl} nats and changes {flips} of its tokens; bench/quant_drift.py measures other models")

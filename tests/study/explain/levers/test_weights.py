@@ -16,10 +16,10 @@ def test_what_stays_as_it_is_is_no_cost(model: Path) -> None:
     assert changes and all(len(change.costs) == 1 and change.costs[0].startswith("brook moves by") for change in changes)
 
 
-def test_what_is_known_to_be_too_low_is_said(model: Path) -> None:
-    """Products of rounded rows come nearer to their limit than others, which a roofline does not know and a calibration does."""
+def test_where_step_times_come_from_is_said(model: Path) -> None:
+    """Limits that were kept before products were measured do; what they do not know is named."""
     _, found = explained(model, Load(users=3, prompt=32, output=50, seconds=5), only="speculation")
     guessed = list(Weights().changes(found.case))
-    assert guessed and all(("too little" in change.source) is ("activations" in change.option) for change in guessed)
+    assert guessed and all("does not know what products reach" in change.source for change in guessed)
     timed = list(Weights().changes(replace(found.case, kept=lambda config: Fitted((1, 512), (0.002, 0.1), 0.0, 0.0, 0.0, 0.0))))
     assert timed and all(change.source == CALIBRATED for change in timed)
