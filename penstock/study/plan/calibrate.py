@@ -177,12 +177,12 @@ def alone_s(timer: Fitted, count: int, total: int, budget: int) -> float:
     return sum(timer.seconds(StepWork(((min(budget, count - budget * at), end),), int(end == total))) for at, end in enumerate(ends))
 
 
-async def measure(inner: Inner, recorder: Recorder, phase: Phase, arrivals: Arrivals) -> Measured:
+async def measure(inner: Inner, recorder: Recorder, phase: Phase, arrivals: Arrivals, repeats: int = MOST_REPEATS) -> Measured:
     """Requests arrive for so long, again until there are enough steps."""
     samples: list[Sample] = []
     recorder.records.clear()
     began_s = time.monotonic()
-    for repeat in range(MOST_REPEATS):
+    for repeat in range(repeats):
         seed = f"calibrate/{phase}/{repeat}"
         dataset = Synthetic(phase.lengths, IdWriter(inner.built.spec.vocab_size), seed)
         schedule = arrivals.schedule(dataset.sessions(), seed)

@@ -13,9 +13,9 @@ from penstock.study.plan.calibrate import Calibration, Recorder, arrivals_of, ke
 from penstock.study.plan.made import doubt, made_now, pace
 from penstock.study.plan.phases import Phase, shapes
 
-USERS = (1, 8)  # at once
+# Users at once, tokens of prompts and answers at most, so that it is short where steps are long.
+LOADS = ((1, 64, 16), (8, 64, 16), (1, 256, 2))
 SECONDS = 0.3
-PROMPT, ANSWER = 64, 16  # tokens at most, so that it is short where steps are long
 Say = Callable[[str], None]
 
 
@@ -51,12 +51,13 @@ def timed_now(config: EngineConfig, progress: Any = None) -> list[Timed]:
     inner = start(config, progress, None, recorder)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            phases = [short(inner.built.resolved.engine, users) for users in USERS if users <= config.max_num_seqs]
-            return [timed for phase in phases for timed in runner.run(measure(inner, recorder, phase, arrivals_of(phase, None))).timed]
+            phases = [short(inner.built.resolved.engine, *load) for load in LOADS if load[0] <= config.max_num_seqs]
+            return [timed for phase in phases for timed in runner.run(measure(inner, recorder, phase, arrivals_of(phase, None), 1)).timed]
     finally:
         inner.loop.stop()
 
 
-def short(config: EngineConfig, users: int) -> Phase:
-    lengths = next(shapes(config, users))
-    return Phase(replace(lengths, input=min(lengths.input, PROMPT), output=min(lengths.output, ANSWER)), SECONDS, users)
+def short(config: EngineConfig, users: int, prompt: int, answer: int) -> Phase:
+    """Of so many tokens on average, or as many as fit."""
+    lengths = max(shapes(config, users), key=lambda each: each.input)
+    return Phase(replace(lengths, input=min(lengths.input, prompt), output=min(lengths.output, answer)), SECONDS, users)

@@ -8,11 +8,13 @@ import penstock
 from penstock.compute.fitted import Fitted, Timed
 from penstock.core.config import EngineConfig
 from penstock.core.hardware import Hardware
+from penstock.core.work import StepWork
 from penstock.serve.engine.machine import measured_limits, native_build
 
 FAR = 0.25  # of the time of steps, or of a limit, beyond which what was kept is in doubt
-LEAST_STEPS = 8  # that say something
-ALONE = 1  # row of a sequence that decodes
+LEAST_STEPS = 8  # that say something; of steps that take long
+LEAST_S = 0.1  # so much of their time does, from two on
+LONG = 128  # rows of a step, from which on it is of a long prompt
 READING = "reading memory"
 
 
@@ -50,13 +52,21 @@ def rates_of(limits: Hardware) -> dict[str, float]:
 
 
 def pace(timer: Fitted, timed: Sequence[Timed]) -> tuple[float, str] | None:
-    """(how many times as long as the timer says steps take, of which steps): those that only decode, or those with prompts, whichever are
-    further off. None where too few were timed."""
-    kinds = {"decode": [each for each in timed if all(rows == ALONE for rows, _ in each.work.contexts)],
-             "compute prompts": [each for each in timed if any(rows > ALONE for rows, _ in each.work.contexts)]}
-    found = [(sum(each.seconds for each in of) / sum(timer.seconds(each.work) for each in of), f"steps that {name} take")
-             for name, of in kinds.items() if len(of) >= LEAST_STEPS]
+    """(how many times as long as the timer says steps take, of which steps): those that only decode, those with short prompts, or those
+    with long ones, whichever are furthest off. None where too few were timed."""
+    kinds: dict[str, list[Timed]] = {}
+    for each in timed:
+        kinds.setdefault(kind(each.work), []).append(each)
+    took = {name: sum(each.seconds for each in of) for name, of in kinds.items()}
+    found = [(took[name] / sum(timer.seconds(each.work) for each in of), f"steps that {name} take")
+             for name, of in kinds.items() if len(of) >= LEAST_STEPS or (len(of) > 1 and took[name] >= LEAST_S)]
     return max(found, key=lambda each: max(each[0], 1 / each[0]), default=None)
+
+
+def kind(work: StepWork) -> str:
+    if work.num_tokens == work.num_seqs:
+        return "decode"
+    return "compute long prompts" if work.num_tokens >= LONG else "compute prompts"
 
 
 def is_far(times: float) -> bool:

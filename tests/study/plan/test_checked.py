@@ -13,7 +13,6 @@ from penstock.serve.engine.build import find
 from penstock.study.plan import checked, request, text
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.made import made_now
-from penstock.study.plan.phases import Phase
 from tests.study.plan.timed import calibrated
 
 MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 1e11}, {"fp32": 4e13, "bf16": 4e13, "int8": 4e13})
@@ -61,7 +60,23 @@ def test_what_cannot_be_timed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_loads_are_short_whatever_the_context_holds() -> None:
     long = replace(CONFIG, max_model_len=1 << 20, kv_tokens=1 << 24)
-    assert checked.short(long, 8) == Phase(replace(checked.short(long, 8).lengths, input=64, output=16), checked.SECONDS, 8)
+    phases = [checked.short(long, *load) for load in checked.LOADS]
+    assert [(each.lengths.input, each.lengths.output, each.users) for each in phases] == [(64, 16, 1), (64, 16, 8), (256, 2, 1)]
+    small = checked.short(replace(CONFIG, max_model_len=64), 1, 256, 2).lengths
+    assert small.input * (1 + small.input_spread) + small.output <= 64
+
+
+def test_a_calibration_that_is_wrong_for_long_prompts_alone_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of few rows are as it says; from the real ones of a prompt of 256 it is told apart."""
+    found = learned(0.001)
+    asked = checked.timed_now(CONFIG)
+    long = [each.work for each in asked if each.work.num_tokens >= 128]
+    assert long
+    timed = [Timed(each.work, found.timer.seconds(each.work) * (0.7 if each.work in long else 1.0)) for each in asked * 8]
+    monkeypatch.setattr(checked, "kept", lambda config: found)
+    monkeypatch.setattr(checked, "timed_now", lambda config, progress: timed)
+    each = checked.Checked([].append)
+    assert each.kept(CONFIG) is found and "steps that compute long prompts take 0.70 times" in each.doubts[0]
 
 
 def test_a_plan_says_what_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,13 @@ def test_limits_that_were_measured_since_are_compared_where_no_step_was_timed() 
 def test_steps_that_decode_and_those_with_prompts_are_judged_apart() -> None:
     decode, prompt = StepWork(((1, 100),), 1), StepWork(((200, 200),), 1)
     timed = [Timed(decode, TIMER.seconds(decode))] * 8 + [Timed(prompt, 1.5 * TIMER.seconds(prompt))] * 8
-    assert pace(TIMER, timed) == (pytest.approx(1.5), "steps that compute prompts take")
-    assert pace(TIMER, timed[:12]) == (pytest.approx(1.0), "steps that decode take")
+    assert pace(TIMER, timed) == (pytest.approx(1.5), "steps that compute long prompts take")
+    short = StepWork(((60, 60),), 1)
+    assert pace(TIMER, timed[:8] + [Timed(short, 2 * TIMER.seconds(short))] * 8) == (pytest.approx(2), "steps that compute prompts take")
+    assert pace(TIMER, timed[:9]) == (pytest.approx(1.0), "steps that decode take")
     assert pace(TIMER, timed[:7]) is None
+    slow = Timed(prompt, 3 * TIMER.seconds(prompt))  # 0.12 s
+    assert pace(TIMER, [slow]) is None and pace(TIMER, [slow] * 2) == (pytest.approx(3), "steps that compute long prompts take")
 
 
 def test_what_it_is_made_with_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
