@@ -23,7 +23,7 @@ ROWS = (1, 4, 16, 64, 256)
 SIZE = 1 << 18  # values of a matrix, for each thread
 GROUP = 32  # codes of 4 bits
 REPEATS = 8  # of the product in a step, so that beginning one costs little
-RUN_S, RUNS = 0.004, 3  # the least of them counts
+RUN_S, RUNS = 0.003, 2  # the least of them counts
 
 
 def product_rates(threads: int) -> dict[Point, float]:
