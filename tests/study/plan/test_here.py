@@ -4,8 +4,9 @@ import pytest
 
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
-from penstock.study.plan import here, request
+from penstock.study.plan import here
 from penstock.study.plan.request import Request, plan
+from tests.study.plan.timed import calibrated
 
 MACHINE = Hardware("a machine", {1 << 20: 3e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
 
@@ -26,7 +27,7 @@ def test_weights_are_read_as_fast_as_so_many_bytes_are(monkeypatch: pytest.Monke
 
 def test_there_is_one_machine_like_this_unless_more_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
-    monkeypatch.setattr(request, "kept_of", lambda asked, quant: None)
+    calibrated(monkeypatch, lambda config: None)
     asked = Request(model="llama-3.2-1b", hardware="here,l4", rate=1.0, input=100, output=20, quant=("none",), simulate=False)
     rows = plan(asked).configurations
     assert {row.devices for row in rows if row.hardware == "here"} == {1} and max(row.devices for row in rows) > 1
@@ -38,7 +39,7 @@ def test_there_is_one_machine_like_this_unless_more_are_asked_for(monkeypatch: p
 
 def test_what_would_be_timed_is_told_where_nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
-    monkeypatch.setattr(request, "kept_of", lambda asked, quant: None)
+    calibrated(monkeypatch, lambda config: None)
     told = plan(Request(model="brook", hardware="here", batch=1))
     assert told.timed_where_played and told.calibrate == "penstock plan brook --calibrate --quant none"
     known = plan(Request(model="llama-3-8b", hardware="here", batch=1))
