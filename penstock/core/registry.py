@@ -13,11 +13,13 @@ KINDS = {int: "a whole number, such as 2", float: "a number, such as 2 or 0.5"}
 
 class Table(Mapping[str, str]):
     """The names of one kind of plug-in. `kind` is the word used in error messages, for example "batching mode"; `also` are words that may
-    stand where a name does, such as "auto": errors tell them with the names."""
+    stand where a name does, such as "auto", where it is known beforehand with the name that each stands for: errors tell them with the
+    names."""
 
-    def __init__(self, kind: str, entries: Mapping[str, str], also: Sequence[str] = ()) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, str], also: Sequence[str] | Mapping[str, str] = ()) -> None:
         self.kind = kind
         self.also = tuple(also)
+        self._meant = dict(also) if isinstance(also, Mapping) else {}
         self._entries = dict(entries)
 
     def __getitem__(self, name: str) -> str:
@@ -28,6 +30,10 @@ class Table(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def meant(self, word: str) -> str:
+        """The name that a word of `also` stands for; everything else as it is."""
+        return self._meant.get(word, word)
 
     def load(self, name: str) -> Any:
         """The class behind `name`. Raises UsageError, naming the valid choices, when there is none."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.core.errors import UsageError
-from penstock.core.registry import fill
+from penstock.core.registry import Table, fill
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,11 @@ def test_what_is_no_value_is_told_with_one_that_would_do(pairs: dict[str, str], 
 
 def test_text_becomes_what_the_fields_are() -> None:
     assert fill(Options, {"rate": "2", "count": "none", "on": "yes"}, "poisson") == Options(2.0, None, True)
+
+
+def test_a_word_may_stand_for_a_name() -> None:
+    table = Table("fruit", {"apple": "garden:Apple"}, also={"auto": "apple"})
+    assert [table.meant(word) for word in ("auto", "apple", "apple:red=1")] == ["apple", "apple", "apple:red=1"]
+    with pytest.raises(UsageError, match="unknown fruit 'auto:x'; known: auto, apple"):
+        table.load("auto:x")
+    assert Table("fruit", {}, also=("auto",)).meant("auto") == "auto"

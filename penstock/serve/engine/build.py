@@ -180,6 +180,8 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     check_proposer(chosen.config, backend)
     resolved = resolve(chosen.config, found.spec, held, look(), drafting_takes(config, found, chosen))
     resolved.reasons.update(chosen.reasons)
+    if resolved.engine.propose is not None:
+        resolved = replace(resolved, engine=replace(resolved.engine, propose=propose.TABLE.meant(resolved.engine.propose)))
     if say is not None:
         for line in told(found, chosen, resolved):
             say(line)

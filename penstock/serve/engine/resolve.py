@@ -10,7 +10,6 @@ from penstock.serve.engine.machine import Machine
 
 AUTO = "auto"
 NOTHING = DraftMemory()
-DRAFTED_BY = "suffix"  # where the user leaves it open: it needs no other model and no training
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
 ACTIVATIONS_BYTES = 64 << 20
 SMALL_MATRIX = 4 << 20  # values: a block of rows takes it well under a millisecond, and threads that wait for a busy core take longer
@@ -50,26 +49,25 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
     threads, reasons["threads"] = threads_of(config, spec, machine)
-    propose, control, why_control = _drafting(config)
-    if propose is not None:
+    control, why_control = _drafting(config)
+    if config.propose is not None:
         reasons["draft_control"] = why_control
     engine = replace(
-        config, propose=propose, draft_control=control, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens,
+        config, draft_control=control, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens,
         threads=threads)
     return Resolved(engine, reasons)
 
 
-def _drafting(config: EngineConfig) -> tuple[str | None, str, str]:
-    """(proposer, who says how much is drafted, why)."""
+def _drafting(config: EngineConfig) -> tuple[str, str]:
+    """(who says how much is drafted, why)."""
     known = ("auto", "always", "priced")
     if config.draft_control not in known:
         raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(known)}")
-    propose = DRAFTED_BY if config.propose == AUTO else config.propose
     if config.draft_control != AUTO:
-        return propose, config.draft_control, "as asked"
+        return config.draft_control, "as asked"
     if config.propose == AUTO:
-        return propose, "priced", "drafts are made only where they are expected to pay"
-    return propose, "always", "the proposer was asked for by name"
+        return "priced", "drafts are made only where they are expected to pay"
+    return "always", "the proposer was asked for by name"
 
 
 def threads_of(config: EngineConfig, spec: ModelSpec, machine: Machine) -> tuple[int, str]:

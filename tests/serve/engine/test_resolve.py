@@ -104,8 +104,8 @@ def test_drafts_are_made_where_they_pay_unless_the_proposer_is_named() -> None:
         assert "draft_control" in resolved.reasons
         return resolved.engine.propose, resolved.engine.draft_control
 
-    assert found(propose="auto") == ("suffix", "priced")
-    assert found(propose="auto", draft_control="always") == ("suffix", "always")
+    assert found(propose="auto") == ("auto", "priced")
+    assert found(propose="auto", draft_control="always") == ("auto", "always")
     assert found(propose="ngram") == ("ngram", "always")
     assert found(propose="ngram:n=3", draft_control="priced") == ("ngram:n=3", "priced")
     with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, priced"):

@@ -19,7 +19,7 @@ from penstock.compute.backends.reference.backend import Reference  # noqa: E402
 from penstock.compute.models.heads import stamp  # noqa: E402
 from penstock.core.errors import CapacityError, ModelError, UsageError  # noqa: E402
 from penstock.serve.engine.machine import Machine  # noqa: E402
-from penstock.study.compress import heads, store  # noqa: E402
+from penstock.study.compress import heads, store, train_heads  # noqa: E402
 from penstock.study.compress import run as module  # noqa: E402
 from penstock.study.compress.answers import Answers, Sizes, open_llm, windows  # noqa: E402
 from penstock.study.compress.heads import initial  # noqa: E402
@@ -282,6 +282,14 @@ def test_what_was_learned_before_an_interruption_is_kept(folder: Path, tmp_path:
         trained(folder, tmp_path, "medusa:heads=1", 3)
     monkeypatch.undo()
     assert trained(folder, tmp_path / "more", "medusa:heads=1", 1, begin=tmp_path).trained.steps == 1
+
+
+def test_what_was_learned_is_there_before_it_is_measured(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrating takes a while, and whoever ends the process then loses nothing."""
+    found: list[bool] = []
+    monkeypatch.setattr(train_heads, "calibrate", lambda *_: found.append((tmp_path / "medusa.safetensors").exists()))
+    trained(folder, tmp_path, "medusa:heads=1", 1)
+    assert found == [True]
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,4 +8,4 @@ TABLE = Table("proposer", {
     "medusa": "penstock.compute.decoding.propose.medusa:Medusa",
     "ngram": "penstock.compute.decoding.propose.ngram:Ngram",
     "suffix": "penstock.compute.decoding.propose.suffix:Suffix",
-}, also=("auto",))
+}, also={"auto": "suffix"})  # it needs no other model and no training
