@@ -16,7 +16,7 @@ Workloads: `story` (nothing to copy), `copy` (edits, quotes, JSON echoes) and `m
 many lengths, some coming later) of the text given; with --echo, on a
 model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
 tenth token changed is to be corrected). Greedy but for a third of `mixed`; no end of text.
-The last line is JSON; `--record` keeps it in bench/results.
+The last line is JSON; `--record` keeps it in bench/results, with the day's earlier rows that were measured in the same way.
 """
 import argparse
 import itertools
@@ -24,6 +24,7 @@ import json
 import statistics
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from drafts import echo, prompts
 from drafts.switch import Switch
@@ -147,6 +148,23 @@ def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, ar
     return rows
 
 
+def keep(record: dict[str, Any], path: Path) -> None:
+    """With the rows of the file at `path` that this run did not measure, if that was made in the same way."""
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        before = {}
+    rows = record["rows"]
+    if all(before.get(name) == told for name, told in record.items() if name not in ("date", "rows")):
+        measured = {named(row) for row in rows}
+        rows = [*rows, *(row for row in before["rows"] if named(row) not in measured)]
+    write({**record, "rows": sorted(rows, key=lambda row: row["concurrency"])}, path)
+
+
+def named(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["workload"], row["propose"], row["concurrency"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="brook")
@@ -184,7 +202,7 @@ def main() -> None:
             "rows": [asdict(row) for row in rows]}
     if args.record:
         others = ("" if args.workloads == USUAL else "-" + "-".join(args.workloads)) + "-switched" * args.switched
-        write(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
+        keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 
 
