@@ -3,6 +3,8 @@
 
     python bench/speculation.py --text FILE... [--model brook] [--propose ngram auto ...] [--concurrency 1 8 64] [--record]
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
+    python bench/speculation.py --echo qwen3-4b --folder DIR --quant int4 --workloads tell --drafter qwen3-0.6b --agree 0.8
+                                --propose draft_model:k=4 eagle:k=4,depth=4,width=1 --concurrency 1
 
 An engine with a proposer and one without answer the same requests in turns of a few hundredths of a second, in every second round the one
 without first; ratios are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by
@@ -13,9 +15,10 @@ independent, so the interval is that of their order; `plain` is the same engine 
 the time the drafter itself took, which is all that drafting costs where nothing is drafted, and far steadier than rates. Every answer
 is compared with plain decoding's: one token that differs is an error.
 Workloads: `story` (nothing to copy), `copy` (edits, quotes, JSON echoes) and `mixed` (both beside each other and beside drawn answers, of
-many lengths, some coming later) of the text given; with --echo, on a
-model of a large shape that is made in --folder and says what is known beforehand, `quote` (a page again) and `edit` (a page with every
-tenth token changed is to be corrected). Greedy but for a third of `mixed`; no end of text.
+many lengths, some coming later) of the text given; with --echo, on a model of a large shape that is made in --folder and says what is
+known beforehand, `quote` (a page again), `edit` (a page with every tenth token changed is to be corrected) and `tell` (nothing to copy).
+With --drafter `draft_model` has a smaller model there, and `eagle` a head, which are right about so many of the next tokens as --agree
+says: what such drafts are worth when they are right so often, not how often they are. Greedy but for a third of `mixed`; no end of text.
 The last line is JSON; `--record` keeps it in bench/results, with the day's earlier rows that were measured in the same way.
 """
 import argparse
@@ -26,7 +29,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from drafts import echo, prompts
+from drafts import echo, partners, prompts
 from drafts.switch import Switch
 from drafts.turns import Ask, Ran, run
 from versus.record import RESULTS, slug, today, write
@@ -39,7 +42,8 @@ from penstock.serve.engine.machine import processor
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.statistics import distribution, grouped_distribution
 
-USUAL = ["story", "copy"]  # workloads
+OF_TEXT, OF_ECHO = ("story", "copy", "mixed"), ("quote", "edit", "tell")  # workloads
+USUAL = 2  # of each, the first
 PLAIN = "plain"  # of --propose: none, in an engine of its own
 SECONDS = 1.0  # that a measurement takes at least, by its number of requests
 
@@ -135,7 +139,7 @@ def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, ar
         names = ["", *args.propose]
         config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024,
                               prefix_cache=not args.switched)
-        engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else name)).engine
+        engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")).engine
                    for name in (reversed(names) if number % 2 else names)}
         for name, make in workloads.items():
             try:
@@ -165,15 +169,53 @@ def named(row: dict[str, Any]) -> tuple[str, str, int]:
     return row["workload"], row["propose"], row["concurrency"]
 
 
+def telling(args: argparse.Namespace) -> tuple[str, dict[str, prompts.Asks]]:
+    """The model, and what it can be asked."""
+    encode = Tokenizer.load(find(EngineConfig(model=args.model)).source.path).encode
+    stories, copies = prompts.story(encode, args.text), prompts.copying(encode, args.text)
+    return args.model, dict(zip(OF_TEXT, (prompts.greedy(stories, args.new), prompts.greedy(copies, args.new),
+                                          prompts.mixed(stories, copies, args.new)), strict=True))
+
+
+def echoing(args: argparse.Namespace) -> tuple[str, dict[str, prompts.Asks]]:
+    """The same of one that is made."""
+    folder = args.folder / args.echo
+    made = echo.make(folder, args.echo, tokenizer())
+    asks = (prompts.echoing(made, changed=0.0), prompts.echoing(made, changed=0.1), prompts.fresh(made))
+    return str(folder), dict(zip(OF_ECHO, (prompts.greedy(each, args.new) for each in asks), strict=True))
+
+
+def drafting(args: argparse.Namespace) -> dict[str, str]:
+    """By what --propose says: the options that name what is made to draft for the model."""
+    found = {}
+    for name in args.propose:
+        kind, _, options = name.partition(":")
+        if kind == "draft_model":
+            given = f"model={partners.model(args.folder, args.drafter, tokenizer(), args.agree)}"
+        elif kind == "eagle":
+            given = f"path={partners.head(args.folder / args.echo, args.agree)}"
+        else:
+            continue
+        found[name] = f",{given}" if options else f":{given}"
+    return found
+
+
+def tokenizer() -> Path:
+    """The folder of the tokenizer that a made model gets."""
+    return Path(find(EngineConfig()).source.path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="brook")
     parser.add_argument("--echo", choices=sorted(echo.SHAPES))
     parser.add_argument("--folder", type=Path, help="where the model of --echo is made")
+    parser.add_argument("--drafter", choices=sorted(echo.SHAPES), help="of --echo: the shape of what draft_model drafts with")
+    parser.add_argument("--agree", type=float, default=0.8, help="share of the tokens that it is right about, and a head for eagle")
     parser.add_argument("--text", type=Path, nargs="+", default=[])
     parser.add_argument("--propose", nargs="+", default=["ngram", "suffix", "auto"])
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--workloads", nargs="+", choices=["story", "copy", "mixed"], default=USUAL)
+    parser.add_argument("--workloads", nargs="+", choices=[*OF_TEXT, *OF_ECHO])
     parser.add_argument("--quant", default="none")
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=5)
@@ -181,27 +223,23 @@ def main() -> None:
     parser.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
-    if args.echo:
-        made = echo.make(args.folder / args.echo, args.echo, Path(find(EngineConfig()).source.path))
-        model = str(args.folder / args.echo)
-        workloads = {"quote": prompts.greedy(prompts.echoing(made, changed=0.0), args.new),
-                     "edit": prompts.greedy(prompts.echoing(made, changed=0.1), args.new)}
-    elif not args.text:
+    if not args.echo and not args.text:
         parser.error("--text says what prompts are made of")
-    else:
-        encode = Tokenizer.load(find(EngineConfig(model=args.model)).source.path).encode
-        stories, copies = prompts.story(encode, args.text), prompts.copying(encode, args.text)
-        makers = {"story": prompts.greedy(stories, args.new), "copy": prompts.greedy(copies, args.new),
-                  "mixed": prompts.mixed(stories, copies, args.new)}
-        model, workloads = args.model, {name: makers[name] for name in args.workloads}
+    model, makers = echoing(args) if args.echo else telling(args)
+    args.given = drafting(args) if args.drafter else {}
+    args.workloads = args.workloads or list(makers)[:USUAL]
+    if unknown := [name for name in args.workloads if name not in makers]:
+        parser.error(f"the workloads here are {', '.join(makers)}, not {unknown[0]}")
+    workloads = {name: makers[name] for name in args.workloads}
     rows: list[Row] = []
     for concurrency in args.concurrency:
         rows += measure(model, workloads, concurrency, args)
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
+            **({"drafter": args.drafter, "agree": args.agree} if args.drafter else {}),
             "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts, "switched": args.switched,
             "rows": [asdict(row) for row in rows]}
     if args.record:
-        others = ("" if args.workloads == USUAL else "-" + "-".join(args.workloads)) + "-switched" * args.switched
+        others = ("" if args.workloads == list(makers)[:USUAL] else "-" + "-".join(args.workloads)) + "-switched" * args.switched
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 

@@ -91,3 +91,9 @@ def echoing(echo: Echo, length: int = 256, changed: float = 0.1, seed: int = 0) 
         return found
 
     return make
+
+
+def fresh(echo: Echo, length: int = 64, seed: int = 0) -> Prompts:
+    """Tokens at random: what the echoing model will say to the last of them stands nowhere before."""
+    numbers = random.Random(seed)
+    return lambda count: [[numbers.randrange(echo.vocab_size) for _ in range(length)] for _ in range(count)]

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import numpy as np
-from drafts import echo, prompts
+import pytest
+from drafts import echo, partners, prompts
 
 from penstock import LLM, SamplingParams
 
@@ -9,18 +10,39 @@ TINY = {**echo.SHAPES["qwen3-0.6b"], "vocab_size": 300, "hidden_size": 64, "inte
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 
 
-def test_the_model_says_what_is_known_beforehand(tmp_path: Path, monkeypatch) -> None:
-    """In four bits as well: its answers hang on nothing that quantization moves."""
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch) -> echo.Echo:
+    """A tiny echoing model in the folder `made`; the tokenizer lies above."""
     from tests.tiny import write_tokenizer
 
     write_tokenizer(tmp_path, 300)
     monkeypatch.setitem(echo.SHAPES, "tiny", TINY)
     monkeypatch.setattr(echo, "STEP", 7)
-    made = echo.make(tmp_path / "made", "tiny", tmp_path)
+    return echo.make(tmp_path / "made", "tiny", tmp_path)
+
+
+def test_the_model_says_what_is_known_beforehand(tmp_path: Path, made: echo.Echo) -> None:
+    """In four bits as well: its answers hang on nothing that quantization moves."""
     params = SamplingParams(max_tokens=40, temperature=0, ignore_eos=True)
     for quant in ("none", "int4:group=32"):
         (output,) = LLM(str(tmp_path / "made"), quant=quant).generate([{"prompt_token_ids": [9, 200, 5]}], params)
         assert output.outputs[0].token_ids == made.says(5, 41)[1:]
+
+
+@pytest.mark.parametrize("agree", [1.0, 0.7])
+@pytest.mark.parametrize("kind", ["draft_model", "eagle"])
+def test_what_drafts_for_it_is_right_as_often_as_asked(tmp_path: Path, made: echo.Echo, kind: str, agree: float) -> None:
+    if kind == "eagle":
+        propose = f"eagle:path={partners.head(tmp_path / 'made', agree)},k=2,depth=2,width=1"
+    else:
+        propose = f"draft_model:model={partners.model(tmp_path, 'tiny', tmp_path, agree)},k=2"
+    llm = LLM(str(tmp_path / "made"), propose=propose, draft_control="always")
+    params = SamplingParams(max_tokens=60, temperature=0, ignore_eos=True)
+    asked = prompts.fresh(made, length=8)(12)
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in asked], params)
+    assert [output.outputs[0].token_ids for output in outputs] == [made.says(prompt[-1], 61)[1:] for prompt in asked]
+    first = [output.outputs[0].drafting.acceptance[0] for output in outputs]
+    assert agree - 0.1 < np.mean(first) <= agree + 0.1 if agree < 1 else min(first) > 0.98
 
 
 def test_prompts_to_copy_hold_what_follows_them(tmp_path: Path) -> None:

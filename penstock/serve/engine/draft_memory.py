@@ -11,7 +11,6 @@ from penstock.compute.models.load.weights import Forming
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
-from penstock.compute.quant.none import Stored
 from penstock.core.config import EngineConfig
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.serve.engine.holding import holding
@@ -58,7 +57,7 @@ class CountingHost:
         """Raises ModelError for a model that there is none of."""
         found = self._find(name)
         program = build_program(found.spec, found.family.names)
-        held = holding(program, found.source, self._target.backend, Forming(self._target.dtype, Stored())).held
+        held = holding(program, found.source, self._target.backend, Forming(self._target.dtype, self._target.scheme)).held
         return self._count(found.spec, program, held.weight_bytes, kv_tokens)
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:

@@ -65,7 +65,7 @@ class EngineHost:
         if (token := differing(Tokenizer.load(path), self.own.tokenizer)) is not None:
             raise UsageError(f"{name} cannot draft for {self._config.model}: their tokenizers differ, for example in {token!r}")
         program = build_program(found.spec, found.family.names)
-        weights = load_weights(program, open_checkpoint(path), self.own.dtype)
+        weights = load_weights(program, open_checkpoint(path), self.own.dtype, self.own.scheme)
         return self._load(found.spec, program, weights, kv_tokens)
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:

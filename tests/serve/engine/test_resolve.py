@@ -141,6 +141,14 @@ def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) 
     assert told.fixed + 320 * told.per_token == taken
 
 
+def test_a_draft_model_is_held_in_its_target_s_form() -> None:
+    held = []
+    for quant in ("none", "int8", "int4:group=64"):
+        config = EngineConfig(propose="draft_model:model=rill", quant=quant, kv_tokens=320, weight_cache=False)
+        held.append(build(config).engine._runner._drafter._proposer._side.loaded.weight_bytes)  # type: ignore[attr-defined]
+    assert held[1] < 0.6 * held[0] and held[2] < 0.8 * held[1]
+
+
 def test_a_drafter_that_does_not_fit_is_refused_before_anything_is_loaded() -> None:
     with pytest.raises(CapacityError, match=r"--propose draft_model:model=rill,kv_tokens=1000000000 \d+\.\d GiB"):
         build(EngineConfig(propose="draft_model:model=rill,kv_tokens=1000000000"))
