@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""What was recorded beside other engines, as the tables of docs/performance.md: `python bench/compared.py` writes them there.
+
+Of every machine the last record of each point. A ratio is of rates that were taken in turns within one run; a share is of the limit that
+was measured around each turn.
+"""
+from collections.abc import Iterable
+from pathlib import Path
+
+from versus.record import RESULTS, Record, read
+from versus.rows import Row, Verdict, verdicts
+from versus.table import line
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+BEGIN, END = "<!-- tables of bench/compared.py -->\n", "<!-- end -->"
+QUESTIONS = {"decode": "one sequence behind {} tokens", "prefill": "a prompt of {} tokens", "streams": "{} requests at once",
+             "mixed": "{} requests of mixed lengths, as they come"}
+ROUNDED = "a8"  # ends the formats of ours that round rows to 8 bits
+HEAD = ("", "bits", "best rival", "its share of the limit", "ours", "ours / its", "ours with rows in 8 bits", "ours / its")
+
+
+def tables(records: Iterable[Record]) -> str:
+    """Markdown, a table for each machine."""
+    machines: dict[str, dict[tuple[object, ...], tuple[str, Verdict]]] = {}
+    for record in sorted(records, key=lambda record: record.date):
+        known = machines.setdefault(record.machine, {})
+        for verdict in verdicts(record.rows):
+            if verdict.ours.engine == engine_of(verdict.ours):
+                known[*verdict.ours.contest, rounded(verdict.ours)] = record.date[:10], verdict
+    return "\n".join(part for machine, found in sorted(machines.items()) for part in (f"### {machine}\n", *of_machine(found), ""))
+
+
+def of_machine(found: dict[tuple[object, ...], tuple[str, Verdict]]) -> list[str]:
+    days = sorted({day for day, _ in found.values()})
+    lines = [f"Recorded from {days[0]} to {days[-1]}." if len(days) > 1 else f"Recorded on {days[0]}.", "", line(HEAD),
+             line(["---"] * len(HEAD))]
+    order = list(QUESTIONS)
+    contests = sorted({key[:-1] for key in found}, key=lambda key: (str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3]))))
+    for contest in contests:
+        model, question, size, bits = contest
+        exact, lossy = (found.get((*contest, flag), (None, None))[1] for flag in (False, True))
+        rival = (exact or lossy).rival  # type: ignore[union-attr]
+        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", str(bits), rival.name, f"{rival.share:.0%}",
+                           *cells(exact), *cells(lossy))))
+    return lines
+
+
+def cells(verdict: Verdict | None) -> tuple[str, str]:
+    """Ours as a share of the limit, and over the rival; losses are bold."""
+    if verdict is None:
+        return "", ""
+    ratio = f"{verdict.ratio:.2f}"
+    return f"{verdict.ours.share:.0%}", ratio if verdict.ratio >= 1 else f"**{ratio}**"
+
+
+def engine_of(row: Row) -> str:
+    """What speaks for us: the server where requests are served."""
+    return "penstock serve" if row.question in ("streams", "mixed") else "penstock"
+
+
+def rounded(row: Row) -> bool:
+    return row.format.endswith(ROUNDED)
+
+
+def updated(text: str) -> str:
+    before, _, rest = text.partition(BEGIN)
+    records = [read(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*-cpu_*.json")]
+    return before + BEGIN + tables(records) + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
