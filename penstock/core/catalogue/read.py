@@ -203,5 +203,5 @@ def _share(value: Any, owner: str) -> float:
 
 def _number(value: Any, owner: str, zero: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < float("inf") or (zero and value == 0)):
-        raise UsageError(f"{owner} must be a number above 0, not {value!r}")
+        raise UsageError(f"{owner} must be a number {'from 0 on' if zero else 'above 0'}, not {value!r}")
     return float(value)

@@ -9,6 +9,7 @@ from penstock.study.measure.load import Part, Prompt
 
 ASSUMED_VOCAB = 2000  # ids that any model has
 MAX_WORDS = 2000
+MAX_TOKENS = 1 << 24  # of a prompt: no model's context holds as many
 ATTEMPTS = 8
 WORDS = (re.compile(r" [A-Za-z]{2,}"), re.compile(r" ?[a-z]+"))  # preferred first
 
@@ -35,6 +36,7 @@ class IdWriter:
         self._tokenizer = tokenizer
 
     def write(self, parts: Sequence[Part]) -> Prompt:
+        length(parts)
         ids: list[int] = []
         for part in parts:
             ids += random.Random(part.seed).choices(self._ids, k=part.num_tokens)
@@ -56,7 +58,7 @@ class TextWriter:
         self._words = whole_words(tokenizer)
 
     def write(self, parts: Sequence[Part]) -> Prompt:
-        wanted = sum(part.num_tokens for part in parts)
+        wanted = length(parts)
         words: list[str] = []
         for part in parts:
             words += random.Random(part.seed).choices(self._words, k=part.num_tokens)
@@ -74,6 +76,14 @@ class TextWriter:
 
     def count(self, text: str) -> int | None:
         return len(self._tokenizer.encode(text, add_special_tokens=self._special))
+
+
+def length(parts: Sequence[Part]) -> int:
+    """Raises UsageError for more tokens than anybody could be asked."""
+    wanted = sum(part.num_tokens for part in parts)
+    if wanted > MAX_TOKENS:
+        raise UsageError(f"a prompt of {wanted:,} tokens is more than the {MAX_TOKENS:,} that are written at most")
+    return wanted
 
 
 def whole_words(tokenizer: Encoder) -> list[str]:

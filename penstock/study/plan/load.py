@@ -9,6 +9,7 @@ from penstock.study.measure.datasets import azure, burstgpt, mooncake
 from penstock.study.measure.datasets.traces import Row
 
 INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
+MIN_RATE = 1e-6  # requests a second: a request in twelve days, above which a clock in seconds counts microseconds
 MAX_HEAD = 1 << 20  # characters of a first line; Mooncake's prompts are long lists
 READERS: Sequence[tuple[Sequence[str], Callable[[str], list[Row]]]] = (  # what the first line has, and who reads the rest
     (azure.COLUMNS, azure.read), (burstgpt.COLUMNS, burstgpt.read), ([f'"{name}"' for name in mooncake.LENGTHS], mooncake.read))
@@ -47,8 +48,8 @@ def load_of(asked: Asked, rows: Sequence[Row] = ()) -> Load:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1, not {value}")
-    if asked.rate is not None and not 0 < asked.rate < float("inf"):
-        raise UsageError(f"--rate must be requests a second, above 0, not {asked.rate}")
+    if asked.rate is not None and not MIN_RATE <= asked.rate < float("inf"):
+        raise UsageError(f"--rate must be requests a second, at least {MIN_RATE:g}, not {asked.rate:g}")
     if asked.batch is not None and (asked.rate is not None or asked.traffic is not None):
         raise UsageError("--batch is a steady load of its own: give it, or --rate or --traffic, not both")
     if asked.traffic is None:
@@ -65,6 +66,8 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
     if not seconds:
         raise UsageError(f"{name} has {len(whole)} requests with a prompt and an answer; a rate needs two, at different times")
     own = (len(whole) - 1) / seconds
+    if own < MIN_RATE:
+        raise UsageError(f"{name} has {own:.3g} requests a second; a rate is planned for from {MIN_RATE:g} on")
     told = f"{name}: {len(whole):,} requests, {own:.3g} a second on average" + (f", taken at {rate:g}" if rate is not None else "")
     return Load(
         max(1, round(statistics.fmean(row.num_prompt for row in whole))), max(1, round(statistics.fmean(row.num_output for row in whole))),

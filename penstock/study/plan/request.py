@@ -214,10 +214,10 @@ def model_of(name: str, dtype: str | None = None) -> Model:
 def parts_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> list[Part]:
     """`read_bytes`, `threads`: see `told_here`. Raises UsageError for unknown parts and figures."""
     catalogue = catalogue_of(request, read_bytes, threads)
-    if not request.hardware:
+    if not (request.hardware or "").strip(", "):
         raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
     names = catalogue.names() if request.hardware == ALL else [
-        catalogue.named(name.strip()) for name in request.hardware.split(",") if name.strip()]
+        catalogue.named(name.strip()) for name in (request.hardware or "").split(",") if name.strip()]
     changes = parse_pairs(request.what_if or "", "--what-if")
     given = {figure: _given(text, option, names, catalogue) for figure, option, text in (
         ("price", "--price", request.price), ("power", "--watts", request.watts))}

@@ -48,7 +48,7 @@ def test_without_a_trace_lengths_are_given_or_usual() -> None:
 
 @pytest.mark.parametrize(("asked", "said"), [
     (Asked(batch=0), "--batch"), (Asked(input=0), "--input"), (Asked(output=-1), "--output"), (Asked(rate=0.0), "--rate"),
-    (Asked(rate=float("nan")), "--rate"), (Asked(batch=1, rate=1.0), "--batch")])
+    (Asked(rate=float("nan")), "--rate"), (Asked(rate=1e-9), "at least 1e-06, not 1e-09"), (Asked(batch=1, rate=1.0), "--batch")])
 def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         load_of(asked)
@@ -59,6 +59,14 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace").write_text(text)
     with pytest.raises(UsageError, match="trace"):
         load_of(Asked(traffic="trace"), read_trace(str(tmp_path / "trace")))
+
+
+def test_a_trace_of_a_request_in_years_is_refused(tmp_path: Path) -> None:
+    """Its virtual clock could not tell milliseconds."""
+    file = tmp_path / "trace"
+    file.write_text(BURST.replace("15,", "1e300,"))
+    with pytest.raises(UsageError, match="has 1e-300 requests a second"):
+        load_of(Asked(traffic=str(file)), read_trace(str(file)))
 
 
 def test_a_file_that_is_not_there_is_no_trace() -> None:

@@ -164,6 +164,7 @@ class Connections:
         self._now = now
         self._inbox = Inbox()
         self._idle: list[Connection] = []
+        self.num_again = 0  # requests that a closed connection took with it, and another one carried
 
     async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[], None]) -> None:
         """One request and its reply. A kept connection that the server had closed meanwhile is replaced once. Raises OSError, BadAnswer."""
@@ -177,6 +178,7 @@ class Connections:
             except (OSError, BadAnswer):
                 if not was_used or reply.begun:
                     raise
+                self.num_again += 1
             except asyncio.CancelledError:
                 connection.close()
                 raise

@@ -51,7 +51,7 @@ class Server:
         answer, events, reply, rest = Answer(sample, keep_text), EventReader(), Reply(), bytearray()
 
         def on_body(reply: Reply, body: bytes, now_s: float) -> None:
-            if reply.status == 200 and reply.headers.get("content-type", "").startswith("text/event-stream"):
+            if reply.status == 200 and reply.headers.get("content-type", "").lower().startswith("text/event-stream"):
                 for data in events.feed(body):
                     answer.event(data, now_s)
             elif reply.status == 200 or len(rest) < MAX_ERROR:
@@ -101,7 +101,11 @@ class Server:
         return told if isinstance(told, dict) else None
 
     def notes(self) -> list[str]:
-        return [] if self._warning is None else [f"the server says of the SLO that requests carried: {self._warning}"]
+        said = [] if self._warning is None else [f"the server says of the SLO that requests carried: {self._warning}"]
+        if again := self._connections.num_again:
+            said.append(f"requests were sent again {again} time{'s' if again > 1 else ''}: the server closed a connection that it had kept, "
+                        "without an answer")
+        return said
 
     async def close(self) -> None:
         self._connections.close()

@@ -2,6 +2,8 @@
 
 Requests that failed have no response tokens; they are left out, and told.
 """
+import math
+
 from penstock.core.errors import UsageError
 from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, in_order, table, whole
 from penstock.study.measure.load import Writer
@@ -26,6 +28,9 @@ def read(path: str) -> list[Row]:
 
 def seconds(stamp: str, at: str) -> float:
     try:
-        return float(stamp)
+        value = float(stamp)
     except ValueError:
-        raise UsageError(f"{at}: Timestamp must be a number of seconds, not {stamp!r}") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{at}: Timestamp must be a number of seconds, not {stamp!r}")
+    return value

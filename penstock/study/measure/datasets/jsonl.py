@@ -91,7 +91,7 @@ def json_lines(path: str, owner: str) -> Iterator[tuple[str, Any]]:
             continue
         try:
             yield f"{path}:{number}", json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}:{number} is not JSON: {error}") from None
         found = True
     if not found:

@@ -1,7 +1,6 @@
 """Mooncake's traces: an object a line with timestamp (ms), input_length, output_length and hash_ids, one for each 512 tokens of the prompt
 (Qin et al., "Mooncake", FAST 2025). Equal ids are equal blocks after equal prefixes; prompts are synthesized accordingly.
 """
-from math import inf
 from typing import Any
 
 from penstock.core.errors import UsageError
@@ -10,6 +9,7 @@ from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, 
 from penstock.study.measure.load import Writer
 
 BLOCK_SIZE = 512  # tokens
+MOST = 1e15  # milliseconds, or tokens: above it a number is a mistake
 LENGTHS = ("timestamp", "input_length", "output_length")
 
 
@@ -27,7 +27,7 @@ def read(path: str) -> list[Row]:
 
 def row(told: Any, at: str) -> Row:
     given: list[Any] = [told.get(name) if isinstance(told, dict) else None for name in LENGTHS]
-    if not all(isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each < inf for each in given):
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= MOST for each in given):
         raise UsageError(f"{at}: a line of a mooncake trace has numbers called {', '.join(LENGTHS)}, not {told!r:.60}")
     blocks = told.get("hash_ids", [])
     if not isinstance(blocks, list) or not all(type(each) is int for each in blocks):

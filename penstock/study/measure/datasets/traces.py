@@ -122,12 +122,12 @@ def table(path: str, owner: str, columns: Sequence[str]) -> Iterator[tuple[str, 
 def whole(text: str, name: str, at: str) -> int:
     """A number of tokens. Raises UsageError for what is none."""
     try:
-        value = int(float(text))
-    except (ValueError, OverflowError):
-        value = -1
-    if value < 0:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if value < 0 or not value.is_integer():
         raise UsageError(f"{at}: {name} must be a whole number from 0 on, not {text!r}")
-    return value
+    return int(value)
 
 
 def in_order(rows: list[Row]) -> list[Row]:

@@ -90,6 +90,11 @@ def test_events_may_come_in_crumbs() -> None:
     assert sample.ok and sample.num_output == 2
 
 
+def test_a_stream_is_one_in_whatever_case_it_is_named() -> None:
+    named = STREAM.replace(b"text/event-stream", b"Text/Event-Stream; charset=UTF-8")
+    assert named != STREAM and one((0.1, named + TOKEN), (0.1, LAST + END)).ttft_s == pytest.approx(0.1)
+
+
 def test_errors_are_told() -> None:
     cases = {
         "status 429: busy": [(0.1, plain(429, {"error": {"message": "busy"}}))],
@@ -133,6 +138,18 @@ def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
     mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
     samples = send(mock, times=3)
     assert all(sample.ok for sample in samples) and len(mock.asked) == 4 and mock.num_connections == 2
+
+
+def test_what_was_sent_again_is_told() -> None:
+    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
+
+    async def notes() -> list[str]:
+        target, watch = server(mock, WISH)
+        for number in range(3):
+            await target.send(target.prepare(ASK), Sample(number, watch()))
+        return target.notes()
+
+    assert run(notes()) == ["requests were sent again 1 time: the server closed a connection that it had kept, without an answer"]
 
 
 def test_a_fresh_connection_that_is_closed_is_an_error() -> None:

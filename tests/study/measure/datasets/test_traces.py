@@ -92,7 +92,8 @@ def test_what_is_no_such_trace_is_refused(files: Path, text: str, word: str) -> 
 
 
 @pytest.mark.parametrize("line", ['{"timestamp": 1}', '{"timestamp": 1, "input_length": 3, "output_length": -1}', "[]",
-                                  '{"timestamp": 1, "input_length": 3, "output_length": 1, "hash_ids": ["a"]}'])
+                                  '{"timestamp": 1, "input_length": 3, "output_length": 1, "hash_ids": ["a"]}',
+                                  f'{{"timestamp": 1, "input_length": {10**400}, "output_length": 1}}', "[" * 100_000])
 def test_mooncake_lines_are_checked(tmp_path: Path, line: str) -> None:
     (tmp_path / "moon").write_text(line)
     with pytest.raises(UsageError, match="moon:1"):
@@ -103,3 +104,18 @@ def test_a_field_that_is_no_number_is_named(tmp_path: Path) -> None:
     (tmp_path / "azure").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,many,1\n")
     with pytest.raises(UsageError, match="azure:2: ContextTokens"):
         read(f"azure:path={tmp_path / 'azure'}")
+
+
+@pytest.mark.parametrize(("fields", "said"), [
+    ("nan,g,10,2", "Timestamp must be a number of seconds, not 'nan'"), ("inf,g,10,2", "Timestamp"), ("7,g,10.5,2", "Request tokens"),
+    ("7,g,10,nan", "Response tokens"), ("7,g,1e999,2", "Request tokens")])
+def test_numbers_of_burstgpt_are_finite_and_tokens_whole(tmp_path: Path, fields: str, said: str) -> None:
+    (tmp_path / "burst").write_text(f"Timestamp,Model,Request tokens,Response tokens\n3,g,10.0,2\n{fields}\n")
+    with pytest.raises(UsageError, match=f"burst:3: {said}"):
+        read(f"burstgpt:path={tmp_path / 'burst'}")
+
+
+def test_a_prompt_longer_than_anybody_reads_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "moon").write_text('{"timestamp": 1, "input_length": 1000000000000, "output_length": 1}')
+    with pytest.raises(UsageError, match="1,000,000,000,000 tokens is more than the 16,777,216"):
+        read(f"mooncake:path={tmp_path / 'moon'}")
