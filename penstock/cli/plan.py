@@ -110,10 +110,14 @@ def tell(found: Any, top: int | None) -> None:
 
 
 def tell_fleet(placed: Any) -> None:
+    from penstock.study.plan.text import marked, not_served
+
+    for line in not_served([each.configuration for each in placed.placements if each.configuration is not None]):
+        print(line)
     for each in placed.placements:
         if each.configuration is None:
             print(f"{each.model}: not placed: {each.reason}")
         else:
             where = ", ".join(f"{placed.devices[number]} {number}" for number in each.devices)
-            print(f"{each.model}: {each.configuration.called} on {where}; adds {each.added_usd_per_hour:.2f} dollars an hour")
+            print(f"{each.model}: {marked(each.configuration)} on {where}; adds {each.added_usd_per_hour:.2f} dollars an hour")
     print(f"in all {placed.usd_per_hour:.2f} dollars an hour")

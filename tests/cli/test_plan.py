@@ -69,6 +69,15 @@ def test_a_fleet_is_told_model_by_model(penstock: Any, tmp_path: Path) -> None:
     assert json.loads(penstock(["plan", "--fleet", str(file), "--json"])[1])["devices"] == ["l4"]
 
 
+def test_a_fleet_says_what_nobody_serves(penstock: Any, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'h100-sxm'\nrate = 0.1\nquant = 'fp8'\n")
+    status, out, _ = penstock(["plan", "--fleet", str(file)])
+    marks, gpus, placed, _ = out.splitlines()
+    assert status == 0 and marks.startswith("! for engines that have fp8 weights") and " ! on h100-sxm 0; adds " in placed
+    assert gpus == "nothing in Penstock serves such rows of h100-sxm yet: they are for engines that have a backend for cuda"
+
+
 def test_all_formats_are_calibrated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[str] = []
     monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))

@@ -15,7 +15,7 @@ from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset
 from penstock.study.measure.metrics import Figures, Warmup, figures
 from penstock.study.measure.result import Cut, Overhead, Result
-from penstock.study.measure.samples import BAD_REQUEST
+from penstock.study.measure.samples import BAD_REQUEST, Sample
 from penstock.study.measure.series import series
 from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import distribution
@@ -106,6 +106,8 @@ async def measure(
     server = server_figures(observer.scrapes, found.window)
     cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples))
     left = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
+    if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
+        left.append(lacked)
     mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
         found, series(driver.samples, cut_s), server,
@@ -113,6 +115,20 @@ async def measure(
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead), *mended),
         tuple(driver.samples), cut, mended)
+
+
+def lack_told(ahead: Ahead, extent: Extent, samples: Sequence[Sample]) -> str | None:
+    """That the dataset was at its end before what was asked for was there. A trace that has no more requests is as long as it is."""
+    count = ahead.lacked()
+    if count is None or not samples:
+        return None
+    had = f"the dataset ended after {count:,} {'request or conversation' if count == 1 else 'requests or conversations'}"
+    last_s = max(sample.due_s for sample in samples if not sample.turn)
+    if extent.seconds is not None and last_s < extent.seconds:
+        return f"{had}: the last came at {last_s:.1f} s, and --duration was {extent.seconds:g} s"
+    if extent.num_sessions is not None and not ahead.is_recorded:
+        return f"{had}, and up to {extent.num_sessions:,} were asked for: --requests"
+    return None
 
 
 async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:

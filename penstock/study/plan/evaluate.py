@@ -276,9 +276,9 @@ def with_chunk_told(row: Configuration, load: Load) -> Configuration:
     longest, batch = load.longest or load.input, row.batch or 0
     if row.chunk is None or not batch or batch * longest >= row.chunk:
         return row
-    each = f"{batch:,} prompts at once" if batch > 1 else "one prompt"
+    each, fill = (f"{batch:,} prompts at once", "fill") if batch > 1 else ("one prompt", "fills")
     most = f"{batch * longest:,}"
-    return replace(row, chunk_told=f"{each} of {'up to ' if load.longest else ''}{longest:,} tokens never fill more than {most}")
+    return replace(row, chunk_told=f"{each} of {'up to ' if load.longest else ''}{longest:,} tokens never {fill} more than {most}")
 
 
 def at_once(running: float) -> int:

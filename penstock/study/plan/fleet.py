@@ -95,7 +95,10 @@ class Fleet:
                     best = added, row, found
             del self.devices[before:]  # only thought of; those of the best are put back when it is taken
         if best is None:
-            return Placement(wish.model, None, reason=f"needs {good[0].devices} of {good[0].hardware}, which are not free in one node")
+            row = good[0]
+            alone = row.tensor_parallel * row.pipeline_parallel > 1
+            shared = "" if alone else ", nor has one that is taken room and time for it"
+            return Placement(wish.model, None, reason=f"needs {row.devices} of {row.hardware}, which are not free in one node{shared}")
         return self._take(wish, best)
 
     def _take(self, wish: Wish, best: tuple[float, Configuration, list[tuple[Device, Tenant]]]) -> Placement:

@@ -45,7 +45,10 @@ def has_weights(name: str) -> bool:
     """Whether the name stands for more than a config: a local or bundled model, or one that came from the hub."""
     if config_file(name) is not None:
         return False
-    return known_config(name) is None or hub.local_path(name) is not None or hub.is_cached(name)
+    local = hub.local_path(name)
+    if local is not None:
+        return local.is_file() or any(local.glob("*.safetensors"))
+    return known_config(name) is None or hub.is_cached(name)
 
 
 def check_weights(name: str, what: str) -> None:

@@ -112,6 +112,11 @@ def formats(row: Configuration) -> str:
     return f"{row.quant}/{row.kv_dtype}" + (f" {UNSERVED}" if unserved(row.quant, row.kv_dtype) else "")
 
 
+def marked(row: Configuration) -> str:
+    """What it is called, with the mark of formats that are not served."""
+    return row.called + (f" {UNSERVED}" if unserved(row.quant, row.kv_dtype) else "")
+
+
 def layout(row: Configuration) -> str:
     copies = ""
     if row.replicas > 1:

@@ -117,6 +117,17 @@ def test_a_recording_that_is_cut_short_is_told(model: str, tmp_path: Path, num: 
     assert len(result.samples) == num and any("--requests" in note for note in result.notes) is cut
 
 
+@pytest.mark.parametrize(("extent", "told"), [
+    (Extent(9), "ended after 3 requests or conversations, and up to 9 were asked for"), (Extent(3), None),
+    (Extent(seconds=60.0), "s, and --duration was 60 s"), (Extent(9, 60.0), "s, and --duration was 60 s")])
+def test_a_dataset_that_ends_too_soon_is_told(model: str, tmp_path: Path, extent: Extent, told: str | None) -> None:
+    path = tmp_path / "asked.jsonl"
+    path.write_text(3 * (json.dumps({"prompt": [5, 6, 7], "max_tokens": 2}) + "\n"))
+    asked = job(model, Closed(ClosedOptions(2)), dataset=lambda writer, seed: Jsonl(JsonlOptions(str(path)), writer, seed))
+    notes = [note for note in run(replace(asked, extent=extent), Watchers(lambda line: None)).result.notes if "the dataset ended" in note]
+    assert len(notes) == (told is not None) and all(str(told) in note for note in notes)
+
+
 def test_a_trace_that_does_not_fit_says_how_it_would(model: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text(json.dumps({"timestamp": 0, "input_length": 999, "output_length": 2}))

@@ -50,7 +50,9 @@ def test_what_there_is_no_device_for_is_told() -> None:
     _, placements = placed([wish(BIG), wish(BIG), wish(BIG)], {"h100-sxm": 8})
     assert [each.configuration is None for each in placements].count(True) == 1
     lost = next(each for each in placements if each.configuration is None)
-    assert "4 of h100-sxm" in lost.reason and not lost.devices
+    assert "4 of h100-sxm" in lost.reason and not lost.devices and "room" not in lost.reason
+    _, [_, alone] = placed([wish(BIG), Wish("m", [replace(SMALL, hardware="h100-sxm")], {})], {"h100-sxm": 4})
+    assert alone.reason == "needs 1 of h100-sxm, which are not free in one node, nor has one that is taken room and time for it"
 
 
 def test_the_larger_ones_are_placed_first_and_the_cheaper_way_is_taken() -> None:

@@ -45,6 +45,8 @@ def test_a_short_name_has_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "llama-2-7b").mkdir()
     for name in ("llama-2-7b", "meta-llama/Llama-2-7b-hf", "rill"):  # a folder, and names that can be had
         check_weights(name, "a search")
+    assert not has_weights("llama-2-7b"), "a folder with a config.json alone has none"
+    (tmp_path / "llama-2-7b" / "model.safetensors").touch()
     assert has_weights("llama-2-7b")
 
 

@@ -156,6 +156,8 @@ def test_at_a_rate_no_more_seats_than_are_ever_taken(ask: Ask) -> None:
 def test_a_chunk_that_prompts_never_fill_says_so(ask: Ask) -> None:
     wide, narrow = (ask("llama-3-8b", "h100-sxm", chunk=chunk, **{**STEADY, "batch": 2})[0] for chunk in ("8192", "512"))
     assert wide.chunk_told == "2 prompts at once of 512 tokens never fill more than 1,024" and narrow.chunk_told == ""
+    alone = ask("llama-3-8b", "h100-sxm", chunk="8192", **{**STEADY, "batch": 1})[0]
+    assert alone.chunk_told == "one prompt of 512 tokens never fills more than 512"
 
 
 def test_prices_are_for_all_or_for_some(ask: Ask) -> None:

@@ -42,15 +42,18 @@ class Ahead:
         self._num_taken = 0
         self.is_recorded = False
         self._ended = False
+        self._dry = False  # the schedule had no more
 
     def fill(self) -> bool:
         """Prepares one more; False when there are enough, or no more."""
         if self._ended or len(self._ready) >= DEPTH:
             return False
         most, seconds = self._extent.num_sessions, self._extent.seconds
-        found = next(self._schedule, None) if most is None or self._num_taken < most else None
+        wanted = most is None or self._num_taken < most
+        found = next(self._schedule, None) if wanted else None
         if found is None or (seconds is not None and found[0] >= seconds):
             self._ended = True
+            self._dry = wanted and found is None
             return False
         self._num_taken += 1
         self.is_recorded = found[1].at_s is not None
@@ -75,6 +78,10 @@ class Ahead:
         most = self._extent.num_sessions
         found = next(self._schedule, None) if most is not None and self._num_taken >= most else None
         return found is not None and found[1].at_s is not None
+
+    def lacked(self) -> int | None:
+        """How many sessions there were, where all were taken and more were wanted."""
+        return self._num_taken if self._dry and not self._ready else None
 
     def peek(self) -> Ready | None:
         if not self._ready:

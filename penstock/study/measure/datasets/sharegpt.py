@@ -53,7 +53,8 @@ class ShareGpt:
     def notes(self) -> list[str]:
         said = []
         if self._skipped:
-            said.append(f"{self._skipped} conversations were left out: no user says anything that was answered")
+            many = f"{self._skipped} conversations were" if self._skipped > 1 else "1 conversation was"
+            said.append(f"{many} left out: no user says anything that was answered")
         if self._uncounted:
             said.append(f"answers have {self._options.output} tokens: without --tokenizer the recorded ones are not counted")
         return said

@@ -39,13 +39,14 @@ def answer(report: Report) -> Iterator[str]:
     if not report.search or goodput is None or report.attain is None:
         return
     share = f"{report.attain:.0%} of the requests keep {goodput.slo}"
-    broken = min((probe for probe in report.search if report.found is None or probe.rate > report.found.rate), default=None,
-                 key=lambda probe: probe.rate)
+    above = [probe for probe in report.search if report.found is None or probe.rate > report.found.rate]
+    broken = min((probe for probe in above if probe.kept < report.attain), default=None, key=lambda probe: probe.rate)
     if report.found is None:
         yield f"goodput: none; no rate that was tried has {share}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else (
             "goodput: no rate was tried to its end")
         return
-    more = "no higher rate was tried" if broken is None else f"of {broken.came:.3g} a second {broken.kept:.1%} did"
+    end = "no higher rate kept less" if above else "no higher rate was tried"
+    more = end if broken is None else f"of {broken.came:.3g} a second {broken.kept:.1%} did"
     so_far = ", as far as the search came" if report.result.cut is not None else ""
     yield f"goodput: {report.found.came:.3g} requests/s is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"
     if (doubt := in_doubt(Found(report.found, report.search), report.attain)) is not None:
@@ -53,14 +54,15 @@ def answer(report: Report) -> Iterator[str]:
 
 
 def searched(report: Report) -> Iterator[str]:
-    """The rates that were tried. One that was found by a search which ended early is the highest of those alone."""
+    """The rates that were tried. One that was found by a search which ended early is the best of those alone."""
     for probe in report.search:
         mark = f"  <- {best_told(report)}" if probe is report.found else ""
         yield f"  {probe.rate:10.3g} requests/s asked for, {probe.came:10.3g} came: {probe.kept:6.1%} kept the SLO{mark}"
 
 
 def best_told(report: Report) -> str:
-    return "highest of the rates tried so far that keeps the SLO" if report.result.cut is not None else "highest rate that keeps the SLO"
+    cut = report.result.cut is not None
+    return "most that came of the rates tried so far that keep the SLO" if cut else "most that came at a rate that keeps the SLO"
 
 
 def counts(report: Report) -> Iterator[str]:
@@ -88,11 +90,15 @@ def like(reason: str, count: int) -> str:
 
 def table(figures: Figures) -> Iterator[str]:
     """Latencies in milliseconds; in brackets what holds the true value with 95 % confidence."""
-    yield f"{'ms':{LABEL}}" + "".join(f"{heading:>25}" for heading in ("p50", "p90", "p95", "p99")) + f"{'mean':>10}"
+    rows = [("ms", "p50", "p90", "p95", "p99", "mean")]
     for label, name in LATENCIES:
         spread: Distribution = getattr(figures.latencies, name)
         if spread.count:
-            yield f"{label:{LABEL}}" + "".join(f"{estimate(each):>25}" for _, each in spread.percentiles) + f"{ms(spread.mean):>10}"
+            rows.append((label, *(estimate(each) for _, each in spread.percentiles), ms(spread.mean)))
+    columns = list(zip(*rows, strict=True))[1:]
+    widths = [max(least, *(len(cell) + 2 for cell in column)) for least, column in zip((25, 25, 25, 25, 10), columns, strict=True)]
+    for label, *cells in rows:
+        yield f"{label:{LABEL}}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def estimate(found: Estimate) -> str:

@@ -82,7 +82,7 @@ def test_conversations_are_replayed_turn_by_turn(tmp_path: Path) -> None:
     assert [each["role"] for each in first.messages] == ["system", "user"] and [each["content"] for each in second.messages] == ["More"]
     assert (first.answer, second.answer) == ("Hi there", "No") and (first.num_output, second.num_output) == (8, 2)
     assert (first.wait_s, second.wait_s) == (0.0, 1.5)
-    assert len(sessions) == 1 and notes == ["1 conversations were left out: no user says anything that was answered"]
+    assert len(sessions) == 1 and notes == ["1 conversation was left out: no user says anything that was answered"]
 
 
 def test_conversations_have_options(tmp_path: Path) -> None:

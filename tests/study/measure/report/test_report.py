@@ -121,10 +121,20 @@ def test_refusals_have_a_line_of_their_own() -> None:
     assert "6 of 18 measured requests were refused or failed" in " ".join(doubts(found.figures, found.overhead))
 
 
+def test_columns_of_long_times_stay_apart() -> None:
+    slow = samples()
+    for sample in slow:
+        sample.due_s -= 120 + sample.number
+    head, first = [line for line in lines(report(result(slow))) if line.startswith(("ms  ", "TTFT"))]
+    cells = re.findall(r"[0-9,.]+ \[[0-9,.?]+, [0-9,.?]+\]", first)
+    assert len(cells) == 4 and first.split("]  ") != [first] and first.count("]  ") == 4 and len(max(cells, key=len)) > 25
+    assert [head.index(name) + len(name) for name in ("p50", "p90")] == [first.index(cell) + len(cell) for cell in cells[:2]]
+
+
 def test_the_terminal_is_told_the_same() -> None:
     said = "\n".join(lines(report()))
     for word in ("54 measured", "goodput", "queue (server)", "MBU of decode 70.0%", "a million output tokens", "not measured",
-                 "note: a note", "highest rate that keeps the SLO", "looks late by"):
+                 "note: a note", "<- most that came at a rate that keeps the SLO", "looks late by"):
         assert word in said, word
 
 
@@ -134,6 +144,8 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     assert whole.found is not None
     assert told[1].startswith(f"goodput: {whole.found.came:.3g} requests/s is the most at which 90% of the requests keep ")
     assert f"({whole.found.kept:.1%} did; " in told[1]
+    assert "; of " in told[1], "a higher one kept less than nine tenths"
+    assert "no higher rate kept less" in list(lines(replace(whole, attain=0.5)))[1]
     none = list(lines(replace(whole, goodput_rate=None)))
     assert none[1].startswith("goodput: none; no rate that was tried has 90% of the requests keep ")
     assert not list(answer(replace(whole, search=())))
@@ -148,9 +160,9 @@ def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> Non
     whole = report()
     cut = report(replace(whole.result, cut=Cut("Ctrl-C", 5.0, 2)))
     for told, arrow in (("\n".join(lines(cut)), "<-"), (unescape(page(cut)), "←")):
-        assert "highest rate" not in told and f"{arrow} highest of the rates tried so far that keeps the SLO" in told
+        assert "at a rate that" not in told and f"{arrow} most that came of the rates tried so far that keep the SLO" in told
     for told, arrow in (("\n".join(lines(whole)), "<-"), (unescape(page(whole)), "←")):
-        assert f"{arrow} highest rate that keeps the SLO" in told and "so far" not in told
+        assert f"{arrow} most that came at a rate that keeps the SLO" in told and "so far" not in told
     assert "1.5 requests/s asked for, " in "\n".join(lines(whole)) and "<th>1.5</th><td>5</td>" in page(whole)
     assert [each.as_json()["search"]["ended_early"] for each in (cut, whole)] == [True, False]
 
