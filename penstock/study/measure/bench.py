@@ -113,7 +113,8 @@ async def measure(
         found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
-        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead), *mended),
+        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead),
+         *lengths_told(driver.samples), *mended),
         tuple(driver.samples), cut, mended)
 
 
@@ -157,4 +158,17 @@ def doubts(found: Figures, overhead: Overhead) -> list[str]:
     own, median = overhead.p99_s, latencies.ttft.at(50)
     if own and median and own > MUCH_OVERHEAD * median:
         said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median TTFT")
+    return said
+
+
+def lengths_told(samples: Sequence[Sample]) -> list[str]:
+    """What is odd about the number of tokens in answers, in sentences."""
+    done, said = [sample for sample in samples if sample.ok and sample.num_output], []
+    if uncounted := sum(sample.uncounted for sample in done):
+        said.append(f"the server told no number of tokens of {uncounted:,} of {len(done):,} answers: each event counts as one; where one "
+                    "holds several, output tokens are too few and TPOT is too long")
+    pairs = [(sample.num_output or 0, sample.wanted_output) for sample in done if sample.wanted_output and not sample.uncounted]
+    if other := sum(found != wanted for found, wanted in pairs):
+        came, asked = map(sum, zip(*pairs, strict=True))
+        said.append(f"{other:,} of {len(pairs):,} answers have another length than was asked for: {came:,} tokens in all, not {asked:,}")
     return said

@@ -177,6 +177,8 @@ def _answered(result: Result) -> Result:
     counts = result.figures.counts
     if not counts.sent:
         raise PenstockError("not one request was sent: the dataset is empty, or the time too short for an arrival")
+    if not counts.measured:
+        raise PenstockError(f"none of {counts.sent:,} requests was due after the warm-up, so that nothing was measured: shorten --warmup")
     if not counts.completed:
         told = counts.refusals | counts.errors
         reason = max(told, key=lambda each: told[each], default="no reason is known")

@@ -25,6 +25,7 @@ class Sample:
     chunk_s: "array[float]" = field(default_factory=lambda: array("d"))  # when each piece of the answer came
     num_prompt: int | None = None
     num_output: int | None = None
+    uncounted: bool = False  # the server told no number of tokens, and `num_output` is that of the pieces
     num_cached: int = 0
     num_reasoning: int = 0
     wanted_output: int | None = None

@@ -13,6 +13,7 @@ from penstock.study.measure import interrupt
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
+from penstock.study.measure.bench import lengths_told
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
@@ -22,6 +23,7 @@ from penstock.study.measure.datasets.traces import TraceOptions
 from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, is_loopback, run, writer_for
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 from tests.tiny import write_model
 
@@ -179,6 +181,20 @@ class Ids:
 def test_ids_do_not_go_into_a_chat() -> None:
     with pytest.raises(UsageError, match="token ids"):
         list(AsChat(Ids()).sessions())
+
+
+def test_lengths_that_nobody_told_or_asked_for_are_doubted() -> None:
+    asked = {"end_s": 1.0, "wanted_output": 4}
+    fine, short, pieces = (Sample(0, 0.0, num_output=count, uncounted=count == 2, **asked) for count in (4, 1, 2))
+    assert not lengths_told([fine, replace(short, error="lost")])
+    assert lengths_told([fine, fine, short]) == ["1 of 3 answers have another length than was asked for: 9 tokens in all, not 12"]
+    told, = lengths_told([fine, pieces])
+    assert told.startswith("the server told no number of tokens of 1 of 2 answers: each event counts as one")
+
+
+def test_a_warm_up_that_takes_all_is_told(model: str) -> None:
+    with pytest.raises(PenstockError, match="none of 3 requests was due after the warm-up"):
+        run(replace(job(model, Closed(ClosedOptions(1)), num=3), warmup=Warmup(60.0)), Watchers([].append))
 
 
 def test_an_empty_dataset_is_told(model: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.core.errors import UsageError
 from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.study.measure.load import Prompt
 from penstock.study.measure.samples import Sample
@@ -25,6 +26,11 @@ class Wish:
     ignore_eos: bool = True  # answers have exactly the tokens asked for, on servers that know the word
     more: Mapping[str, Any] = field(default_factory=dict)  # further fields
     objectives: Objectives = NO_OBJECTIVES  # that whoever serves it is told
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a field that makes times say nothing."""
+        if self.more.get("n", 1) != 1:
+            raise UsageError(f"--body n={self.more['n']} asks for several answers in one, which TPOT is not defined for: leave n out")
 
 
 @dataclass(frozen=True, slots=True)

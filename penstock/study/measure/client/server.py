@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.errors import PenstockError, RequestError
+from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.serve.api.slo import HEADER, WARNING
 from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
@@ -16,6 +16,7 @@ from penstock.study.measure.samples import Sample
 
 MAX_ERROR = 1 << 20  # bytes of an error's body that are read
 FETCH_S = 10.0
+MAX_CHAR = 0xFF  # of a header: latin-1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class Access:
     keys: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what a header cannot hold."""
+        for option, texts in (("--api-key", self.keys), ("--header", (*self.headers, *self.headers.values()))):
+            if strange := [char for text in texts for char in text if not char.isprintable() or ord(char) > MAX_CHAR]:
+                raise UsageError(f"{option} has {strange[0]!r}, which a header of HTTP cannot hold")
 
 
 class Server:
@@ -103,8 +110,8 @@ class Server:
     def notes(self) -> list[str]:
         said = [] if self._warning is None else [f"the server says of the SLO that requests carried: {self._warning}"]
         if again := self._connections.num_again:
-            said.append(f"requests were sent again {again} time{'s' if again > 1 else ''}: the server closed a connection that it had kept, "
-                        "without an answer")
+            times = "once" if again == 1 else f"{again:,} times"
+            said.append(f"requests were sent again {times}: the server closed a connection that it had kept, without an answer")
         return said
 
     async def close(self) -> None:
@@ -125,6 +132,7 @@ class Server:
             sample.error = sample.error or "the stream ended without a finish reason"
         if sample.num_output is None:
             sample.num_output = len(sample.chunk_s) or None
+            sample.uncounted = True
         if sample.error is None and sample.num_output is None and sample.last_s is None:
             sample.error = "the answer has no tokens"
 

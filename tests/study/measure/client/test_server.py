@@ -7,7 +7,7 @@ from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.slo import Objectives
 from penstock.study.measure.client.connections import address_of
 from penstock.study.measure.client.openai import TOO_LONG, Ask, Wish
-from penstock.study.measure.client.server import context_of, first_model, named_model
+from penstock.study.measure.client.server import Access, context_of, first_model, named_model
 from penstock.study.measure.samples import Sample
 from tests.study.measure.client.virtual import END, STREAM, Mock, Reply, answer, chunk, event, plain, run, server
 
@@ -30,6 +30,19 @@ def send(mock: Mock, ask: Ask = ASK, wish: Wish = WISH, times: int = 1, timeout_
 
 def one(*pieces: tuple[float, bytes], closes: bool = False, **options: Any) -> Sample:
     return send(Mock(lambda asked: Reply(pieces, closes)), **options)[0]
+
+
+@pytest.mark.parametrize(("keys", "headers", "said"), [
+    (("sk\nX: y",), {}, r"--api-key has '\\n'"), ((), {"X": "a\r"}, r"--header has '\\r'"), ((), {"X": "\u2603"}, "--header has '\u2603'")])
+def test_what_a_header_cannot_hold_is_refused(keys: tuple[str, ...], headers: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Access(address_of("http://box"), keys, headers)
+
+
+def test_several_answers_to_a_request_are_refused() -> None:
+    assert Wish("m", more={"n": 1}).more == {"n": 1}
+    with pytest.raises(UsageError, match="n=2 asks for several answers"):
+        Wish("m", more={"n": 2})
 
 
 def test_keys_take_turns() -> None:
@@ -80,7 +93,7 @@ LAST = event({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
 
 def test_without_usage_pieces_are_counted() -> None:
     sample = one((0.1, STREAM + TOKEN), (0.1, TOKEN), (0.1, LAST + END))
-    assert sample.ok and sample.num_output == 2 and sample.finish_reason == "stop"
+    assert sample.ok and sample.num_output == 2 and sample.uncounted and sample.finish_reason == "stop"
     assert sample.e2e_s == pytest.approx(0.2), "the piece that only ends the answer is no token"
 
 
@@ -149,7 +162,7 @@ def test_what_was_sent_again_is_told() -> None:
             await target.send(target.prepare(ASK), Sample(number, watch()))
         return target.notes()
 
-    assert run(notes()) == ["requests were sent again 1 time: the server closed a connection that it had kept, without an answer"]
+    assert run(notes()) == ["requests were sent again once: the server closed a connection that it had kept, without an answer"]
 
 
 def test_a_fresh_connection_that_is_closed_is_an_error() -> None:
