@@ -240,6 +240,7 @@ def main() -> None:
             "rows": [asdict(row) for row in rows]}
     if args.record:
         others = ("" if args.workloads == list(makers)[:USUAL] else "-" + "-".join(args.workloads)) + "-switched" * args.switched
+        others += f"-agree-{args.agree:g}" * bool(args.drafter)
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 

@@ -14,6 +14,8 @@ from penstock.core.work import StepWork
 Array = Any
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 BUDGET_S = 0.8  # for all points; beyond the last that it allows, time grows with the rows
+BETWEEN = (6, 3, 5, 7, 10)  # where kernels take rows in blocks, a row more may cost next to nothing or much; the most telling first
+BETWEEN_S = 0.2  # for these
 TIMES = 3
 NEAR, FAR = 16, 512  # tokens of contexts that tell what contexts cost
 SEQS = (1, 2, 4, 8, 16, 32, 64)
@@ -50,25 +52,34 @@ def measure(backend: Backend, loaded: Any, most: int, clock: Clock) -> MeasuredT
     """Steps of up to `most` rows, logits of all. What is in the first blocks of the KV cache is lost."""
     layout = loaded.layout
     most = min(most, layout.num_blocks * layout.block_size)
-    counts = [rows for rows in ROWS if rows <= most] or [1]
-    points: list[tuple[int, float]] = []
-    began = clock.now()
-    for rows in counts:
+
+    def time_of(rows: int) -> float:
         batch = batch_of_rows(rows, layout.block_size)
         backend.step(loaded, batch)
-        points.append((rows, min(timed(backend, loaded, batch, clock) for _ in range(TIMES))))
+        return min(timed(backend, loaded, batch, clock) for _ in range(TIMES))
+
+    points: dict[int, float] = {}
+    began = clock.now()
+    for rows in [rows for rows in ROWS if rows <= most] or [1]:
+        points[rows] = time_of(rows)
         if clock.now() - began > BUDGET_S and len(points) > 1:
             break
+    largest, began = max(points), clock.now()
+    for rows in [rows for rows in BETWEEN if rows < largest]:
+        points[rows] = time_of(rows)
+        if clock.now() - began > BETWEEN_S:
+            break
+    first = min(points)
     if len(points) == 1:
-        points.append((2 * points[0][0], 2 * points[0][1]))
-    times = TIMES if points[0][1] < BUDGET_S / 8 else 1
+        points[2 * first] = 2 * points[first]
+    times = TIMES if points[first] < BUDGET_S / 8 else 1
 
     def seconds(work: StepWork) -> float:
         batch = batch_of(work, layout.num_blocks, layout.block_size)
         backend.step(loaded, batch)  # the first step with a context takes the cache's memory from the system
         return min(timed(backend, loaded, batch, clock) for _ in range(times))
 
-    return MeasuredTimer(points, *context_costs(seconds, layout.num_blocks * layout.block_size, min(most, SOME)))
+    return MeasuredTimer(sorted(points.items()), *context_costs(seconds, layout.num_blocks * layout.block_size, min(most, SOME)))
 
 
 def context_costs(seconds: Callable[[StepWork], float], num_tokens: int, some: int = SOME) -> tuple[float, float]:

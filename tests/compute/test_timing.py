@@ -49,6 +49,19 @@ def test_steps_of_rising_size_are_measured():
     assert max(machine.rows) == 64
 
 
+class Blocks(Machine):
+    """Rows are taken six at a time, a millisecond each six."""
+
+    def step(self, loaded, batch) -> None:
+        self.clock.advance(1e-3 * -(-int(np.diff(batch.row_starts).sum()) // 6))
+
+
+def test_where_kernels_take_rows_in_blocks_the_end_of_the_first_block_is_known():
+    machine = Blocks()
+    timer = measure(machine, SimpleNamespace(layout=KVLayout(64, 16)), 64, machine.clock)
+    assert [timer.of_rows(rows) for rows in (1, 5, 6, 7, 8)] == pytest.approx([0.001, 0.001, 0.001, 0.002, 0.002])
+
+
 def test_a_slow_model_is_measured_at_few_points():
     machine = Machine(slowness=300)
     timer = measure(machine, SimpleNamespace(layout=KVLayout(64, 16)), 512, machine.clock)
