@@ -105,17 +105,21 @@ class Evaluator:
         return point.requests_per_s if not self._misses(point.ttft_s, point.tpot_s) else 0.0
 
     def _at_rate(self, trial: "_Trial", steady: Steady) -> Configuration | None:
-        """The fewest replicas that keep up and keep the SLO; where none do, as many as keep up."""
-        rate, best = self._goal.load.rate or 0.0, None
+        """The fewest replicas that keep up and keep the SLO; where none do, the fewest that keep up."""
+        rate, rows = self._goal.load.rate or 0.0, []
         most = trial.largest_batch(self._goal.load)
         for count in doublings(self._most_replicas(trial)):
             point = steady.open(rate / count, most)
             if point is None:
                 continue
-            best = self._row(trial, point, most, count)
-            if best.meets_slo:
-                return self._fewest(trial, steady, count, best)
-        return best or trial.row(f"cannot keep up with {rate:g} requests a second on {self._devices_told(trial)}", fits=True)
+            rows.append(self._row(trial, point, most, count))
+            if rows[-1].meets_slo:
+                return self._fewest(trial, steady, count, rows[-1])
+        if not rows:
+            return trial.row(f"cannot keep up with {rate:g} requests a second on {self._devices_told(trial)}", fits=True)
+        if len(rows) == 1:
+            return rows[0]
+        return replace(rows[0], reason=f"{rows[0].reason}; still so on {self._devices_told(trial)}: {rows[-1].reason}")
 
     def _fewest(self, trial: "_Trial", steady: Steady, count: int, best: Configuration) -> Configuration:
         """Between the number that meets the SLO and the one tried before it."""

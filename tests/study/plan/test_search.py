@@ -78,6 +78,13 @@ def test_a_checkpoint_can_be_taken_in_another_type(ask: Ask) -> None:
     assert wide.ttft_s > 4 * narrow.ttft_s  # in fp32
 
 
+def test_an_objective_that_no_number_of_replicas_keeps_asks_for_no_thousand_of_them(ask: Ask) -> None:
+    asked = {"input": 500, "output": 200, "rate": 4.0, "slo": "ttft=1ms,tpot=1ms", "quant": ("int4",), "simulate": False}
+    row = ask("llama-3-70b", "h100-sxm", prefill_split=False, tensor_parallel="1", pipeline_parallel="1", **asked)[0]
+    assert not row.meets_slo and row.devices <= 2 and "still so on 1024 replicas: " in row.reason
+    assert "still" not in ask("llama-3-70b", "h100-sxm", max_devices=1, **asked)[0].reason
+
+
 def test_layouts_are_those_that_heads_layers_and_devices_allow(ask: Ask) -> None:
     rows = ask("qwen2.5-7b", "h100-sxm", max_devices=8, **STEADY)  # 28 heads
     assert {row.tensor_parallel for row in rows} == {1, 2, 4} and max(row.devices for row in rows) == 8
