@@ -116,7 +116,9 @@ def bins_table(report: Report) -> Iterator[str]:
 
 
 def settings(load: Mapping[str, Any]) -> Iterator[str]:
+    """As they are written on the command line."""
     yield '<table class="told"><tbody>'
     for name, value in load.items():
-        yield f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
+        told = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        yield f"<tr><th>--{escape(name.replace('_', '-'))}</th><td>{escape(str(told))}</td></tr>"
     yield "</tbody></table>"

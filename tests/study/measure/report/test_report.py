@@ -218,3 +218,8 @@ def test_a_single_dot_has_its_name_beside_it(x: float, anchor: str) -> None:
 
 def test_milliseconds_have_three_digits() -> None:
     assert [ms(value) for value in (0.0012345, 0.012345, 12.345, None)] == ["1.23", "12.3", "12,345", "?"]
+
+
+def test_options_are_repeated_as_they_are_given() -> None:
+    text = page(Report(result(), {"url": "http://h/v1"}, {"send_slo": False, "request_timeout": 600.0}))
+    assert "<th>--send-slo</th><td>no</td>" in text and "<th>--request-timeout</th><td>600.0</td>" in text
