@@ -27,13 +27,14 @@ from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server
 from penstock.study.measure.client.target import Stopwatch
-from penstock.study.measure.counters import Values, growth, values_of
+from penstock.study.measure.counters import Values, began_anew, growth, values_of
 from penstock.study.measure.result import FORMAT
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.model import Model
 
 A_HUNDREDTH = 0.005  # of the requests, below which it would read 0 %
 LEAST_STEPS = 8  # that teach something
+MOST = 1e18  # that a counter holds
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
 Say = Callable[[str], None]
 
@@ -69,7 +70,10 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
             began = await server.state()
             say(f"watching {name} for {seconds:g} s")
             await asyncio.sleep(seconds)
-            grown = growth(first, await _scrape(server, name))
+            last = await _scrape(server, name)
+            if began_anew(first, last):
+                raise PenstockError(f"{name} was started anew while it was watched: ask again")
+            grown = growth(first, last)
         state = await server.state()
         if state is None:
             raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
@@ -96,14 +100,21 @@ def read_report(path: Path) -> Evidence:
         told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{path} is not JSON: a report is what `penstock bench --save FILE` writes, not the page of --report") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("server"), dict):
         raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
     if not isinstance(told.get("engine"), dict):
         raise UsageError(f"{path} does not say what engine it is of: it is no Penstock server's, or older than `explain`")
+    counters = told["server"].get("counters")
+    if not isinstance(counters, dict) or not all(type(value) in (int, float) and 0 <= value < MOST for value in counters.values()):
+        raise UsageError(f"{path} is no report of `penstock bench`: a counter in it is no number from 0 on")
     came = told.get("came_per_s") if told.get("cut_short") is None else None
-    return Evidence(told["server"]["counters"], None, told["engine"], str(path), *kept_of(told.get("goodput")), came)
+    try:
+        slo, kept_share = kept_of(told.get("goodput"))
+    except (KeyError, TypeError, AttributeError):
+        raise UsageError(f"{path} is no report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
+    return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came)
 
 
 def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None]:
@@ -189,5 +200,9 @@ def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) 
 
 def config_of(told: Mapping[str, Any]) -> EngineConfig:
     """What is known of it here. Raises TypeError for what is no config."""
-    known = {field.name for field in fields(EngineConfig)}
-    return EngineConfig(**{name: value for name, value in told.items() if name in known})
+    known = {field.name: field.default for field in fields(EngineConfig)}
+    given = {name: value for name, value in told.items() if name in known}
+    for name, value in given.items():
+        if known[name] is not None and not isinstance(value, type(known[name])):
+            raise TypeError(f"{name} is {value!r:.40}")
+    return EngineConfig(**given)

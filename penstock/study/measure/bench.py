@@ -9,7 +9,7 @@ from penstock.study.measure.client.drive import SHORTER, Ahead, Driver, Extent
 from penstock.study.measure.client.precise import no_collection
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.cost import cost
-from penstock.study.measure.counters import Scrape, server_figures
+from penstock.study.measure.counters import Scrape, server_figures, was_restarted
 from penstock.study.measure.energy import Meter, Reading, energy
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset
@@ -108,6 +108,8 @@ async def measure(
     left = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
     if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
         left.append(lacked)
+    if was_restarted(observer.scrapes):
+        left.append("the server's counters began anew during the run, as of one that was started again: nothing is told of them")
     mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
         found, series(driver.samples, cut_s), server,

@@ -5,6 +5,7 @@ Penstock's own names and, for the time in the queue, vLLM's.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from penstock.study.measure.metrics import Window
@@ -57,8 +58,8 @@ class ServerFigures:
 
 
 def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures | None:
-    """What a run's scrapes say of the window; None without two of them."""
-    if len(scrapes) < 2:
+    """What a run's scrapes say of the window; None without two of them of one server's life."""
+    if len(scrapes) < 2 or was_restarted(scrapes):
         return None
     before = [scrape for scrape in scrapes if scrape.at_s <= window.begin_s] or scrapes[:1]
     first, last = values_of(before[-1].text), values_of(scrapes[-1].text)
@@ -76,6 +77,11 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
         {name: spread for name in GAUGES if (spread := spread_of([each[PREFIX + name] for each in between if PREFIX + name in each]))})
 
 
+def was_restarted(scrapes: Sequence[Scrape]) -> bool:
+    told = [values_of(scrape.text) for scrape in scrapes]
+    return any(began_anew(first, last) for first, last in pairwise(told))
+
+
 def ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
@@ -87,6 +93,11 @@ def spread_of(values: Sequence[float]) -> tuple[float, float] | None:
 def growth(first: Values, last: Values) -> dict[str, float]:
     """What each counter gained between two scrapes."""
     return {name: value - first.get(name, 0.0) for name, value in last.items() if name.partition("{")[0].endswith(GROWS)}
+
+
+def began_anew(first: Values, last: Values) -> bool:
+    """Whether a counter fell: the server was started in between."""
+    return any(value < first.get(name, 0.0) for name, value in last.items() if name.partition("{")[0].endswith(GROWS))
 
 
 def values_of(text: str) -> dict[str, float]:

@@ -49,7 +49,11 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda told: "text", "is not JSON|is no report"), (lambda told: told | {"format": 0}, "is no report"),
-    (lambda told: told | {"server": None}, "is no report"), (lambda told: told | {"engine": None}, "none of|is no Penstock"),
+    (lambda told: told | {"server": None}, "is no report"),
+    (lambda told: told | {"server": {}}, "a counter in it is no number"),
+    (lambda told: told | {"server": {"counters": {"penstock_engine_seconds_total": -3.0}}}, "a counter in it is no number"),
+    (lambda told: told | {"goodput": {"slo": {}}}, "its goodput has no objectives"),
+    (lambda told: told | {"engine": None}, "none of|is no Penstock"),
 ])
 def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, change: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -60,7 +64,9 @@ def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, ch
 
 def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:
     told = source.Evidence(report["server"]["counters"], None, {"config": {}}, "server")
-    for state in (told.state, report["engine"] | {"format": 0}, report["engine"] | {"free_memory_bytes": None}):
+    config = report["engine"]["config"] | {"max_num_seqs": "many"}
+    for state in (told.state, report["engine"] | {"format": 0}, report["engine"] | {"free_memory_bytes": None},
+                  report["engine"] | {"config": config}):
         with pytest.raises(PenstockError, match="another version"):
             source.case_of(replace(told, state=state), {}, [])
 
@@ -93,6 +99,17 @@ def test_a_server_is_asked_over_http(report: dict[str, Any]) -> None:
     with pytest.raises(PenstockError, match="cannot be reached"):
         source.ask(Access(address_of("http://127.0.0.1:9")), 0.0, lambda line: None)
     assert report["engine"]["format"] == FORMAT
+
+
+def test_a_server_that_was_started_anew_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([30.0, 2.0])
+
+    async def scrape(server: Any, name: str) -> dict[str, float]:
+        return {"penstock_engine_seconds_total": next(seconds)}
+
+    monkeypatch.setattr(source, "_scrape", scrape)
+    with pytest.raises(PenstockError, match="was started anew while it was watched"):
+        source.ask(Access(address_of("http://127.0.0.1:9")), 0.01, lambda line: None)
 
 
 def test_counters_of_others_are_refused() -> None:

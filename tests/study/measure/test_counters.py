@@ -6,7 +6,7 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.utilization import Utilization
-from penstock.study.measure.counters import Scrape, growth, quantile, server_figures, values_of
+from penstock.study.measure.counters import Scrape, growth, quantile, server_figures, values_of, was_restarted
 from penstock.study.measure.metrics import Window
 
 MACHINE = Hardware("test", {1 << 20: 1000.0, 1 << 30: 1000.0}, {"fp32": 100.0})
@@ -48,6 +48,13 @@ vllm:request_queue_time_seconds_sum{{model_name="m"}} {count * 3.0} 1700000000
 def test_one_look_is_none() -> None:
     assert server_figures([Scrape(0.0, "a_total 1")], Window(0.0, 1.0)) is None
     assert server_figures([Scrape(0.0, ""), Scrape(1.0, "")], Window(0.0, 1.0)) is not None
+
+
+def test_of_a_server_that_was_started_again_nothing_is_told() -> None:
+    texts = ["a_total 9\ng 3", "a_total 12\ng 1", "a_total 2\ng 1"]
+    scrapes = [Scrape(float(at), text) for at, text in enumerate([*texts, "a_total 40"])]
+    assert not was_restarted(scrapes[:2]) and was_restarted(scrapes)
+    assert server_figures(scrapes[:2], Window(0.0, 3.0)) is not None and server_figures(scrapes, Window(0.0, 3.0)) is None
 
 
 def test_samples_are_read_and_the_rest_passed_over() -> None:
