@@ -5,6 +5,7 @@ from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 
 ROOFLINE, MEASURED = "roofline", "measured"
+ARITHMETIC, TWIN = "arithmetic", "twin"  # what predicts a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Configuration:
     meets_slo: bool | None = None
     kept_share: float | None = None  # of the requests, by the twin
     edge_told: str = ""  # where steps that take a little longer would break the SLO
-    predicted_by: str = "arithmetic"  # or twin
+    predicted_by: str = ARITHMETIC  # or TWIN
     steps: str = ROOFLINE  # or measured: what the time of a step is taken from
     times_roofline: dict[str, float] = field(default_factory=dict)  # ttft, tpot of a request alone, where steps were measured
     unmeasured: bool = False  # others of this hardware have measured steps, this one has not: it is not compared with those

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.study.measure.datasets.traces import Row
-from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.configuration import ARITHMETIC, Configuration
 from penstock.study.plan.evaluate import MOST_BATCH, ms
 from penstock.study.plan.load import Load
 
@@ -17,7 +17,7 @@ def crowded(rows: Sequence[Configuration], trace: Sequence[Row], load: Load) -> 
     """Rows with seats for the most that are there at once in a replica; those that the twin has played are as they are."""
     due = np.sort([row.at_s for row in trace if row.num_prompt > 0 and row.num_output > 0])
     due = (due - due[0]) * ((len(due) - 1) / (due[-1] - due[0]) / (load.rate or 1.0))
-    return [_crowded(row, due, load) if row.predicted_by == "arithmetic" and row.e2e_s is not None else row for row in rows]
+    return [_crowded(row, due, load) if row.predicted_by == ARITHMETIC and row.e2e_s is not None else row for row in rows]
 
 
 def _crowded(row: Configuration, due: Array, load: Load) -> Configuration:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
-from penstock.study.plan.configuration import Candidate, Configuration
+from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
 from penstock.study.plan.load import Load
@@ -252,14 +252,15 @@ class _Trial:
         return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
 
 
-def rank(row: Configuration) -> tuple[bool, bool, bool, bool, float, float]:
+def rank(row: Configuration) -> tuple[bool, bool, bool, bool, float, bool, float]:
     """The best first: what fits, then what meets the SLO, then cheap, then fast. Of devices whose price is not given, which come after the
     others, those are cheap of which few make many tokens. Where steps of a device were measured, rows without such come after those with
-    them."""
+    them; of what costs the same, what the twin has not played comes after what it has."""
     cost = row.usd_per_million_output_tokens
     if cost is None:
         cost = row.devices / row.output_tokens_per_s if row.output_tokens_per_s else math.inf
-    return (not row.fits, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost, math.inf if row.e2e_s is None else row.e2e_s)
+    return (not row.fits, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost,
+            row.predicted_by == ARITHMETIC, math.inf if row.e2e_s is None else row.e2e_s)
 
 
 def goodput(row: Configuration) -> float:

@@ -12,7 +12,7 @@ from penstock.core.work import StepTimer, StepWork
 from penstock.study.measure.metrics import Window, concurrency, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
-from penstock.study.plan.configuration import MEASURED, Configuration
+from penstock.study.plan.configuration import MEASURED, TWIN, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal
 from penstock.study.plan.fewest import Fewest
@@ -91,7 +91,7 @@ class Twins:
 
         def tried(count: int) -> Configuration:
             nonlocal crowd
-            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by="twin")
+            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=TWIN)
             played = rehearsal.play(count, CROWD * crowd if crowd is not None and count < row.replicas else None)
             crowd = crowd or peak_of_all(played, count)
             sized = self._told(sized, replica, roofline, played)

@@ -20,7 +20,7 @@ from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.calibrate import kept
 from penstock.study.plan.checked import Checked
-from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.configuration import TWIN, Configuration
 from penstock.study.plan.crowd import crowded
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
@@ -178,7 +178,7 @@ def to_calibrate(request: Request, rows: Sequence[Configuration]) -> tuple[str, 
     """(the command that times the steps of rows which the roofline predicts; empty where there are none, or none that can be timed,
     whether nothing is played that would take such steps, as arithmetic takes none, for want of a rate)."""
     steady = request.rate is None and request.traffic is None
-    able = dict.fromkeys(row.quant for row in rows if can_be_measured(request, row) and (steady or row.predicted_by == "twin"))
+    able = dict.fromkeys(row.quant for row in rows if can_be_measured(request, row) and (steady or row.predicted_by == TWIN))
     formats = "".join(f" --quant {quant}" for quant in able if kept(engine_of(request, quant)) is None)
     dtype = "" if request.dtype == AUTO else f" --dtype {request.dtype}"
     return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else "", bool(able) and steady

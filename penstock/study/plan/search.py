@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.core.modelspec import ModelSpec
-from penstock.study.plan.configuration import MEASURED, Candidate, Configuration
+from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import Model, WeightFormat, unserved
@@ -93,11 +93,16 @@ def latency(row: Configuration) -> float:
 
 def beats(one: Configuration, other: Configuration) -> bool:
     """As cheap and as fast, and one of them more so, by as much as is told. What has a price is not compared with what has none, nor what
-    was measured with what was not."""
-    if per(one) != per(other) or one.unmeasured != other.unmeasured:
+    was measured with what was not; what the twin has played, tails and all, is not beaten by means."""
+    if per(one) != per(other) or one.unmeasured != other.unmeasured or only_arithmetic(one, other):
         return False
     gains = more(one, other), faster(one, other)
     return min(gains) > 1 / SEEN and max(gains) >= SEEN
+
+
+def only_arithmetic(one: Configuration, other: Configuration) -> bool:
+    """Whether the twin has played the other, and not this one."""
+    return one.predicted_by == ARITHMETIC != other.predicted_by
 
 
 def more(one: Configuration, other: Configuration) -> float:
@@ -138,6 +143,8 @@ def frontier(row: Configuration, best: Configuration | None, asked: str) -> str:
     if row.unmeasured != best.unmeasured:
         return (f"its steps were not measured, as those of other rows of {row.hardware} were, so that it is not compared with "
                 f"{best.called}; {row.bound} binds")
+    if only_arithmetic(best, row):
+        return f"{best.called} was not played, so that nothing says which of them is faster; {row.bound} binds"
     return beside(row, best)
 
 
@@ -151,4 +158,5 @@ def beside(row: Configuration, best: Configuration) -> str:
         return f"{more(row, best):.3g} times the goodput per {per(row)} of {best.called}, and {pace}"
     if per(row) == "device":
         return f"faster than {best.called} {times}, with {more(row, best):.0%} of its goodput per device"
-    return f"faster than {best.called} {times}, at {more(best, row):.2f} times its cost"
+    cost = f"{more(best, row):.2f} times its cost" if more(best, row) >= SEEN else "its cost"
+    return f"faster than {best.called} {times}, at {cost}"

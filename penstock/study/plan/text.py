@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.study.plan.configuration import MEASURED, Configuration
+from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
@@ -16,7 +16,6 @@ FEW = 8  # rows that are all shown
 MANY = 3  # rows with the same note: it is told once
 NOT_GIVEN = "not given"
 NONE = "-"
-ARITHMETIC = "arithmetic"
 UNSERVED = "!"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import ModelError, UsageError
-from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.configuration import ARITHMETIC, TWIN, Configuration
 from penstock.study.plan.evaluate import Goal, next_told, rank
 from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, plan
@@ -57,6 +57,19 @@ def test_what_differs_by_less_than_is_told_is_the_same() -> None:
         ("int4", False, "beaten by l4 TP1 none/auto: 1.50 times as fast")]
     front = explained(in_order([first, same, slow, fast]), Goal(Load(), {}))
     assert [(row.quant, row.pareto) for row in front] == [("fp8", True), ("none", False), ("int8", False), ("int4", False)]
+
+
+def test_what_was_played_is_not_beaten_by_arithmetic() -> None:
+    played = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, bound="KV capacity", usd_per_hour=1.0, goodput_per_s=1.0,
+                           goodput_per_usd=100.0, usd_per_million_output_tokens=1.0, e2e_s=2.0, predicted_by=TWIN)
+    means = replace(played, pipeline_parallel=2, predicted_by=ARITHMETIC, e2e_s=1.8)
+    slower = replace(means, quant="int8", e2e_s=2.5)
+    cheaper = replace(means, quant="int4", goodput_per_usd=200.0, usd_per_million_output_tokens=0.5)
+    told = explained(in_order([means, slower, played]), Goal(Load(), {}))
+    assert [(row.e2e_s, row.pareto) for row in told] == [(2.0, True), (1.8, True), (2.5, False)]
+    assert told[1].reason == "faster than l4 TP1 none/auto (1.8 s a request, not 2 s), at its cost"
+    first, second, _ = explained(in_order([played, cheaper, means]), Goal(Load(), {}))
+    assert first.quant == "int4" and second.pareto and "was not played, so that nothing says which" in second.reason
 
 
 def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:
