@@ -29,6 +29,8 @@ HARMLESS = frozenset((
     "router_jitter_noise", "torch_dtype", "transformers_version", "unsloth_fixed", "unsloth_version", "use_cache",
 ))
 MISSING = object()
+MOST = (1 << 31) - 1  # of a size, as everywhere in the field
+MOST_LAYERS = 4096
 
 
 class Fields:
@@ -56,6 +58,8 @@ class Fields:
         value = self._given(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self.wrong(name, f"a whole number of at least {least}")
+        if value > (most := MOST_LAYERS if name == "num_hidden_layers" else MOST):
+            raise self.wrong(name, f"at most {most}")
         return value
 
     def number(self, name: str, default: Any = MISSING, above: float = 0.0) -> float:

@@ -26,6 +26,8 @@ def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool
     part = 1.0
     if partial:
         part = given.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
+        if part > 1:
+            raise ModelError(f"config.json says partial_rotary_factor {part:g}, but it is a share, at most 1")
     return _spec(fields, given, theta, part, aliases or {})
 
 
