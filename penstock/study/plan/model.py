@@ -112,8 +112,11 @@ PLANNED: Mapping[str, Callable[[], Any]] = {"fp8": Fp8}  # formats beside those 
 
 
 def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightFormat:
-    """`parse` knows the engine's formats. Raises UsageError as it does."""
-    scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(text)
+    """`parse` knows the engine's formats. Raises UsageError as it does, with those that are planned for besides."""
+    try:
+        scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(text)
+    except UsageError as error:
+        raise UsageError(f"{error}; plan also knows {', '.join(PLANNED)}") from None
     return WeightFormat(text, scheme, scheme.activations or None)
 
 

@@ -200,6 +200,7 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"price": "1", "what_if": "price=2"}, "--what-if price and --price"), ({"what_if": "memory=1e9,memory=2e9"}, "memory is given twice"),
     ({"price": "l4=1,l4=2"}, "l4 is given twice"), ({"catalogue": "nowhere"}, "nowhere"),
     ({"batch": 1, "rate": 2.0}, "--batch"), ({"routing": "nearest", "rate": 1.0}, "auto, round_robin"),
+    ({"quant": ("bogus",)}, "known: none, int8, int4; plan also knows fp8"),
     ({"routing": "prefix", "batch": 1}, "nothing is played"), ({"routing": "prefix", "rate": 1.0, "simulate": False}, "nothing is played")])
 def test_what_cannot_be_obeyed_is_refused(options: dict[str, Any], said: str) -> None:
     given = {"model": "llama-3-70b", "hardware": "h100-sxm", **options}
