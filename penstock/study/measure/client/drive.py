@@ -140,8 +140,7 @@ class Driver:
                 if users is None:
                     await self._open(ahead, group)
                 else:
-                    for _ in range(users):
-                        group.create_task(self._user(ahead, extent))
+                    await self._closed(ahead, users, extent, group)
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -155,12 +154,24 @@ class Driver:
             ahead.take()
             group.create_task(self._session(ready, ready.at_s))
 
-    async def _user(self, ahead: Ahead, extent: Extent) -> None:
-        while extent.seconds is None or self._watch() < extent.seconds:
-            ready = ahead.take()
+    async def _closed(self, ahead: Ahead, users: int, extent: Extent, group: asyncio.TaskGroup) -> None:
+        """As many users as find something to ask."""
+        for _ in range(users):
+            ready = self._next(ahead, extent)
             if ready is None:
                 return
+            group.create_task(self._user(ready, ahead, extent))
+            await asyncio.sleep(0)
+
+    async def _user(self, first: Ready, ahead: Ahead, extent: Extent) -> None:
+        ready: Ready | None = first
+        while ready is not None:
             await self._session(ready, self._watch())
+            ready = self._next(ahead, extent)
+
+    def _next(self, ahead: Ahead, extent: Extent) -> Ready | None:
+        """For a user; None where all sessions were begun, or the time in which they may begin is over."""
+        return ahead.take() if extent.seconds is None or self._watch() < extent.seconds else None
 
     async def _session(self, ready: Ready, due_s: float) -> None:
         prepared, history = ready.prepared, list(ready.session.turns[0].messages)

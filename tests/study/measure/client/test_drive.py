@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,22 @@ def test_a_closed_loop_keeps_its_users_busy() -> None:
     assert found.rates.requests_per_s == pytest.approx(4 / each, rel=0.03)
     assert found.rates.output_tokens_per_s == pytest.approx(4 * TOKENS / each, rel=0.03)
     assert found.rates.input_tokens_per_s == pytest.approx(4 * 40 / each, rel=0.03)
+
+
+@pytest.mark.parametrize(("extent", "begun"), [(Extent(10), 10), (Extent(seconds=1.0), 10), (Extent(7, 1.0), 7)])
+def test_no_more_users_are_there_than_find_something_to_ask(monkeypatch: pytest.MonkeyPatch, extent: Extent, begun: int) -> None:
+    made = 0
+
+    async def user(self: Driver, *args: Any) -> None:
+        nonlocal made
+        made += 1
+        await real(self, *args)
+
+    real = Driver._user
+    monkeypatch.setattr(Driver, "_user", user)
+    sessions = (session for session, _ in zip(endless(), range(10), strict=False))
+    samples = drive(Mock(lambda asked: answer(asked, TTFT, ITL)), Closed(ClosedOptions(10**9)), extent, lambda: sessions)
+    assert len(samples) == begun == made and all(sample.due_s == 0 for sample in samples)
 
 
 def test_a_queue_is_measured_as_queueing_theory_has_it() -> None:
