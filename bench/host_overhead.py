@@ -52,7 +52,7 @@ class Timeline:
         self._since = 0
         began = time.perf_counter_ns()
         call(*args)
-        self.steps.append((len(args[0]), began, time.perf_counter_ns()))
+        self.steps.append((len(args[0].tokens), began, time.perf_counter_ns()))
 
     def sample(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         began = time.perf_counter_ns()

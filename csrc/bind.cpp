@@ -114,14 +114,21 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   const void* lowest = mins.is_none() ? nullptr : for_groups(nb::cast<AnyArray>(mins, false));
   for_groups(scales);
   const nb::gil_scoped_release free;
-  pack_codes(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, codes.data(), scales.data(), lowest, rows);
+  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), lowest, rows});
 }
 
-// Everything of one step. `given`: (buffer, array) of those that the program does not make, and of the one that is made into an array.
-void step(Model& model, const Ids& tokens, const Ids& positions, const Ids& slots, const Ids& row_starts, const Ids& contexts,
-          const nb::list& tables, const Ids& logit_rows, const nb::object& parents, const std::vector<int>& wanted,
-          const nb::list& given) {
+// Everything of one step of a Batch (penstock/compute/backends/contract.py). `given`: (buffer, array) of those that the program does not
+// make, and of the one that is made into an array.
+void step(Model& model, const nb::object& batch, const std::vector<int>& wanted, const nb::list& given) {
   // Nothing is converted: an array made on the way would be gone before the step reads it.
+  const auto ids = [&batch](const char* name) {
+    Ids array;
+    if (!nb::try_cast(batch.attr(name), array, false)) throw nb::type_error((std::string("a batch's ") + name + " are int64, one after another").c_str());
+    return array;
+  };
+  const Ids tokens = ids("tokens"), positions = ids("positions"), slots = ids("slots"), row_starts = ids("row_starts");
+  const Ids contexts = ids("contexts"), logit_rows = ids("logit_rows");
+  const nb::object tables = batch.attr("block_tables"), parents = batch.attr("parents");
   Batch b;
   b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
   b.tokens = tokens.data(), b.positions = positions.data(), b.slots = slots.data(), b.logit_rows = logit_rows.data();
@@ -250,8 +257,7 @@ void bind_model(nb::module_& module) {
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
-      .def("step", &step, nb::arg("tokens"), nb::arg("positions"), nb::arg("slots"), nb::arg("row_starts"), nb::arg("contexts"),
-           nb::arg("tables"), nb::arg("logit_rows"), nb::arg("parents").none(), nb::arg("wanted"), nb::arg("given"))
+      .def("step", &step, nb::arg("batch"), nb::arg("wanted"), nb::arg("given"))
       .def("result", &copy_result, nb::arg("buffer"), nb::arg("out").noconvert())
       .def("read_slots", &read_slots, nb::arg("layer"), nb::arg("slots"), nb::arg("keys").noconvert(), nb::arg("values").noconvert())
       .def("write_slots", &write_slots)

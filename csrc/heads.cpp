@@ -14,6 +14,14 @@ constexpr int SHORT_CHUNK = 16;  // rows of a sequence that one task prepares an
 
 }  // namespace
 
+// What a thread needs to attend, kept from task to task.
+struct AttentionScratch {
+  std::vector<const std::uint8_t*> keys, values;  // of tiles
+  std::vector<const float*> queries;
+  std::vector<std::int32_t> positions;
+  Memory copies, work, here, later;
+};
+
 std::int64_t Step::slot(const Sequence& s, int row, int position) const {
   const int base = s.context - s.num_rows;
   if (position >= base && s.parents) {
@@ -49,15 +57,15 @@ std::size_t Step::tile_of(const Sequence& s, int position) const {
   return (s.blocks[position / m.block_size_] * m.block_size_ + position % m.block_size_) / TILE;
 }
 
-// Pointers to the tiles of positions first .. last. A tile that does not stand in the pool (blocks are no multiple of a tile, or it ends
-// with a tree's branch) is put together in `copies`. What stands behind a sequence's end is whatever the slots held before.
-void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, int last, std::vector<const std::uint8_t*>& keys,
-                 std::vector<const std::uint8_t*>& values, Memory& copies) const {
+// Pointers to the tiles of positions first .. last that a task's rows see. A tile that does not stand in the pool (blocks are no multiple of
+// a tile, or it ends with a tree's branch) is put together in `copies`. What stands behind a sequence's end is whatever the slots held before.
+void Step::tiles(const Op& op, const AttentionTask& task, int first, int last, AttentionScratch& t) const {
+  const Sequence& s = b.sequences[task.sequence];
   const Cache& c = m.caches_[op.layer];
   const int size = m.block_size_, number = c.bf16 ? 2 : 4;
   const int stands = s.parents ? (s.context - s.num_rows) / TILE * TILE : s.context;  // tiles that begin below it stand in the blocks
   const int count = last / TILE - first / TILE + 1;
-  keys.resize(count), values.resize(count);
+  t.keys.resize(count), t.values.resize(count);
   std::vector<int> made;
   for (int i = 0; i < count; ++i) {
     const int position = (first / TILE + i) * TILE;
@@ -65,20 +73,20 @@ void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, 
       made.push_back(i);
       continue;
     }
-    keys[i] = c.key_tile(head, tile_of(s, position)), values[i] = c.value_tile(head, tile_of(s, position));
+    t.keys[i] = c.key_tile(task.head, tile_of(s, position)), t.values[i] = c.value_tile(task.head, tile_of(s, position));
   }
   const std::size_t bytes = c.tile_bytes();
-  copies.grow(2 * bytes * made.size());
-  const int end = s.parents ? static_cast<int>(b.positions[s.first_row + row]) + 1 : s.context;
+  t.copies.grow(2 * bytes * made.size());
+  const int end = s.parents ? static_cast<int>(b.positions[s.first_row + task.row]) + 1 : s.context;
   for (std::size_t n = 0; n < made.size(); ++n) {
-    std::uint8_t *k = copies.data() + 2 * bytes * n, *v = k + bytes;
+    std::uint8_t *k = t.copies.data() + 2 * bytes * n, *v = k + bytes;
     std::memset(k, 0, 2 * bytes);
     for (int lane = 0; lane < TILE; ++lane) {
       const int position = (first / TILE + made[n]) * TILE + lane;
       if (position >= end) break;
-      const std::int64_t from = slot(s, row, position);
+      const std::int64_t from = slot(s, task.row, position);
       const int its = static_cast<int>(from % TILE);
-      const std::uint8_t *fk = c.key_tile(head, from / TILE), *fv = c.value_tile(head, from / TILE);
+      const std::uint8_t *fk = c.key_tile(task.head, from / TILE), *fv = c.value_tile(task.head, from / TILE);
       if (number == 4) {
         for (int d = 0; d < c.dim; ++d) {
           reinterpret_cast<float*>(k)[c.key_at(lane, d)] = reinterpret_cast<const float*>(fk)[c.key_at(its, d)];
@@ -92,29 +100,20 @@ void Step::tiles(const Op& op, const Sequence& s, int head, int row, int first, 
         for (int d = 0; d < c.padded; ++d) to[2 * d] = at[2 * d];
       }
     }
-    keys[made[n]] = k, values[made[n]] = v;
+    t.keys[made[n]] = k, t.values[made[n]] = v;
   }
 }
 
 // Behind them, from a whole chunk on, pointers to the keys that are wanted after them: the first that `task` sees of `span`.
-void Step::tiles_after(const Op& op, const AttentionTask& task, int span, std::vector<const std::uint8_t*>& keys,
-                       std::vector<const std::uint8_t*>& values) const {
+void Step::tiles_after(const Op& op, const AttentionTask& task, int span, AttentionScratch& t) const {
   const Sequence& s = b.sequences[task.sequence];
   if (m.block_size_ % TILE || s.parents) return;
   const int lowest = op.window ? std::max(0, s.context - s.num_rows - op.window + 1) : 0, first = std::max(span * SPAN, lowest / CHUNK * CHUNK);
-  keys.resize((keys.size() + CHUNK_TILES - 1) / CHUNK_TILES * CHUNK_TILES, keys.back());
+  t.keys.resize((t.keys.size() + CHUNK_TILES - 1) / CHUNK_TILES * CHUNK_TILES, t.keys.back());
   for (int position = first; position < std::min(first + CHUNK, s.context); position += TILE)
-    keys.push_back(m.caches_[op.layer].key_tile(task.head, tile_of(s, position)));
-  values.resize(keys.size(), values.back());
+    t.keys.push_back(m.caches_[op.layer].key_tile(task.head, tile_of(s, position)));
+  t.values.resize(t.keys.size(), t.values.back());
 }
-
-struct AttentionScratch {
-  std::vector<const std::uint8_t*> keys, values;
-  std::vector<const float*> queries;
-  std::vector<std::int32_t> positions;
-  std::vector<float> best, total, mixed, later_best, later_total, later;
-  Memory copies, work;
-};
 
 // Rows of one KV head over the spans of `task`. `next`: what this thread will probably do then, or nullptr.
 void Step::attend(const Op& op, const AttentionTask& task, const AttentionTask* next) {
@@ -132,52 +131,49 @@ void Step::attend(const Op& op, const AttentionTask& task, const AttentionTask* 
     highest = std::max(highest, position);
   }
   t.work.grow(m.kernels_.attend_bytes(c, rows));
-  const auto run = [&](int span, float* best, float* total, float* mixed) {
+  const auto run = [&](int span, const Mixture& to) {
     const int first = std::max(span * SPAN, lowest / CHUNK * CHUNK), last = std::min((span + 1) * SPAN - 1, highest);
     if (first > last) {
-      std::fill_n(best, rows, -INFINITY), std::fill_n(total, rows, 0.0f), std::fill_n(mixed, std::size_t(rows) * c.padded, 0.0f);
+      std::fill_n(to.best, rows, -INFINITY), std::fill_n(to.total, rows, 0.0f), std::fill_n(to.mixed, std::size_t(rows) * c.padded, 0.0f);
       return;
     }
-    tiles(op, s, task.head, task.row, first, last, t.keys, t.values, t.copies);
-    if (span < task.last_span) tiles_after(op, task, span + 1, t.keys, t.values);
-    else if (next) tiles_after(op, *next, next->span, t.keys, t.values);
+    tiles(op, task, first, last, t);
+    if (span < task.last_span) tiles_after(op, task, span + 1, t);
+    else if (next) tiles_after(op, *next, next->span, t);
     m.kernels_.attend({c, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
-                       t.values.data(), static_cast<int>(t.keys.size()), t.work.data(), best, total, mixed});
+                       t.values.data(), static_cast<int>(t.keys.size()), t.work.data(), to});
   };
-  if (task.partial >= 0) {
-    float* to = m.partial_.floats() + std::size_t(task.partial) * m.partial_stride_;
-    return run(task.span, to, to + rows, to + 2 * rows);
-  }
-  const std::size_t numbers = std::size_t(rows) * c.padded;
-  t.best.resize(rows), t.total.resize(rows), t.mixed.resize(numbers);
-  run(task.span, t.best.data(), t.total.data(), t.mixed.data());
+  if (task.partial >= 0) return run(task.span, partial(task.partial, rows, c.padded));
+  const std::size_t bytes = Mixture::numbers(rows, c.padded) * 4;
+  t.here.grow(bytes);
+  const Mixture here(t.here.floats(), rows, c.padded);
+  run(task.span, here);
   for (int span = task.span + 1; span <= task.last_span; ++span) {
-    t.later_best.resize(rows), t.later_total.resize(rows), t.later.resize(numbers);
-    run(span, t.later_best.data(), t.later_total.data(), t.later.data());
-    for (int i = 0; i < rows; ++i)
-      m.kernels_.merge_span(&t.best[i], &t.total[i], &t.mixed[std::size_t(i) * c.padded], t.later_best[i], t.later_total[i],
-                            &t.later[std::size_t(i) * c.padded], c.padded);
+    t.later.grow(bytes);
+    const Mixture later(t.later.floats(), rows, c.padded);
+    run(span, later);
+    m.kernels_.merge_span(here, later, rows, c.padded);
   }
-  for (int i = 0; i < rows; ++i)
-    m.kernels_.divide(&t.mixed[std::size_t(i) * c.padded], t.total[i], c.dim,
-                      at(op.out, s.first_row + task.row + i / group) + std::size_t(task.head * group + i % group) * op.dim);
+  divide(op, task, here);
+}
+
+Mixture Step::partial(int index, int rows, int padded) const { return {m.partial_.floats() + m.partial_stride_ * index, rows, padded}; }
+
+// What a task's rows have come to -> the output.
+void Step::divide(const Op& op, const AttentionTask& task, const Mixture& from) const {
+  const int group = op.heads / op.kv_heads, first = b.sequences[task.sequence].first_row + task.row;
+  const Cache& c = m.caches_[op.layer];
+  for (int i = 0; i < task.rows * group; ++i)
+    m.kernels_.divide(from.mixed + std::size_t(i) * c.padded, from.total[i], c.dim,
+                      at(op.out, first + i / group) + std::size_t(task.head * group + i % group) * op.dim);
 }
 
 // Puts the partial results of one task's spans together, in order.
-void Step::merge(const Op& op, const AttentionTask& task) {
-  const Sequence& s = b.sequences[task.sequence];
-  const Cache& c = m.caches_[op.layer];
-  const int group = op.heads / op.kv_heads, rows = task.rows * group;
-  float* first = m.partial_.floats() + std::size_t(task.partial) * m.partial_stride_;
-  for (int i = 0; i < rows; ++i) {
-    float* mixed = first + 2 * rows + std::size_t(i) * c.padded;
-    for (int span = 1; span <= task.last_span; ++span) {
-      const float* later = first + std::size_t(span) * m.partial_stride_;
-      m.kernels_.merge_span(first + i, first + rows + i, mixed, later[i], later[rows + i], later + 2 * rows + std::size_t(i) * c.padded, c.padded);
-    }
-    m.kernels_.divide(mixed, first[rows + i], c.dim,
-                      at(op.out, s.first_row + task.row + i / group) + std::size_t(task.head * group + i % group) * op.dim);
-  }
+void Step::merge(const Op& op, const AttentionTask& task) const {
+  const int rows = task.rows * (op.heads / op.kv_heads), padded = m.caches_[op.layer].padded;
+  const Mixture first = partial(task.partial, rows, padded);
+  for (int span = 1; span <= task.last_span; ++span) m.kernels_.merge_span(first, partial(task.partial + span, rows, padded), rows, padded);
+  divide(op, task, first);
 }
 
 // Cuts the step's attention into tasks, the same for every layer. Long contexts of few rows are cut into spans as well.
@@ -209,7 +205,7 @@ void Step::plan_attention() {
       }
   }
   if (partials) {
-    m.partial_stride_ = std::size_t(std::min(tokens, widest)) * group * (m.caches_[op->layer].padded + 2);
+    m.partial_stride_ = Mixture::numbers(std::min(tokens, widest) * group, m.caches_[op->layer].padded);
     m.partial_.grow(m.partial_stride_ * partials * 4);
   }
 }

@@ -22,6 +22,15 @@ struct PanelTask {
   int soon;                // bytes from what a single block of rows reads to what it fetches ahead; 0: nothing
 };
 
+// What rows of attention have come to: the running maximum and sum of their powers, and the values that these mix, not divided yet.
+struct Mixture {
+  float *best, *total;  // [rows]
+  float* mixed;         // [rows][padded]
+
+  static std::size_t numbers(int rows, int padded) { return std::size_t(rows) * (padded + 2); }
+  Mixture(float* memory, int rows, int padded) : best(memory + std::size_t(rows) * padded), total(best + rows), mixed(memory) {}
+};
+
 struct AttendTask {
   const Cache& cache;
   int rows, first_key, last_key;        // keys first_key .. last_key are visited; first_key begins a chunk
@@ -33,7 +42,7 @@ struct AttendTask {
   const std::uint8_t* const* values;
   int num_tiles;                        // those beyond last_key are visited soon: the first ones are fetched
   std::uint8_t* scratch;                // attend_bytes
-  float *best, *total, *mixed;          // [rows], [rows], [rows][padded]: the result
+  Mixture result;
 };
 
 struct Kernels {
@@ -43,13 +52,13 @@ struct Kernels {
   void (*matrix_row)(const Matrix&, int index, int n, float* out);
   std::size_t (*attend_bytes)(const Cache&, int rows);
   void (*attend)(const AttendTask&);
-  void (*merge_span)(float* best, float* total, float* mixed, float later_best, float later_total, const float* later, int n);
+  void (*merge_span)(const Mixture& to, const Mixture& later, int rows, int padded);
   void (*divide)(const float* mixed, float total, int n, float* out);
   void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int n, float* out);
   int row_number;  // bytes of a bf16 number in the rows that products take: 2, or 4 as float
   void (*to_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
-  float (*to_int8)(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins, float* totals);
+  float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
   // Rows for codes as 16-bit fixed point, [padded], and their scale; or nullptr where kernels take bf16 numbers for them.
   float (*to_words)(const float* x, int n, const Matrix& matrix, std::int16_t* out, std::int32_t* begins, float* totals);
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);

@@ -37,8 +37,7 @@ void Step::convert(const Matrix& matrix, const float* x, const Operand& to, int 
   auto* totals = const_cast<float*>(o.totals);
   if (o.int8) {
     *const_cast<float*>(o.scales) =
-        m.kernels_.to_int8(x, matrix.k, matrix.k_padded, matrix.group, matrix.format == Format::i4, matrix.offset(),
-                           reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
+        m.kernels_.to_int8(x, matrix.k, matrix, reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
   } else if (o.scales) {
     *const_cast<float*>(o.scales) =
         m.kernels_.to_words(x, matrix.k, matrix, reinterpret_cast<std::int16_t*>(data), const_cast<std::int32_t*>(o.begins), totals);

@@ -84,6 +84,8 @@ struct Batch {
 
 constexpr std::size_t FEW = 17 << 10;  // numbers of 4 bytes, the gaps between rows among them
 
+struct AttentionScratch;
+
 // A stretch of rows of one sequence, for one KV head, over the spans span .. last_span.
 struct AttentionTask {
   int sequence, head, row, rows;
@@ -158,7 +160,7 @@ class Model {
   OperandMemory shared_;                    // rows in the form of the matrix at hand, for all threads
   std::vector<OperandMemory> own_;          // the same for each thread, where each makes its own
   std::vector<Memory> scratch_;             // for each thread
-  Memory partial_;                          // attention by spans: best, total and mixed of a task's rows
+  Memory partial_;                          // attention by spans: a Mixture of a task's rows each
   std::size_t partial_stride_ = 0;          // floats
   int phases_ = 1;                          // that the walk over ops_ may have
   std::size_t row_bytes_ = 0, row_groups_ = 0;  // the most that a row takes as an operand
@@ -199,12 +201,12 @@ class Step : public Work {
   void prepare_heads(const Op& op, int row, int head) const;
   void attend(const Op& op, const AttentionTask& task, const AttentionTask* next);
   void plan_attention();
-  void tiles(const Op& op, const Sequence& s, int head, int row, int first, int last, std::vector<const std::uint8_t*>& keys,
-             std::vector<const std::uint8_t*>& values, Memory& copies) const;
-  void tiles_after(const Op& op, const AttentionTask& task, int span, std::vector<const std::uint8_t*>& keys,
-                   std::vector<const std::uint8_t*>& values) const;
+  void tiles(const Op& op, const AttentionTask& task, int first, int last, AttentionScratch& t) const;
+  void tiles_after(const Op& op, const AttentionTask& task, int span, AttentionScratch& t) const;
   std::size_t tile_of(const Sequence& s, int position) const;
-  void merge(const Op& op, const AttentionTask& task);
+  Mixture partial(int index, int rows, int padded) const;
+  void merge(const Op& op, const AttentionTask& task) const;
+  void divide(const Op& op, const AttentionTask& task, const Mixture& from) const;
   const float* query(const Op& op, int row, int head) const;
   std::int64_t slot(const Sequence& s, int row, int position) const;
 

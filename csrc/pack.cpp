@@ -15,8 +15,9 @@ namespace {
 constexpr int STEPS = 16;   // of a turn
 constexpr int BLOCK = 256;  // steps of sixteen rows that are written before the next sixteen rows are taken
 
-// The rows that become the lanes of one vector; nullptr where none does.
+// The rows that become the lanes of one vector: -1 and nullptr where none does.
 template <class T> struct Lanes {
+  int number[LANES];
   const T* row[LANES];
   bool whole() const { return std::all_of(row, row + LANES, [](const T* each) { return each != nullptr; }); }
 };
@@ -104,7 +105,7 @@ template <class Task> void each_panel(Pool& pool, const Place& place, int rows, 
 template <class T, class RowOf> bool lanes_of(Lanes<T>& lanes, const T* source, std::size_t stride, int vec, const RowOf& row_of) {
   bool any = false;
   for (int lane = 0; lane < LANES; ++lane) {
-    const int row = row_of(vec, lane);
+    const int row = lanes.number[lane] = row_of(vec, lane);
     lanes.row[lane] = row < 0 ? nullptr : source + stride * row;
     any = any || row >= 0;
   }
@@ -133,20 +134,20 @@ template <class T> void pack_from(Pool& pool, const Matrix& m, const Place& plac
   pack_dense<1, float>(pool, m, place, source, rows, [](const T* p) { return float_of(*p); });
 }
 
-template <class Number> void copy_scales(const Number* from, int groups, int group, Number* to, int vec, const Lanes<std::int8_t>& lanes,
-                                         const std::int8_t* codes, int k) {
+// One number for each lane, of rows that are `stride` numbers apart.
+template <class Number> void copy_scales(const Lanes<std::int8_t>& lanes, const Number* from, int stride, Number* to) {
   for (int lane = 0; lane < LANES; ++lane)
-    if (lanes.row[lane]) to[vec * LANES + lane] = from[std::size_t((lanes.row[lane] - codes) / k) * groups + group];
+    if (lanes.row[lane]) to[lane] = from[std::size_t(lanes.number[lane]) * stride];
 }
 
 template <int PER, class Scale, class Make>
-void pack_groups(Pool& pool, const Matrix& m, const Place& place, const std::int8_t* codes, const Scale* scales, const Scale* mins, int rows,
-                 const Make& make) {
-  each_panel(pool, place, rows, [&m, &place, codes, scales, mins, make](int panel, const auto& row_of) {
+void pack_groups(Pool& pool, const Matrix& m, const Place& place, const Coded& source, const Make& make) {
+  each_panel(pool, place, source.rows, [&m, &place, source, make](int panel, const auto& row_of) {
+    const auto *scales = static_cast<const Scale*>(source.scales), *mins = static_cast<const Scale*>(source.mins);
     const int width = m.width(panel), groups = m.num_groups();
     Lanes<std::int8_t> lanes[PANEL / LANES];
     bool any[PANEL / LANES];
-    for (int vec = 0; vec < width / LANES; ++vec) any[vec] = lanes_of(lanes[vec], codes, m.k, vec, row_of);
+    for (int vec = 0; vec < width / LANES; ++vec) any[vec] = lanes_of(lanes[vec], source.codes, m.k, vec, row_of);
     for (int g = 0; g < groups; ++g) {
       std::uint8_t* record = m.panel(place.index, panel) + m.record_bytes(width) * g;
       auto* to = reinterpret_cast<Scale*>(record + m.code_bytes(width));
@@ -158,17 +159,16 @@ void pack_groups(Pool& pool, const Matrix& m, const Place& place, const std::int
                            reinterpret_cast<std::uint32_t*>(record) + std::size_t((from - begin) / PER) * width + vec * LANES, width, make);
       for (int vec = 0; vec < width / LANES; ++vec) {
         if (!any[vec]) continue;
-        copy_scales(scales, groups, g, to, vec, lanes[vec], codes, m.k);
-        if (mins) copy_scales(mins, groups, g, to + width, vec, lanes[vec], codes, m.k);
+        copy_scales(lanes[vec], scales + g, groups, to + vec * LANES);
+        if (mins) copy_scales(lanes[vec], mins + g, groups, to + width + vec * LANES);
       }
     }
   });
 }
 
-template <class Scale>
-void pack_coded(Pool& pool, const Matrix& m, const Place& place, const std::int8_t* codes, const Scale* scales, const Scale* mins, int rows) {
-  if (m.format == Format::i8) return pack_groups<4>(pool, m, place, codes, scales, mins, rows, bytes_word);
-  pack_groups<8>(pool, m, place, codes, scales, mins, rows, nibbles_word);
+template <class Scale> void pack_coded(Pool& pool, const Matrix& m, const Place& place, const Coded& source) {
+  if (m.format == Format::i8) return pack_groups<4, Scale>(pool, m, place, source, bytes_word);
+  pack_groups<8, Scale>(pool, m, place, source, nibbles_word);
 }
 
 }  // namespace
@@ -182,10 +182,9 @@ void pack_numbers(Pool& pool, const Matrix& m, const Place& place, const void* n
   }
 }
 
-void pack_codes(Pool& pool, const Matrix& m, const Place& place, const std::int8_t* codes, const void* scales, const void* mins, int rows) {
-  if (m.scale_bytes == 2)
-    return pack_coded(pool, m, place, codes, static_cast<const std::uint16_t*>(scales), static_cast<const std::uint16_t*>(mins), rows);
-  pack_coded(pool, m, place, codes, static_cast<const float*>(scales), static_cast<const float*>(mins), rows);
+void pack_codes(Pool& pool, const Matrix& m, const Place& place, const Coded& source) {
+  if (m.scale_bytes == 2) return pack_coded<std::uint16_t>(pool, m, place, source);
+  pack_coded<float>(pool, m, place, source);
 }
 
 }  // namespace penstock

@@ -15,10 +15,16 @@ struct Place {
   int index, first, half;
 };
 
+// Rows of codes [rows, k], as penstock/compute/quant/codes.py has them; scales and mins (or nullptr) [rows, groups] of scale_bytes each.
+struct Coded {
+  const std::int8_t* codes;
+  const void *scales, *mins;
+  int rows;
+};
+
 // Memory that no row reaches is left as it is: zero at first, which is a scale of nothing or a number that meets nothing.
 // Rounds [rows, k] numbers to f32, f16 or bf16.
 void pack_numbers(Pool& pool, const Matrix& matrix, const Place& place, const void* numbers, Source source, int rows);
-// Codes as penstock/compute/quant/codes.py has them; scales and mins [rows, groups] of scale_bytes each.
-void pack_codes(Pool& pool, const Matrix& matrix, const Place& place, const std::int8_t* codes, const void* scales, const void* mins, int rows);
+void pack_codes(Pool& pool, const Matrix& matrix, const Place& place, const Coded& source);
 
 }  // namespace penstock

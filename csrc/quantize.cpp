@@ -70,8 +70,16 @@ inline float nearest(float x, float low, float high) {
   return (x + 12582912.0f) - 12582912.0f;
 }
 
-// Codes of n floats: (x - lowest) / scale, from low to high, stored `plus` larger; 0 where the scale is nothing.
-void encode(const float* x, int n, float lowest, float scale, float low, float high, int plus, std::uint8_t* codes) {
+// The codes of a format: from `low` to `high`, stored `plus` larger.
+struct Codebook {
+  float low, high;
+  int plus;
+};
+constexpr Codebook SIGNED_BYTES{-127.0f, 127.0f, 0}, SIGNED_NIBBLES{-8.0f, 7.0f, 8}, NIBBLES{0.0f, 15.0f, 0};
+
+// Codes of n floats: (x - lowest) / scale; 0 where the scale is nothing.
+void encode(const float* x, int n, float lowest, float scale, const Codebook& book, std::uint8_t* codes) {
+  const auto [low, high, plus] = book;
   if (scale == 0) {
     std::fill_n(codes, n, static_cast<std::uint8_t>(plus));
     return;
@@ -84,7 +92,7 @@ void round_row(const float* x, int n, std::uint8_t* codes, float& scale) {
   std::uint32_t most = 0;
   for (int i = 0; i < n; ++i) most = std::max(most, bits_of(x[i]) & 0x7fffffffu);
   scale = float_from_bits(most) / 127.0f;
-  encode(x, n, 0.0f, scale, -127.0f, 127.0f, 0, codes);
+  encode(x, n, 0.0f, scale, SIGNED_BYTES, codes);
 }
 
 // Of two numbers of one magnitude, the first one found has the code of its own.
@@ -98,7 +106,7 @@ float largest(const float* x, int n, const Range& range) {
 
 void round_symmetric(const float* x, int n, std::uint8_t* codes, std::uint16_t& scale) {
   scale = to_half_bits(largest(x, n, range_of(x, n)) / -8.0f);
-  encode(x, n, 0.0f, from_half_bits(scale), -8.0f, 7.0f, 8, codes);
+  encode(x, n, 0.0f, from_half_bits(scale), SIGNED_NIBBLES, codes);
 }
 
 void round_unsigned(const float* x, int n, std::uint8_t* codes, std::uint16_t& scale, std::uint16_t& min) {
@@ -107,7 +115,7 @@ void round_unsigned(const float* x, int n, std::uint8_t* codes, std::uint16_t& s
   if (min == 0x8000) min = 0;  // no -0
   const float lowest = from_half_bits(min), spread = range.high - lowest;
   scale = to_half_bits((spread <= 0.0f ? 0.0f : spread) / 15.0f);
-  encode(x, n, lowest, from_half_bits(scale), 0.0f, 15.0f, 0, codes);
+  encode(x, n, lowest, from_half_bits(scale), NIBBLES, codes);
 }
 
 bool finite(std::uint16_t half) { return (half & 0x7c00) != 0x7c00; }

@@ -34,7 +34,11 @@ struct Block {
 };
 
 template <class Step, int R, int V>
-PENSTOCK_INLINE void score(const TilePointers& tiles, int first, int steps, Bytes x, std::size_t stride, float* out, bool fetch) {
+PENSTOCK_INLINE void score(const Block& b, const TilePointers& tiles, int first, int row, bool fetch) {
+  const int steps = b.padded / Step::K;
+  const std::size_t stride = std::size_t(steps) * Step::X;
+  const Bytes x = b.queries + stride * row;
+  float* out = b.scores + std::size_t(row) * CHUNK;
   F sum[R][V];
   unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = zero(); }); });
   for (int s = 0; s < steps; ++s)
@@ -49,14 +53,10 @@ PENSTOCK_INLINE void score(const TilePointers& tiles, int first, int steps, Byte
 }
 
 template <class Step, int R> void score_rows(const Block& b, const TilePointers& tiles, int count, int row, bool fetch) {
-  const int steps = b.padded / Step::K;
-  const std::size_t stride = std::size_t(steps) * Step::X;
-  const Bytes x = b.queries + stride * row;
-  float* out = b.scores + std::size_t(row) * CHUNK;
   int t = 0;
   if constexpr (block_vecs(R) > 1)
-    for (constexpr int V = block_vecs(R); t + V <= count; t += V) score<Step, R, V>(tiles, t, steps, x, stride, out, fetch);
-  for (; t < count; ++t) score<Step, R, 1>(tiles, t, steps, x, stride, out, fetch);
+    for (constexpr int V = block_vecs(R); t + V <= count; t += V) score<Step, R, V>(b, tiles, t, row, fetch);
+  for (; t < count; ++t) score<Step, R, 1>(b, tiles, t, row, fetch);
 }
 
 // mixed = mixed * fade + powers * values, for V vectors of the head dimension.
@@ -73,7 +73,7 @@ PENSTOCK_INLINE void mix(const Block& b, const TilePointers& tiles, int count, i
   });
   for (int t = 0; t < count; ++t) {
     Ahead ahead{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0};
-    accumulate<Step, R, V>(Step{}, sum, tiles.values[t] + 64 * vec, w_step, x + Step::X * steps * t, stride, steps, ahead);
+    accumulate<Step, R, V>(Step{}, sum, {tiles.values[t] + 64 * vec, w_step, x + Step::X * steps * t, stride, steps}, ahead);
   }
   unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(b.mixed + std::size_t(row + r) * b.padded + LANES * (vec + v), sum[r][v]); }); });
 }
@@ -162,16 +162,20 @@ inline void attend_seen(const Block& one, const Cache& cache, TilePointers tiles
   attend_chunk(one, cache.bf16, tiles, begin, count, nullptr);
 }
 
-// Adds what a later span made (best, total, mixed) to what the earlier ones made; n: head dimension, whole vectors.
-inline void merge_span(float* best, float* total, float* mixed, float later_best, float later_total, const float* later, int n) {
-  if (later_total == 0) return;
-  const float top = std::max(*best, later_best);
-  const F here = *total == 0 ? zero() : exp(set1(*best - top)), there = exp(set1(later_best - top));
-  float a[LANES], c[LANES];
-  store(a, here), store(c, there);
-  *total = *total * a[0] + later_total * c[0];
-  *best = top;
-  for (int i = 0; i < n; i += LANES) store(mixed + i, fma(load(later + i), there, load(mixed + i) * here));
+// Adds what a later span made of the rows to what the earlier ones made.
+inline void merge_span(const Mixture& to, const Mixture& later, int rows, int padded) {
+  for (int row = 0; row < rows; ++row) {
+    if (later.total[row] == 0) continue;
+    const float top = std::max(to.best[row], later.best[row]);
+    const F here = to.total[row] == 0 ? zero() : exp(set1(to.best[row] - top)), there = exp(set1(later.best[row] - top));
+    float a[LANES], c[LANES];
+    store(a, here), store(c, there);
+    to.total[row] = to.total[row] * a[0] + later.total[row] * c[0];
+    to.best[row] = top;
+    float* mixed = to.mixed + std::size_t(row) * padded;
+    const float* more = later.mixed + std::size_t(row) * padded;
+    for (int i = 0; i < padded; i += LANES) store(mixed + i, fma(load(more + i), there, load(mixed + i) * here));
+  }
 }
 
 inline void divide(const float* mixed, float total, int n, float* out) {

@@ -37,7 +37,7 @@ static Block block_of(const AttendTask& t) {
   const auto take = [&at](std::size_t bytes) { std::uint8_t* p = at; at += (bytes + 63) / 64 * 64; return p; };
   Block b{};
   b.rows = t.rows, b.padded = c.padded, b.positions = t.positions, b.scale = t.scale, b.cap = t.cap, b.window = t.window;
-  b.best = t.best, b.total = t.total, b.mixed = t.mixed;
+  b.best = t.result.best, b.total = t.result.total, b.mixed = t.result.mixed;
   const int number = c.bf16 ? NUMBER : 4;
   b.queries = take(std::size_t(t.rows) * c.padded * number);
   b.scores = reinterpret_cast<float*>(take(std::size_t(t.rows) * CHUNK * 4));

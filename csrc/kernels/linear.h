@@ -56,21 +56,29 @@ PENSTOCK_INLINE void step_once(const Step& step, typename Step::Sum (&sum)[R][V]
   }
 }
 
+// Where the factors of a block's sums stand: weights `w_step` bytes from step to step, rows `stride` bytes apart.
+struct Walk {
+  Bytes w;
+  int w_step;
+  Bytes x;
+  std::size_t stride;
+  int steps;
+};
+
 template <class Step, int R, int V>
-PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Sum (&sum)[R][V], Bytes w, int w_step, Bytes x, std::size_t stride,
-                                int steps, Ahead& ahead) {
+PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Sum (&sum)[R][V], Walk at, Ahead& ahead) {
   constexpr int LINE = std::max(1, 64 / Step::X);  // steps that a cache line of x lasts for
   const Step step = held(given);
-  for (int done = 0; done < steps; done += LINE) {
+  for (int done = 0; done < at.steps; done += LINE) {
     if (ahead.rows)
-      unrolled<R>([&](auto r) PENSTOCK_INLINED { __builtin_prefetch(x + stride * (R + r), 0, 3); });
-    const int until = std::min(steps, done + LINE);
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { __builtin_prefetch(at.x + at.stride * (R + r), 0, 3); });
+    const int until = std::min(at.steps, done + LINE);
     for (int s = done; s < until; ++s) {
-      step_once<Step, R, V>(step, sum, w, x, stride);
+      step_once<Step, R, V>(step, sum, at.w, at.x, at.stride);
       for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.at + 64 * i, 0, 2);
       ahead.at += 64 * ahead.lines;
-      w += w_step;
-      x += Step::X;
+      at.w += at.w_step;
+      at.x += Step::X;
     }
   }
 }
@@ -90,7 +98,7 @@ template <class Step, int R, int V>
 void dense_block(const Step& step, const Stretch& part, Bytes x, std::size_t stride, Ahead ahead) {
   F sum[R][V];
   unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = part.first ? zero() : load(part.out + r * part.out_stride + 16 * v); }); });
-  accumulate<Step, R, V>(step, sum, part.w, part.w_step, x, stride, part.steps, ahead);
+  accumulate<Step, R, V>(step, sum, {part.w, part.w_step, x, stride, part.steps}, ahead);
   unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(part.out + r * part.out_stride + 16 * v, sum[r][v]); }); });
 }
 
@@ -131,7 +139,7 @@ void group_block(const Step& step, const Groups& part, const Operand& x, Bytes x
         unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = zero(); });
       }
     });
-    accumulate<Step, R, V>(step, sum, w, part.w_step, x_at, x.stride, part.steps, ahead);
+    accumulate<Step, R, V>(step, sum, {w, part.w_step, x_at, x.stride, part.steps}, ahead);
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       const F scale = part.read(scales, v);
       unrolled<R>([&](auto r) PENSTOCK_INLINED {

@@ -60,10 +60,12 @@ inline void to_row(const float* x, int n, int padded, std::uint8_t* out, int gro
   }
 }
 
-// n floats -> padded int8 with one scale, to nearest, from -127 to 127. With INTERLEAVED, each eight stand as 0 4 1 5 2 6 3 7.
-// `begins` and `totals` (or nullptr): -offset times the sum of each group's codes, and the sum. The scale of a row with a NaN is NaN.
+// n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. With INTERLEAVED, each eight stand as 0 4 1 5
+// 2 6 3 7. `begins` and `totals` (or nullptr): of each group's codes the sum times what weights are stored too large by, less than nothing,
+// and the sum. The scale of a row with a NaN is NaN.
 template <bool INTERLEAVED>
-float to_int8_as(const float* x, int n, int padded, int group, int offset, std::int8_t* out, std::int32_t* begins, float* totals) {
+float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
+  const int group = matrix.group, offset = matrix.offset();
   F most = zero();
   unsigned numbers = 0xffff;
   for (int i = 0; i < n; i += LANES) {
@@ -73,7 +75,7 @@ float to_int8_as(const float* x, int n, int padded, int group, int offset, std::
   }
   const float top = numbers == 0xffff ? largest(most) : NAN;
   const F inverse = set1(top > 0 ? 127.0f / top : 0.0f);
-  for (int g = 0; g * group < padded; ++g) {
+  for (int g = 0; g * group < matrix.k_padded; ++g) {
     const int end = (g + 1) * group;
     I total = zero_i();
     for (int i = g * group; i < end; i += LANES) {
@@ -94,10 +96,8 @@ float to_int8_as(const float* x, int n, int padded, int group, int offset, std::
   return top / 127.0f;
 }
 
-inline float to_int8(const float* x, int n, int padded, int group, bool interleaved, int offset, std::int8_t* out, std::int32_t* begins,
-                     float* totals) {
-  return interleaved ? to_int8_as<true>(x, n, padded, group, offset, out, begins, totals)
-                     : to_int8_as<false>(x, n, padded, group, offset, out, begins, totals);
+inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
+  return matrix.format == Format::i4 ? to_int8_as<true>(x, n, matrix, out, begins, totals) : to_int8_as<false>(x, n, matrix, out, begins, totals);
 }
 
 // Rotates the pairs (i, i + pairs) of one head by the angles whose cosines and sines are given.

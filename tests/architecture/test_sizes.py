@@ -1,5 +1,7 @@
 """Files, functions and signatures stay small enough to be read at once."""
 import ast
+import re
+from collections.abc import Iterator
 
 from tests.architecture.source import ROOT, Function, code, report, sources
 
@@ -45,3 +47,60 @@ def test_functions_have_at_most_six_parameters() -> None:
 def test_parameters_are_counted_without_self() -> None:
     method = ast.parse("def f(self, a, /, b, *, c): pass").body[0]
     assert isinstance(method, ast.FunctionDef) and parameters(method) == ["a", "b", "c"]
+
+
+# A definition that begins a line, as csrc writes them: template, what it returns, name, parameters, body. Lambdas are not looked at.
+NATIVE = re.compile(r"^[ \t]*(?:template *<[^\n]*> *\n?)?(?:[\w:<>,*& \[\]]+?[ *&])([\w:~]+)\(([^(){};]*(?:\([^()]*\)[^(){};]*)*)\)"
+                    r"\s*(?:const)?\s*\{([^\n]*\}$)?", re.MULTILINE)
+CONTROL = {"if", "for", "while", "switch", "catch"}
+
+
+def native_functions(text: str) -> Iterator[tuple[int, str, list[str], int]]:
+    """(line, name, parameters, lines) of the functions that C++ text defines. What Python calls an object's methods begin with the object,
+    which is no parameter."""
+    text = re.sub(r"//.*", "", text)
+    lines = text.split("\n")
+    for found in NATIVE.finditer(text):
+        name, inner = found[1], re.sub(r"<[^<>]*>", "", re.sub(r"<[^<>]*>|\([^()]*\)", "", found[2]))
+        if name in CONTROL:
+            continue
+        given = [each.strip() for each in inner.split(",") if each.strip()]
+        if given and re.match(r"(const )?(Model|Sampler)& ", given[0]):
+            given = given[1:]
+        first = text.count("\n", 0, found.start())
+        indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+        last = first if found[3] else next((at for at in range(first + 1, len(lines)) if lines[at].startswith(f"{indent}}}")), first)
+        yield first + 1, name, given, last - first + 1
+
+
+def native_sources() -> list[tuple[str, str]]:
+    paths = [path for path in code() if path.suffix in (".cpp", ".h") and path.relative_to(ROOT).parts[0] == "csrc"]
+    return [(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+
+
+def test_native_functions_are_small_too() -> None:
+    found, seen = [], 0
+    for path, text in native_sources():
+        for line, name, given, length in native_functions(text):
+            seen += 1
+            if len(given) > MAX_PARAMETERS:
+                found.append(f"{path}:{line} {name} has {len(given)} parameters")
+            if length >= MAX_FUNCTION_LINES:
+                found.append(f"{path}:{line} {name} has {length} lines")
+    assert seen > 300, f"only {seen} functions were found in csrc: it is written in another way than this test reads"
+    assert not found, report(f"functions have at most {MAX_PARAMETERS} parameters and fewer than {MAX_FUNCTION_LINES} lines:", found)
+
+
+def test_native_functions_are_read_as_they_are_written() -> None:
+    text = """
+template <class T, int N> void plain(const T* from, std::array<int, 2> pair, int (*each)(int, int)) {
+  if (from) {
+  }
+}
+  int Holder::method(Model& model, int a) const { return a; }
+static std::size_t wide(int a,
+                        int b) {
+}
+"""
+    assert [(line, name, len(given), lines) for line, name, given, lines in native_functions(text)] == [
+        (2, "plain", 3, 4), (6, "Holder::method", 1, 1), (7, "wide", 2, 3)]

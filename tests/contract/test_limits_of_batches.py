@@ -2,6 +2,8 @@
 import numpy as np
 import pytest
 
+from penstock.compute.backends.contract import Batch
+
 native = pytest.importorskip("penstock._native")
 I64 = np.int64
 
@@ -26,9 +28,20 @@ def step(made, out: int, tokens: list[int]):
     count = len(tokens)
     found = np.empty((count, 64), np.float32)
     at = np.arange(count, dtype=I64)
-    made.step(np.array(tokens, I64), at, at, np.array([0, count], I64), np.array([count], I64), [np.arange(4, dtype=I64)],
-              np.array([], I64), None, [], [(out, found)])
+    made.step(batch(np.array(tokens, I64), at), [], [(out, found)])
     return found
+
+
+def batch(tokens, at) -> Batch:
+    return Batch(tokens, at, at, np.array([0, len(at)], I64), np.array([len(at)], I64), [np.arange(4, dtype=I64)], np.array([], I64),
+                 np.empty((0, 2), I64))
+
+
+@pytest.mark.parametrize("tokens", [np.array([1], np.int32), np.array([1.0]), np.arange(4)[::2], [1], None])
+def test_arrays_that_would_have_to_be_copied_are_refused(tokens):
+    made, out = model("generic", 64, 32)
+    with pytest.raises(TypeError, match="a batch's tokens are int64, one after another"):
+        made.step(batch(tokens, np.arange(1)), [], [(out, np.empty((1, 64), np.float32))])
 
 
 @pytest.mark.parametrize("token", [-1, 64, 60_000])

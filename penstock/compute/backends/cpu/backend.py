@@ -128,8 +128,7 @@ class Cpu:
         given = [(loaded.logits, logits)]
         if loaded.program.inputs:
             given += given_buffers(loaded, batch)
-        model.step(batch.tokens, batch.positions, batch.slots, batch.row_starts, batch.contexts, list(batch.block_tables), batch.logit_rows,
-                   batch.parents, wanted, given)
+        model.step(batch, wanted, given)
         if not wanted:
             return Outputs(logits)
         found = {}
