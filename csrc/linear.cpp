@@ -8,7 +8,9 @@ namespace penstock {
 
 namespace {
 
-constexpr int MANY = 1024;  // bytes of one inner index of the rows that pass one panel before the next panel is taken
+// Bytes of one inner index of the rows that pass one panel before the next panel is taken; int8 rows are as many as bf16 ones, since more
+// of them gain nothing.
+constexpr int MANY = 1024;
 
 bool has_codes(const Matrix& matrix) { return matrix.format == Format::i8 || matrix.format == Format::i4; }
 bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
