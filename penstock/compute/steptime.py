@@ -6,8 +6,8 @@ multiplied. Tensor parallelism divides matrices, heads and experts and sums the 
 "Megatron-LM", 2019); pipeline parallelism gives each stage its share of the layers and sends the hidden states on.
 """
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.compute.ops import OPS, numel
@@ -26,6 +26,7 @@ KERNELS: Mapping[str, float] = {
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 # What every device of a tensor parallel group does whole; all else is divided.
 WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "embed"})
+ROUNDED = {"int8": ":activations=int8"}  # by the type that codes are multiplied in, where rows are made to fit it
 SUMMED = frozenset({"attention", "act_mul", "moe_experts"})  # one sum of hidden states follows the product after each
 
 
@@ -49,7 +50,10 @@ class Numbers:
     coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
 
 
-Reached = Callable[[int | None, int, float], float | None]  # bits of codes or None, inner length, rows -> operations a second
+    def form(self, weight: str) -> str:
+        """What `Efficiency.by_rows` calls the format of a matrix."""
+        bits = self.coded.get(weight)
+        return self.dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(self.coded_dtype, '')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class _Group:
     others: float | None = None  # of experts: the share that a row is not sent to
     act_row_s: float = 0.0  # per row
     compute_row_s: float = 0.0  # at the rate of the type
-    product: tuple[int | None, int, float] | None = None  # bits of codes, inner length, operations for a row
+    product: tuple[str, int] | None = None  # of matrices: weight format, inner length
+    reached: dict[float, float] = field(default_factory=dict)  # by rows, as far as it was asked for
     kv_token_s: float = 0.0  # per token read, per pair: attention alone
     pair_s: float = 0.0
     kernels: float = 0.0
@@ -111,10 +116,8 @@ class _Group:
 class Roofline:
     """A StepTimer on devices of one kind. `seconds` is the time from a step's begin to its end, through all stages."""
 
-    def __init__(self, program: Program, numbers: Numbers, part: Part, split: Split | None = None, reached: Reached | None = None) -> None:
-        """`reached`: by the kernels, in products of so many rows; None, or where it says so: the same share of the type's rate for all."""
+    def __init__(self, program: Program, numbers: Numbers, part: Part, split: Split | None = None) -> None:
         self._program = program
-        self._reached = reached
         self._numbers = numbers
         self._part = part
         self._split = split or Split()
@@ -170,13 +173,13 @@ class Roofline:
 
     def _computing(self, group: _Group, rows: float) -> float:
         """Seconds of an op's arithmetic, but for attention's."""
-        if self._reached is not None and group.product is not None:
-            bits, inner, operations = group.product
+        seconds = group.compute_row_s * rows
+        if group.product is None:
+            return seconds
+        if rows not in group.reached:
             each = rows if group.others is None else max(1.0, rows * (1 - group.others))  # that an expert is sent
-            rate = self._reached(bits, inner, each)
-            if rate is not None:
-                return operations * rows / rate
-        return group.compute_row_s * rows
+            group.reached[rows] = self._part.efficiency.reached(*group.product, each)
+        return seconds / group.reached[rows]
 
     def _network(self, work: Counts) -> float:
         return self._sums_seconds(work) + self._sends_seconds(work)
@@ -222,10 +225,9 @@ class Roofline:
         if op.kind == "attention":
             self._attends(op, group, bandwidth)
         else:
-            operations = share * OPS[op.kind].operations(op, program, one)
-            group.compute_row_s = operations / self._rate(op)
-            if op.weights and program.weights[op.weights[0]].matrix:
-                group.product = (self._numbers.coded.get(op.weights[0]), program.weights[op.weights[0]].shape[-1], operations)
+            group.compute_row_s = share * OPS[op.kind].operations(op, program, one) / self._rate(op)
+            if op.weights and program.weights[op.weights[0]].matrix and part.efficiency.by_rows:
+                group.product = (self._numbers.form(op.weights[0]), program.weights[op.weights[0]].shape[-1])
         return group
 
     def _moved(self, op: Op, one: StepWork) -> float:

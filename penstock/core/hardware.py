@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.core.amount import above_zero
+
 COMPUTE_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}  # the type whose rate bounds products in a dtype
 FORMAT = 2  # of the file; another one is measured again
-Products = Mapping[str, Mapping[int, Mapping[int, float]]]  # weight format -> length of a row -> rows -> operations a second
+# Weight format (fp32, bf16, int8, int4, the last two also with `:activations=int8`) -> length of a row -> rows -> operations a second.
+Products = Mapping[str, Mapping[int, Mapping[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,6 @@ class Hardware:
     def ops(self, dtype: str) -> float | None:
         """Operations a second in fp32, bf16, int16 or int8; None where that is not known."""
         return self.ops_per_s.get(dtype)
-
-    def product_rate(self, form: str, inner: int, rows: float) -> float | None:
-        """Operations a second in products of so many rows, each so long, with a matrix in a weight format (fp32, bf16, int8, int4, the
-        last two also with `:activations=int8`); None where that was not measured."""
-        of = self.products.get(form)
-        return between({length: between(rates, rows) for length, rates in of.items()}, inner) if of else None
 
     def read_seconds(self, num_bytes: float) -> float:
         """The least time in which `num_bytes` are read, once each, by a step that reads them every time."""
@@ -136,12 +133,13 @@ def read_limits(file: Path) -> dict[str, Any] | None:
     """What `penstock limits` wrote; None when there is no such file or it is not whole."""
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         return None
     try:
         hardware_of(told)
+        hardware_of(told, 1)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return told
@@ -164,19 +162,20 @@ Point = tuple[str, int, int]  # weight format, length of a row, rows
 
 
 def _figures(told: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, float], dict[Point, float]]:
-    reads = {int(size): float(rate) for size, rate in told["read_bytes_per_s"].items()}
-    rates = {str(dtype): float(rate) for dtype, rate in told["ops_per_s"].items() if rate is not None}
-    products = flat(told.get("product_ops_per_s", {}))
-    every = (*reads.values(), *rates.values(), *products.values())
-    if not reads or min(reads) <= 0 or not all(0 < rate < math.inf for rate in every):
-        raise ValueError("limits are positive numbers, and bandwidth is known for one working set at least")
-    return reads, rates, products
+    reads = {int(size): above_zero(rate) for size, rate in told["read_bytes_per_s"].items()}
+    rates = {str(dtype): above_zero(rate) for dtype, rate in told["ops_per_s"].items() if rate is not None}
+    if not reads or min(reads) <= 0:
+        raise ValueError("bandwidth is known for one working set at least, of a byte at least")
+    return reads, rates, flat(told.get("product_ops_per_s", {}))
 
 
 def flat(products: Mapping[str, Mapping[Any, Mapping[Any, float]]]) -> dict[Point, float]:
     """Products, or what JSON made of them, by point. Raises ValueError, TypeError or AttributeError for anything else."""
-    return {(form, int(inner), int(rows)): float(rate)
-            for form, lengths in products.items() for inner, rates in lengths.items() for rows, rate in rates.items()}
+    found = {(form, int(inner), int(rows)): above_zero(rate)
+             for form, lengths in products.items() for inner, rates in lengths.items() for rows, rate in rates.items()}
+    if any(inner < 1 or rows < 1 for _, inner, rows in found):
+        raise ValueError("rows are one at least, of one number at least")
+    return found
 
 
 def stated(products: Products) -> dict[str, dict[str, dict[str, float]]]:

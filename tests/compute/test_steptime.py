@@ -134,32 +134,39 @@ def test_every_op_has_its_kernels() -> None:
     assert set(KERNELS) == set(OPS)
 
 
+def measured(**shares: dict[int, dict[int, float]]) -> Part:
+    return dataclasses.replace(PART, efficiency=dataclasses.replace(EVERYTHING, by_rows=shares))
+
+
 def test_products_take_as_long_as_kernels_reach_with_so_many_rows() -> None:
-    """Of plain matrices half of the type's rate, of what was not measured all of it."""
-    program = build(spec(), FAMILY.names)
-    asked: set[tuple[int | None, int, float]] = set()
-
-    def reached(bits: int | None, inner: int, rows: float) -> float | None:
-        asked.add((bits, inner, rows))
-        return 0.5e14 if bits is None else None
-
-    plain, halved = timer().told(PROMPT), Roofline(program, numbers(program), PART, reached=reached).told(PROMPT)
+    """Of plain matrices half of the type's rate with many rows, a thousandth with few; of what was not measured all of it."""
+    part = measured(bf16={512: {3: 0.001, 2000: 0.5}})
+    plain, halved = timer().told(PROMPT), timer(part).told(PROMPT)
     attention = 4 * 4 * 8 * 64 * PROMPT.windowed(None)[1] / 1e14
     assert halved.compute - attention == pytest.approx(2 * (plain.compute - attention), rel=0.02)
-    assert asked == {(None, 512, 2000), (None, 1024, 2000), (None, 512, 1)}
-    asked.clear()
-    coded = numbers(program, 8)
-    assert Roofline(program, coded, PART, reached=reached).told(PROMPT) == Roofline(program, coded, PART).told(PROMPT)
-    assert {bits for bits, _, _ in asked} == {8}
+    few = StepWork(((1, 1),) * 3, 3)
+    assert timer().told(few).compute == 0 and timer(part).told(few).compute > 0.9 * timer(part).told(few).seconds
+    assert timer(part, bits=8).told(PROMPT) == timer(bits=8).told(PROMPT)
+
+
+def test_a_longer_row_has_a_share_of_its_own() -> None:
+    """Those that lead out of the feed-forward layer are twice as long."""
+    one = timer(measured(bf16={512: {1: 1.0}, 1024: {1: 0.5}})).told(PROMPT).compute - timer().told(PROMPT).compute
+    assert one == pytest.approx(4 * 2 * 2000 * 1024 * 512 / 1e14)
+
+
+def test_codes_have_a_share_by_their_bits_and_by_what_is_done_to_rows() -> None:
+    program, forms = build(spec(), FAMILY.names), {
+        "int8": (8, "bf16"), "int4": (4, "bf16"), "int8:activations=int8": (6, "int8"), "int4:activations=int8": (3, "int8")}
+    for form, (bits, multiplied) in forms.items():
+        found = numbers(program, bits, multiplied)
+        plain = Roofline(program, found, PART).told(PROMPT).compute
+        took = {other: Roofline(program, found, measured(**{other: {512: {1: 0.5}}})).told(PROMPT).compute for other in forms}
+        assert {other for other, seconds in took.items() if seconds > 1.5 * plain} == {form}
 
 
 def test_an_expert_multiplies_the_rows_that_it_is_sent() -> None:
-    asked: set[float] = set()
-
-    def reached(bits: int | None, inner: int, rows: float) -> float:
-        asked.add(rows)
-        return 1e14
-
-    program = build(spec(ExpertsSpec(8, 2, 256, True)), FAMILY.names)
-    Roofline(program, numbers(program), PART, reached=reached).told(PROMPT)
-    assert asked == {1, 500, 2000}
+    """A quarter of 2,000, each with two of eight."""
+    made, part = spec(ExpertsSpec(8, 2, 256, True)), measured(bf16={512: {400: 0.5, 600: 0.5, 700: 1.0}})
+    more = timer(part, made=made).told(PROMPT).compute - timer(made=made).told(PROMPT).compute
+    assert more == pytest.approx(4 * 3 * 2 * 2 * 2000 * 512 * 256 / 1e14, rel=0.01)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.catalogue.part import Link
+from penstock.core.catalogue.part import Efficiency, Link
 from penstock.core.catalogue.read import OWN, Catalogue
 from penstock.core.errors import UsageError
 
@@ -72,7 +72,23 @@ def test_a_folder_of_ones_own_goes_first(tmp_path: Path) -> None:
     assert catalogue.part("a10g") == CATALOGUE.part("a10g") and "mine" in catalogue.names()
 
 
+def test_products_reach_what_was_measured_and_what_lies_between() -> None:
+    shares = Efficiency(1.0, 1.0, 1.0, 1.0, {}, {"bf16": {256: {1: 0.01, 16: 0.16}, 1024: {1: 0.04, 16: 0.64}}})
+    assert [shares.reached("bf16", 256, rows) for rows in (0.5, 1, 4, 16, 500)] == pytest.approx([0.01, 0.01, 0.04, 0.16, 0.16])
+    assert [shares.reached("bf16", inner, 1) for inner in (64, 512, 4096)] == pytest.approx([0.01, 0.02, 0.04])
+    assert shares.reached("int8", 256, 1) == 1.0
+
+
+def test_a_file_may_say_what_products_reach_by_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\n1 = 0.5\n16 = 1\n')
+    assert Catalogue(tmp_path).part("mine").efficiency.by_rows == {"bf16": {256: {1: 0.5, 16: 1.0}}}
+    assert CATALOGUE.part("h100-sxm").efficiency.by_rows == {}
+
+
 @pytest.mark.parametrize(("text", "said"), [
+    ('like = "h100-sxm"\n[efficiency]\nby_rows = 1', "ROWS = SHARE"),
+    ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\nmany = 1', "ROWS = SHARE"),
+    ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\n16 = -1', "ROWS = SHARE"),
     ("title = 1", "lacks"), ("not toml", "not TOML"), ('like = "h100-sxm"\nspeed = 1', "speed"),
     ('like = "h100-sxm"\n[ops]\nfp3 = 1', "fp3"), ('like = "h100-sxm"\nmemory = "much"', "memory"), ('like = "abacus"', "abacus")])
 def test_a_file_that_is_no_part_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -115,6 +115,10 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     "", "[]", "{", json.dumps({**GOOD, "format": 0}), json.dumps({**GOOD, "read_bytes_per_s": {}}), json.dumps({**GOOD, "ops_per_s": 5}),
     json.dumps({**GOOD, "read_bytes_per_s": {"a": 1}}), json.dumps({**GOOD, "read_bytes_per_s": {"1024": -1}}),
     json.dumps({**GOOD, "ops_per_s": {"fp32": 0}}), json.dumps({**GOOD, "ops_per_s": {"fp32": math.nan}}),
+    json.dumps({**GOOD, "ops_per_s": {"fp32": 10**400}}), json.dumps({**GOOD, "ops_per_s": {"fp32": True}}), "[" * 100_000,
+    json.dumps({**GOOD, "threads": "two"}), json.dumps({**GOOD, "threads": 2}),
+    *(json.dumps({**GOOD, "product_ops_per_s": {"bf16": {inner: {rows: rate}}}})
+      for inner, rows, rate in (("0", "1", 1.0), ("256", "-1", 1.0), ("256", "1", -1.0), ("256", "1", math.inf), ("x", "1", 1.0))),
     json.dumps({key: value for key, value in GOOD.items() if key != "machine"})])
 def test_what_is_not_whole_is_as_good_as_missing(tmp_path: Path, text: str) -> None:
     (tmp_path / "l.json").write_text(text)
@@ -126,17 +130,13 @@ def test_what_a_measurement_is_doubted_for_is_kept() -> None:
     assert hardware_of(told).doubts == () and hardware_of(told | {"doubts": ["a sentence"]}, 1).doubts == ("a sentence",)
 
 
-def test_products_are_between_those_that_were_measured() -> None:
+def test_products_are_those_of_as_many_threads() -> None:
     reached = {"bf16": {256: {1: 10.0, 16: 160.0}, 1024: {1: 40.0, 16: 640.0}}}
-    box = Hardware("box", {1: 1.0}, {}, (), reached)
-    assert [box.product_rate("bf16", 256, rows) for rows in (0.5, 1, 4, 16, 500)] == pytest.approx([10, 10, 40, 160, 160])
-    assert [box.product_rate("bf16", inner, 1) for inner in (64, 512, 4096)] == pytest.approx([10, 20, 40])
-    assert box.product_rate("int8", 256, 1) is None
     alone = {"read_bytes_per_s": {"1": 1.0}, "ops_per_s": {}, "product_ops_per_s": {"bf16": {"256": {"1": 4.0, "16": 100.0}}}}
     told = {"machine": "box", "threads": 4, "read_bytes_per_s": {"1": 1.0}, "ops_per_s": {}, "product_ops_per_s": stated(reached),
             "one_thread": alone}
     assert hardware_of(json.loads(json.dumps(told))).products == reached
     fewer = hardware_of(told, 2)
     assert fewer.products["bf16"][256] == {1: 8.0, 16: 160.0} and fewer.products["bf16"][1024] == reached["bf16"][1024]
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="0 is no number above 0"):
         hardware_of(told | {"product_ops_per_s": {"bf16": {"256": {"1": 0.0}}}})

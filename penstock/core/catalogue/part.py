@@ -1,8 +1,8 @@
 """A part that models run on, and the links between parts: figures as their makers give them, and what is known to be reached of them."""
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from penstock.core.hardware import Hardware
+from penstock.core.hardware import Hardware, Products, between
 
 # What computes in the place of a type that a part has no unit for, best first.
 STAND_INS: Mapping[str, tuple[str, ...]] = {
@@ -47,6 +47,12 @@ class Efficiency:
     codes8: float  # of `memory`, where weights are codes of 8 bits that are unpacked before they are multiplied
     codes4: float  # the same, of 4 bits
     products: Mapping[str, float]  # of the operation rates, by type
+    by_rows: Products = field(default_factory=dict)  # of those rates again, by weight format, length of a row and rows; {}: all of them
+
+    def reached(self, form: str, inner: int, rows: float) -> float:
+        """Of `products`, with so many rows, each so long, and a matrix in a weight format; all of it where that is not known."""
+        of = self.by_rows.get(form)
+        return between({length: between(shares, rows) for length, shares in of.items()}, inner) if of else 1.0
 
     def unpacking(self, bits: int | None) -> float:
         """Of `memory`; `bits`: of codes that are unpacked, None for numbers that are multiplied as they are."""
@@ -84,13 +90,23 @@ class Part:
 
     def computes(self, dtype: str) -> str:
         """The type that products in `dtype` are computed in: itself, or what stands in where this part has no unit for it."""
-        return next(each for each in (dtype, *STAND_INS[dtype]) if each in self.ops)
+        return computes(dtype, self.ops)
 
     def computes_codes(self, dtype: str) -> str:
         """The same for products with codes: what is computed with 16 or 32 bits may take 16-bit fixed point, where that is faster."""
-        own, fixed = self.computes(dtype), "int16"
-        return fixed if own in STAND_INS[fixed] and self.ops.get(fixed, 0.0) > self.ops[own] else own
+        return computes_codes(dtype, self.ops)
 
     def joins(self, ranks: int) -> Link:
         """The slowest link among so many devices."""
         return self.link if ranks <= self.node else self.network
+
+
+def computes(dtype: str, ops: Mapping[str, float]) -> str:
+    """See `Part.computes`."""
+    return next(each for each in (dtype, *STAND_INS[dtype]) if each in ops)
+
+
+def computes_codes(dtype: str, ops: Mapping[str, float]) -> str:
+    """See `Part.computes_codes`."""
+    own, fixed = computes(dtype, ops), "int16"
+    return fixed if own in STAND_INS[fixed] and ops.get(fixed, 0.0) > ops[own] else own

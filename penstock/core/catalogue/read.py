@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.core.catalogue.part import STAND_INS, Efficiency, Link, Part
 from penstock.core.errors import UsageError
+from penstock.core.hardware import Products, flat, nested
 
 OWN = Path(__file__).parent
 LINKS = "links"
@@ -18,6 +19,7 @@ NAMED = ("link", "network")  # fields that name a link
 WORDS = ("title", "device")  # that are no figures
 NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
+BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = ("price", "power", "op_latency", "step_latency", "base_latency", "hop_latency")
@@ -129,6 +131,8 @@ def figures(told: Mapping[str, Any], before: str = "") -> list[str]:
     """Dotted names of what can be changed, those of a part's links included."""
     found: list[str] = []
     for key, value in told.items():
+        if key == BY_ROWS:
+            continue  # too many to be listed
         if isinstance(value, Mapping):
             found += figures(value, f"{before}{key}.")
         elif key not in WORDS:
@@ -161,7 +165,7 @@ def _check(told: Mapping[str, Any], name: str) -> None:
         raise UsageError(f"{name}.toml lacks {', '.join(missing)}")
     assert isinstance(shares, Mapping)
     strange = [*sorted(told.keys() - wanted), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
-               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, "products"))]
+               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, "products", BY_ROWS))]
     if strange:
         raise UsageError(f"{name}.toml says {', '.join(strange)}, which a part does not have")
     products = shares.get("products", {})
@@ -179,7 +183,8 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
     shares = told["efficiency"]
     efficiency = Efficiency(
         **{key: _share(shares[key], f"{name}: efficiency.{key}") for key in SHARES},
-        products={key: _share(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()})
+        products={key: _share(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()},
+        by_rows=_by_rows(shares.get(BY_ROWS, {}), f"{name}: efficiency.{BY_ROWS}"))
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     if (node := number.pop("node")) != int(node):
         raise UsageError(f"{name}: node must be a whole number of devices, not {node:g}")
@@ -193,6 +198,14 @@ def _link(name: str, told: Mapping[str, Any]) -> Link:
         raise UsageError(f"{LINKS}/{name}.toml must say title, {', '.join(LINK_NUMBERS)} and nothing else, not {', '.join(told)}")
     _share(told["efficiency"], f"{name}: efficiency")
     return Link(name, str(told["title"]), **{key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in LINK_NUMBERS})
+
+
+def _by_rows(told: Any, owner: str) -> Products:
+    """Shares that were measured, and may be a little above 1."""
+    try:
+        return nested(flat(told))
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f"{owner} has a table for each weight format, with one for each length of a row: ROWS = SHARE") from None
 
 
 def _share(value: Any, owner: str) -> float:

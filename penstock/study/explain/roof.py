@@ -5,10 +5,10 @@ from penstock.compute.steptime import Roofline
 from penstock.core.catalogue.part import Efficiency, Link, Part
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepTimer, StepWork
+from penstock.study.plan.here import by_rows
 from penstock.study.plan.model import Stored
 
 NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0)
-ROUNDED = {"int8": ":activations=int8"}  # by the type that codes are multiplied in, where rows are made to fit it
 
 
 class Roof:
@@ -17,18 +17,15 @@ class Roof:
     def __init__(self, stored: Stored, hardware: Hardware, dtype: str, coded_dtype: str) -> None:
         """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in."""
         rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
+        efficiency = Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0), by_rows(hardware.products, rates))
         part = Part(
             "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0,
             price=0.0, node=1, op_latency=0.0, step_latency=0.0, ops=rates,
-            efficiency=Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0)), link=NOWHERE, network=NOWHERE)
+            efficiency=efficiency, link=NOWHERE, network=NOWHERE)
         numbers = replace(
             stored.numbers, storage=replace(stored.numbers.storage, activation=0.0), dtype=dtype,
             coded_dtype=coded_dtype if coded_dtype in rates else dtype)
-        def reached(bits: int | None, inner: int, rows: float) -> float | None:
-            form = dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(coded_dtype, '')}"
-            return hardware.product_rate(form, inner, rows)
-
-        self._roofline = Roofline(stored.program, numbers, part, reached=reached)
+        self._roofline = Roofline(stored.program, numbers, part)
 
     def seconds(self, work: StepWork) -> float:
         return self._roofline.seconds(work)

@@ -14,7 +14,7 @@ from penstock.compute.quant.native import best_rounding
 from penstock.compute.weight import Given
 from penstock.core.hardware import Point
 
-# Weight format, as Hardware.product_rate asks for it -> (bits of codes or None, dtype of plain matrices, whether rows become int8).
+# Weight format, as Products have it -> (bits of codes or None, dtype of plain matrices, whether rows become int8).
 FORMATS: Mapping[str, tuple[int | None, str, bool]] = {
     "fp32": (None, "float32", False), "bf16": (None, "bfloat16", False), "int8": (8, "bfloat16", False),
     "int8:activations=int8": (8, "bfloat16", True), "int4": (4, "bfloat16", False), "int4:activations=int8": (4, "bfloat16", True)}

@@ -51,3 +51,35 @@ def test_it_is_planned_with_the_threads_that_an_engine_would_have(monkeypatch: p
     asked: list[int | None] = []
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: asked.append(threads) or MACHINE)
     assert tpot_s() > 0 and asked == [None, 1]
+
+
+@pytest.mark.parametrize(("quant", "form", "dtype"), [
+    ("none", "bf16", "bf16"), ("int8", "int8", "bf16"), ("int4", "int4", "bf16"),
+    ("int8:activations=int8", "int8:activations=int8", "int8")])
+def test_products_are_as_fast_as_they_were_measured_to_be(
+    monkeypatch: pytest.MonkeyPatch, quant: str, form: str, dtype: str
+) -> None:
+    """A prompt at half the rate of the instructions takes twice the time; a rate that somebody gives is reached as far."""
+    def ttft_s(machine: Hardware, what_if: str | None = None) -> float:
+        monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: machine)
+        asked = Request(model="llama-3.2-1b", hardware="here", batch=1, input=2000, output=2, quant=(quant,), what_if=what_if, chunk="8192")
+        (row,) = plan(asked).configurations
+        assert row.ttft_s is not None
+        return row.ttft_s
+
+    half = replace(MACHINE, products={form: {256: {256: MACHINE.ops_per_s[dtype] / 2}}})
+    peak, reached = ttft_s(MACHINE), ttft_s(half)
+    assert 1.6 * peak < reached < 2 * peak
+    assert ttft_s(half, f"ops.{dtype}={2 * MACHINE.ops_per_s[dtype]:g}") == pytest.approx(
+        ttft_s(MACHINE, f"ops.{dtype}={MACHINE.ops_per_s[dtype]:g}"), rel=0.1)
+
+
+def test_limits_without_the_rate_of_plain_arithmetic_are_measured_again() -> None:
+    with pytest.raises(UsageError, match="limits --fresh"):
+        here.told_here(limits=replace(MACHINE, ops_per_s={"bf16": 1e11}))
+
+
+def test_codes_that_are_computed_as_words_reach_a_share_of_their_rate() -> None:
+    words = {"fp32": 1.0, "bf16": 2.0, "int16": 4.0, "int8": 8.0}
+    found = here.by_rows({form: {256: {1: 1.0}} for form in ("fp32", "bf16", "int8", "int4:activations=int8", "unheard of")}, words)
+    assert {form: of[256][1] for form, of in found.items()} == {"fp32": 1.0, "bf16": 0.5, "int8": 0.25, "int4:activations=int8": 0.125}
