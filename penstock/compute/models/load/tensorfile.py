@@ -88,9 +88,13 @@ def fingerprint(path: Path, begin: int, spans: Iterable[tuple[int, int]]) -> byt
 
 
 def header(content: Array) -> dict[str, Any]:
-    """The JSON of a file's header."""
+    """The JSON of a file's header. Raises ValueError."""
     length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
-    found: dict[str, Any] = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length].tobytes())
+    found = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length].tobytes())
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds a {type(found).__name__} where tensors by name belong")
+    if not isinstance(found.get("__metadata__", {}), dict):
+        raise ValueError("its __metadata__ is no object")
     return found
 
 
@@ -102,8 +106,8 @@ def entries(content: Array, path: Path) -> dict[str, Entry]:
     if size < LENGTH_BYTES or length > MAX_HEADER_BYTES or begin > size:
         raise ModelError(f"{path} is not a safetensors file, or is cut short: its header of {length} bytes does not fit in {size}")
     try:
-        found = {name: _entry(given, begin) for name, given in header(content).items() if name != "__metadata__"}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        found = {name: _entry(name, given, begin) for name, given in header(content).items() if name != "__metadata__"}
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} has a header that cannot be read: {error}") from None
     needed = max((entry.end for entry in found.values()), default=begin)
     if needed > size:
@@ -116,9 +120,9 @@ def entries(content: Array, path: Path) -> dict[str, Entry]:
     return found
 
 
-def _entry(given: Mapping[str, Any], begin: int) -> Entry:
-    start, end = (int(offset) for offset in given["data_offsets"])
-    shape = tuple(int(size) for size in given["shape"])
-    if start < 0 or end < start or any(size < 0 for size in shape):
-        raise ValueError(f"data_offsets {given['data_offsets']} and shape {given['shape']}")
-    return Entry(str(given["dtype"]), shape, begin + start, begin + end)
+def _entry(name: str, given: Any, begin: int) -> Entry:
+    match given:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]} if 0 <= start <= end:
+            if all(isinstance(size, int) and size >= 0 for size in shape):
+                return Entry(dtype, tuple(shape), begin + start, begin + end)
+    raise ValueError(f"{name} is {str(given)[:200]}, not a dtype, a shape and two data_offsets")
