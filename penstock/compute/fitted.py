@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.amount import above_zero, amount
 from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.work import StepWork
@@ -60,11 +61,13 @@ class Fitted:
 
 def from_json(told: Mapping[str, Any]) -> Fitted:
     """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
-    rows, rows_s = tuple(map(int, told["rows"])), tuple(map(float, told["rows_s"]))
-    if not rows or len(rows) != len(rows_s):
-        raise ValueError(f"{len(rows)} knots have {len(rows_s)} times")
-    windows = tuple([(None if window is None else int(window), int(layers)) for window, layers in told["windows"]])
-    return Fitted(rows, rows_s, *(float(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows)
+    rows, rows_s = tuple([int(above_zero(count)) for count in told["rows"]]), tuple(map(amount, told["rows_s"]))
+    if not rows or len(rows) != len(rows_s) or list(rows) != sorted(set(rows)):
+        raise ValueError(f"{len(rows)} knots, which do not all rise, have {len(rows_s)} times")
+    windows = tuple([(None if window is None else int(above_zero(window)), int(above_zero(layers))) for window, layers in told["windows"]])
+    if not windows or not any(rows_s):
+        raise ValueError("no step takes time, or none sees anything")
+    return Fitted(rows, rows_s, *(amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows)
 
 
 def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[float, float]:

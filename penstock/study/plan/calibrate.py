@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.fitted import Fitted, Timed, fit, from_json, windows_of
+from penstock.core.amount import amount
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
@@ -84,8 +85,9 @@ def calibration_from_json(told: Mapping[str, Any]) -> Calibration:
     """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
     if told["format"] != FORMAT:
         raise ValueError(f"this is format {told['format']}, not {FORMAT}")
-    rest = (told[name] for name in ("delay_s", "num_steps", "error", "drift"))
-    return Calibration(from_json(told["timer"]), *rest, made_of(told.get("made")))
+    delay_s, num_steps, error = (amount(told[name]) for name in ("delay_s", "num_steps", "error"))
+    amount(abs(told["drift"]))
+    return Calibration(from_json(told["timer"]), delay_s, int(num_steps), error, float(told["drift"]), made_of(told.get("made")))
 
 
 def kept_in(config: EngineConfig, fingerprint: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -103,9 +105,10 @@ def kept(config: EngineConfig) -> Calibration | None:
 
 
 def read(file: Path) -> Calibration | None:
+    """None where there is none that is whole."""
     try:
         return calibration_from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import penstock
 from penstock.compute.fitted import Fitted, Timed
+from penstock.core.amount import above_zero
 from penstock.core.config import EngineConfig
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
@@ -37,7 +38,10 @@ def made_of(told: Any) -> Made | None:
     """Raises KeyError, TypeError or ValueError for what `as_json` did not make. None for a file that does not say."""
     if told is None:
         return None
-    return Made(**told | {"limits": {str(name): float(rate) for name, rate in told["limits"].items()}})
+    threads, limits = told["threads"], dict(told["limits"])
+    return Made(
+        str(told["date"]), str(told["version"]), str(told["build"]), None if threads is None else int(above_zero(threads)),
+        {str(name): above_zero(rate) for name, rate in limits.items()})
 
 
 def made_now(threads: int | None) -> Made:

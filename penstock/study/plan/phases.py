@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.fitted import Timed
+from penstock.core.amount import above_zero, amount
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.work import StepWork
@@ -61,10 +62,12 @@ class Measured:
 
 def measured_from_json(told: Any) -> Measured:
     """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
-    timed = [Timed(StepWork(tuple((int(rows), int(total)) for rows, total in contexts), int(logits)), float(seconds))
-             for seconds, logits, contexts in told["timed"]]
-    return Measured(timed, [First(float(ttft_s), int(prompt), int(cached)) for ttft_s, prompt, cached in told["alone"]],
-                    float(told["took_s"]))
+    timed = [Timed(StepWork(tuple((int(above_zero(rows)), int(above_zero(total))) for rows, total in contexts), int(amount(logits))),
+                   above_zero(seconds)) for seconds, logits, contexts in told["timed"]]
+    alone = [First(above_zero(ttft_s), int(above_zero(prompt)), int(amount(cached))) for ttft_s, prompt, cached in told["alone"]]
+    if any(not each.work.contexts for each in timed) or any(first.num_cached >= first.num_prompt for first in alone):
+        raise ValueError("nothing was computed in a step or for a prompt")
+    return Measured(timed, alone, amount(told["took_s"]))
 
 
 def phases_of(config: EngineConfig, phase_s: float = PHASE_S) -> list[Phase]:
@@ -98,7 +101,7 @@ class Kept:
     def read(self, phase: Phase) -> Measured | None:
         try:
             return measured_from_json(json.loads(self._file(phase).read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def keep(self, phase: Phase, found: Measured) -> None:

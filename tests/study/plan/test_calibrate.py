@@ -1,4 +1,5 @@
 """What a sweep learns, and how it is kept."""
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from penstock.core.work import StepWork
 from penstock.serve.engine.machine import native_build
 from penstock.study.measure.client.inside import start
 from penstock.study.plan import calibrate, sweep
+from penstock.study.plan.made import Made, doubt
 from penstock.study.plan.phases import First, Kept, Measured, Phase, phases_of
+from tests.spoiled import spoiled
 
 ONE = StepWork(((1, 5),), 1)
 TIMER = Fitted((1, 512), (0.002, 0.1), 0.0, 1e-5, 1e-7, 1e-8)
@@ -54,6 +57,20 @@ def test_a_calibration_is_kept_for_one_engine_on_one_machine(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(PenstockError, match="cannot write"):
         calibrate.keep(tmp_path / "file" / "below", found)
+
+
+def test_a_calibration_that_cannot_be_is_as_good_as_none(tmp_path: Path) -> None:
+    """What is read can be computed with."""
+    made, file, whole = Made("2026-11-23 02:00", "1", "b", 1, {"reading memory": 1e10}), tmp_path / "c.json", 0
+    for told in spoiled(calibrate.Calibration(TIMER, 1e-4, 100, 0.1, -0.01, made).as_json()):
+        file.write_text(json.dumps(told))
+        if (found := calibrate.read(file)) is not None:
+            whole += 1
+            assert all(0 < found.timer.seconds(StepWork(((rows, rows),), 1)) < 1e15 for rows in (1, 7, 10**6)) and found.delay_s >= 0
+            doubt(EngineConfig(), found.made, None, made)
+    assert whole, "a time may be 0"
+    file.write_text("[" * 100_000)
+    assert calibrate.read(file) is None
 
 
 def test_a_sweep_over_the_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,5 +125,10 @@ def test_phases_are_kept_for_engines_that_put_steps_together_alike(tmp_path: Pat
     assert Kept(tmp_path / "sweep", replace(config, kv_tokens=528)).read(phase) == found
     assert Kept(tmp_path / "sweep", replace(config, max_num_batched_tokens=64)).read(phase) is None
     assert Kept(tmp_path / "sweep", config, "another build").read(phase) is None
-    next((tmp_path / "sweep").iterdir()).write_text('{"timed": [')
+    (file,) = (tmp_path / "sweep").iterdir()
+    file.write_text('{"timed": [')
     assert kept.read(phase) is None
+    for told in spoiled(found.as_json()):
+        file.write_text(json.dumps(told))
+        if (read := kept.read(phase)) is not None and read.timed:
+            assert 0 <= calibrate.learned(read.timed, ((None, 1),), read.alone, 512).delay_s < 1e15

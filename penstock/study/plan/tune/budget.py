@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.core.amount import amount
 from penstock.core.errors import UsageError
 from penstock.core.registry import parse_pairs
 
@@ -22,6 +23,11 @@ class Drift:
 
     def __str__(self) -> str:
         return f"kl {self.kl:.2g} nats, flips {self.flips:.1%}, at {self.places} places of a built-in text"
+
+
+def drift_of_json(told: Mapping[str, Any]) -> Drift:
+    """Raises TypeError, KeyError or ValueError for what `as_json` did not make."""
+    return Drift(amount(told["kl"]), amount(told["flips"]), int(amount(told["places"])))
 
 
 @dataclass(frozen=True, slots=True)

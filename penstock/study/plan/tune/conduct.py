@@ -5,10 +5,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import PenstockError
-from penstock.study.plan.tune.budget import Budget, Drift
+from penstock.study.plan.tune.budget import Budget, Drift, drift_of_json
 from penstock.study.plan.tune.course import Course, race_runs
 from penstock.study.plan.tune.journal import Journal
 from penstock.study.plan.tune.levers import CONTROL, DRAFTS, QUANT, Levers
@@ -23,6 +23,7 @@ from penstock.study.plan.tune.trust import Checked, Trust
 FORESEEN = (*OPTIONS, QUANT)  # options whose effect the twin can play
 OVERLOAD = 1.1  # of the highest rate that the defaults keep: at least so much is asked of all, or nothing could be better
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Bench(Protocol):
@@ -248,11 +249,11 @@ class Search:
                 self.left.append(Left(f"{QUANT}={quant}", f"at best the twin expects {brief(best)}"))
 
     def _drift(self, quant: str) -> Drift:
-        return Drift(**self._recall(["drift", quant], lambda: self.bench.drift(quant).as_json()))
+        return self._recall(["drift", quant], lambda: self.bench.drift(quant).as_json(), drift_of_json)
 
     def _predicted(self, setting: Setting, rate: float | None = None) -> Score:
         key = ["predicted", setting.key] if rate is None else ["predicted", setting.key, rate]
-        return of_json(self._recall(key, lambda: self.bench.predicted(setting, rate).as_json()))
+        return self._recall(key, lambda: self.bench.predicted(setting, rate).as_json(), of_json)
 
     def _foreseen(self, setting: Setting) -> Score | None:
         """What the twin expects of a run; None where it cannot say."""
@@ -273,9 +274,11 @@ class Search:
 
         self.num_trials += len(settings)
         before = self.course.num_runs
-        found = self._recall(["runs", traffic, self.rate, [each.key for each in settings]], made)
+        def read(told: Any) -> dict[str, Score | str]:
+            return {each.key: told[each.key] if isinstance(told[each.key], str) else of_json(told[each.key]) for each in settings}
+
+        scores = self._recall(["runs", traffic, self.rate, [each.key for each in settings]], made, read)
         self.course.skipped(len(settings) - (self.course.num_runs - before))
-        scores = {key: each if isinstance(each, str) else of_json(each) for key, each in found.items()}
         for each in settings:
             if isinstance(score := scores[each.key], Score):
                 self.trust.note(each, expected[each.key], score)
@@ -296,11 +299,17 @@ class Search:
         return found.as_json()
 
     def _highest(self, setting: Setting, start_rate: float) -> Score:
-        return of_json(self._recall(["highest", setting.key], lambda: self.bench.highest(setting, start_rate).as_json()))
+        return self._recall(["highest", setting.key], lambda: self.bench.highest(setting, start_rate).as_json(), of_json)
 
-    def _recall(self, key: Sequence[Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What cannot be done is not kept: it may be the next time."""
-        return self.journal.recall(json.dumps(key), make)
+    def _recall(self, key: Sequence[Any], make: Callable[[], dict[str, Any]], read: Callable[[Any], T]) -> T:
+        """What cannot be done is not kept: it may be the next time. `read` raises TypeError, KeyError or ValueError for what `make` did
+        not make. Raises UsageError where that is what was kept."""
+        told = json.dumps(key)
+        found = self.journal.recall(told, make)
+        try:
+            return read(found)
+        except (TypeError, KeyError, ValueError):
+            raise self.journal.damaged(told) from None
 
 
 def by_option(settings: Sequence[Setting]) -> dict[str, list[Any]]:

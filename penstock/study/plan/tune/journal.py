@@ -49,6 +49,10 @@ class Journal:
         self.num_made += 1
         return found
 
+    def damaged(self, key: str) -> UsageError:
+        """What is kept under this key is nothing that was made."""
+        return UsageError(f"{self.path} holds for {key} what no search found: give another --output, or --restart to begin anew")
+
     def __len__(self) -> int:
         return len(self._found)
 
@@ -81,7 +85,7 @@ class Journal:
             self._write({"format": FORMAT, "asked": asked})
             return {}
         head = lines[0]
-        if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict):
+        if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict) or not all("key" in line for line in lines[1:]):
             raise self._foreign()
         self._check(head["asked"], asked)
         return {line["key"]: line["found"] for line in lines[1:]}
@@ -89,9 +93,9 @@ class Journal:
     def _line(self, text: bytes) -> dict[str, Any]:
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict) or not ("asked" in found or ("key" in found and "found" in found)):
+        if not isinstance(found, dict) or not ("asked" in found or (isinstance(found.get("key"), str) and "found" in found)):
             raise self._foreign()
         return found
 

@@ -1,9 +1,10 @@
 """How good a run was: its goodput, and where that does not decide, what it cost."""
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from penstock.core.amount import above_zero, amount
 from penstock.core.errors import PenstockError
 from penstock.study.measure.metrics import Figures
 
@@ -72,8 +73,15 @@ def brief(score: Score) -> str:
 
 
 def of_json(told: Mapping[str, Any]) -> Score:
-    """Raises TypeError for what `as_json` did not make."""
-    return Score(**told)
+    """Raises TypeError or ValueError for what `as_json` did not make."""
+    found = Score(**told)
+    for each in fields(Score):
+        value = getattr(found, each.name)
+        if value is not None or each.default is not None:
+            amount(value)
+    above_zero(found.seconds)
+    above_zero(found.measured)
+    return found
 
 
 def score(found: Figures, tokens_per_busy_s: float) -> Score:

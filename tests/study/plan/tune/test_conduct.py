@@ -1,4 +1,5 @@
 import json
+import math
 import os
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from penstock.study.plan.tune.conduct import Search, Terms
 from penstock.study.plan.tune.journal import Journal
 from penstock.study.plan.tune.levers import Levers
 from penstock.study.plan.tune.setting import Setting
+from tests.spoiled import GONE, spoiled
 from tests.study.plan.tune.fake_bench import FakeBench, search
 
 LEVERS = Levers({
@@ -237,3 +239,26 @@ def test_where_the_whole_fails_its_first_part_may_stand(journal):
 
     found = search(Lucky({("max_num_seqs", 128): 1.5}), journal, Levers({"max_num_seqs": (128,), "threads": (2,)})).run()
     assert found.best.as_json() == {"max_num_seqs": 128}
+
+
+def test_what_no_search_found_is_refused_by_name(tmp_path):
+    """Of each kind of answer, one; what is still a number goes on."""
+    def searched():
+        with Journal(tmp_path / "state", {}) as journal:
+            bench = FakeBench(WORTH, drifts={"int8": 0.001, "int4": 0.05}, noise=0.1)
+            search(bench, journal, LEVERS, budget=Budget({"kl": 0.02}), searches_rate=True).run()
+
+    searched()
+    head, *lines = (tmp_path / "state").read_text().splitlines()
+    kinds = {json.loads(json.loads(line)["key"])[0]: line for line in reversed(lines)}
+    assert set(kinds) == {"drift", "predicted", "highest", "runs"}
+    refused = 0
+    for line in kinds.values():
+        for told in spoiled({"found": json.loads(line)["found"]}, ("x", math.nan, GONE)):
+            (tmp_path / "state").write_text(f"{head}\n{json.dumps({'key': json.loads(line)['key'], **told})}\n")
+            try:
+                searched()
+            except PenstockError as error:
+                refused += 1
+                assert "what no search found" in str(error) or "not the state of a search" in str(error)
+    assert refused > 20

@@ -66,7 +66,9 @@ def test_other_arguments_are_refused_by_name(tmp_path, now, told):
 
 
 @pytest.mark.parametrize("content", [
-    b"hello", b"hello\n", b'{"key": "a", "found": {}}\n', b'[1]\n', b"\xff\xfe\n", b'{"format": 99, "asked": {}}\n',
+    b'{"format": 1, "asked": {}}\n{"key": [], "found": {}}\n', b'{"format": 1, "asked": {}}\n{"asked": {}}\n',
+    b'{"format": 1, "asked": {}}\n' + 100_000 * b"[" + b"\n", b"hello", b"hello\n",
+    b'{"key": "a", "found": {}}\n', b'[1]\n', b"\xff\xfe\n", b'{"format": 99, "asked": {}}\n',
 ])
 def test_a_file_of_something_else_is_left_alone(tmp_path, content):
     (tmp_path / "state").write_bytes(content)
