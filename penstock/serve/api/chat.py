@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from penstock.compute.decoding.grammar.compiler import Compiled
+from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.params import check_params
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, TokenLogprobs

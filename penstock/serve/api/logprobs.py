@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.types import TokenLogprobs
-from penstock.serve.text.detokenize import REPLACEMENT, Detokenizer, unfinished
+from penstock.serve.text.detokenize import REPLACEMENT, unfinished
 from penstock.serve.text.tokenizer import Tokenizer
 
 LEAST = -9999.0  # stands for minus infinity, which JSON cannot say
@@ -47,13 +47,13 @@ class CompletionRows:
         self._tokenizer = tokenizer
         self._num_top = num_top
         self._at = 0  # characters so far
-        self._answer = Detokenizer(tokenizer, skip_special_tokens, prompt_ids)
+        self._answer = tokenizer.detokenizer(skip_special_tokens, prompt_ids)
         self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
         self._tail = b""  # an incomplete character that the answer ends in so far
 
     def prompt(self, text: str, ids: Sequence[int], rows: Sequence[TokenLogprobs | None]) -> dict[str, Any]:
         """The rows of a prompt that is shown as `text`. Special tokens that it does not show have no width."""
-        shown = Detokenizer(self._tokenizer, skip_special_tokens=True)
+        shown = self._tokenizer.detokenizer()
         offsets, at = [], 0
         for token_id in ids:
             offsets.append(min(at, len(text)))

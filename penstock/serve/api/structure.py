@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.compute.decoding.grammar.compiler import Compiled, Compiler
+from penstock.compute.decoding.grammar.compiled import Compiled
+from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
 from penstock.serve.api.parts import Desk

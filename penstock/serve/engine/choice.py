@@ -2,7 +2,6 @@
 from collections.abc import Sequence
 
 from penstock.core.types import SamplingParams
-from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.stops import StopChecker
 from penstock.serve.text.tokenizer import Tokenizer
 
@@ -17,7 +16,7 @@ class Choice:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None  # the stop string or stop token id that ended it
         self._ends = frozenset((*params.stop_token_ids, *(() if params.ignore_eos else tokenizer.eos_token_ids)))
-        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens, prompt)
+        self._detokenizer = tokenizer.detokenizer(params.skip_special_tokens, prompt)
         self._searches = bool(params.stop)
         self._params = params
         self._stops = StopChecker(tuple(params.stop), params.include_stop_str_in_output)

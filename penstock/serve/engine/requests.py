@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.compute.decoding.grammar.compiler import Compiled
+from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.core.drafting import NO_DRAFTS, Drafting
 from penstock.core.message import message
 from penstock.core.types import CacheMark, SamplingParams, Score, TokenLogprobs

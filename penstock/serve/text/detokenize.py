@@ -1,19 +1,15 @@
 """Tokens in, certain text out: no half character is ever emitted, and nothing has to be taken back."""
-from __future__ import annotations
-
 import codecs
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
 
-if TYPE_CHECKING:
-    from penstock.serve.text.tokenizer import Tokenizer
+from penstock.serve.text.pieces import Pieces
 
 REPLACEMENT = "\ufffd"
 MAX_PIECES = 4  # a character has at most 4 bytes, a token that shows at least one
 
 
 class Detokenizer:
-    """The text of a token sequence, bit by bit. Each token costs the same, however long the text is.
+    """The text of a token sequence, bit by bit (see `Tokenizer.detokenizer`). Each token costs the same, however long the text is.
 
     Everything pushed, joined, with `finish()` at the end, is `tokenizer.decode(ids)`; with `prompt_ids` it is what the tokens
     add to the prompt's text (a leading space stays, a character that the prompt left unfinished is completed and shown whole).
@@ -21,11 +17,12 @@ class Detokenizer:
 
     __slots__ = ("_begun", "_pieces", "_skipped", "_stream", "_texts", "_whole")
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True, prompt_ids: Sequence[int] | None = None) -> None:
-        self._pieces = tokenizer.pieces
-        self._texts = tokenizer.pieces.texts
-        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
-        before = self._last_pieces(prompt_ids or ())
+    def __init__(self, pieces: Pieces, skipped: Collection[int] = frozenset(), prompt_ids: Sequence[int] = ()) -> None:
+        """`skipped`: tokens that add nothing."""
+        self._pieces = pieces
+        self._texts = pieces.texts
+        self._skipped = skipped
+        before = self._last_pieces(prompt_ids)
         self._begun = bool(before)
         self._stream = Utf8Stream(self._pieces.bytewise, unfinished(b"".join(before)))
         self._whole = self._begun and not self._stream.pending  # so that a token's own text can follow

@@ -5,7 +5,6 @@ shown is matched with that by length. A character that is spread over tokens cou
 """
 from collections.abc import Collection, Sequence
 
-from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.tokenizer import Tokenizer
 
 Span = tuple[str, bool]  # text, whether it was drafted
@@ -15,7 +14,7 @@ class DraftedText:
     """One answer. Fed with its deltas in order."""
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool, prompt_ids: Sequence[int]) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens, prompt_ids)
+        self._detokenizer = tokenizer.detokenizer(skip_special_tokens, prompt_ids)
         self._runs: list[tuple[int, bool]] = []  # characters that were not shown yet, in order
 
     def push(self, token_ids: Sequence[int], drafted: Collection[int], text: str) -> list[Span]:

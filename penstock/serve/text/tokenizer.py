@@ -57,9 +57,13 @@ class Tokenizer:
             at = lone_surrogate(text)
             raise RequestError(f"the text holds the lone surrogate U+{ord(text[at]):04X} at character {at}: no character") from None
 
+    def detokenizer(self, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()) -> Detokenizer:
+        """For the tokens of one text, bit by bit, behind those of its prompt."""
+        return Detokenizer(self.pieces, self.special_ids if skip_special_tokens else frozenset(), prompt_ids)
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of the tokens; ids without a token add nothing, bytes that are no character show as U+FFFD."""
-        stream = Detokenizer(self, skip_special_tokens)
+        stream = self.detokenizer(skip_special_tokens)
         texts = [stream.push(ids[at : at + DECODE_CHUNK]) for at in range(0, len(ids), DECODE_CHUNK)]
         return "".join(texts) + stream.finish()
 

@@ -25,7 +25,6 @@ from penstock.serve.engine.build import make_selections
 from penstock.serve.engine.requests import Delta, Gauges, Health, Request, Usage
 from penstock.serve.engine.selecting import Selecting
 from penstock.serve.text.chat import ChatTemplate
-from penstock.serve.text.detokenize import Detokenizer
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.stops import StopChecker
 from penstock.serve.text.tokenizer import Tokenizer
@@ -140,7 +139,7 @@ class Speaker:
         params = request.params
         self.count = 0
         self.reason: str | None = None
-        self.text = Detokenizer(engine.tokenizer, params.skip_special_tokens, request.token_ids)
+        self.text = engine.tokenizer.detokenizer(params.skip_special_tokens, request.token_ids)
         self.stops = StopChecker(tuple(params.stop), params.include_stop_str_in_output)
         room = engine.max_model_len - len(request.token_ids)
         self.limit = room if params.max_tokens is None else min(room, params.max_tokens)

@@ -1,9 +1,11 @@
 """The detokenizer: whatever the pieces, what was emitted is the decoded whole; whole characters come at once, halves never."""
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.serve.text.detokenize import Detokenizer, Utf8Stream
+from penstock.serve.text.detokenize import Utf8Stream
 from penstock.serve.text.tokenizer import Tokenizer
 from tests.serve.text.makers import KINDS, byte_fallback, byte_level, word_level
 
@@ -15,8 +17,8 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer(KINDS[request.param]())
 
 
-def pushes(tokenizer: Tokenizer, chunks: list[list[int]], skip: bool, prompt: list[int] | None = None) -> list[str]:
-    stream = Detokenizer(tokenizer, skip, prompt)
+def pushes(tokenizer: Tokenizer, chunks: list[list[int]], skip: bool, prompt: Sequence[int] = ()) -> list[str]:
+    stream = tokenizer.detokenizer(skip, prompt)
     return [*(stream.push(chunk) for chunk in chunks), stream.finish()]
 
 
@@ -55,7 +57,7 @@ def test_after_a_prompt_it_is_what_the_tokens_add_to_its_text(tokenizer: Tokeniz
 @given(text=texts)
 def test_no_half_character_is_emitted_and_no_whole_one_kept(text: str) -> None:
     tokenizer = Tokenizer(byte_level())
-    stream = Detokenizer(tokenizer)
+    stream = tokenizer.detokenizer()
     data = b""
     emitted = ""
     for token_id in tokenizer.encode(text, add_special_tokens=False):

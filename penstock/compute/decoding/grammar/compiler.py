@@ -7,9 +7,8 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.contract import Structure
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.lark import with_schemas
@@ -18,9 +17,6 @@ from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, named
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 FIELD = "structured_outputs"
 TOO_COMPLEX = "grammar_too_complex"
@@ -37,15 +33,6 @@ REASONS = {  # of llguidance, in other words
     "too many expressions constructed": "its patterns and lengths have too many states",
     "grammar.symbols.len()": "it has more than 65,000 parts",
 }
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Compiled:
-    """A grammar, ready for sequences. Whoever holds it may be sure that nobody compiles it again."""
-
-    wanted: StructuredOutputsParams  # checked
-    size: int  # characters
-    start: LLMatcher
 
 
 class Compiler:

@@ -3,13 +3,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.core.types import SamplingParams
-
-if TYPE_CHECKING:
-    from penstock.compute.decoding.grammar.compiler import Compiled
 
 Array = Any
 EVERYTHING = 0xFFFFFFFF  # 32 tokens that may come
