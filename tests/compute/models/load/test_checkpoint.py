@@ -111,9 +111,11 @@ def test_file_that_is_no_safetensors(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("header", [
     b"{", b"[]", b"\xff\xff", b'{"a": 3}', b'{"a": {"dtype": "F32"}}', b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4]}}',
     b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}', b'{"a": {"dtype": "F32", "shape": "x", "data_offsets": [0, 4]}}',
-    b'{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}', b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4.5]}}',
-    b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}', b'{"__metadata__": 3}', b'{"a": {"dtype": 3, "shape": [1], "data_offsets": [0, 4]}}',
-    b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}', b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
+    b'{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}',
+    b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4.5]}}',
+    b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}', b'{"__metadata__": 3}',
+    b'{"a": {"dtype": 3, "shape": [1], "data_offsets": [0, 4]}}', b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
+    b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
 ])
 def test_broken_header(tmp_path: Path, header: bytes) -> None:
     write_folder(tmp_path, CONFIG, {})
