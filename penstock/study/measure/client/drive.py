@@ -83,6 +83,11 @@ class Ahead:
         """How many sessions there were, where all were taken and more were wanted."""
         return self._num_taken if self._dry and not self._ready else None
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the next one is not prepared."""
+        return not self._ready
+
     def peek(self) -> Ready | None:
         if not self._ready:
             self.fill()
@@ -155,13 +160,14 @@ class Driver:
             group.create_task(self._session(ready, ready.at_s))
 
     async def _closed(self, ahead: Ahead, users: int, extent: Extent, group: asyncio.TaskGroup) -> None:
-        """As many users as find something to ask."""
+        """As many users as find something to ask, all at once as far as their requests are prepared."""
         for _ in range(users):
             ready = self._next(ahead, extent)
             if ready is None:
                 return
             group.create_task(self._user(ready, ahead, extent))
-            await asyncio.sleep(0)
+            if ahead.is_behind:
+                await asyncio.sleep(0)
 
     async def _user(self, first: Ready, ahead: Ahead, extent: Extent) -> None:
         ready: Ready | None = first

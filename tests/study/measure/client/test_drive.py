@@ -111,6 +111,21 @@ def test_no_more_users_are_there_than_find_something_to_ask(monkeypatch: pytest.
     assert len(samples) == begun == made and all(sample.due_s == 0 for sample in samples)
 
 
+def test_users_begin_together_or_as_soon_as_their_requests_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []  # of the server, when each of 8 sessions is made
+
+    def sessions() -> Iterator[Session]:
+        for session in endless():
+            taken.append(len(mock.asked))
+            yield session
+
+    for depth, asked in ((4096, 0), (4, 4)):
+        monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", depth)
+        mock, taken[:] = Mock(lambda asked: answer(asked, TTFT, ITL)), []
+        drive(mock, Closed(ClosedOptions(8)), Extent(8), sessions)
+        assert len(taken) == 8 and taken[-1] >= asked and (asked or not any(taken))
+
+
 def test_a_queue_is_measured_as_queueing_theory_has_it() -> None:
     """M/D/1 at load 0.7: the mean wait is rho / (2 mu (1 - rho))."""
     mock = Mock(lambda asked: answer(asked, 0.0, 0.0), service_s=0.01)
