@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.fitted import Fitted, climbs, nonnegative, seen
+from penstock.core.amount import MOST, above_zero
 from penstock.core.work import StepTimer, StepWork
 from penstock.serve.engine import ledger
 from penstock.study.sizes import doublings, powers_of_two
@@ -52,9 +53,11 @@ class Span:
 def steps_of(told: Sequence[Sequence[float]], windows: Sequence[Sequence[Any]]) -> Steps:
     """Raises ValueError or TypeError for what a ledger did not make."""
     table = np.array(told, dtype=float).reshape(-1, 7)
-    if not np.isfinite(table).all() or (table[:, -2:] <= 0).any():
-        raise ValueError("a step took no time")
-    layers = [(None if window is None else int(window), int(count)) for window, count in windows]
+    if not ((table >= 0) & (table < MOST)).all() or (table[:, [0, -2, -1]] <= 0).any():
+        raise ValueError("a step has no rows, or took no time")
+    layers = [(None if window is None else int(above_zero(window)), int(above_zero(count))) for window, count in windows]
+    if not layers:
+        raise ValueError("there are no layers")
     return Steps(table[:, :-2], table[:, -2], table[:, -1], layers)
 
 

@@ -58,12 +58,12 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         raise PenstockError("the counters do not say where the engine's time went: they are no Penstock server's, or an older one's")
     lengths = grown if answered(grown) else ever or grown
     count = answered(lengths)
-    if not count:
+    if count < 1:
         raise PenstockError(f"no request has ended in {tally.wall_s:.3g} s, so there is no traffic to judge by: ask "
                             "while requests are answered, or for longer")
     prompt, output = (lengths_of(lengths, name, count) for name in ("prompt", "generation"))
     tokens = value(grown, 'step_tokens_total{kind="decode"}') + value(grown, "spec_accepted_tokens_total") + answered(grown)
-    if not tokens:
+    if tokens < 1:
         raise PenstockError(f"not a token was made in {tally.wall_s:.3g} s, so there is no traffic to judge by: ask while requests are "
                             "answered, or with --duration 0 about all since the server's start")
     rate = tokens / tally.wall_s
@@ -112,9 +112,8 @@ def shared_of(grown: Values) -> float:
 
 
 def lengths_of(grown: Values, name: str, count: float) -> Lengths:
-    average = value(grown, f"{name}_tokens_total") / count
-    squares = value(grown, f"{name}_tokens_squared_total") / count
-    return Lengths(average, max(0.0, squares / average**2 - 1) if average else 0.0)
+    total, squares = value(grown, f"{name}_tokens_total"), value(grown, f"{name}_tokens_squared_total")
+    return Lengths(total / count, max(0.0, squares * count / total**2 - 1)) if total >= 1 else Lengths(0.0, 0.0)
 
 
 def mean(grown: Values, name: str) -> float | None:

@@ -2,15 +2,17 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from penstock.compute.fitted import Fitted
+from penstock.core.amount import MOST, above_zero, amount
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware, hardware_of
+from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.work import StepTimer
 from penstock.serve.engine import build
 from penstock.serve.engine import state as stated
@@ -34,7 +36,9 @@ from penstock.study.plan.model import Model
 
 A_HUNDREDTH = 0.005  # of the requests, below which it would read 0 %
 LEAST_STEPS = 8  # that teach something
-MOST = 1e18  # that a counter holds
+MOST_SEATS, MOST_TOKENS = 1 << 20, 1 << 30  # of an engine
+COUNTS = {"max_num_seqs": MOST_SEATS, "threads": MOST_SEATS,
+          **dict.fromkeys(("max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len"), MOST_TOKENS)}
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
 Say = Callable[[str], None]
 
@@ -109,10 +113,13 @@ def read_report(path: Path) -> Evidence:
     counters = told["server"].get("counters")
     if not isinstance(counters, dict) or not all(type(value) in (int, float) and 0 <= value < MOST for value in counters.values()):
         raise UsageError(f"{path} is no report of `penstock bench`: a counter in it is no number from 0 on")
-    came = told.get("came_per_s") if told.get("cut_short") is None else None
+    try:
+        came = amount(told["came_per_s"]) if told.get("came_per_s") is not None and told.get("cut_short") is None else None
+    except ValueError:
+        raise UsageError(f"{path} is no report of `penstock bench`: its came_per_s is no number from 0 on") from None
     try:
         slo, kept_share = kept_of(told.get("goodput"))
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"{path} is no report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
     return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came)
 
@@ -121,7 +128,8 @@ def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None
     """The objectives of a report, and the share of its requests that kept them."""
     if goodput is None:
         return None, None
-    return Slo({name.removesuffix("_s"): seconds for name, seconds in goodput["slo"].items()}), goodput["kept_share"]["value"]
+    slo = Slo({name.removesuffix("_s"): above_zero(seconds) for name, seconds in goodput["slo"].items()})
+    return slo, min(1.0, amount(goodput["kept_share"]["value"]))
 
 
 def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case:
@@ -132,11 +140,13 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     try:
         config, limits, model = config_of(state["config"]), state["limits"], state["model"]
         hardware = None if limits is None else hardware_of(limits)
-        weights, kv_bytes, free = int(model["weight_bytes"]), float(model["kv_bytes_per_token"]), float(state["free_memory_bytes"])
+        weights, kv_bytes = int(amount(model["weight_bytes"])), amount(model["kv_bytes_per_token"])
+        free = amount(state["free_memory_bytes"])
         begin = steps_of(state.get(stated.AT_BEGIN, []), model["windows"])
         steps, earlier = told_apart(steps_of(state["steps"], model["windows"]), begin)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise PenstockError(f"{told.name} says of itself what cannot be understood ({error}): it is of another version") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise PenstockError(
+            f"{told.name} says of itself what cannot be understood ({error}): it is of another version, or was changed") from None
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
     if seen.refused_share:
         share = f"{seen.refused_share:.0%}" if seen.refused_share >= A_HUNDREDTH else "less than 1%"
@@ -199,10 +209,15 @@ def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) 
 
 
 def config_of(told: Mapping[str, Any]) -> EngineConfig:
-    """What is known of it here. Raises TypeError for what is no config."""
-    known = {field.name: field.default for field in fields(EngineConfig)}
-    given = {name: value for name, value in told.items() if name in known}
+    """What is known of it here. Raises TypeError or ValueError for what is no config of an engine that runs."""
+    types = get_type_hints(EngineConfig)
+    given = {name: value for name, value in told.items() if name in types}
     for name, value in given.items():
-        if known[name] is not None and not isinstance(value, type(known[name])):
+        if not isinstance(value, types[name]) or (isinstance(value, bool) and types[name] is not bool):
             raise TypeError(f"{name} is {value!r:.40}")
-    return EngineConfig(**given)
+        if name in COUNTS and value is not None and not 1 <= value <= COUNTS[name]:
+            raise ValueError(f"{name} is {value}, not from 1 to {COUNTS[name]:,}")
+    config = EngineConfig(**given)
+    if config.dtype not in DTYPE_BYTES:
+        raise ValueError(f"dtype is {config.dtype!r:.40}")
+    return config

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
 from penstock.serve.engine.binding import idle_share
 from penstock.study.explain.observed import Lengths, Observed
 from penstock.study.plan.simulate.call import STRETCH, Call
@@ -18,6 +19,7 @@ LEAST, MOST, PER_USER = 400, 1200, 10  # requests that are simulated
 OPEN = 400
 WARMUP = 0.2  # of the requests that are simulated, which do not count
 DRAWS = 16
+MOST_AT_ONCE = 100_000  # requests that are played beside each other
 STEADY = 0.05  # of those who come: what those find who come varies by no more where as many as leave come back
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
 
@@ -109,9 +111,12 @@ class Traffic:
 
 def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
     """Who takes turns with others finds all of them whenever he comes back; who comes on his own finds now more of them, now fewer.
-    `came_per_s`: requests a second, where somebody knows that better: the engine went on answering when nobody came any more."""
+    `came_per_s`: requests a second, where somebody knows that better: the engine went on answering when nobody came any more. Raises
+    PenstockError where more were there at once than can be played."""
     tally = seen.tally
     inside, rate = tally.mean_running + tally.mean_queued, seen.requests_per_s
+    if (most := max(inside, tally.mean_found)) > MOST_AT_ONCE:
+        raise PenstockError(f"{most:.3g} requests were there at once on average, and the twin plays {MOST_AT_ONCE:,} at most")
     crowded = saturated(seen)
     turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
     if turns and crowded:  # of a long queue any change is small

@@ -1,5 +1,6 @@
 """Models by name whose config.json Penstock knows, so that planning needs neither a download nor a network."""
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,8 +28,8 @@ def known_config(name: str) -> Mapping[str, Any] | None:
 
 def config_file(name: str) -> Path | None:
     """The config.json that a name is the path of; None where it is of none."""
-    path = Path(name).expanduser()
-    return path if path.suffix == ".json" and path.is_file() else None
+    path = Path(os.path.expanduser(name))  # as hub.local_path
+    return path if path.suffix == ".json" and os.path.isfile(path) else None
 
 
 def other_names(name: str) -> str:

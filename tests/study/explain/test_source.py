@@ -1,6 +1,7 @@
 """From a server over HTTP, and from the report of a bench, to a case: nothing else is known of the engine."""
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOption
 from penstock.study.measure.job import Asking, Job, Watchers, run
 from penstock.study.measure.metrics import Warmup
 from tests.serve.api.fakes import serve as serve_fake
+from tests.spoiled import GONE, put
 from tests.tiny import write_model
 
 
@@ -53,6 +55,9 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     (lambda told: told | {"server": {}}, "a counter in it is no number"),
     (lambda told: told | {"server": {"counters": {"penstock_engine_seconds_total": -3.0}}}, "a counter in it is no number"),
     (lambda told: told | {"goodput": {"slo": {}}}, "its goodput has no objectives"),
+    (lambda told: told | {"goodput": {"slo": {"ttft_s": "soon"}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
+    (lambda told: told | {"goodput": {"slo": {"ttft_s": 1.0}, "kept_share": {"value": float("nan")}}}, "its goodput has no objectives"),
+    (lambda told: told | {"came_per_s": "many"}, "its came_per_s is no number"),
     (lambda told: told | {"engine": None}, "none of|is no Penstock"),
 ])
 def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, change: Any, message: str) -> None:
@@ -69,6 +74,37 @@ def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:
                   report["engine"] | {"config": config}):
         with pytest.raises(PenstockError, match="another version"):
             source.case_of(replace(told, state=state), {}, [])
+
+
+@pytest.mark.parametrize(("path", "value"), [
+    (("config", "device"), 1e-300), (("config", "revision"), []), (("config", "max_model_len"), "x"), (("config", "max_model_len"), [None]),
+    (("config", "kv_tokens"), 1.5), (("config", "kv_tokens"), float("inf")), (("config", "kv_tokens"), 10**400),
+    (("config", "kv_tokens"), True), (("config", "block_size"), 0), (("config", "max_num_batched_tokens"), 10**400),
+    (("config", "max_num_seqs"), 10**400), (("config", "dtype"), GONE), (("config",), {}), (("model", "weight_bytes"), float("inf")),
+    (("model", "windows"), []), (("model", "windows", 0, 1), float("inf")), (("model", "windows", 0, 0), -1),
+    (("free_memory_bytes",), 10**400),
+    (("steps", 0, 0), 10**400), (("steps", 0, 0), -1), (("steps", 0, 1), 1e308), (("steps", 0, 4), float("nan")),
+    (("steps_at_begin",), 10**400)])
+def test_a_state_that_cannot_be_is_refused(report: dict[str, Any], path: Sequence[Any], value: Any) -> None:
+    told = source.Evidence(report["server"]["counters"], None, put(report["engine"], path, value), "x")
+    with pytest.raises(PenstockError, match="x says of itself what cannot be understood"):
+        source.case_of(told, {}, [])
+
+
+@pytest.mark.parametrize(("counter", "value", "message"), [
+    ('penstock_requests_total{finish_reason="length"}', 1e-300, "no request has ended"),
+    ("penstock_requests_found_total", 1e17, "were there at once"),
+    ('penstock_request_seconds_total{state="waiting"}', 1e17, "were there at once")])
+def test_counters_that_cannot_be_are_refused(report: dict[str, Any], counter: str, value: float, message: str) -> None:
+    counters = dict(report["server"]["counters"])
+    assert counter in counters
+    with pytest.raises(PenstockError, match=message):
+        source.case_of(source.Evidence(counters | {counter: value}, None, report["engine"], "x"), {}, [])
+
+
+def test_lengths_of_hardly_a_token_are_none(report: dict[str, Any]) -> None:
+    for name in ("penstock_prompt_tokens_total", "penstock_generation_tokens_total"):
+        assert observed(report["server"]["counters"] | {name: 1e-300}).tally.num_requests >= 25
 
 
 def test_a_model_that_is_not_here_is_no_reason_to_stop(report: dict[str, Any]) -> None:

@@ -70,6 +70,9 @@ def test_whoever_gives_a_wrong_name_is_told_what_there_is(monkeypatch: pytest.Mo
     with pytest.raises(ModelError) as far:
         model_of("abacus")
     assert all(name in str(far.value) for name in PARAMETERS) and "did you mean" not in str(far.value)
+    for strange in ("x" * 300 + ".json", "~nobody-here/config.json"):
+        with pytest.raises(ModelError, match="there is no folder"):
+            model_of(strange)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match=r"did you mean .*\bllama-3-70b\b"):
         model_of("meta-llama/Meta-Llama-3-80B")

@@ -105,13 +105,13 @@ def local_path(model: str) -> Path | None:
     """The folder or GGUF file that a name stands for; None for a name of the hub. Raises ModelError for a path to anything else."""
     if not model:
         raise ModelError("the name of the model is empty")
-    folder = Path(os.path.expanduser(model))  # pathlib's raises for an unknown user
+    folder = Path(os.path.expanduser(model))  # what of pathlib raises for an unknown user and for a name that is too long
     bundled = HOME / model if model in BUNDLED else None
-    if folder.is_dir() and (bundled is None or (folder / CONFIG).is_file()):
+    if os.path.isdir(folder) and (bundled is None or (folder / CONFIG).is_file()):
         return folder
     if bundled is not None:
         return bundled
-    if folder.is_file():
+    if os.path.isfile(folder):
         if folder.suffix == ".gguf" or is_gguf(folder):
             return folder
         raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a GGUF file, or a name of the hub")

@@ -104,6 +104,11 @@ def test_a_file(tmp_path: Path) -> None:
     check_refused(lambda: hub.fetch_config("model.Q4_K.gguf"), "there is no file 'model.Q4_K.gguf'")
 
 
+def test_a_name_that_is_longer_than_any_file_may_be_is_no_path() -> None:
+    assert hub.local_path("x" * 300) is None
+    check_refused(lambda: hub.local_path("./" + "x" * 300), "there is no folder")
+
+
 def test_a_bundled_name_means_the_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "brook").mkdir()  # not a model
