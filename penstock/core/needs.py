@@ -27,6 +27,7 @@ class Caps:
     tree_masks: bool = False
     capture: bool = False
     autograd: bool = False
+    least_share: int = 1  # values of a model's largest matrix that a thread takes: the fewer there are, the fewer threads share them
 
 
 def unmet(needs: Needs, caps: Caps, has_step_timer: bool = False) -> list[str]:

@@ -8,7 +8,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.serve.engine.build import has_native
+from penstock.serve.engine.machine import has_native
 from tests.started import start, stop
 
 PROMPTS = [

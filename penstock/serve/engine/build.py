@@ -56,7 +56,7 @@ from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.draft_memory import CountingHost, DraftMemory, Target, draft_memory
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
-from penstock.serve.engine.machine import look, measured_limits, num_cpus
+from penstock.serve.engine.machine import has_native, look, measured_limits, num_cpus
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
 from penstock.serve.engine.selection import Selections
 from penstock.serve.engine.sides import EngineHost, Own
@@ -127,18 +127,17 @@ def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
     return replace(config, backend="reference"), "the native module was not built here (no C++ compiler?), so this is slow"
 
 
-def has_native() -> bool:
-    try:
-        from penstock import _native
-    except ImportError:
-        return False
-    return hasattr(_native, "Model")
-
-
 def parse_backend(config: EngineConfig) -> tuple[Any, Any]:
     """The backend's class and its options, --device among them. Raises UsageError for a device that the backend does not have."""
     backend_class, options = backends.TABLE.parse(config.backend)
     return backend_class, options if config.device is None else replace(options, device=config.device)
+
+
+def caps_of(config: EngineConfig) -> Caps:
+    """What the backend that a config asks for offers."""
+    backend_class, options = parse_backend(choose_backend(config)[0])
+    caps: Caps = backend_class(options).caps
+    return caps
 
 
 @dataclass(frozen=True, slots=True)

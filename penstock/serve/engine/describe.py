@@ -53,7 +53,7 @@ def describe(config: EngineConfig) -> Description:
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
     except CapacityError as error:
         served = 0, str(error)
-    threads, reasons["threads"] = threads_of(config, spec, look())
+    threads, reasons["threads"] = threads_of(config, spec, held.least_share, look())
     hardware = measured_limits(held.device, threads)
     most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len)
     return Description(

@@ -27,6 +27,7 @@ class Held:
     quant_schemes: tuple[str, ...] = ("none",)
     weight_bytes: int = 0  # as it holds them
     compute_type: str = "fp32"  # that bounds its products
+    least_share: int = 1  # of Caps
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def holding(program: Program, source: Any, backend: Backend, forming: Forming) -
     caps = backend.caps
     held_bytes = {name: backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()}
     return Holding(program, forms, held_bytes, Held(
-        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()), backend.compute_type(coded)))
+        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()), backend.compute_type(coded),
+        caps.least_share))
 
 
 def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | None:

@@ -54,6 +54,15 @@ def processor(root: Path = ROOT) -> Processor:
     return Processor(processor_model(root), num_cpus(root), instruction_sets(root))
 
 
+def has_native() -> bool:
+    """Whether the native kernels were built here."""
+    try:
+        from penstock import _native
+    except ImportError:
+        return False
+    return hasattr(_native, "Model")
+
+
 def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
     """Those that this process may use; without the native module, those that Linux lists."""
     try:

@@ -12,7 +12,6 @@ AUTO = "auto"
 NOTHING = DraftMemory()
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
 ACTIVATIONS_BYTES = 64 << 20
-SMALL_MATRIX = 4 << 20  # values: a block of rows takes it well under a millisecond, and threads that wait for a busy core take longer
 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:
@@ -48,7 +47,7 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, token, free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
-    threads, reasons["threads"] = threads_of(config, spec, machine)
+    threads, reasons["threads"] = threads_of(config, spec, held.least_share, machine)
     control, why_control = _drafting(config)
     if config.propose is not None:
         reasons["draft_control"] = why_control
@@ -70,12 +69,13 @@ def _drafting(config: EngineConfig) -> tuple[str, str]:
     return "always", "the proposer was asked for by name"
 
 
-def threads_of(config: EngineConfig, spec: ModelSpec, machine: Machine) -> tuple[int, str]:
-    """(how many compute, why)."""
+def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine: Machine) -> tuple[int, str]:
+    """(how many compute, why). `least_share`: of Caps."""
     if config.threads is not None:
         return config.threads, "as asked"
-    if spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) < SMALL_MATRIX:
-        return 1, "this model's products are too small to share"
+    shares = max(1, spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) // least_share)
+    if shares < machine.num_cpus:
+        return shares, f"this model's products are too small for more of the {machine.num_cpus} processors"
     return machine.num_cpus, "one for each processor"
 
 

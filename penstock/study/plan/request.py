@@ -117,8 +117,9 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     check_split(model, ranks, stages, {part.name: goal.most_devices(part.name) for part in parts})
     formats = {name: weight_format(name, build.parse_quant) for name in quants}
     if any(part.name == HERE for part in parts):
+        own = EngineConfig(request.model)
         parts = parts_of(request, max(model.stored(format, AUTO).weight_bytes for format in formats.values()),
-                         threads_of(EngineConfig(request.model), model.spec, look())[0])
+                         threads_of(own, model.spec, build.caps_of(own).least_share, look())[0])
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
     left_out = not_served_here(choices)
     checked = Checked(watch)

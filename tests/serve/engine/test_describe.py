@@ -9,9 +9,11 @@ from penstock.compute.backends.reference.backend import Reference
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.serve.api.metrics import Metrics
+from penstock.serve.engine import build as build_module
+from penstock.serve.engine import describe as describe_module
 from penstock.serve.engine.build import build, choose, find
 from penstock.serve.engine.describe import describe
-from penstock.serve.engine.machine import look, processor
+from penstock.serve.engine.machine import Machine, look, processor
 from penstock.serve.engine.resolve import resolve
 from penstock.serve.run import options
 
@@ -30,11 +32,13 @@ def test_a_cache_that_does_not_fit_is_told_and_the_rest_as_well() -> None:
     assert found.served_tokens == 0 and "GiB are free" in found.served_told and found.parameters > 0
 
 
-@pytest.mark.parametrize(("threads", "rate"), [(None, 1e9), (1, 1e9), (2, 3e9)])
+@pytest.mark.parametrize(("cpus", "threads", "rate"), [(1, None, 1e9), (2, None, 3e9), (2, 1, 1e9), (1, 2, 3e9)])
 def test_an_engine_is_held_against_the_limits_of_its_own_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int | None, rate: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, threads: int | None, rate: float
 ) -> None:
-    """rill is too small to be shared among several, unless that is asked for."""
+    """Which are as many as there are processors, unless others are asked for."""
+    for module in (build_module, describe_module):
+        monkeypatch.setattr(module, "look", lambda: Machine(8 << 30, cpus))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = limits_file(cache_folder({"XDG_CACHE_HOME": str(tmp_path)}, tmp_path), processor())
     file.parent.mkdir(parents=True)
@@ -43,7 +47,7 @@ def test_an_engine_is_held_against_the_limits_of_its_own_threads(
     config = EngineConfig("rill", threads=threads, kv_tokens=512)
     built, told = build(config, Metrics()), describe(config)
     assert built.hardware is not None and built.hardware.read_bytes_per_s == {1024: rate} and built.hardware.ops_per_s["bf16"] == rate
-    assert told.threads == (threads or 1) and told.ceilings is not None
+    assert told.threads == (threads or cpus) and told.ceilings is not None
     assert told.ceilings.decode_tokens_per_s == pytest.approx(rate / told.weight_bytes, rel=0.05)
 
 

@@ -13,7 +13,7 @@ from penstock.serve.engine.machine import Machine, look
 from penstock.serve.engine.resolve import resolve
 
 SPEC = ModelSpec(1000, 64, 4, 2, 16, 128, (LayerSpec(rope=RopeSpec(dim=16)),) * 2, max_position=512, dtype="bfloat16")
-HELD = Held(("float32", "bfloat16", "float16"), "float32", weight_bytes=SPEC.num_parameters() * 4)
+HELD = Held(("float32", "bfloat16", "float16"), "float32", weight_bytes=SPEC.num_parameters() * 4, least_share=1 << 18)
 ROOMY = Machine(memory_bytes=8 << 30, num_cpus=2)
 KV_BYTES = 2 * 2 * 2 * 16 * 4  # a token's keys and values in float32
 
@@ -25,6 +25,16 @@ def test_gaps_are_filled_and_explained() -> None:
     assert (engine.max_model_len, engine.kv_tokens) == (512, 64 * 512)
     assert set(found.reasons) == {"dtype", "kv_dtype", "max_model_len", "kv_tokens", "threads"}
     assert resolve(EngineConfig(), SPEC, HELD, ROOMY) == found
+
+
+@pytest.mark.parametrize(("vocab", "cpus", "threads"), [
+    (4096, 64, 1), (8192, 64, 2), (8192, 2, 2), (8192, 1, 1), (12_000, 64, 2), (152_000, 64, 37), (400_000, 64, 64)])
+def test_each_thread_has_its_share_of_the_largest_matrix(vocab: int, cpus: int, threads: int) -> None:
+    """64 values a row of the vocabulary, 2**18 values a thread."""
+    found = resolve(EngineConfig(), replace(SPEC, vocab_size=vocab), HELD, Machine(8 << 30, cpus))
+    assert found.engine.threads == threads
+    assert found.reasons["threads"] == ("one for each processor" if threads == cpus else
+                                        f"this model's products are too small for more of the {cpus} processors")
 
 
 def test_the_cache_takes_what_memory_leaves() -> None:

@@ -23,6 +23,8 @@ from penstock.core.needs import Caps
 Array = Any
 Kernel = Callable[["Step", Op, list[Array], list[Array]], Any]
 
+LEAST_SHARE = 2 << 20  # of less, a library's threads wait for each other longer than one computes
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -80,7 +82,7 @@ class Reference:
         self.arrays: Arrays = make_arrays(options.arrays, options.device, dtype)
         self.caps = Caps(
             devices=(options.device,), dtypes=self.arrays.dtypes, quant_schemes=("none", "int8", "int4"), kv_formats=("auto",),
-            buffers=("hidden",), autograd=options.arrays == "torch",
+            buffers=("hidden",), autograd=options.arrays == "torch", least_share=LEAST_SHARE,
         )
         self.dtype = self.arrays.dtype  # computed in, and what the KV cache holds
         self._fused = dict(fused or {})
