@@ -31,7 +31,7 @@ from penstock.study.measure.client.server import Access, Server
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.counters import Values, began_anew, growth, values_of
 from penstock.study.measure.result import FORMAT
-from penstock.study.measure.slo import Slo
+from penstock.study.measure.slo import NAMES, Slo
 from penstock.study.plan.model import Model
 
 A_HUNDREDTH = 0.005  # of the requests, below which it would read 0 %
@@ -125,11 +125,14 @@ def read_report(path: Path) -> Evidence:
 
 
 def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None]:
-    """The objectives of a report, and the share of its requests that kept them."""
+    """The objectives of a report, and the share of its requests that kept them. Raises KeyError, TypeError, ValueError or AttributeError
+    for what is neither."""
     if goodput is None:
         return None, None
-    slo = Slo({name.removesuffix("_s"): above_zero(seconds) for name, seconds in goodput["slo"].items()})
-    return slo, min(1.0, amount(goodput["kept_share"]["value"]))
+    most_s = {name.removesuffix("_s"): above_zero(seconds) for name, seconds in goodput["slo"].items()}
+    if strange := most_s.keys() - NAMES.keys():
+        raise ValueError(f"there is no {', '.join(strange)}")
+    return Slo(most_s), min(1.0, amount(goodput["kept_share"]["value"]))
 
 
 def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case:

@@ -57,6 +57,7 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     (lambda told: told | {"goodput": {"slo": {}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": "soon"}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": 1.0}, "kept_share": {"value": float("nan")}}}, "its goodput has no objectives"),
+    (lambda told: told | {"goodput": {"slo": {"a": 1}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
     (lambda told: told | {"came_per_s": "many"}, "its came_per_s is no number"),
     (lambda told: told | {"engine": None}, "none of|is no Penstock"),
 ])
