@@ -14,6 +14,7 @@ from typing import IO
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal when the parent ends
 END_S = 10.0
 BENCH = Path(__file__).resolve().parents[1]
+INSTALLED = {"PYTHONSAFEPATH": "1"}  # python -m takes what is installed, not a checkout in the current folder, which has no native module
 
 
 class Program:
@@ -25,7 +26,7 @@ class Program:
         self.log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                list(command), env={**os.environ, **environ}, stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                list(command), env={**os.environ, **INSTALLED, **environ}, stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if talks else errors, stderr=errors, text=True, start_new_session=True,
                 preexec_fn=die_with_parent if sys.platform == "linux" else None)
 
