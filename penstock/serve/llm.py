@@ -1,5 +1,6 @@
 """Offline use: `LLM("brook").generate([...], SamplingParams(...))`. The names are vLLM's. Runs in the caller's thread."""
 import itertools
+import logging
 import os
 import threading
 import time
@@ -14,11 +15,13 @@ from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
 from penstock.serve.engine.build import build, make_selections
+from penstock.serve.engine.machine import has_native
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
 from penstock.serve.text.drafted import DraftedText
 
+log = logging.getLogger("penstock.engine")
 Prompt = str | Mapping[str, Any]
 SCORERS_AT_ONCE = 8
 OnText = Callable[[str], None]
@@ -57,6 +60,8 @@ class LLM:
         return llm
 
     def _open(self, config: EngineConfig, progress: Callable[[int, int], None] | None, say: OnText | None) -> None:
+        if config.backend == "auto" and not has_native():
+            log.warning("the native module was not built here (no C++ compiler?): the reference backend computes, which is slow")
         self._recorder = Recorder()
         self._built = build(config, self._recorder, progress, say)
         self._engine = self._built.engine

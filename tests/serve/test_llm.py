@@ -1,5 +1,6 @@
 """Offline use: what is no prompt, no parameter, no conversation or no option is refused in one sentence; threads take turns."""
 import json
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import FORMAT, limits_file
-from penstock.serve.engine.machine import processor
+from penstock.serve import llm as serve_llm
+from penstock.serve.engine import build
+from penstock.serve.engine.machine import has_native, processor
 from tests.tiny import write_model
 
 SHORT = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
@@ -81,3 +84,21 @@ def test_shares_of_the_limits_need_limits(folder: Path, tmp_path: Path, monkeypa
     file.write_text(json.dumps(slowest))
     _, timings = LLM(folder).complete("hi", SHORT)
     assert timings.mfu is not None and timings.mfu > 1 and timings.mbu is not None and timings.mbu > 1
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_what_is_slow_is_told(folder: Path, built: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for module in (serve_llm, build):
+        monkeypatch.setattr(module, "has_native", lambda: built)
+    if not built:
+        monkeypatch.setitem(sys.modules, "penstock._native", None)
+        monkeypatch.delattr("penstock._native", raising=False)
+        with pytest.raises(UsageError, match="--backend cpu: the native module was not built here"):
+            LLM(folder, backend="cpu")
+        LLM(folder)
+    elif has_native():
+        LLM(folder)
+    LLM(folder, backend="reference")
+    said = [record.message for record in caplog.records if "native module" in record.message]
+    slow = "the native module was not built here (no C++ compiler?): the reference backend computes, which is slow"
+    assert said == ([] if built else [slow])

@@ -122,7 +122,9 @@ def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
     """(the config with a backend's name, why that one)."""
     if config.backend != "auto":
         return config, "as asked"
-    if has_native() and (config.device or "cpu").startswith("cpu"):
+    if config.device is not None and not config.device.startswith("cpu"):
+        return replace(config, backend="reference"), f"the native kernels do not compute on {config.device}"
+    if has_native():
         return replace(config, backend="cpu"), "the native kernels"
     return replace(config, backend="reference"), "the native module was not built here (no C++ compiler?), so this is slow"
 

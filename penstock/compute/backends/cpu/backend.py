@@ -51,9 +51,12 @@ class Cpu:
 
     def __init__(self, options: Options | None = None, dtype: str = "bfloat16", activations: str = "") -> None:
         """`dtype`: of weights that are not quantized, and of the KV cache (float32 beside float16 weights). `activations`: "int8"
-        rounds the rows that quantized matrices are multiplied with; "": they are as `dtype` says."""
-        from penstock import _native
-
+        rounds the rows that quantized matrices are multiplied with; "": they are as `dtype` says. Raises UsageError for options that
+        cannot be here, and where the native module was not built."""
+        try:
+            from penstock import _native
+        except ImportError as error:
+            raise UsageError(f"--backend cpu: the native module was not built here ({error}); without it there is reference") from None
         self._native = _native
         self._options = options or Options()
         self._int8 = ROUNDS[activations]
