@@ -55,8 +55,8 @@ class Cpu:
         cannot be here, and where the native module was not built."""
         try:
             from penstock import _native
-        except ImportError as error:
-            raise UsageError(f"--backend cpu: the native module was not built here ({error}); without it there is reference") from None
+        except ImportError:
+            raise UsageError("--backend cpu: the native module was not built here (penstock doctor says more); reference needs none") from None
         self._native = _native
         self._options = options or Options()
         self._int8 = ROUNDS[activations]
