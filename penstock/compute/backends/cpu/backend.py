@@ -56,7 +56,7 @@ class Cpu:
         try:
             from penstock import _native
         except ImportError:
-            raise UsageError("--backend cpu: the native module was not built here (penstock doctor says more); reference needs none") from None
+            raise UsageError("--backend cpu: the native module was not built here (see penstock doctor); reference needs none") from None
         self._native = _native
         self._options = options or Options()
         self._int8 = ROUNDS[activations]
