@@ -394,5 +394,6 @@ def parsers(server: ServerConfig, template: ChatTemplate | None = None) -> tuple
 
 def _parser(table: Table, name: str | None, source: str) -> type[Any] | None:
     if name is not None:
-        return table.load(name)
+        asked: type[Any] = table.load(name)
+        return asked
     return next((parser for parser in map(table.load, table) if parser.suits(source)), None) if source else None

@@ -46,7 +46,8 @@ class Voice:
             num_kept = choice.num_tokens - before
             tokens, logprobs = tokens[:num_kept], logprobs[:num_kept]
             self.answer.end(self, choice.finish_reason)
-        drafted, drafting = (), None
+        drafted: tuple[int, ...] = ()
+        drafting: Drafting | None = None
         if output.check is not None or self._tally is not None:
             drafted, drafting = self._count_drafts(output.check, len(tokens))
         return Delta(

@@ -53,8 +53,9 @@ class Shares:
 def shares_of(records: Iterable[StepRecord], hardware: Hardware | None, compute_type: str) -> Shares:
     """Of all these steps; nothing where the machine's limits are not known."""
     shares = Shares()
-    for record in records if hardware is not None else ():
-        shares.add(record, hardware, compute_type)
+    if hardware is not None:
+        for record in records:
+            shares.add(record, hardware, compute_type)
     return shares
 
 
@@ -98,7 +99,8 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[list[StepRecord]]:
         """The list that fills."""
-        self._records = records = []
+        records: list[StepRecord] = []
+        self._records = records
         try:
             yield records
         finally:

@@ -58,10 +58,14 @@ class Draftable:
 class Side(Protocol):
     """A program beside the model's, loaded on the same backend with a KV cache of its own."""
 
-    spec: ModelSpec
-    backend: Backend
-    loaded: Loaded
-    layout: KVLayout
+    @property
+    def spec(self) -> ModelSpec: ...
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def loaded(self) -> Loaded: ...
+    @property
+    def layout(self) -> KVLayout: ...
 
 
 class Host(Protocol):
