@@ -48,14 +48,15 @@ class Drafter:
         self._control = control
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
-        self._spelled: set[int] = set()  # sequences whose grammar drafts, not the proposer
+        self._own: set[int] = set()  # sequences whose drafts, in the next step, are the proposer's and not a grammar's
+        self._unread: list[tuple[Sequence[Known], list[SeqResult]]] = []  # steps whose tokens nobody has asked for yet
         self._dry: dict[int, DryRun] = {}  # by sequence
         self._rests = False  # the proposer, in this step
 
     def forget(self, seq_id: int) -> None:
         self._proposer.forget(seq_id)
         self._control.forget(seq_id)
-        self._spelled.discard(seq_id)
+        self._own.discard(seq_id)
         self._dry.pop(seq_id, None)
 
     def began(self, plan: StepPlan) -> None:
@@ -63,14 +64,15 @@ class Drafter:
         self._rests = self._control.rests()
         if self._rests:
             return
-        self._control.began(self._clock.now(), load_of(plan, spelled=bool(self._spelled)))
+        spelled = any([planned.num_drafts and planned.seq_id not in self._own for planned in plan.seqs])
+        self._control.began(self._clock.now(), load_of(plan, spelled))
 
     def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
         """`rows` as accept.walk gives them; `choices`: of all rows, if they are known."""
         drafts = Drafts(drafts_of(planned), planned.draft_parents)
         path = tuple([row - 1 for row in rows[1:]])
         self._checked[planned.seq_id] = Checked(drafts, path, choices)
-        if planned.seq_id not in self._spelled:
+        if planned.seq_id in self._own:
             self._control.checked(planned.seq_id, path)
 
     def keep(self, plan: StepPlan, known: Sequence[Known], buffers: Mapping[str, Array]) -> None:
@@ -86,12 +88,13 @@ class Drafter:
 
     def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> None:
         """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted."""
-        for each, found in zip(known, results, strict=True):
-            each.tokens.extend(found.tokens)
-        self._spelled = {found.seq_id for found in results if found.drafts}
+        self._unread.append((known, results))
+        if self._own:
+            self._own = set()
         if self._rests:
             return
         began = self._clock.now()
+        self._read()
         if self._dry:
             self._end_dry_runs()
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
@@ -109,9 +112,16 @@ class Drafter:
                     continue
                 self._control.offered(row.seq_id, room, len(drafts.tokens))
                 if drafts.tokens:
+                    self._own.add(row.seq_id)
                     results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
         now = self._clock.now()
         self._control.ended(now, now - began)
+
+    def _read(self) -> None:
+        for known, results in self._unread:
+            for each, found in zip(known, results, strict=True):
+                each.tokens.extend(found.tokens)
+        self._unread.clear()
 
     def _end_dry_runs(self) -> None:
         for seq_id, run in list(self._dry.items()):

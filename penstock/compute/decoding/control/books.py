@@ -12,7 +12,7 @@ FADES = 0.98  # of the same, with each step without that is looked at
 DOUBT = 4.0  # drafts that come as hoped, before anything is known
 BOLD = 1.3  # times what is hoped of drafts is the most that is believed
 STRANGE = 4  # times as long as expected: a step that says nothing of the next
-SMOOTH = 0.2  # share of the newest in a mean of times
+LATEST = 5  # plain steps, whose median is what one takes: a single one may have been disturbed
 FALLS, RISES = 0.3, 0.03  # of the newest in a mean that leans to the least: what is done seldom takes longer than what is done often
 FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
 SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
@@ -77,8 +77,8 @@ class Running:
 
 @dataclass(slots=True)
 class Times:
-    """What steps take beside the curve, in seconds for each of their sequences: a mean of steps without drafts, and of those with some a
-    line over the number of drafts for each sequence. Both are fitted to the latest."""
+    """What steps take beside the curve, in seconds for each of their sequences: the median of steps without drafts, and of those with some
+    a line over the number of drafts for each sequence. Both are fitted to the latest."""
 
     plain: float | None = None
     with_drafts: float = 0.0  # more, where there are any
@@ -87,6 +87,7 @@ class Times:
     since_plain: int = 0  # steps
     patience: int = PLAIN[0]  # steps with drafts before some without
     others: int = 0  # of these still to be made
+    _plains: list[float] = field(default_factory=list)  # the latest
     _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # of 1, n, n n, seconds, n seconds
 
     def told(self, step: Running, interval: float, curve: float) -> None:
@@ -97,7 +98,8 @@ class Times:
         if not step.load.drafts:
             if step.after_drafts:
                 return
-            self.plain = rest if self.plain is None else self.plain + SMOOTH * (rest - self.plain)
+            self._plains = [*self._plains[-LATEST + 1 :], rest]
+            self.plain = sorted(self._plains)[len(self._plains) // 2]
             self.since_plain = 0
             self.with_drafts, self.checking, *self._sums = [FADES * old for old in (self.with_drafts, self.checking, *self._sums)]
         elif self.plain is not None:
