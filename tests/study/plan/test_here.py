@@ -2,10 +2,14 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
+from penstock.serve.engine import build
+from penstock.serve.engine.machine import look
+from penstock.serve.engine.resolve import threads_of
 from penstock.study.plan import here
-from penstock.study.plan.request import Request, plan
+from penstock.study.plan.request import Request, model_of, plan
 from tests.study.plan.timed import calibrated
 
 MACHINE = Hardware("a machine", {1 << 20: 3e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
@@ -47,10 +51,10 @@ def test_what_would_be_timed_is_told_where_nothing_is_played(monkeypatch: pytest
 
 
 def test_it_is_planned_with_the_threads_that_an_engine_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """brook is too small to be shared among several, whatever the machine has."""
     asked: list[int | None] = []
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: asked.append(threads) or MACHINE)
-    assert tpot_s() > 0 and asked == [None, 1]
+    spec, share = model_of("brook").spec, build.caps_of(EngineConfig()).least_share
+    assert tpot_s() > 0 and asked == [None, threads_of(EngineConfig(), spec, share, look())[0]]
 
 
 @pytest.mark.parametrize(("quant", "form", "dtype"), [
