@@ -24,6 +24,13 @@ def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose, i
     `choose` is called once for each of these rows, in order.
     """
     rows, tokens = [0], [choose(0)]
+    if parents is None and instead is None:
+        for row, draft in enumerate(drafts, 1):
+            if draft != tokens[-1]:
+                break
+            rows.append(row)
+            tokens.append(choose(row))
+        return rows, tokens
     while (child := find(drafts, parents, rows[-1] - 1, tokens[-1])) is not None or instead is not None:
         if child is None:
             after = followers(len(drafts), parents, rows[-1] - 1)

@@ -37,9 +37,12 @@ class Choosing:
 
     def add_drafted(self, place: int, planned: PlannedSeq, state: RowState, row: int) -> None:
         """`row`: of the logits, that of the sequence's last token; those of its drafts follow."""
+        count, first = planned.num_drafts + 1, planned.num_output
         self.drafted[place] = len(self.places)
-        for i, depth in enumerate((0, *draft_depths(planned))):
-            self.add(place, row + i, state, planned.num_output + depth)
+        self.places += [place] * count
+        self.rows += range(row, row + count)
+        self.states += [state] * count
+        self.output_index += [first, *[first + depth for depth in draft_depths(planned)]]
 
 
 @dataclass(frozen=True, slots=True)

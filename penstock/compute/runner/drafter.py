@@ -64,7 +64,7 @@ class Drafter:
         self._rests = self._control.rests()
         if self._rests:
             return
-        spelled = any([planned.num_drafts and planned.seq_id not in self._own for planned in plan.seqs])
+        spelled = any(planned.num_drafts and planned.seq_id not in self._own for planned in plan.seqs)
         self._control.began(self._clock.now(), load_of(plan, spelled))
 
     def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:

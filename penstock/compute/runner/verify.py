@@ -1,11 +1,11 @@
 """Chooses the tokens of a step that has drafts: for each sequence those that are accepted, and the one after them."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.decoding.accept import Instead, walk
 from penstock.compute.decoding.acceptance.contract import Acceptance
-from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.decoding.sampler import Chosen, Sampler
 from penstock.compute.runner.batch import Choosing, drafts_of
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, TokenLogprobs
 
@@ -25,32 +25,46 @@ class Verified:
 def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: Choosing, logits: Array) -> Iterator[Verified]:
     """A row's choice does not depend on the rows before it but where penalties count their tokens; those are chosen one by one. A mask
     belongs to the path of drafts that leads to its row, and is known like the row's logits."""
-    states, drafted, masks = choosing.states, choosing.drafted, choosing.masks
-    at_once = [i for i, place in enumerate(choosing.places) if not (place in drafted and states[i].penalized)]
-    chosen = sampler.sample(
-        some_of(logits, [choosing.rows[i] for i in at_once]), [states[i] for i in at_once], [choosing.output_index[i] for i in at_once],
-        None if masks is None else masks.among(at_once))
-    row_of = {i: row for row, i in enumerate(at_once)}
+    states, drafted = choosing.states, choosing.drafted
+    alone = {place for place, first in drafted.items() if states[first].penalized}
+    chosen = at_once(sampler, choosing, logits, alone)
     for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
         planned = plan.seqs[place]
-        if place in drafted and states[first].penalized:
+        if place in alone:
             yield in_turn(sampler, place, planned, choosing, logits)
             continue
-        choices = [chosen.tokens[row_of[first + row]] for row in range(planned.num_drafts + 1)]
+        choices = chosen.tokens[first : first + planned.num_drafts + 1]
         rows, tokens = walk(
             drafts_of(planned), planned.draft_parents, choices.__getitem__,
             replacing(sampler, acceptance, planned, choosing, first, logits))
-        at = [row_of[first + row] for row in rows]
         result = SeqResult(
-            planned.seq_id, tuple([token for token in tokens if token is not None]),
-            tuple([chosen.logprobs[row] for row in at if row in chosen.logprobs]), candidates=chosen.candidates.get(at[0], ()))
-        known = () if states[first].matcher is not None else tuple([token for token in choices if token is not None])
-        yield Verified(place, result, rows, known)
+            planned.seq_id, whole(tokens), tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]),
+            candidates=chosen.candidates.get(first, ()))
+        yield Verified(place, result, rows, () if states[first].matcher is not None else whole(choices))
+
+
+def at_once(sampler: Sampler, choosing: Choosing, logits: Array, alone: set[int]) -> Chosen:
+    """What all rows come to but those of the places that are chosen alone."""
+    if not alone:
+        return sampler.sample(some_of(logits, choosing.rows), choosing.states, choosing.output_index, choosing.masks)
+    those = [i for i, place in enumerate(choosing.places) if place not in alone]
+    chosen = sampler.sample(
+        some_of(logits, [choosing.rows[i] for i in those]), [choosing.states[i] for i in those], [choosing.output_index[i] for i in those],
+        None if choosing.masks is None else choosing.masks.among(those))
+    tokens: list[int | None] = [None] * len(choosing.places)
+    for i, token in zip(those, chosen.tokens, strict=True):
+        tokens[i] = token
+    return Chosen(tokens, {those[row]: found for row, found in chosen.logprobs.items()},
+                  {those[row]: found for row, found in chosen.candidates.items()})
 
 
 def some_of(logits: Array, rows: list[int]) -> Array:
     """Without a copy where it is all of them, in their order."""
     return logits if rows == list(range(len(logits))) else logits[rows]
+
+
+def whole(tokens: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple([token for token in tokens if token is not None])
 
 
 def replacing(sampler: Sampler, acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array,
@@ -85,4 +99,4 @@ def in_turn(sampler: Sampler, place: int, planned: PlannedSeq, choosing: Choosin
         return token
 
     rows, tokens = walk(drafts_of(planned), planned.draft_parents, choose)
-    return Verified(place, SeqResult(planned.seq_id, tuple([token for token in tokens if token is not None]), tuple(logprobs)), rows)
+    return Verified(place, SeqResult(planned.seq_id, whole(tokens), tuple(logprobs)), rows)
