@@ -37,6 +37,7 @@ from versus.record import RESULTS, slug, today, write
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.serve.engine.build import build, find
+from penstock.serve.engine.describe import describe
 from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.machine import processor
 from penstock.serve.text.tokenizer import Tokenizer
@@ -137,7 +138,7 @@ def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, ar
     found = {name: {each: Found(independent=args.switched) for each in args.propose} for name in workloads}
     for number in range(args.restarts):
         names = ["", *args.propose]
-        config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024,
+        config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024, threads=args.threads,
                               prefix_cache=not args.switched)
         engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")).engine
                    for name in (reversed(names) if number % 2 else names)}
@@ -219,6 +220,7 @@ def main() -> None:
     parser.add_argument("--quant", default="none")
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="of all engines; default: as many as the model gets by itself")
     parser.add_argument("--restarts", type=int, default=1, help="times that all engines are made anew")
     parser.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
     parser.add_argument("--record", action="store_true")
@@ -236,8 +238,8 @@ def main() -> None:
         rows += measure(model, workloads, concurrency, args)
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             **({"drafter": args.drafter, "agree": args.agree} if args.drafter else {}),
-            "threads": processor().num_cpus, "new": args.new, "rounds": args.rounds, "restarts": args.restarts, "switched": args.switched,
-            "rows": [asdict(row) for row in rows]}
+            "threads": describe(EngineConfig(model=model, threads=args.threads)).threads, "new": args.new, "rounds": args.rounds,
+            "restarts": args.restarts, "switched": args.switched, "rows": [asdict(row) for row in rows]}
     if args.record:
         others = ("" if args.workloads == list(makers)[:USUAL] else "-" + "-".join(args.workloads)) + "-switched" * args.switched
         others += f"-agree-{args.agree:g}" * bool(args.drafter)

@@ -15,7 +15,7 @@ STRANGE = 4  # times as long as expected: a step that says nothing of the next
 LATEST = 5  # plain steps, whose median is what one takes: a single one may have been disturbed
 FALLS, RISES = 0.3, 0.03  # of the newest in a mean that leans to the least: what is done seldom takes longer than what is done often
 FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
-SOON = 32  # steps from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
+SOON = 4  # steps for each sequence from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
 PLAIN = (12, 96)  # steps with drafts after which some are made without: the longer drafts have been made
 OTHERS = 2  # such steps: the first is slowed down by the drafts before it
 LOSS = (32, 1024)  # steps without drafts after they have cost time
@@ -186,6 +186,6 @@ class Decision:
     seq_ids: list[int] = field(default_factory=list)
     rooms: Sequence[int] | None = None
     hoped: Hoped | None = None
-    made: int = -SOON  # at which step
+    made: int = -AGAINST[1]  # at which step
     until: int = 0  # the step before which it stands
     length: int = AGAINST[0]  # for how many it stood, if against drafts

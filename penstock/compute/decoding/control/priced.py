@@ -32,7 +32,7 @@ from penstock.compute.decoding.control.contract import Load, Rooms
 
 HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
-TRIALS = 0.01  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, less below
+TRIALS = 0.02  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
@@ -83,7 +83,8 @@ class Priced:
         before = self._step
         if before is not None and before.load.steady and now - before.ended < BUSY_S:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
-            self._credit = min(self._credit + TRIALS * min(1.0, self._promise(before.load.seqs)) * interval * steps, interval)
+            share = TRIALS * min(1.0, self._promise(before.load.seqs)) ** 2
+            self._credit = min(self._credit + share * interval * steps, interval)
             self._credited = self._now
             self._times.told(before, interval, self._expected(before.load, before.load.rows))
             self._tell_gain(before, interval)
@@ -102,7 +103,7 @@ class Priced:
             record.accepted(path)
         if path:
             trying.wait, trying.due = WAIT[0], self._now + WAIT[0]
-            soon = max(self._now, self._decision.made + max(SOON, self._gain.wait))
+            soon = max(self._now, self._decision.made + max(SOON * len(self._decision.seq_ids), self._gain.wait))
             self._decision.until, self._quiet = min(self._decision.until, soon), min(self._quiet, soon)
         elif num_drafts:
             trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
