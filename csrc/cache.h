@@ -13,6 +13,9 @@ constexpr int CHUNK = 128;  // tokens that one turn of the online softmax takes;
 constexpr int CHUNK_TILES = CHUNK / TILE;
 constexpr int SPAN = 1024;  // tokens whose result is made apart and merged in order; begins at multiples of itself
 
+// The keys and values of 16 slots, of one head.
+struct TilePair { std::uint8_t *keys, *values; };
+
 struct Cache {
   bool bf16 = false;
   int heads = 1, dim = 1, padded = 16;  // padded: dim filled up to whole vectors
@@ -26,10 +29,21 @@ struct Cache {
   }
   std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + tile_at(head, tile); }
   std::uint8_t* value_tile(int head, std::size_t tile) const { return values + tile_at(head, tile); }
+  TilePair pair(int head, std::size_t tile) const { return {key_tile(head, tile), value_tile(head, tile)}; }
 
   // Where one number stands within its tile, in numbers.
   int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE + lane) * 2 + d % 2 : d * TILE + lane; }
   int value_at(int lane, int d) const { return bf16 ? (lane / 2 * padded + d) * 2 + lane % 2 : lane * padded + d; }
+
+  // One token's key and value -> another place. Number: of as many bytes as the pool's.
+  template <class Number> void copy_token(const TilePair& from, int from_lane, const TilePair& to, int lane) const {
+    const auto *key = reinterpret_cast<const Number*>(from.keys), *value = reinterpret_cast<const Number*>(from.values);
+    auto *to_key = reinterpret_cast<Number*>(to.keys), *to_value = reinterpret_cast<Number*>(to.values);
+    for (int d = 0; d < padded; ++d) {
+      to_key[key_at(lane, d)] = key[key_at(from_lane, d)];
+      to_value[value_at(lane, d)] = value[value_at(from_lane, d)];
+    }
+  }
 };
 
 // What one sequence has in a step.

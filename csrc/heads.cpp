@@ -62,7 +62,7 @@ std::size_t Step::tile_of(const Sequence& s, int position) const {
 void Step::tiles(const Op& op, const AttentionTask& task, int first, int last, AttentionScratch& t) const {
   const Sequence& s = b.sequences[task.sequence];
   const Cache& c = m.caches_[op.layer];
-  const int size = m.block_size_, number = c.bf16 ? 2 : 4;
+  const int size = m.block_size_;
   const int stands = s.parents ? (s.context - s.num_rows) / TILE * TILE : s.context;  // tiles that begin below it stand in the blocks
   const int count = last / TILE - first / TILE + 1;
   t.keys.resize(count), t.values.resize(count);
@@ -79,28 +79,17 @@ void Step::tiles(const Op& op, const AttentionTask& task, int first, int last, A
   t.copies.grow(2 * bytes * made.size());
   const int end = s.parents ? static_cast<int>(b.positions[s.first_row + task.row]) + 1 : s.context;
   for (std::size_t n = 0; n < made.size(); ++n) {
-    std::uint8_t *k = t.copies.data() + 2 * bytes * n, *v = k + bytes;
-    std::memset(k, 0, 2 * bytes);
+    const TilePair to{t.copies.data() + 2 * bytes * n, t.copies.data() + 2 * bytes * n + bytes};
+    std::memset(to.keys, 0, 2 * bytes);
     for (int lane = 0; lane < TILE; ++lane) {
       const int position = (first / TILE + made[n]) * TILE + lane;
       if (position >= end) break;
       const std::int64_t from = slot(s, task.row, position);
-      const int its = static_cast<int>(from % TILE);
-      const std::uint8_t *fk = c.key_tile(task.head, from / TILE), *fv = c.value_tile(task.head, from / TILE);
-      if (number == 4) {
-        for (int d = 0; d < c.dim; ++d) {
-          reinterpret_cast<float*>(k)[c.key_at(lane, d)] = reinterpret_cast<const float*>(fk)[c.key_at(its, d)];
-          reinterpret_cast<float*>(v)[c.value_at(lane, d)] = reinterpret_cast<const float*>(fv)[c.value_at(its, d)];
-        }
-      } else {
-        for (int d = 0; d < c.padded; d += 2)  // a pair of a key's numbers is one word
-          reinterpret_cast<std::uint32_t*>(k)[d / 2 * TILE + lane] = reinterpret_cast<const std::uint32_t*>(fk)[d / 2 * TILE + its];
-        std::uint16_t* to = reinterpret_cast<std::uint16_t*>(v) + c.value_at(lane, 0);
-        const std::uint16_t* at = reinterpret_cast<const std::uint16_t*>(fv) + c.value_at(its, 0);
-        for (int d = 0; d < c.padded; ++d) to[2 * d] = at[2 * d];
-      }
+      const TilePair tile = c.pair(task.head, from / TILE);
+      if (c.bf16) c.copy_token<std::uint16_t>(tile, static_cast<int>(from % TILE), to, lane);
+      else c.copy_token<float>(tile, static_cast<int>(from % TILE), to, lane);
     }
-    t.keys[made[n]] = k, t.values[made[n]] = v;
+    t.keys[made[n]] = to.keys, t.values[made[n]] = to.values;
   }
 }
 
@@ -186,7 +175,10 @@ void Step::plan_attention() {
   int longest = 0, widest = 0;
   for (const Sequence& s : b.sequences) longest = std::max(longest, s.context), widest = std::max(widest, s.num_rows);
   const int heads = static_cast<int>(b.sequences.size()) * op->kv_heads;
-  together_ = widest <= SHORT_CHUNK && (threads == 1 || heads >= 4 * threads || (heads % threads == 0 && heads > 0) || longest <= CHUNK);
+  // Tasks that prepare and attend a whole head spare a wait for all threads between the two, where they can be shared out evenly, or are short.
+  const bool even = threads == 1 || heads >= 4 * threads || (heads > 0 && heads % threads == 0);
+  together_ = widest <= SHORT_CHUNK && (even || longest <= CHUNK);
+  // Else few heads of a long context are cut along the context, so that every thread has some of it.
   const bool split = !together_ && longest > SPAN && widest <= SHORT_CHUNK;
   int partials = 0;
   for (int i = 0; i < static_cast<int>(b.sequences.size()); ++i) {

@@ -19,7 +19,20 @@ enum class Kind : int { embed, norm, linear, heads, kv_write, attention, act_mul
 constexpr const char* KINDS[] = {"embed",  "norm",    "linear", "heads",   "kv_write", "attention", "act_mul", "add",
                                  "gather", "softcap", "route",  "experts", "split",    "rope"};  // as Python calls them, in the order of Kind
 
-// Which fields an operation uses is said where it is run. -1: none.
+// What an operation uses; -1: none. Those of one line are made in one pass over the rows.
+//   embed       tokens -> out: rows of `matrix` times scale
+//   norm        in -> out: each of `heads` stretches of `dim`, times weight + offset
+//   linear      in (normed by weight) x matrix + bias -> out; then activation(gate) * up, or + residual, or a soft cap
+//   heads       in [queries, keys, values] -> out: norms (weight, weight2), rotation (angles), keys and values to `layer` if it writes,
+//               attention by scale, window, cap
+//   attention   in [queries] -> out, of what stands in `layer`
+//   kv_write    in, in2 -> `layer`
+//   rope        in -> out, by angles
+//   act_mul     in [gate, up] -> out            add     in + in2 -> out
+//   gather      in -> out, of the rows whose logits are wanted
+//   softcap     in -> out, by cap               split   in -> out, out2, out3
+//   route       in [scores] -> out shares, out2 numbers of `count` experts
+//   experts     in, in2 shares, in3 numbers -> out: matrix gate and up, matrix2 down
 struct Op {
   Kind kind;
   int in = -1, in2 = -1, in3 = -1;     // buffers

@@ -113,32 +113,44 @@ inline void tile_dense(const Task& t) {
 
 constexpr int most_unpacked(int bytes) { return static_cast<int>(UNPACKED_BYTES / (PANEL * bytes)) / 64 * 64; }  // inner indices at once
 
-// Codes group by group: unpacked a few at a time, multiplied, scaled.
-template <bool Whole, class Unpack> void tile_groups(const Task& t, const Unpack& unpack) {
+struct alignas(64) TileSums { std::uint8_t bytes[2 * TILE_ROWS * PANEL * 4]; };
+
+// `count` inner indices of group `g` from its `k`-th on, whose weights stand at `w`: multiplied, on top of what those before them came to,
+// and scaled when they are the group's last. Meanwhile sums wait in `sums`; those of a matrix of one group in t.out.
+template <bool Whole> void tile_stretch(const Task& t, int g, int k, int count, Bytes w, TileSums& sums) {
   const Matrix& m = t.matrix;
-  const int vectors = t.width / LANES, to_step = vectors * 64, bytes_of_one = Whole ? 1 : 2;
-  const bool ready = std::is_same_v<Unpack, std::nullptr_t>;  // i8 with int8 rows is read as it is packed
+  constexpr int number = Whole ? 1 : 2;  // bytes
+  const int tile_bytes = std::min(64, m.group * number);
+  const TileStretch part{w, t.w_step(64), count * number / tile_bytes, tile_bytes};
+  const std::size_t x_offset = (std::size_t(g) * m.group + k) * number;
+  const bool in_place = m.num_groups() == 1;
+  std::uint8_t* to = in_place ? reinterpret_cast<std::uint8_t*>(t.out) : sums.bytes;
+  const Groups scales = all_groups(t).part(g, 1).groups(t, w, 0, 0, 0);
+  const auto finish = [&](int first, int rows, const std::uint8_t* at) {
+    if (k + count == m.group) scale_sums<Whole>(t, scales, g, first, rows, at);
+  };
+  k == 0 ? tile_rows<Whole, false>(t, part, x_offset, to, in_place, finish) : tile_rows<Whole, true>(t, part, x_offset, to, in_place, finish);
+}
+
+// int8 weights with int8 rows are read as they are packed.
+inline void tile_packed(const Task& t) {
+  const std::size_t record = t.matrix.record_bytes(t.width);
+  TileSums sums;
+  for (int g = 0; g < t.matrix.num_groups(); ++g) tile_stretch<true>(t, g, 0, t.matrix.group, t.panel + record * g, sums);
+  scale_rows(t);
+}
+
+// Other codes are unpacked, as many at a time as there is room for.
+template <bool Whole, class Unpack> void tile_unpacked(const Task& t, const Unpack& unpack) {
+  const Matrix& m = t.matrix;
   const std::size_t record = m.record_bytes(t.width);
-  alignas(64) std::uint8_t sums[2 * TILE_ROWS * PANEL * 4];
-  const int whole_group = m.group * bytes_of_one, tile_bytes = std::min(64, whole_group);
-  const int most = most_unpacked(bytes_of_one);
+  const int most = most_unpacked(Whole ? 1 : 2), per_step = m.per_step();
+  TileSums sums;
   for (int g = 0; g < m.num_groups(); ++g)
-    for (int k = 0; k < m.group; k += ready ? m.group : most) {
-      const int count = ready ? m.group : std::min(most, m.group - k);
-      Bytes from = t.panel + record * g + std::size_t(k / m.per_step()) * to_step, w = from;
-      if constexpr (!std::is_same_v<Unpack, std::nullptr_t>) {
-        unpack_steps(unpack, from, t.unpacked, count / m.per_step(), vectors);
-        w = t.unpacked;
-      }
-      const TileStretch part{w, to_step, count * bytes_of_one / tile_bytes, tile_bytes};
-      const std::size_t x_offset = (std::size_t(g) * m.group + k) * bytes_of_one;
-      const Groups scales = all_groups(t).part(g, 1).groups(t, w, 0, 0, 0);
-      const bool in_place = m.num_groups() == 1, last = k + count == m.group;  // one group: sums wait in out for the next stretch
-      const auto finish = [&](int first, int rows, const std::uint8_t* at) {
-        if (last) scale_sums<Whole>(t, scales, g, first, rows, at);
-      };
-      std::uint8_t* to = in_place ? reinterpret_cast<std::uint8_t*>(t.out) : sums;
-      k == 0 ? tile_rows<Whole, false>(t, part, x_offset, to, in_place, finish) : tile_rows<Whole, true>(t, part, x_offset, to, in_place, finish);
+    for (int k = 0; k < m.group; k += most) {
+      const int count = std::min(most, m.group - k);
+      unpack_steps(unpack, t.panel + record * g + std::size_t(k / per_step) * t.w_step(64), t.unpacked, count / per_step, t.vectors());
+      tile_stretch<Whole>(t, g, k, count, t.unpacked, sums);
     }
   if (Whole) scale_rows(t);
 }
@@ -157,13 +169,13 @@ inline void tile_panel(const Task& t) {
   if (m.format == Format::bf16) {
     tile_dense(t);
   } else if (m.format == Format::i8) {
-    t.x.int8 ? tile_groups<true>(t, nullptr) : tile_groups<false>(t, UnpackI8{});
+    t.x.int8 ? tile_packed(t) : tile_unpacked<false>(t, UnpackI8{});
   } else if (t.x.int8) {
     std::uint8_t bytes[16];
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
-    tile_groups<true>(t, UnpackNibbles{make_byte_table(bytes)});
+    tile_unpacked<true>(t, UnpackNibbles{make_byte_table(bytes)});
   } else {
-    tile_groups<false>(t, UnpackI4{step_i4(m)});
+    tile_unpacked<false>(t, UnpackI4{step_i4(m)});
   }
   tile_done();
 }

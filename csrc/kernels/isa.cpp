@@ -10,6 +10,7 @@
 #include "../kernels.h"
 #include "attention.h"
 #include "choose.h"
+#include "embed.h"
 #include "panel.h"
 #if defined(PENSTOCK_TILES)
 #include "amx.h"

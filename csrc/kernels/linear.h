@@ -3,6 +3,7 @@
 // Every output has one accumulator that takes the inner indices in rising order, whatever the number of rows: the bits of a row do
 // not depend on its neighbours. A register block is ROWS x VECS accumulators; blocks along k come back to the same sums.
 #pragma once
+#include "ahead.h"
 #include "steps.h"
 
 namespace PENSTOCK_ISA {
@@ -34,13 +35,6 @@ template <int MOST, class Block> PENSTOCK_INLINE void each_rows(int rows, const 
       default: block(std::integral_constant<int, MOST>(), r);
     }
 }
-
-// What a block is fetched ahead for: `lines` cache lines a step, from `at` on.
-struct Ahead {
-  Bytes at = nullptr;
-  int lines = 0;
-  bool rows = false;     // the rows of the next block too
-};
 
 template <class Step, int R, int V>
 PENSTOCK_INLINE void step_once(const Step& step, typename Step::Sum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {

@@ -1,6 +1,14 @@
 // One panel of a packed matrix times any number of rows: chooses the step for the format, cuts k into stretches and rows into blocks.
 //
-// What is chosen by the number of rows (unpacking codes once for many rows, or in registers for few) gives the same bits.
+//   weights     rows               path
+//   f32         float              dense_panel
+//   bf16, f16   bf16, float        dense_panel; where rows are float, for more than FEW_HALVES unpacked_dense
+//   i8, i4      int8               packed_groups; i4 for more than FEW_NIBBLES_OF_BYTES rows unpacked_groups
+//   i8, i4      16-bit words       packed_groups, for more than FEW_BYTES or FEW_NIBBLES rows unpacked_groups (PENSTOCK_WORDS)
+//   i8, i4      bf16               the same (elsewhere); i8 with one scale a row unpacked_whole instead
+//
+// `packed` paths unpack codes in registers, again for each block of rows; `unpacked` ones once for all rows, into memory that stays in a
+// cache. What is chosen by the number of rows gives the same bits.
 #pragma once
 #include <type_traits>
 
@@ -14,32 +22,6 @@ namespace PENSTOCK_ISA {
 constexpr int STRETCH = 1024;  // inner indices whose weights stay in the cache while rows pass by
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked at once, at most
 constexpr std::size_t UNPACKED_AT_ONCE = WIDE_ROWS ? 32 << 10 : UNPACKED_BYTES;  // as many as groups allow
-
-// How many rows there are, and what is fetched while they pass: the same stretch of the next panel, shared out among the blocks by their
-// rows and columns. A single block fetches what it comes to soon, or leaves it to the processor.
-struct Sweep {
-  int rows, at_once;    // rows, and of a block at most
-  Bytes source;         // where the packed weights of the stretch begin
-  std::size_t bytes;    // of them
-  int steps;            // of the stretch
-  std::size_t far;      // bytes to the next panel
-  int vectors;          // of a panel's columns
-  int soon;             // PanelTask
-  int v = 0, vecs = 0;  // the first and the number of those that the blocks take now
-
-  Sweep over(int first, int count) const {
-    Sweep s = *this;
-    s.v = first, s.vecs = count;
-    return s;
-  }
-  Ahead ahead(int row, int count) const {
-    const int lines = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64)), all = rows * vectors;
-    if (rows <= at_once && vecs == vectors) return soon ? Ahead{source + soon, lines, false} : Ahead{};
-    const auto until = [&](int r) { return (lines * (v * rows + vecs * r) + all - 1) / all; };
-    const int first = until(row), end = until(row + count);
-    return {source + far + std::size_t(first) * steps * 64, end - first, rows > at_once};
-  }
-};
 
 template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
   each_rows<block_rows(V)>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
@@ -295,41 +277,6 @@ inline void linear_panel(const Task& t) {
 #else
   linear_values(t);
 #endif
-}
-
-// Row `n` of the matrix as float: the embedding of a token.
-inline void matrix_row(const Matrix& m, int index, int n, float* out) {
-  const int p = n / PANEL, column = n % PANEL, width = m.width(p), vec = column / LANES, lane = column % LANES;
-  const Bytes panel = m.panel(index, p);
-  const int per_step = m.per_step(), word = m.format == Format::f16 ? 2 : 4;
-  const int w_step = width * word;
-  const std::size_t record = m.record_bytes(width);
-  const auto number = [&](Bytes at, int bytes) {
-    if (bytes == 4) return *reinterpret_cast<const float*>(at);
-    std::uint16_t wide[16] = {*reinterpret_cast<const std::uint16_t*>(at)};
-    float value[16];
-    store(value, from_f16(wide));
-    return value[0];
-  };
-  for (int k = 0; k < m.k; ++k) {
-    const int g = k / m.group, in_group = k % m.group, s = in_group / per_step, at = in_group % per_step;
-    const Bytes codes = panel + record * g, where = codes + std::size_t(s) * w_step + (std::size_t(vec) * LANES + lane) * word;
-    float value;
-    if (m.format == Format::f32 || m.format == Format::f16) {
-      value = number(where, word);
-    } else if (m.format == Format::bf16) {
-      const std::uint32_t bits = std::uint32_t{reinterpret_cast<const std::uint16_t*>(where)[at]} << 16;
-      std::memcpy(&value, &bits, 4);
-    } else {
-      const int code = m.format == Format::i8
-                           ? where[at] - 128
-                           : m.values[(reinterpret_cast<const std::uint16_t*>(where)[at % 2] >> (4 * (at / 2))) & 15];
-      const Bytes scales = codes + m.code_bytes(width);
-      value = static_cast<float>(code) * number(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes);
-      if (m.has_mins) value += number(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes);
-    }
-    out[k] = value;
-  }
 }
 
 }  // namespace PENSTOCK_ISA
