@@ -243,6 +243,7 @@ def main() -> None:
     if args.record:
         others = ("" if args.workloads == list(makers)[:USUAL] else "-" + "-".join(args.workloads)) + "-switched" * args.switched
         others += f"-agree-{args.agree:g}" * bool(args.drafter)
+        others += "" if args.threads is None else f"-threads-{args.threads}"
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 
