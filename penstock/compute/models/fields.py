@@ -99,7 +99,7 @@ class Fields:
     def section(self, name: str, defaults: Mapping[str, Any] | None = None) -> "Fields | None":
         """The object in this field; None where it is null, empty or absent."""
         value = self.raw(name, None)
-        if not value:
+        if value is None or value == {}:
             return None
         if not isinstance(value, Mapping):
             raise self.wrong(name, "an object")

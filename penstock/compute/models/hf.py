@@ -27,9 +27,10 @@ def architecture(config: Config, known: Collection[str]) -> str:
 
 def dtype(config: Config) -> str:
     """What the checkpoint was saved in. Raises ModelError unless it is one of the dtypes known here."""
-    name = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    told = next((config[name] for name in ("dtype", "torch_dtype") if config.get(name) is not None), "float32")
+    name = told.removeprefix("torch.") if isinstance(told, str) else ""
     if name not in DTYPE_BYTES:
-        raise ModelError(f"config.json says dtype {name!r}; known: {', '.join(DTYPE_BYTES)}")
+        raise ModelError(f"config.json says dtype {told!r:.80}; known: {', '.join(DTYPE_BYTES)}")
     return name
 
 

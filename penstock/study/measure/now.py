@@ -39,7 +39,7 @@ def limits_of_this_machine(
         save(found, file)
         say(f"kept in {file}")
     else:
-        say(f"not kept: {wanted} threads are not all of {here.num_cpus}")
+        say(f"not kept: this is of --threads {wanted}, not of all {here.num_cpus} processors")
     return found
 
 
