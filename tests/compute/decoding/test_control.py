@@ -221,6 +221,16 @@ def test_only_a_second_step_without_drafts_tells_what_these_take():
     assert [at for at, each in enumerate(due) if each] == [11, 12, 35, 36]
 
 
+def test_a_plain_step_that_was_disturbed_tells_little():
+    times = Times()
+    for seconds in (1.1, 1.0, 3.0, 1.0, 1.2, 3.5, 1.1):
+        times.told(Running(0.0, Load(1, 1, 0, 10, True)), seconds, curve=0.0)
+    assert times.plain == 1.2
+    for _ in range(3):
+        times.told(Running(0.0, Load(1, 1, 0, 10, True)), 2.0, curve=0.0)
+    assert times.plain == 2.0
+
+
 def test_always():
     always = Always(5)
     assert always.rooms([3, 4], 100) == Rooms([5, 5])

@@ -1,5 +1,8 @@
-"""What the controller of drafts is told of steps in which a grammar drafts."""
+"""What the controller of drafts is told of steps in which a grammar drafts, and the proposer behind steps through which it rested."""
+from collections.abc import Sequence
+
 from penstock.compute.decoding.control.contract import Always, Load
+from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.known import Known
@@ -32,3 +35,35 @@ def test_drafts_of_a_grammar_are_neither_gain_nor_loss_of_the_proposer() -> None
     drafter.propose(plan(1, (6, 7)), known, [SeqResult(0, (6, 7, 8))])
     drafter.began(plan(2))
     assert control.steady == [True, False, True]
+
+
+class Resting(Always):
+    """Through every step but each fourth."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.steps = 0
+
+    def rests(self) -> bool:
+        self.steps += 1
+        return self.steps % 4 != 0
+
+
+class Listening(Ngram):
+    def __init__(self) -> None:
+        super().__init__(Ngram.Options())
+        self.heard: list[list[int]] = []
+
+    def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
+        self.heard += [list(row.tokens) for row in rows]
+        return [Drafts(()) for _ in rows]
+
+
+def test_a_proposer_that_rested_hears_of_every_token() -> None:
+    proposer = Listening()
+    drafter = Drafter(proposer, Resting(), VirtualClock())
+    known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
+    for step in range(8):
+        drafter.began(plan(step))
+        drafter.propose(plan(step), known, [SeqResult(0, (10 + step,))])
+    assert proposer.heard == [[1, 2, 10, 11, 12, 13], [1, 2, *range(10, 18)]]
