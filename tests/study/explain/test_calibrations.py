@@ -18,7 +18,7 @@ PLAIN, CODED = EngineConfig("brook", kv_dtype="bfloat16"), EngineConfig("brook",
 
 def steps(times: float) -> Steps:
     """Fifty of one row, of one sequence."""
-    return steps_of([[1.0, 1.0, 1.0, 50.0, 50.0, 0.003 * times, 50.0]], [])
+    return steps_of([[1.0, 1.0, 1.0, 50.0, 50.0, 0.003 * times, 50.0]], [(None, 8)])
 
 
 def found(monkeypatch: pytest.MonkeyPatch, build: str | None = None) -> None:
