@@ -14,8 +14,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
-from penstock.serve.engine.build import build, make_selections
-from penstock.serve.engine.machine import has_native
+from penstock.serve.engine.build import UNBUILT, build, choose_backend, make_selections
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
@@ -60,8 +59,8 @@ class LLM:
         return llm
 
     def _open(self, config: EngineConfig, progress: Callable[[int, int], None] | None, say: OnText | None) -> None:
-        if config.backend == "auto" and not has_native():
-            log.warning("the native module was not built here (no C++ compiler?): the reference backend computes, which is slow")
+        if choose_backend(config)[1] == UNBUILT:
+            log.warning(UNBUILT)
         self._recorder = Recorder()
         self._built = build(config, self._recorder, progress, say)
         self._engine = self._built.engine

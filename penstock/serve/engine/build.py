@@ -67,6 +67,7 @@ from penstock.serve.text.folder import read_json
 from penstock.serve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
+UNBUILT = "the native module was not built here (no C++ compiler?), so this is slow"
 NO_CAPS = Caps(devices=(), dtypes=())  # what a scheduler has of a backend
 SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
 
@@ -126,7 +127,7 @@ def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
         return replace(config, backend="reference"), f"the native kernels do not compute on {config.device}"
     if has_native():
         return replace(config, backend="cpu"), "the native kernels"
-    return replace(config, backend="reference"), "the native module was not built here (no C++ compiler?), so this is slow"
+    return replace(config, backend="reference"), UNBUILT
 
 
 def parse_backend(config: EngineConfig) -> tuple[Any, Any]:
