@@ -50,7 +50,7 @@ void Step::experts(const Op& op, int thread) {
     m.middle_.grow(std::size_t(pairs) * inner * 4);
     m.routed_.grow(std::size_t(pairs) * hidden * 4);
   });
-  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), operand(m.shared_, gate_up), i); });
+  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), operand(m.shared_, gate_up, pairs), i); });
   const auto product = [&](const Matrix& matrix, auto store) {
     const int panels = matrix.num_panels();
     share(thread, std::min(matrix.count, pairs) * panels, [&](int task) {
@@ -59,7 +59,7 @@ void Step::experts(const Op& op, int thread) {
       const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
       const std::size_t sums = std::size_t(count) * PANEL * 4;
       std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
-      m.kernels_.linear({matrix, expert, panel, operand(m.shared_, matrix).from(first), count, reinterpret_cast<float*>(at), at + sums, m.soon()});
+      m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_, matrix, pairs).from(first), count, reinterpret_cast<float*>(at), at + sums, m.soon()});
       for (int i = 0; i < count; ++i) store(first + i, panel, reinterpret_cast<float*>(at) + std::size_t(i) * PANEL);
     });
   };
@@ -67,7 +67,7 @@ void Step::experts(const Op& op, int thread) {
     const int column = panel * PANEL / 2, wide = std::min(PANEL / 2, inner - column);
     if (wide > 0) m.kernels_.act_mul(op.activation, sums, sums + PANEL / 2, wide, m.middle_.floats() + std::size_t(i) * inner + column);
   });
-  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, operand(m.shared_, down), i); });
+  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, operand(m.shared_, down, pairs), i); });
   product(down, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, wide = std::min(PANEL, hidden - column);
     std::memcpy(m.routed_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(wide) * 4);

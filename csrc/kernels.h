@@ -14,10 +14,10 @@ constexpr int SUM_BLOCK = 1024;  // numbers that are added up apart when a vocab
 
 struct PanelTask {
   const Matrix& matrix;
-  int index, panel;
+  int index, panel, panels;  // the first of them, and how many
   const Operand& x;
   int rows;
-  float* out;              // [rows][PANEL]
+  float* out;              // [panels][rows][PANEL]
   std::uint8_t* unpacked;  // Kernels::unpacked_bytes of scratch
   int soon;                // bytes from what a single block of rows reads to what it fetches ahead; 0: nothing
 };
@@ -48,7 +48,9 @@ struct AttendTask {
 struct Kernels {
   const char* name;
   std::size_t unpacked_bytes;
+  int (*panels_at_once)(const Matrix&, int rows);  // that one call takes best
   void (*linear)(const PanelTask&);
+  void (*rest)();  // at the end of a thread's part of a step
   void (*matrix_row)(const Matrix&, int index, int n, float* out);
   std::size_t (*attend_bytes)(const Cache&, int rows);
   void (*attend)(const AttendTask&);
@@ -60,7 +62,11 @@ struct Kernels {
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
   float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
   // Rows for codes as 16-bit fixed point, [padded], and their scale; or nullptr where kernels take bf16 numbers for them.
-  float (*to_words)(const float* x, int n, const Matrix& matrix, std::int16_t* out, std::int32_t* begins, float* totals);
+  float (*to_words)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals);
+  // Bytes of a number of so many rows, words or int8, where kernels want them in a form of their own, made by the two after it; else 0.
+  int (*split)(const Matrix& matrix, int rows, bool int8);
+  float (*words_to_split)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals);
+  float (*int8_to_split)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
   void (*act_mul)(Activation activation, const float* gate, const float* up, int n, float* out);
   void (*add)(const float* a, const float* b, int n, float* out);

@@ -58,6 +58,9 @@ struct Matrix {
   std::uint8_t* panel(int index, int p) const { return data + matrix_bytes() * index + panel_bytes(PANEL) * p; }
 };
 
+// Whether sums of words are made of bytes where tiles make them: long ones, of codes that are bytes. Others of bf16 numbers.
+inline bool sums_of_bytes(const Matrix& m) { return m.format == Format::i8 && std::min(m.group, SUM_LENGTH) >= 256; }
+
 // Calls body(index, begin, end) for the inner indices of every sum of products in fixed point.
 template <class Body> void each_sum(const Matrix& m, const Body& body) {
   int index = 0;
@@ -69,7 +72,8 @@ template <class Body> void each_sum(const Matrix& m, const Body& body) {
 constexpr std::size_t ROW_GAP = 64;
 
 // Rows that a matrix is multiplied with, in the form that its kernel reads: float for f32 and f16, bf16 numbers for the
-// others (`Kernels::row_number` bytes each), and for codes int8, or 16-bit fixed point where kernels have `to_words`.
+// others (`Kernels::row_number` bytes each), and for codes int8, or 16-bit fixed point where kernels have `to_words`; or either of these as
+// kernels for many rows want them.
 struct Operand {
   const std::uint8_t* data = nullptr;
   std::size_t stride = 0;              // bytes from row to row
@@ -78,6 +82,7 @@ struct Operand {
   const float* totals = nullptr;         // where the matrix has mins: [rows, groups] of what x holds, integers unscaled
   int groups = 1;                        // of fixed point the sums
   bool int8 = false;
+  int split = 0;                       // bytes of a number where integers are kept as kernels for many rows want them
 
   Operand from(int row) const {
     Operand o = *this;

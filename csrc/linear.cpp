@@ -20,12 +20,13 @@ bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || 
 bool Step::wants_words(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.to_words; }
 
 // Where rows stand in the form that `matrix` takes; there is room for all that a step may need.
-Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
+Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int rows) const {
   Operand o;
   const bool words = wants_words(matrix);
   o.int8 = has_codes(matrix) && int8_;
+  o.split = (words || o.int8) && m.kernels_.split ? m.kernels_.split(matrix, rows, o.int8) : 0;
   o.groups = matrix.num_groups() * (words ? matrix.sums_in_group() : 1);
-  o.stride = std::size_t(matrix.k_padded) * (o.int8 ? 1 : words ? 2 : wants_float(matrix) ? 4 : m.kernels_.row_number) + ROW_GAP;
+  o.stride = std::size_t(matrix.k_padded) * (o.split ? o.split : o.int8 ? 1 : words ? 2 : wants_float(matrix) ? 4 : m.kernels_.row_number) + ROW_GAP;
   o.data = memory.data.data();
   if (o.int8 || words) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
   if (matrix.has_mins) o.totals = memory.totals.floats();
@@ -33,16 +34,16 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix) const {
 }
 
 // x [k] -> row `row` of the operand.
-void Step::convert(const Matrix& matrix, const float* x, const Operand& to, int row) const {
-  const Operand o = to.from(row);
+void Step::convert(const Matrix& matrix, const float* x, const Operand& rows, int row) const {
+  const Operand o = rows.from(row);
   auto* data = const_cast<std::uint8_t*>(o.data);
   auto* totals = const_cast<float*>(o.totals);
   if (o.int8) {
-    *const_cast<float*>(o.scales) =
-        m.kernels_.to_int8(x, matrix.k, matrix, reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
+    const auto to = o.split ? m.kernels_.int8_to_split : m.kernels_.to_int8;
+    *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
   } else if (o.scales) {
-    *const_cast<float*>(o.scales) =
-        m.kernels_.to_words(x, matrix.k, matrix, reinterpret_cast<std::int16_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
+    const auto to = o.split ? m.kernels_.words_to_split : m.kernels_.to_words;
+    *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, data, const_cast<std::int32_t*>(o.begins), totals);
   } else if (wants_float(matrix)) {
     std::memcpy(data, x, std::size_t(matrix.k) * 4);
     std::memset(data + std::size_t(matrix.k) * 4, 0, std::size_t(matrix.k_padded - matrix.k) * 4);
@@ -86,18 +87,20 @@ void Step::linear(const Op& op, int thread) {
   const int many = MANY / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels(), pieces = (all + many - 1) / many;
   if (all == 0) return;
   const bool own = few(all, matrix.k_padded);
-  const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix); };
+  const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix, all); };
   const auto normed = [&] { return reinterpret_cast<float*>(scratch(thread, std::size_t(matrix.k) * 4 + 64)); };
   if (!own) share(thread, all, [&](int row) { prepare_row(op, matrix, x(), row, row, normed()); });
   const auto prepare = [&] {
     for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x(), row, row, normed());
   };
-  share(thread, panels * pieces, prepare, [&](int task) {
-    const int panel = task % panels, first = task / panels * many, count = std::min(many, all - first);
+  const int together = std::max(1, std::min(m.kernels_.panels_at_once(matrix, std::min(many, all)), panels / (2 * m.pool_->size())));
+  const int groups = (panels + together - 1) / together;
+  share(thread, groups * pieces, prepare, [&](int task) {
+    const int panel = task % groups * together, some = std::min(together, panels - panel), first = task / groups * many, count = std::min(many, all - first);
     const std::size_t sums = std::size_t(count) * PANEL * 4;
-    std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
-    m.kernels_.linear({matrix, 0, panel, x().from(first), count, reinterpret_cast<float*>(at), at + sums, m.soon()});
-    finish(op, panel, first, count, reinterpret_cast<float*>(at));
+    std::uint8_t* at = scratch(thread, sums * some + m.kernels_.unpacked_bytes + 64);
+    m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, reinterpret_cast<float*>(at), at + sums * some, m.soon()});
+    for (int i = 0; i < some; ++i) finish(op, panel + i, first, count, reinterpret_cast<float*>(at + sums * i));
   });
 }
 

@@ -202,9 +202,9 @@ class Step : public Work {
   bool few(int rows, int width) const { return rows * (width + ROW_GAP / 4) <= FEW; }
   bool wants_words(const Matrix& matrix) const;  // rows of 16-bit fixed point
   // To be asked for in tasks: the next step may move the memory.
-  Operand operand(const OperandMemory& memory, const Matrix& matrix) const;
+  Operand operand(const OperandMemory& memory, const Matrix& matrix, int rows) const;
   void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const;
-  void convert(const Matrix& matrix, const float* x, const Operand& to, int row) const;
+  void convert(const Matrix& matrix, const float* x, const Operand& rows, int row) const;
   void finish(const Op& op, int panel, int first, int count, const float* sums) const;
   std::uint8_t* scratch(int thread, std::size_t bytes) { m.scratch_[thread].grow(bytes); return m.scratch_[thread].data(); }
 

@@ -29,6 +29,7 @@ struct Block {
   float *best, *total;           // [R] running maximum and sum
   float *fade;                   // [R] what earlier sums shrink by
   std::uint8_t* copies;          // a chunk's values
+  std::uint8_t* spare;           // for tiles: a chunk's values, and what a block of rows mixes of them
   float scale, cap;              // cap 0: none
   int window;                    // 0: none
 };
@@ -133,9 +134,17 @@ void attend_chunk_as(const Block& b, const TilePointers& tiles, int begin, int c
   each_rows<MAX_ROWS>(b.rows, [&](auto r, int row) { mix_rows<Step, r>(b, tiles, count, row, row == 0 ? next : nullptr); });
 }
 
+#if defined(PENSTOCK_TILES)
+void attend_chunk_by_tiles(const Block& b, const TilePointers& tiles, int begin, int count, const TilePointers* next);
+#endif
+
 inline void attend_chunk(const Block& b, bool bf16, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
-  if (bf16) attend_chunk_as<StepBf16, true>(b, tiles, begin, count, next);
-  else attend_chunk_as<StepF32, false>(b, tiles, begin, count, next);
+  if (!bf16) return attend_chunk_as<StepF32, false>(b, tiles, begin, count, next);
+#if defined(PENSTOCK_TILES)
+  attend_chunk_by_tiles(b, tiles, begin, count, next);
+#else
+  attend_chunk_as<StepBf16, true>(b, tiles, begin, count, next);
+#endif
 }
 
 // The mixture of a row is not a number though its powers are: a value was not finite, perhaps one that the row does not see.
@@ -159,6 +168,7 @@ inline void attend_seen(const Block& one, const Cache& cache, TilePointers tiles
         for (int d = 0; d < cache.padded; ++d) std::memset(copy + number * cache.value_at(lane, d), 0, number);
     tiles.values[t] = copy;
   }
+  if (count < CHUNK_TILES) std::memset(one.copies + bytes * count, 0, bytes);  // which a pair of tiles may read
   attend_chunk(one, cache.bf16, tiles, begin, count, nullptr);
 }
 

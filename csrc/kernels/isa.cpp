@@ -8,27 +8,44 @@
 #include "../vec/lanes.h"
 #endif
 #include "../kernels.h"
+#if defined(PENSTOCK_TILES)
+namespace avx512_vnni { extern const penstock::Kernels table; }  // whose kernels few rows of integers take
+#endif
 #include "attention.h"
 #include "choose.h"
 #include "embed.h"
 #include "panel.h"
 #if defined(PENSTOCK_TILES)
 #include "amx.h"
+#include "attendtiles.h"
 #endif
 
 namespace PENSTOCK_ISA {
 
-static void linear(const PanelTask& t) {
-  const Task task{t.matrix, t.matrix.panel(t.index, t.panel), t.matrix.width(t.panel), t.x, t.rows, t.out, t.unpacked, t.soon};
-#if defined(PENSTOCK_TILES)
-  tile_panel(task);
-#else
-  linear_panel(task);
+#if !defined(PENSTOCK_TILES)
+static void rest() {}
+static void linear_panels(const Task& t) {
+  for (int i = 0; i < t.panels; ++i) linear_panel(t.only(i));
+}
+static int panels_at_once(const Matrix&, int) { return 1; }
 #endif
+
+static void linear(const PanelTask& t) {
+#if defined(PENSTOCK_TILES)
+  if ((t.matrix.format == Format::i8 || t.matrix.format == Format::i4) && !t.x.split && !whole_rows(t.matrix, t.x, t.rows))
+    return avx512_vnni::table.linear(t);
+#endif
+  for (int from = 0; from < t.panels;) {  // the last may be narrower
+    const int first = t.panel + from, wide = t.matrix.width(first);
+    const int count = t.matrix.width(t.panel + t.panels - 1) == wide ? t.panels - from : std::max(1, t.panels - from - 1);
+    linear_panels({t.matrix, t.matrix.panel(t.index, first), count, wide, t.x, t.rows, t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.soon});
+    from += count;
+  }
 }
 
 static std::size_t attend_bytes(const Cache& cache, int rows) {
-  return std::size_t(rows) * (cache.padded * 4 + CHUNK * 8 + 64) + cache.tile_bytes() * CHUNK_TILES + 256;
+  const std::size_t filled = (rows + 15) / 16 * 16;  // rows that kernels may fill a last block up with
+  return filled * (cache.padded * 4 + CHUNK * 8 + 64) + 2 * cache.tile_bytes() * CHUNK_TILES + 16 * 64 * 4 + 256;
 }
 
 // Memory of a task, and queries as the pool keeps numbers.
@@ -40,11 +57,13 @@ static Block block_of(const AttendTask& t) {
   b.rows = t.rows, b.padded = c.padded, b.positions = t.positions, b.scale = t.scale, b.cap = t.cap, b.window = t.window;
   b.best = t.result.best, b.total = t.result.total, b.mixed = t.result.mixed;
   const int number = c.bf16 ? NUMBER : 4;
-  b.queries = take(std::size_t(t.rows) * c.padded * number);
-  b.scores = reinterpret_cast<float*>(take(std::size_t(t.rows) * CHUNK * 4));
-  b.powers = take(std::size_t(t.rows) * CHUNK * number);
-  b.fade = reinterpret_cast<float*>(take(std::size_t(t.rows) * 4));
+  const std::size_t filled = (t.rows + 15) / 16 * 16;
+  b.queries = take(filled * c.padded * number);
+  b.scores = reinterpret_cast<float*>(take(filled * CHUNK * 4));
+  b.powers = take(filled * CHUNK * number);
+  b.fade = reinterpret_cast<float*>(take(filled * 4));
   b.copies = take(c.tile_bytes() * CHUNK_TILES);
+  b.spare = take(c.tile_bytes() * CHUNK_TILES + 16 * 64 * 4);
   for (int r = 0; r < t.rows; ++r) {
     std::uint8_t* q = b.queries + std::size_t(r) * c.padded * number;
     if (c.bf16) {
@@ -114,13 +133,28 @@ static void softmax(float* x, int n) {
 #define PENSTOCK_TEXT_OF(x) #x
 #define PENSTOCK_TEXT(x) PENSTOCK_TEXT_OF(x)
 
-#if !defined(PENSTOCK_WORDS)
-constexpr decltype(Kernels::to_words) to_words = nullptr;
+constexpr decltype(Kernels::int8_to_split) int8_to_split = to_int8_as<Int8::numbers>;
+#if defined(PENSTOCK_WORDS)
+constexpr decltype(Kernels::to_words) to_words = to_words_as<Kept::whole>;
+static float words_to_split(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
+  return (sums_of_bytes(matrix) ? to_words_as<Kept::bytes> : to_words_as<Kept::numbers>)(x, n, matrix, out, begins, totals);
+}
+constexpr decltype(Kernels::split) split = nullptr;
+#elif defined(PENSTOCK_TILES)  // words are made by the kernels that few rows of them take
+static float to_words(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
+  return avx512_vnni::table.to_words(x, n, matrix, out, begins, totals);
+}
+static float words_to_split(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
+  return avx512_vnni::table.words_to_split(x, n, matrix, out, begins, totals);
+}
+#else
+constexpr decltype(Kernels::to_words) to_words = nullptr, words_to_split = nullptr;
+constexpr decltype(Kernels::split) split = nullptr;
 #endif
 
 extern const Kernels table;
-const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, linear, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
+const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, panels_at_once, linear, rest, matrix_row, attend_bytes, attend, merge_span, divide,
+                       rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
                        mass_from, places, count_above, forbid};
 
 }  // namespace PENSTOCK_ISA

@@ -52,17 +52,20 @@ template <bool SEVERAL = false, int MOST = MAX_ROWS, class Body> void each_vecs(
 
 struct Task {
   const Matrix& matrix;
-  Bytes panel;
-  int width;
+  Bytes panel;              // the first of `panels`, all as wide
+  int panels, width;
   const Operand& x;
   int rows;
-  float* out;               // [rows][PANEL]
+  float* out;               // [panels][rows][PANEL]
   std::uint8_t* unpacked;   // UNPACKED_BYTES
   int soon;                 // PanelTask
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
   int at_once(bool several = false, int most = MAX_ROWS) const { return block_rows(block_vecs(rows, several, most), several, most); }
+  Task only(int i) const {
+    return {matrix, panel + far() * i, 1, width, x, rows, out + std::size_t(rows) * PANEL * i, unpacked, soon};
+  }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
   Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
 };
@@ -186,15 +189,19 @@ inline void scale_rows(const Task& t) {
     }
 }
 
+inline ByteTable byte_table(const Matrix& m) {  // i4: what codes stand for, as bytes of at least 0
+  std::uint8_t bytes[16];
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
+  return make_byte_table(bytes);
+}
+
 inline void linear_bytes(const Task& t) {  // int8 activations
   const Matrix& m = t.matrix;
   const Run all = all_groups(t);
   if (m.format == Format::i8) {
     m.num_groups() == 1 ? packed_groups<false>(t, StepBytes{}, all) : packed_groups<true>(t, StepBytes{}, all);
   } else {
-    std::uint8_t bytes[16];
-    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.values[i] + m.offset());
-    const ByteTable table = make_byte_table(bytes);
+    const ByteTable table = byte_table(m);
     several_groups(t, FEW_NIBBLES_OF_BYTES, UnpackNibbles{table}, StepNibbles{table}, all);
   }
   scale_rows(t);
@@ -205,8 +212,6 @@ inline StepI4 step_i4(const Matrix& m) {
   for (int i = 0; i < 16; ++i) values[i] = m.values[i];
   return StepI4{make_table(values)};
 }
-
-#if defined(PENSTOCK_WORDS)
 
 // Calls body(run) for the sums of each_sum, as many as are alike.
 template <class Body> void each_run(const Task& t, const Body& body) {
@@ -220,6 +225,8 @@ template <class Body> void each_run(const Task& t, const Body& body) {
     if (left) body(Run{first + whole, 1, g * m.group + whole * SUM_LENGTH, left, w + next * whole, t.scales(g), next, 0});
   }
 }
+
+#if defined(PENSTOCK_WORDS)
 
 inline void linear_words(const Task& t) {  // 16-bit fixed point
   const Matrix& m = t.matrix;

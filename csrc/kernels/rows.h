@@ -60,10 +60,12 @@ inline void to_row(const float* x, int n, int padded, std::uint8_t* out, int gro
   }
 }
 
-// n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. With INTERLEAVED, each eight stand as 0 4 1 5
-// 2 6 3 7. `begins` and `totals` (or nullptr): of each group's codes the sum times what weights are stored too large by, less than nothing,
+// How a row keeps numbers that are int8: as they are; each eight as 0 4 1 5 2 6 3 7; or as bf16 numbers.
+enum class Int8 { plain, interleaved, numbers };
+
+// n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. `begins` and `totals` (or nullptr): of each group's codes the sum times what weights are stored too large by, less than nothing,
 // and the sum. The scale of a row with a NaN is NaN.
-template <bool INTERLEAVED>
+template <Int8 KEPT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
   const int group = matrix.group, offset = matrix.offset();
   F most = zero();
@@ -84,7 +86,11 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
       if (left < LANES) v = first_lanes(v, left, zero());
       I codes = to_int(round(v * inverse));
       total = add_i(total, codes);
-      if (INTERLEAVED) codes = interleave(codes);
+      if constexpr (KEPT == Int8::numbers) {
+        store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
+        continue;
+      }
+      if constexpr (KEPT == Int8::interleaved) codes = interleave(codes);
       std::int8_t some[LANES];
       store_i8(left < LANES ? some : out + i, codes);
       if (left < LANES) std::memcpy(out + i, some, left);
@@ -97,7 +103,8 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
 }
 
 inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
-  return matrix.format == Format::i4 ? to_int8_as<true>(x, n, matrix, out, begins, totals) : to_int8_as<false>(x, n, matrix, out, begins, totals);
+  const auto to = matrix.format == Format::i4 ? to_int8_as<Int8::interleaved> : to_int8_as<Int8::plain>;
+  return to(x, n, matrix, out, begins, totals);
 }
 
 // Rotates the pairs (i, i + pairs) of one head by the angles whose cosines and sines are given.

@@ -15,9 +15,29 @@ struct InOrder {
   template <int T> PENSTOCK_INLINE Pair quarter(Raw raw) const { return nibbles<T>(raw); }
 };
 
-// n floats, as bf16 numbers -> padded int16, and the scale, which is NaN where one of them is none or infinite. `begins` and `totals` (or
+// How a row keeps its words: whole, as int16; as two bytes, all upper ones, signed, before all lower ones, not signed; or the same two as
+// bf16 numbers, the upper one times 256.
+enum class Kept { whole, bytes, numbers };
+
+template <Kept KEPT> PENSTOCK_INLINE void store_words(int k_padded, std::uint8_t* row, int i, int left, I words) {
+  if constexpr (KEPT == Kept::bytes) {
+    store_i8(reinterpret_cast<std::int8_t*>(row) + i, upper_bytes(words));
+    store_i8(reinterpret_cast<std::int8_t*>(row) + k_padded + i, words);
+  } else if constexpr (KEPT == Kept::numbers) {
+    auto* out = reinterpret_cast<std::uint16_t*>(row) + i;
+    const I lower = lower_bytes(words);
+    store_bf16(out, to_float(subtract_i(words, lower)));
+    store_bf16(out + k_padded, to_float(lower));
+  } else {
+    std::int16_t some[LANES], *out = reinterpret_cast<std::int16_t*>(row) + i;
+    store_i16(left < LANES ? some : out, words);
+    if (left < LANES) std::memcpy(out, some, left * sizeof(*out));
+  }
+}
+
+// n floats, as bf16 numbers -> padded words, and the scale, which is NaN where one of them is none or infinite. `begins` and `totals` (or
 // nullptr): for each sum -offset times the sum of its numbers, and that sum.
-inline float to_words(const float* x, int n, const Matrix& matrix, std::int16_t* out, std::int32_t* begins, float* totals) {
+template <Kept KEPT> float to_words_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
   const auto rounded_row = [&](int i, int left) PENSTOCK_INLINED { return half<1>(rounded(load_some(x + i, std::min(left, n - i)))); };
   F most = zero();
   unsigned numbers = 0xffff;
@@ -39,9 +59,7 @@ inline float to_words(const float* x, int n, const Matrix& matrix, std::int16_t*
       if (left < LANES) v = first_lanes(v, left, zero());
       const I words = to_int(round(v * inverse));
       total = add_i(total, words);
-      std::int16_t some[LANES];
-      store_i16(left < LANES ? some : out + i, words);
-      if (left < LANES) std::memcpy(out + i, some, left * sizeof(*out));
+      store_words<KEPT>(matrix.k_padded, out, i, left, words);
     }
     const int sum = sum_i(total);
     begins[index] = -offset * sum;

@@ -84,6 +84,10 @@ inline void store_bf16(std::uint16_t* p, F x) {
 inline void store_i8(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
 // Lanes of each eight in the order 0 4 1 5 2 6 3 7.
 inline I interleave(I x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x); }
+inline I upper_bytes(I x) { return _mm512_srai_epi32(x, 8); }  // of 16 bits
+inline I lower_bytes(I x) { return _mm512_and_si512(x, _mm512_set1_epi32(255)); }
+inline I subtract_i(I a, I b) { return _mm512_sub_epi32(a, b); }
+inline I times_256(I x) { return _mm512_slli_epi32(x, 8); }
 inline int sum_i(I x) { return _mm512_reduce_add_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 
