@@ -118,31 +118,31 @@ struct TileSum {
 };
 
 // Rows in `PARTS` parts times V tiles of columns. BYTES: of bytes, else of bf16 numbers. APART: each part has sums of its own.
-template <int PARTS, bool BYTES, bool APART, int V> PENSTOCK_INLINE void sum_tiles(const TileSum& of, TileSums& sums) {
-  constexpr bool STREAM = false, WHOLE = BYTES;
+template <int PARTS, bool BYTES, bool APART, int V> PENSTOCK_INLINE void sum_tiles(const TileSum& of) {
+  constexpr bool STREAM = false, WHOLE = BYTES, LOWER = false;
   const int w_row = of.w_step;
   zero_sums<APART ? 4 : V>();
   Bytes w = of.w;
   for (int k = 0; k < of.bytes; k += of.tile_bytes, w += std::size_t(of.tile_bytes / 4) * of.w_step) {
-    TILE_STREAM(4, of.x + k, of.stride);
-    if constexpr (PARTS == 2) TILE_STREAM(5, of.x + of.lower + k, of.stride);
-    TILE_COLUMN(0, 6, w);
-    if constexpr (APART) TILE_LOWER(2, 6);
-    else TILE_LOWER(0, 6);
-    if constexpr (V > 1) {
-      TILE_COLUMN(1, 7, w + 64);
-      if constexpr (APART) TILE_LOWER(3, 7);
-      else TILE_LOWER(1, 7);
-    }
-    if constexpr (V > 2) {
-      TILE_COLUMN(2, 6, w + 128);
+    if constexpr (BYTES) TILE_STREAM(4, of.x + k, of.stride);
+    else TILE_LOAD(4, of.x + k, of.stride);
+    if constexpr (PARTS == 2 && BYTES) TILE_STREAM(5, of.x + of.lower + k, of.stride);
+    else if constexpr (PARTS == 2) TILE_LOAD(5, of.x + of.lower + k, of.stride);
+    if constexpr (APART) {
+      TILE_COLUMN(0, 6, w);
       TILE_LOWER(2, 6);
-    }
-    if constexpr (V > 3) {
-      TILE_COLUMN(3, 7, w + 192);
-      TILE_LOWER(3, 7);
+      if constexpr (V > 1) {
+        TILE_COLUMN(1, 7, w + 64);
+        TILE_LOWER(3, 7);
+      }
+    } else {  // weights are loaded again for lower parts, so that no sum waits for its upper one
+      dot_columns<false, BYTES, V>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
+      if constexpr (PARTS == 2) dot_columns<false, BYTES, V, true>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
     }
   }
+}
+
+template <bool APART, int V> PENSTOCK_INLINE void store_sum_tiles(TileSums& sums) {
   TILE_STORE(0, sums.tiles[0], 64);
   if constexpr (V > 1) TILE_STORE(1, sums.tiles[1], 64);
   if constexpr (V > 2 || APART) TILE_STORE(2, sums.tiles[2], 64);
@@ -169,31 +169,39 @@ template <bool BYTES, bool APART> PENSTOCK_INLINE F sum_of(const TileSums& sums,
 template <bool BYTES, bool APART, int V> PENSTOCK_INLINE void scale_tiles(const Groups& of, const SumRows& block, const TileSums& sums) {
   F scale[V], min[V];
   unrolled<V>([&](auto v) PENSTOCK_INLINED { scale[v] = of.read(of.scales, v), min[v] = of.mins ? of.read(of.mins, v) : zero(); });
-  for (int r = 0; r < block.rows; ++r) {
-    const std::size_t at = std::size_t(r) * block.x.groups + of.first;
-    float* out = of.out + std::size_t(r) * of.out_stride;
+  float* out = of.out;
+  std::size_t at = of.first;
+  for (int r = 0; r < block.rows; ++r, at += block.x.groups, out += PANEL)
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
-      F result = fma(sum_of<BYTES, APART>(sums, v, r, BYTES ? block.x.begins[at] : 0), scale[v], of.first == 0 ? zero() : load(out + LANES * v));
+      const F before = of.first == 0 ? zero() : load(out + LANES * v);
+      F result = fma(sum_of<BYTES, APART>(sums, v, r, BYTES ? block.x.begins[at] : 0), scale[v], before);
       if (of.mins) result = fma(min[v], set1(block.x.totals[at]), result);
       store(out + LANES * v, result);
     });
-  }
 }
 
-// The sums of `run`, whose codes stand at run.w as tiles take them, of one block of rows.
+// The sums of `run`, whose codes stand at run.w as tiles take them, of one block of rows. While tiles make one, the one before is scaled.
 template <int PARTS, bool BYTES, bool APART, int V> void sum_columns(const Task& t, const Run& run, const SumRows& block, int v) {
   constexpr int number = BYTES ? 1 : 2;
   TileSums sums;
   const int bytes = run.length * number;
   TileSum of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * number, block.x.stride, std::size_t(t.matrix.k_padded) * number, t.w_step(64), bytes, bytes % 64 ? 32 : 64};
-  for (int i = 0; i < run.count; ++i, of.w += run.next, of.x += bytes) {
+  const auto scale = [&](int i) PENSTOCK_INLINED {
     Groups groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
     groups.out = block.out;
     tile_fence();
-    sum_tiles<PARTS, BYTES, APART, V>(of, sums);
-    tile_fence();
     scale_tiles<BYTES, APART, V>(moved(groups, v, 0), block, sums);
+    tile_fence();
+  };
+  for (int i = 0; i < run.count; ++i, of.w += run.next, of.x += bytes) {
+    sum_tiles<PARTS, BYTES, APART, V>(of);
+    if constexpr (!BYTES)  // the next sum's rows, which the short work on this one would wait for
+      for (int r = 0; r < block.rows; ++r)
+        for (int part = 0; part < PARTS; ++part) __builtin_prefetch(of.x + bytes + of.stride * r + of.lower * part, 0, 3);
+    if (i > 0) scale(i - 1);
+    store_sum_tiles<APART, V>(sums);
   }
+  scale(run.count - 1);
 }
 
 // All rows; `next` and `lines`: what comes after these codes, fetched meanwhile.

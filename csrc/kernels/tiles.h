@@ -139,24 +139,25 @@ template <int V> PENSTOCK_INLINE void store_sums(std::uint8_t* to, std::size_t s
   if constexpr (V > 2) TILE_STORE(2, to + 128, stride);
   if constexpr (V > 3) TILE_STORE(3, to + 192, stride);
 }
-// One sum += tile 4, of rows, times tile 6 or 7, of weights that stand at `from`.
-#define TILE_COLUMN(c, b, from)                      \
-  do {                                               \
+// One sum += tile 4, of rows, or 5, LOWER, times tile 6 or 7, of weights that stand at `from`: bf16 numbers or, WHOLE, bytes.
+#define TILE_COLUMN(c, b, from)                        \
+  do {                                                 \
     if constexpr (STREAM) TILE_STREAM(b, from, w_row); \
-    else TILE_LOAD(b, from, w_row);                  \
-    if constexpr (WHOLE) TILE_DOT_SIGNED(c, 4, b);   \
-    else TILE_DOT(c, 4, b);                          \
+    else TILE_LOAD(b, from, w_row);                    \
+    if constexpr (WHOLE) TILE_DOT_SIGNED(c, 4, b);     \
+    else if constexpr (LOWER) TILE_DOT(c, 5, b);       \
+    else TILE_DOT(c, 4, b);                            \
   } while (0)
 
-// The same of tile 5, lower parts of rows, with the weights that are there.
-#define TILE_LOWER(c, b)                                           \
-  do {                                                             \
-    if constexpr (PARTS == 2 && BYTES) TILE_DOT_UNSIGNED(c, 5, b); \
-    else if constexpr (PARTS == 2) TILE_DOT(c, 5, b);              \
+// The same of tile 5 with the weights that are there.
+#define TILE_LOWER(c, b)                            \
+  do {                                              \
+    if constexpr (WHOLE) TILE_DOT_UNSIGNED(c, 5, b); \
+    else TILE_DOT(c, 5, b);                         \
   } while (0)
 
-// The sums += tile 4 times the tiles at w(0) .. w(V - 1), of bf16 numbers or, WHOLE, of bytes.
-template <bool STREAM, bool WHOLE, int V, class Where> PENSTOCK_INLINE void dot_columns(const Where& w, std::size_t w_row) {
+// The sums += tile 4 (or 5) times the tiles at w(0) .. w(V - 1).
+template <bool STREAM, bool WHOLE, int V, bool LOWER = false, class Where> PENSTOCK_INLINE void dot_columns(const Where& w, std::size_t w_row) {
   TILE_COLUMN(0, 6, w(0));
   if constexpr (V > 1) {
     TILE_COLUMN(1, 7, w(1));
