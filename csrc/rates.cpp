@@ -292,6 +292,18 @@ TARGET("amx-tile,amx-int8") void int8_amx(long iterations) {
   }
   _tile_release();
 }
+
+// A number of 16 bits is two bytes, of which the upper one has the sign: a product takes two instructions.
+TARGET("amx-tile,amx-int8") void int16_amx(long iterations) {
+  load_tiles(operands.bytes);
+  for (long i = 0; i < iterations; ++i) {
+    _tile_dpbsud(0, 4, 6);
+    _tile_dpbuud(2, 5, 6);
+    _tile_dpbsud(1, 4, 7);
+    _tile_dpbuud(3, 5, 7);
+  }
+  _tile_release();
+}
 #endif
 #endif
 
@@ -315,6 +327,7 @@ const Rate kRates[] = {
 #if defined(PENSTOCK_AMX)
     {"bf16", "amx", amx_bf16, bf16_amx, 4 * 2 * 16 * 16 * 32},
     {"int8", "amx", amx_int8, int8_amx, 4 * 2 * 16 * 16 * 64},
+    {"int16", "amx", amx_int8, int16_amx, 2 * 2 * 16 * 16 * 64},
 #endif
     {"bf16", "avx512_bf16", avx512_bf16, bf16_avx512_bf16, 24 * 2 * 32},
     {"int8", "avx512_vnni", avx512_vnni, int8_avx512_vnni, 24 * 2 * 64},
