@@ -59,8 +59,11 @@ void Step::experts(const Op& op, int thread) {
       const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
       const std::size_t sums = std::size_t(count) * PANEL * 4;
       std::uint8_t* at = scratch(thread, sums + m.kernels_.unpacked_bytes + 64);
-      m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_, matrix, pairs).from(first), count, reinterpret_cast<float*>(at), at + sums, m.soon()});
-      for (int i = 0; i < count; ++i) store(first + i, panel, reinterpret_cast<float*>(at) + std::size_t(i) * PANEL);
+      const auto done = [&](int p, int row, int rows, const float* of) {
+        for (int i = 0; i < rows; ++i) store(first + row + i, p, of + std::size_t(i) * PANEL);
+      };
+      m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_, matrix, pairs).from(first), count, finish_by(done),
+                         reinterpret_cast<float*>(at), at + sums, m.soon()});
     });
   };
   product(gate_up, [&](int i, int panel, const float* sums) {

@@ -12,12 +12,19 @@ constexpr const char* ACTIVATIONS[] = {"none", "silu", "gelu", "gelu_tanh"};
 
 constexpr int SUM_BLOCK = 1024;  // numbers that are added up apart when a vocabulary is
 
+// What becomes of sums [count][PANEL] of a panel, for the rows from `first` on: called once for every row of every panel.
+struct Finish {
+  void (*call)(const void* with, int panel, int first, int count, const float* sums);
+  const void* with;
+};
+
 struct PanelTask {
   const Matrix& matrix;
   int index, panel, panels;  // the first of them, and how many
   const Operand& x;
   int rows;
-  float* out;              // [panels][rows][PANEL]
+  Finish finish;
+  float* out;              // [panels][rows][PANEL] of scratch
   std::uint8_t* unpacked;  // Kernels::unpacked_bytes of scratch
   int soon;                // bytes from what a single block of rows reads to what it fetches ahead; 0: nothing
 };

@@ -99,8 +99,8 @@ void Step::linear(const Op& op, int thread) {
     const int panel = task % groups * together, some = std::min(together, panels - panel), first = task / groups * many, count = std::min(many, all - first);
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums * some + m.kernels_.unpacked_bytes + 64);
-    m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, reinterpret_cast<float*>(at), at + sums * some, m.soon()});
-    for (int i = 0; i < some; ++i) finish(op, panel + i, first, count, reinterpret_cast<float*>(at + sums * i));
+    const auto done = [&](int p, int row, int rows, const float* sums) { finish(op, p, first + row, rows, sums); };
+    m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, finish_by(done), reinterpret_cast<float*>(at), at + sums * some, m.soon()});
   });
 }
 

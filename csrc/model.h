@@ -97,6 +97,12 @@ struct Batch {
 
 constexpr std::size_t FEW = 17 << 10;  // numbers of 4 bytes, the gaps between rows among them
 
+template <class Done> Finish finish_by(const Done& done) {
+  return {[](const void* with, int panel, int first, int count, const float* sums) {
+            (*static_cast<const Done*>(with))(panel, first, count, sums);
+          }, &done};
+}
+
 struct AttentionScratch;
 
 // A stretch of rows of one sequence, for one KV head, over the spans span .. last_span.

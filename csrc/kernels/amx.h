@@ -16,8 +16,7 @@ struct TileStretch {
   int tile_bytes;  // of a row of A that a tile takes: 64, or 32 where groups are shorter
 };
 
-constexpr int DENSE_TILES = 8;  // along k: what 64 columns of bf16 weights take of the first cache, 32 KB, while rows pass by
-
+constexpr int DENSE_TILES = 8;     // along k, of 64 columns: 32 KB, which the first cache keeps while rows pass by
 constexpr int FEW_TILE_ROWS = 16;  // that weights stream past, with nothing fetched ahead: the processor follows such loads by itself
 
 // C of up to 16 rows and 16 V columns -> sums [16][PANEL], of bf16 numbers, or of bytes (WHOLE). STREAM: the weights leave the first cache to
@@ -39,18 +38,18 @@ inline void dense_tiles(const TileStretch& part, Bytes x, std::size_t stride, st
   store_sums<V>(sums, row);
 }
 
-// All rows over one stretch of one panel; `next`: where the weights stand that come after it.
-template <bool STREAM, bool WHOLE, bool RESUME, int V> void dense_rows(const Task& t, const TileStretch& part, std::size_t x_offset, Bytes next) {
+// All rows over one stretch of one panel; `next`: where the weights stand that come after it. `last`: of the panel.
+template <bool STREAM, bool WHOLE, bool RESUME, int V>
+void dense_tile_rows(const Task& t, const TileStretch& part, std::size_t x_offset, Bytes next, bool last) {
   const std::size_t bytes = std::size_t(part.tiles) * part.tile_bytes / 4 * part.w_step;
-  const int blocks = (t.rows + TILE_ROWS - 1) / TILE_ROWS, lines = static_cast<int>((bytes + 63) / 64), each = blocks * part.tiles;
+  const int lines = static_cast<int>((bytes + 63) / 64), each = block_count(t.rows) * part.tiles;
   Ahead ahead{next, STREAM ? 0 : (lines + each - 1) / each, false};
-  int before = 0;
   for (int r = 0; r < t.rows; r += TILE_ROWS, ahead.at += std::size_t(64) * ahead.lines * part.tiles) {
-    const int rows = std::min(TILE_ROWS, t.rows - r);
-    if (rows != before) shape_tiles(rows, rows, part.tile_bytes);
-    before = rows;
-    dense_tiles<STREAM, WHOLE, RESUME, V>(part, t.x.data + t.x.stride * r + x_offset, t.x.stride,
-                                   reinterpret_cast<std::uint8_t*>(t.out + std::size_t(r) * PANEL), ahead);
+    shape_tiles(std::min(TILE_ROWS, t.rows - r), part.tile_bytes);
+    auto* sums = reinterpret_cast<std::uint8_t*>(t.out + std::size_t(r) * PANEL);
+    dense_tiles<STREAM, WHOLE, RESUME, V>(part, t.x.data + t.x.stride * r + x_offset, t.x.stride, sums, ahead);
+    tile_fence();
+    if (!WHOLE && last) t.done(r, std::min(TILE_ROWS, t.rows - r));
   }
 }
 
@@ -73,7 +72,9 @@ template <bool STREAM, bool WHOLE, int V> void dense_panels(const Task& t) {
       for (int k = from; k < end; k += most) {
         const TileStretch part{one.panel + tile * k, w_step, std::min(most, end - k), tile_bytes};
         const Bytes next = k + most < end || p + 1 == t.panels ? part.w + tile * most : one.panel + t.far() + tile * from;
-        k == 0 ? dense_rows<STREAM, WHOLE, false, V>(one, part, 0, next) : dense_rows<STREAM, WHOLE, true, V>(one, part, std::size_t(k) * tile_bytes, next);
+        const bool last = k + most >= all;
+        k == 0 ? dense_tile_rows<STREAM, WHOLE, false, V>(one, part, 0, next, last)
+               : dense_tile_rows<STREAM, WHOLE, true, V>(one, part, std::size_t(k) * tile_bytes, next, last);
       }
     }
 }
@@ -185,7 +186,8 @@ template <int PARTS, bool BYTES, bool APART, int V> void sum_columns(const Task&
   constexpr int number = BYTES ? 1 : 2;
   TileSums sums;
   const int bytes = run.length * number;
-  TileSum of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * number, block.x.stride, std::size_t(t.matrix.k_padded) * number, t.w_step(64), bytes, bytes % 64 ? 32 : 64};
+  TileSum of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * number, block.x.stride, std::size_t(t.matrix.k_padded) * number,
+             t.w_step(64), bytes, bytes % 64 ? 32 : 64};
   const auto scale = [&](int i) PENSTOCK_INLINED {
     Groups groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
     groups.out = block.out;
@@ -211,7 +213,7 @@ template <int PARTS, bool BYTES, bool APART> void sum_rows(const Task& t, const 
   for (int r = 0; r < t.rows; r += TILE_ROWS, next += 64 * each) {
     const SumRows block{t.x.from(r), std::min(TILE_ROWS, t.rows - r), t.out + std::size_t(r) * PANEL};
     for (int i = 0; i < each; ++i) __builtin_prefetch(next + 64 * i, 0, 2);
-    shape_tiles(block.rows, block.rows, tile_bytes);
+    shape_tiles(block.rows, tile_bytes);
     for (int v = 0; v < t.vectors(); v += MOST) switch (std::min(MOST, t.vectors() - v)) {
         case 1: sum_columns<PARTS, BYTES, APART, 1>(t, run, block, v); break;
         case 2: sum_columns<PARTS, BYTES, APART, 2>(t, run, block, v); break;
@@ -286,7 +288,11 @@ inline bool fits_tiles(const Matrix& m) { return m.format == Format::bf16 && (m.
 inline void linear_panels(const Task& t) {
   if (fits_tiles(t.matrix)) return t.rows <= FEW_TILE_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
   const bool codes = t.matrix.format == Format::i8 || t.matrix.format == Format::i4;
-  for (int i = 0; i < t.panels; ++i) codes ? tile_codes(t.only(i)) : linear_panel(t.only(i));
+  for (int i = 0; i < t.panels; ++i) {
+    const Task one = t.only(i);
+    codes ? tile_codes(one) : linear_panel(one);
+    one.done(0, one.rows);
+  }
 }
 
 }  // namespace PENSTOCK_ISA

@@ -39,7 +39,7 @@ inline void fetch(Bytes from, std::size_t bytes) {
 inline void score_tiles(const Block& b, const TilePointers& tiles, int count) {
   const int tile_bytes = b.padded % 32 ? 32 : 64, steps = b.padded * 2 / tile_bytes;
   const std::size_t stride = std::size_t(b.padded) * 2, w_tile = std::size_t(tile_bytes) * 16;
-  shape_tiles(std::min(b.rows, TILE_ROWS), std::min(b.rows, TILE_ROWS), tile_bytes);
+  shape_tiles(std::min(b.rows, TILE_ROWS), tile_bytes);
   for (int block = 0; block < block_count(b.rows); ++block)
     each_four(count, [&](auto vecs, int v) PENSTOCK_INLINED {
       constexpr int V = vecs;
@@ -79,7 +79,7 @@ inline void mix_tiles(const Block& b, const TilePointers& tiles, int count, cons
   const int steps = value_pairs(b, tiles, count, pairs);
   const std::size_t w_row = std::size_t(b.padded) * 4, stride = CHUNK * 2;
   auto* given = reinterpret_cast<float*>(b.spare + std::size_t(b.padded) * 2 * TILE * CHUNK_TILES);
-  shape_tiles(std::min(b.rows, TILE_ROWS), std::min(b.rows, TILE_ROWS), 64);
+  shape_tiles(std::min(b.rows, TILE_ROWS), 64);
   for (int block = 0; block < block_count(b.rows); ++block)
     each_four(b.padded / LANES, [&](auto vecs, int v) PENSTOCK_INLINED {
       constexpr int V = vecs;

@@ -25,7 +25,11 @@ namespace PENSTOCK_ISA {
 #if !defined(PENSTOCK_TILES)
 static void rest() {}
 static void linear_panels(const Task& t) {
-  for (int i = 0; i < t.panels; ++i) linear_panel(t.only(i));
+  for (int i = 0; i < t.panels; ++i) {
+    const Task one = t.only(i);
+    linear_panel(one);
+    one.done(0, one.rows);
+  }
 }
 static int panels_at_once(const Matrix&, int) { return 1; }
 #endif
@@ -38,7 +42,8 @@ static void linear(const PanelTask& t) {
   for (int from = 0; from < t.panels;) {  // the last may be narrower
     const int first = t.panel + from, wide = t.matrix.width(first);
     const int count = t.matrix.width(t.panel + t.panels - 1) == wide ? t.panels - from : std::max(1, t.panels - from - 1);
-    linear_panels({t.matrix, t.matrix.panel(t.index, first), count, wide, t.x, t.rows, t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.soon});
+    linear_panels({t.matrix, t.matrix.panel(t.index, first), first, count, wide, t.x, t.rows, t.finish,
+                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.soon});
     from += count;
   }
 }

@@ -53,9 +53,10 @@ template <bool SEVERAL = false, int MOST = MAX_ROWS, class Body> void each_vecs(
 struct Task {
   const Matrix& matrix;
   Bytes panel;              // the first of `panels`, all as wide
-  int panels, width;
+  int index, panels, width; // index: of the first
   const Operand& x;
   int rows;
+  Finish finish;
   float* out;               // [panels][rows][PANEL]
   std::uint8_t* unpacked;   // UNPACKED_BYTES
   int soon;                 // PanelTask
@@ -64,8 +65,9 @@ struct Task {
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
   int at_once(bool several = false, int most = MAX_ROWS) const { return block_rows(block_vecs(rows, several, most), several, most); }
   Task only(int i) const {
-    return {matrix, panel + far() * i, 1, width, x, rows, out + std::size_t(rows) * PANEL * i, unpacked, soon};
+    return {matrix, panel + far() * i, index + i, 1, width, x, rows, finish, out + std::size_t(rows) * PANEL * i, unpacked, soon};
   }
+  void done(int first, int count) const { finish.call(finish.with, index, first, count, out + std::size_t(first) * PANEL); }
   std::size_t far() const { return matrix.panel_bytes(PANEL); }
   Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
 };

@@ -99,25 +99,25 @@ inline void tile_done() { _tile_release(); }
 constexpr int TILE_ROWS = 16;
 inline int block_count(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
 
-// Shapes for `first` rows in the upper tiles and `second` in the lower ones.
-inline thread_local int shape_now[3];  // of this thread's tiles; all 0: unknown
-inline void shape_tiles(int first, int second, int tile_bytes) {
-  if (shape_now[0] == first && shape_now[1] == second && shape_now[2] == tile_bytes) return;
-  shape_now[0] = first, shape_now[1] = second, shape_now[2] = tile_bytes;
+inline thread_local int rows_now, bytes_now;  // of this thread's tiles; 0: unknown
+
+// Shapes for products of up to 16 rows, of which a tile takes `tile_bytes` each. Shaping takes as long as ten products.
+inline void shape_tiles(int rows, int tile_bytes) {
+  if (rows_now == rows && bytes_now == tile_bytes) return;
+  rows_now = rows, bytes_now = tile_bytes;
   TileShapes s;
-  const int rows[8] = {first, first, second, second, first, second, tile_bytes / 4, tile_bytes / 4};
   for (int t = 0; t < 8; ++t) {
-    s.rows[t] = static_cast<std::uint8_t>(rows[t]);
-    s.row_bytes[t] = static_cast<std::uint16_t>(rows[t] == 0 ? 0 : t == 4 || t == 5 ? tile_bytes : 64);
+    s.rows[t] = static_cast<std::uint8_t>(t < 6 ? rows : tile_bytes / 4);
+    s.row_bytes[t] = static_cast<std::uint16_t>(t == 4 || t == 5 ? tile_bytes : 64);
   }
   tile_shapes(s);
 }
 
 // When a thread's part of a step ends: tiles cost at every switch of threads, and others may shape them before the next step.
 inline void rest() {
-  if (shape_now[0] == 0) return;
+  if (rows_now == 0) return;
   tile_done();
-  shape_now[0] = 0;
+  rows_now = 0;
 }
 
 // Sums of one block of rows and V tiles of columns, in tiles 0 .. V - 1: a row is `stride` bytes long.
