@@ -45,12 +45,13 @@ void Step::sort_by_expert(const Op& op, int experts) {
 void Step::experts(const Op& op, int thread) {
   const Matrix &gate_up = m.matrices_[op.matrix], &down = m.matrices_[op.matrix2];
   const int taken = width(op.in3), pairs = b.rows * taken, inner = down.k, hidden = down.n;
+  const int busy = std::max(1, std::min(gate_up.count, pairs)), each = (pairs + busy - 1) / busy;  // rows of an expert, about
   share(thread, 1, [&](int) {
     sort_by_expert(op, gate_up.count);
     m.middle_.grow(std::size_t(pairs) * inner * 4);
     m.routed_.grow(std::size_t(pairs) * hidden * 4);
   });
-  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), operand(m.shared_, gate_up, pairs), i); });
+  share(thread, pairs, [&](int i) { convert(gate_up, at(op.in, m.expert_rows_[i] / taken), operand(m.shared_, gate_up, each), i); });
   const auto product = [&](const Matrix& matrix, auto store) {
     const int panels = matrix.num_panels();
     share(thread, std::min(matrix.count, pairs) * panels, [&](int task) {
@@ -62,7 +63,7 @@ void Step::experts(const Op& op, int thread) {
       const auto done = [&](int p, int row, int rows, const float* of) {
         for (int i = 0; i < rows; ++i) store(first + row + i, p, of + std::size_t(i) * PANEL);
       };
-      m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_, matrix, pairs).from(first), count, finish_by(done),
+      m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_, matrix, each).from(first), count, finish_by(done),
                          reinterpret_cast<float*>(at), at + sums, m.soon()});
     });
   };
@@ -70,7 +71,7 @@ void Step::experts(const Op& op, int thread) {
     const int column = panel * PANEL / 2, wide = std::min(PANEL / 2, inner - column);
     if (wide > 0) m.kernels_.act_mul(op.activation, sums, sums + PANEL / 2, wide, m.middle_.floats() + std::size_t(i) * inner + column);
   });
-  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, operand(m.shared_, down, pairs), i); });
+  share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, operand(m.shared_, down, each), i); });
   product(down, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, wide = std::min(PANEL, hidden - column);
     std::memcpy(m.routed_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(wide) * 4);

@@ -76,7 +76,7 @@ void Step::tiles(const Op& op, const AttentionTask& task, int first, int last, A
     t.keys[i] = c.key_tile(task.head, tile_of(s, position)), t.values[i] = c.value_tile(task.head, tile_of(s, position));
   }
   const std::size_t bytes = c.tile_bytes();
-  t.copies.grow(2 * bytes * made.size() + bytes);  // a tile behind the last may be read
+  t.copies.grow(2 * bytes * made.size());
   const int end = s.parents ? static_cast<int>(b.positions[s.first_row + task.row]) + 1 : s.context;
   for (std::size_t n = 0; n < made.size(); ++n) {
     const TilePair to{t.copies.data() + 2 * bytes * n, t.copies.data() + 2 * bytes * n + bytes};

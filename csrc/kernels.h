@@ -20,7 +20,7 @@ struct Finish {
 
 struct PanelTask {
   const Matrix& matrix;
-  int index, panel, panels;  // the first of them, and how many
+  int index, panel, panels;  // which of the matrices; the first panel, and how many
   const Operand& x;
   int rows;
   Finish finish;

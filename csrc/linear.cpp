@@ -84,7 +84,8 @@ void Step::finish(const Op& op, int panel, int first, int count, const float* su
 // in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
 void Step::linear(const Op& op, int thread) {
   const Matrix& matrix = m.matrices_[op.matrix];
-  const int many = MANY / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels(), pieces = (all + many - 1) / many;
+  const int many = MANY / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels();
+  const int pieces = (all + many - 1) / many;
   if (all == 0) return;
   const bool own = few(all, matrix.k_padded);
   const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix, all); };
@@ -94,13 +95,16 @@ void Step::linear(const Op& op, int thread) {
     for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x(), row, row, normed());
   };
   const int together = std::max(1, std::min(m.kernels_.panels_at_once(matrix, std::min(many, all)), panels / (2 * m.pool_->size())));
-  const int groups = (panels + together - 1) / together;
+  const int groups = (panels + together - 1) / together, most = (all + pieces - 1) / pieces;
   share(thread, groups * pieces, prepare, [&](int task) {
-    const int panel = task % groups * together, some = std::min(together, panels - panel), first = task / groups * many, count = std::min(many, all - first);
+    const int panel = task % groups * together, some = std::min(together, panels - panel);
+    const int first = task / groups * most, count = std::min(most, all - first);
+    if (count <= 0) return;
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums * some + m.kernels_.unpacked_bytes + 64);
     const auto done = [&](int p, int row, int rows, const float* sums) { finish(op, p, first + row, rows, sums); };
-    m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, finish_by(done), reinterpret_cast<float*>(at), at + sums * some, m.soon()});
+    m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, finish_by(done), reinterpret_cast<float*>(at),
+                       at + sums * some, m.soon()});
   });
 }
 

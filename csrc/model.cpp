@@ -102,7 +102,7 @@ void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int blo
   c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(up_to(dim, LANES));
   c.slots = slots, c.chunks = up_to(slots, CHUNK) / CHUNK;
   const std::size_t half = c.bytes();
-  cache_memory_ = Memory(2 * half * layers + c.tile_bytes());  // a tile behind the last may be read
+  cache_memory_ = Memory(2 * half * layers);
   for (int layer = 0; layer < layers; ++layer) {
     c.keys = cache_memory_.data() + 2 * half * layer, c.values = c.keys + half;
     caches_.push_back(c);

@@ -1,4 +1,4 @@
-// Products with panels by AMX tiles: 16 rows by 64 columns at a time, or by 32 where rows come as two bytes.
+// Products with panels by AMX tiles: 16 rows by 64 columns at a time, or by 32 where both parts of a row have sums of their own.
 //
 // A tile adds up its 16 pairs of bf16 numbers in an order of its own, so all products of such a matrix go through tiles, whatever the number
 // of rows. Sums of integers are exact: few rows leave them to the vector kernels.
@@ -90,8 +90,8 @@ template <bool STREAM, bool WHOLE> void tile_dense(const Task& t) {
 
 // Codes with rows of integers: int8, or words, which become two parts, 256 times the upper byte and the lower one. Their sums are whole
 // numbers, and exact, also in float: the vector kernels, which few rows take, give the same bits.
-//   i8, long sums     words are kept as two bytes; int8 rows as they are, and multiplied as if they were dense where there is one sum
-//   i8, short sums    codes and parts become bf16 numbers, of which sums are floats at once
+//   i8, long sums     words are kept as two bytes; int8 rows as they are where there is one sum, multiplied as if they were dense
+//   i8, other sums    codes and parts, or int8 rows, become bf16 numbers, of which sums are floats at once
 //   i4                the same
 
 constexpr int FEW_ROWS_OF_INTEGERS = 16;  // that these kernels leave to the vector ones
@@ -195,6 +195,7 @@ template <int PARTS, bool BYTES, bool APART, int V> void sum_columns(const Task&
     scale_tiles<BYTES, APART, V>(moved(groups, v, 0), block, sums);
     tile_fence();
   };
+  tile_fence();
   for (int i = 0; i < run.count; ++i, of.w += run.next, of.x += bytes) {
     sum_tiles<PARTS, BYTES, APART, V>(of);
     if constexpr (!BYTES)  // the next sum's rows, which the short work on this one would wait for
@@ -250,9 +251,9 @@ template <int PARTS, bool APART, class Unpack> void sum_numbers(const Task& t, c
 
 // Whether a sum of both parts is below 2^24, and so exact in one float.
 inline bool exact_together(const Matrix& m) {
-  int most = 128;
+  int most = m.format == Format::i8 ? 128 : 0;
   if (m.format == Format::i4)
-    for (int i = most = 0; i < 16; ++i) most = std::max(most, std::abs(int{m.values[i]}));
+    for (int i = 0; i < 16; ++i) most = std::max(most, std::abs(int{m.values[i]}));
   return std::min(m.group, SUM_LENGTH) * std::int64_t{32640} * most < 1 << 24;
 }
 

@@ -51,15 +51,16 @@ inline void score_tiles(const Block& b, const TilePointers& tiles, int count) {
     });
 }
 
-// Pairs of tiles of values. Where the last has no other half, what stands behind it is read, with the powers 0.
+// Pairs of tiles of values. Where the last has no other half, zeros stand for it.
 inline int value_pairs(const Block& b, const TilePointers& tiles, int count, Bytes* pairs) {
   const std::size_t bytes = std::size_t(b.padded) * 2 * TILE;
   for (int t = 0; t < count; t += 2) {
     pairs[t / 2] = tiles.values[t];
-    if (t + 1 == count || tiles.values[t + 1] == tiles.values[t] + bytes) continue;
+    if (t + 1 < count && tiles.values[t + 1] == tiles.values[t] + bytes) continue;
     std::uint8_t* copy = b.spare + bytes * t;
     std::memcpy(copy, tiles.values[t], bytes);
-    std::memcpy(copy + bytes, tiles.values[t + 1], bytes);
+    if (t + 1 < count) std::memcpy(copy + bytes, tiles.values[t + 1], bytes);
+    else std::memset(copy + bytes, 0, bytes);
     pairs[t / 2] = copy;
   }
   return (count + 1) / 2;

@@ -168,7 +168,6 @@ inline void attend_seen(const Block& one, const Cache& cache, TilePointers tiles
         for (int d = 0; d < cache.padded; ++d) std::memset(copy + number * cache.value_at(lane, d), 0, number);
     tiles.values[t] = copy;
   }
-  if (count < CHUNK_TILES) std::memset(one.copies + bytes * count, 0, bytes);  // which a pair of tiles may read
   attend_chunk(one, cache.bf16, tiles, begin, count, nullptr);
 }
 

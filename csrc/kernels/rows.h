@@ -64,7 +64,8 @@ inline void to_row(const float* x, int n, int padded, std::uint8_t* out, int gro
 enum class Int8 { plain, interleaved, numbers };
 
 // n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. `begins` and `totals` (or nullptr): of each group's codes the sum times what weights are stored too large by, less than nothing,
-// and the sum. The scale of a row with a NaN is NaN.
+// and the sum. The scale of a row with
+// a number that is none, or infinite, is NaN.
 template <Int8 KEPT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
   const int group = matrix.group, offset = matrix.offset();
@@ -76,13 +77,14 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
     most = max(most, v);
   }
   const float top = numbers == 0xffff ? largest(most) : NAN;
-  const F inverse = set1(top > 0 ? 127.0f / top : 0.0f);
+  const bool finite = top < INFINITY;
+  const F inverse = set1(finite && top > 0 ? 127.0f / top : 0.0f);
   for (int g = 0; g * group < matrix.k_padded; ++g) {
     const int end = (g + 1) * group;
     I total = zero_i();
     for (int i = g * group; i < end; i += LANES) {
       const int left = std::min(LANES, end - i);
-      F v = i < n ? load_some(x + i, std::min(left, n - i)) : zero();
+      F v = i < n && finite ? load_some(x + i, std::min(left, n - i)) : zero();
       if (left < LANES) v = first_lanes(v, left, zero());
       I codes = to_int(round(v * inverse));
       total = add_i(total, codes);
@@ -99,7 +101,7 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
     begins[g] = -offset * sum;
     if (totals) totals[g] = static_cast<float>(sum);
   }
-  return top / 127.0f;
+  return finite ? top / 127.0f : NAN;
 }
 
 inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {

@@ -155,6 +155,27 @@ def test_the_same_bits_in_any_company(participant: Participant, activations: str
                         assert same.all(), (coding, name, count, first)
 
 
+@each_participant(*QUANTIZERS)
+@pytest.mark.parametrize("activations", ["", "int8"])
+def test_few_rows_have_the_bits_of_many(participant: Participant, activations: str) -> None:
+    """Kernels of their own may make products of many rows: of the largest numbers, long groups and short, one row not finite."""
+    tokens = np.random.default_rng(5).permutation(VOCAB)[:40]
+    codings = ((Coding(8, 1088, "float32"), 1088), (Coding(8, 32, "float16"), 1024), (Coding(8, 256, "float32", True), 1024),
+               (Coding(4, 64, "float16"), 1024), (Coding(4, 64, "float16", True, IQ4), 1024), (Coding(4, 544, "float32"), 1088))
+    for coding, columns in codings:
+        rows = np.full((VOCAB, columns), 255, np.float32)
+        rows[1::3] *= -1
+        rows[2::3] = table(columns)[2::3]
+        rows[tokens[3], 7] = np.inf
+        codes = coded(coding, 70, columns)
+        codes.codes[8], codes.codes[9] = (-128, 127) if coding.bits == 8 else (0, 15)
+        case = linear(codes, rows=rows)
+        whole = outputs(make(participant, activations), case, tokens)["out"]
+        for first in range(0, 40, 5):
+            part = outputs(make(participant, activations), case, tokens[first : first + 5])["out"]
+            assert np.array_equal(part, whole[first : first + 5], equal_nan=True), (coding, first)
+
+
 def outputs(backend: Any, case: Case, tokens: Array, exact: bool = False) -> dict[str, Array]:
     """Rows of one sequence that has no cache."""
     loaded = backend.load(case.program, case.weights, KVLayout(4, 16))
