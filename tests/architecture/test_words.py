@@ -80,6 +80,6 @@ def test_no_private_paths() -> None:
 
 
 def test_private_paths_are_recognized() -> None:
-    home = "home"
-    own, shared = f"see /{home}/ada/models", f"POST /v1/files, docs/work/notes.md, https://example.org/{home}/page"
+    home, work = "home", "work"
+    own, shared = f"see /{home}/ada/models", f"POST /v1/files, docs/{work}/notes.md, https://example.org/{home}/page"
     assert PRIVATE_PATH.search(own) and not PRIVATE_PATH.search(shared)
