@@ -4,6 +4,7 @@
 Of every machine the last record of each point. A ratio is of rates that were taken in turns within one run; a share is of the limit that
 was measured around each turn.
 """
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def tables(records: Iterable[Record]) -> str:
         known = machines.setdefault(record.machine, {})
         for verdict in verdicts(record.rows):
             if verdict.ours.engine == engine_of(verdict.ours):
-                known[*verdict.ours.contest, rounded(verdict.ours)] = record.date[:10], verdict
+                known[*verdict.ours.contest, group(verdict.ours), rounded(verdict.ours)] = record.date[:10], verdict
     return "\n".join(part for machine, found in sorted(machines.items()) for part in (f"### {machine}\n", *of_machine(found), ""))
 
 
@@ -35,12 +36,12 @@ def of_machine(found: dict[tuple[object, ...], tuple[str, Verdict]]) -> list[str
     lines = [f"Recorded from {days[0]} to {days[-1]}." if len(days) > 1 else f"Recorded on {days[0]}.", "", line(HEAD),
              line(["---"] * len(HEAD))]
     order = list(QUESTIONS)
-    contests = sorted({key[:-1] for key in found}, key=lambda key: (str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3]))))
+    contests = sorted({key[:-1] for key in found}, key=lambda key: (str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3])), key[4]))
     for contest in contests:
-        model, question, size, bits = contest
+        model, question, size, bits, by = contest
         exact, lossy = (found.get((*contest, flag), (None, None))[1] for flag in (False, True))
         rival = (exact or lossy).rival  # type: ignore[union-attr]
-        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", str(bits), rival.name, f"{rival.share:.0%}",
+        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} by {by}" if by else str(bits), rival.name, f"{rival.share:.0%}",
                            *cells(exact), *cells(lossy))))
     return lines
 
@@ -56,6 +57,12 @@ def cells(verdict: Verdict | None) -> tuple[str, str]:
 def engine_of(row: Row) -> str:
     """What speaks for us: the server where requests are served."""
     return "penstock serve" if row.question in ("streams", "mixed") else "penstock"
+
+
+def group(row: Row) -> int:
+    """Weights of ours that share a scale, where the format says so; 0: as by default."""
+    found = re.search(r"g(\d+)", row.format)
+    return int(found[1]) if found else 0
 
 
 def rounded(row: Row) -> bool:

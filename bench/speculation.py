@@ -139,7 +139,7 @@ def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, ar
     for number in range(args.restarts):
         names = ["", *args.propose]
         config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024, threads=args.threads,
-                              prefix_cache=not args.switched)
+                              prefix_cache=False)
         engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")).engine
                    for name in (reversed(names) if number % 2 else names)}
         for name, make in workloads.items():

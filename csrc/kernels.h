@@ -55,9 +55,10 @@ struct AttendTask {
 struct Kernels {
   const char* name;
   std::size_t unpacked_bytes;
+  int piece_bytes;  // of one inner index, of the bf16 numbers or words that pass one panel before the next is taken
   int (*panels_at_once)(const Matrix&, int rows);  // that one call takes best
   void (*linear)(const PanelTask&);
-  void (*rest)();  // at the end of a thread's part of a step
+  void (*release_tiles)();  // at the end of a thread's part of a step
   void (*matrix_row)(const Matrix&, int index, int n, float* out);
   std::size_t (*attend_bytes)(const Cache&, int rows);
   void (*attend)(const AttendTask&);

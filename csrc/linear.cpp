@@ -8,10 +8,6 @@ namespace penstock {
 
 namespace {
 
-// Bytes of one inner index of the rows that pass one panel before the next panel is taken; int8 rows are as many as bf16 ones, since more
-// of them gain nothing.
-constexpr int MANY = 1024;
-
 bool has_codes(const Matrix& matrix) { return matrix.format == Format::i8 || matrix.format == Format::i4; }
 bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
 
@@ -84,7 +80,7 @@ void Step::finish(const Op& op, int panel, int first, int count, const float* su
 // in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
 void Step::linear(const Op& op, int thread) {
   const Matrix& matrix = m.matrices_[op.matrix];
-  const int many = MANY / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels();
+  const int many = m.kernels_.piece_bytes / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels();
   const int pieces = (all + many - 1) / many;
   if (all == 0) return;
   const bool own = few(all, matrix.k_padded);

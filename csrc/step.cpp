@@ -62,7 +62,7 @@ void Step::walk(int thread) {
       default: share(thread, rows(op), [&](int row) { one_row(op, row); });
     }
   }
-  m.kernels_.rest();
+  m.kernels_.release_tiles();
 }
 
 void Step::one_row(const Op& op, int row) {

@@ -20,6 +20,8 @@ FORMATS: Mapping[str, tuple[int, str]] = {
     "int4": (4, "int4:group=32"),
     "int8a8": (8, "int8:activations=int8"),
     "int4a8": (4, "int4:group=32,activations=int8"),
+    "int4g128": (4, "int4:group=128"),
+    "int4g128a8": (4, "int4:group=128,activations=int8"),
 }
 BLOCK = 16  # tokens
 

@@ -53,6 +53,8 @@ void dense_tile_rows(const Task& t, const TileStretch& part, std::size_t x_offse
   }
 }
 
+constexpr int PIECE_BYTES = 512;  // Kernels::piece_bytes: with half as many rows as elsewhere the second cache keeps them beside their sums
+
 // Rows by inner indices that a core's second cache keeps while panels pass by, with sums of a few panels beside them.
 constexpr std::size_t SLICE_BYTES = 1 << 20;
 constexpr int MOST_PANELS = 8;

@@ -23,7 +23,8 @@ namespace avx512_vnni { extern const penstock::Kernels table; }  // whose kernel
 namespace PENSTOCK_ISA {
 
 #if !defined(PENSTOCK_TILES)
-static void rest() {}
+constexpr int PIECE_BYTES = 1024;  // Kernels::piece_bytes
+static void release_tiles() {}
 static void linear_panels(const Task& t) {
   for (int i = 0; i < t.panels; ++i) {
     const Task one = t.only(i);
@@ -158,7 +159,7 @@ constexpr decltype(Kernels::split) split = nullptr;
 #endif
 
 extern const Kernels table;
-const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, panels_at_once, linear, rest, matrix_row, attend_bytes, attend, merge_span, divide,
+const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, PIECE_BYTES, panels_at_once, linear, release_tiles, matrix_row, attend_bytes, attend, merge_span, divide,
                        rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
                        mass_from, places, count_above, forbid};
 

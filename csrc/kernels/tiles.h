@@ -114,7 +114,7 @@ inline void shape_tiles(int rows, int tile_bytes) {
 }
 
 // When a thread's part of a step ends: tiles cost at every switch of threads, and others may shape them before the next step.
-inline void rest() {
+inline void release_tiles() {
   if (rows_now == 0) return;
   tile_done();
   rows_now = 0;
