@@ -63,9 +63,9 @@ inline void to_row(const float* x, int n, int padded, std::uint8_t* out, int gro
 // How a row keeps numbers that are int8: as they are; each eight as 0 4 1 5 2 6 3 7; or as bf16 numbers.
 enum class Int8 { plain, interleaved, numbers };
 
-// n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. `begins` and `totals` (or nullptr): of each group's codes the sum times what weights are stored too large by, less than nothing,
-// and the sum. The scale of a row with
-// a number that is none, or infinite, is NaN.
+// n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. `begins` and `totals` (or nullptr): of each
+// group's codes the sum times what weights are stored too large by, less than nothing, and the sum. The scale of a row with a number that
+// is none, or infinite, is NaN.
 template <Int8 KEPT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
   const int group = matrix.group, offset = matrix.offset();
