@@ -1,7 +1,8 @@
 """A short sweep of load over an engine in this process, from which the twin learns what its steps take: `Calibration`, kept in a file.
 
 Closed loops of 1, 2, 4 ... users with prompts and answers of several lengths, so that steps of all sizes occur with a client that does its
-share of work on the same processors; then arrivals at random, because a step that follows a pause or a larger one finds colder caches.
+share of work on the same processors; then arrivals at random, because a step that follows a pause or a larger one finds colder caches, and
+because a request that comes to a sleeping engine has to wake it.
 """
 import asyncio
 import dataclasses
@@ -12,6 +13,8 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,7 @@ from penstock.study.plan.simulate.twin import Pace, simulate
 FORMAT = 1  # of the file
 LEAST_STEPS = 60  # of a phase, which is repeated until it has so many
 MOST_REPEATS = 4
+LEAST_WOKEN = 8  # requests at random that found nobody else: fewer tell no median
 
 
 class Recorder:
@@ -143,8 +147,14 @@ def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE
                 store.keep(phase, found[phase])
             course.done(phase, found[phase])
     ordered = [found[phase] for phase in course.phases]
-    alone = [first for each in ordered for first in each.alone]
-    return learned([timed for each in ordered for timed in each.timed], windows, alone, config.max_num_batched_tokens)
+    return learned([timed for each in ordered for timed in each.timed], windows, alone_of(found), config.max_num_batched_tokens)
+
+
+def alone_of(found: Mapping[Phase, Measured]) -> list[First]:
+    """Requests that had the engine to themselves: those that came at random if there were enough, else those of users, who ask an engine
+    that has just answered them and is still awake."""
+    woken = [first for phase, each in found.items() for first in each.alone if phase.load is not None]
+    return woken if len(woken) >= LEAST_WOKEN else [first for each in found.values() for first in each.alone]
 
 
 def arrivals_of(phase: Phase, most: float | None) -> Arrivals:
@@ -182,7 +192,7 @@ def alone_s(timer: Fitted, count: int, total: int, budget: int) -> float:
 
 async def measure(inner: Inner, recorder: Recorder, phase: Phase, arrivals: Arrivals, repeats: int = MOST_REPEATS) -> Measured:
     """Requests arrive for so long, again until there are enough steps."""
-    samples: list[Sample] = []
+    alone: list[First] = []
     recorder.records.clear()
     began_s = time.monotonic()
     for repeat in range(repeats):
@@ -190,17 +200,21 @@ async def measure(inner: Inner, recorder: Recorder, phase: Phase, arrivals: Arri
         dataset = Synthetic(phase.lengths, IdWriter(inner.built.spec.vocab_size), seed)
         schedule = arrivals.schedule(dataset.sessions(), seed)
         recorder.on = True
-        samples += await play(inner, schedule, arrivals.users, Extent(seconds=phase.seconds))
+        alone += firsts(await play(inner, schedule, arrivals.users, Extent(seconds=phase.seconds)))
         recorder.on = False
         if len(recorder.records) >= LEAST_STEPS:
             break
-    return Measured(list(busy(recorder.records)), list(firsts(samples)) if phase.users == 1 else (), time.monotonic() - began_s)
+    return Measured(list(busy(recorder.records)), alone, time.monotonic() - began_s)
 
 
 def firsts(samples: Sequence[Sample]) -> Iterator[First]:
-    for sample in samples:
-        if sample.ok and sample.ttft_s is not None and sample.num_prompt is not None:
-            yield First(sample.ttft_s, sample.num_prompt, sample.num_cached)
+    """Of samples in their order those that nobody was before, nor joined before their first token."""
+    taken_s = -inf
+    for sample, following in zip_longest(samples, samples[1:]):
+        if sample.ok and sample.first_s is not None and sample.num_prompt is not None and sample.due_s >= taken_s and (
+                following is None or following.due_s >= sample.first_s):
+            yield First(sample.first_s - sample.due_s, sample.num_prompt, sample.num_cached)
+        taken_s = max(taken_s, sample.end_s or inf)
 
 
 def busy(records: Sequence[StepRecord]) -> Iterator[Timed]:

@@ -12,6 +12,7 @@ from penstock.core.events import StepRecord
 from penstock.core.work import StepWork
 from penstock.serve.engine.machine import native_build
 from penstock.study.measure.client.inside import start
+from penstock.study.measure.samples import Sample
 from penstock.study.plan import calibrate, sweep
 from penstock.study.plan.made import Made, doubt
 from penstock.study.plan.phases import First, Kept, Measured, Phase, phases_of
@@ -19,6 +20,9 @@ from tests.spoiled import spoiled
 
 ONE = StepWork(((1, 5),), 1)
 TIMER = Fitted((1, 512), (0.002, 0.1), 0.0, 1e-5, 1e-7, 1e-8)
+
+
+CONFIG = EngineConfig(max_num_seqs=2, kv_tokens=512, max_model_len=1024)
 
 
 def record(step_id: int, began_s: float, running: int = 1, work: StepWork | None = ONE) -> StepRecord:
@@ -39,6 +43,26 @@ def test_a_client_waits_what_its_steps_do_not_explain() -> None:
     alone = [First(steps + 0.25, 700, 0)] * 3
     found = calibrate.learned(timed, ((None, 1),), alone, 512)
     assert 2 * found.delay_s == pytest.approx(0.25, rel=0.1) and abs(found.drift) < 0.01 and found.error < 0.01
+
+
+def sample(number: int, due_s: float, first_s: float, end_s: float | None) -> Sample:
+    return Sample(number, due_s, first_s=first_s, end_s=end_s, num_prompt=10 + number)
+
+
+def test_only_those_tell_the_delay_whom_nobody_met() -> None:
+    """The second came while the first was answered, the fourth was joined before its token, the sixth while the fifth was answered; the
+    seventh follows one that never ended."""
+    samples = [sample(0, 0.0, 0.5, 2.0), sample(1, 1.0, 1.5, 2.0), sample(2, 2.0, 2.25, 2.5), sample(3, 3.0, 4.0, 5.0),
+               sample(4, 3.5, 4.0, 7.0), sample(5, 6.0, 6.5, 6.75), sample(6, 8.0, 8.5, None), sample(7, 9.0, 9.5, 10.0)]
+    assert list(calibrate.firsts(samples)) == [First(0.5, 10, 0), First(0.25, 12, 0)]
+
+
+def test_those_who_wake_the_engine_tell_the_delay_where_there_are_enough() -> None:
+    users, random = (next(each for each in phases_of(CONFIG) if (each.load is None) == closed) for closed in (True, False))
+    near, far = First(0.25, 100, 0), First(0.5, 100, 0)
+    found = {users: Measured([], [near] * 99, 1.0), random: Measured([], [far] * (calibrate.LEAST_WOKEN - 1), 1.0)}
+    assert calibrate.alone_of(found) == [near] * 99 + [far] * (calibrate.LEAST_WOKEN - 1)
+    assert calibrate.alone_of(found | {random: Measured([], [far] * calibrate.LEAST_WOKEN, 1.0)}) == [far] * calibrate.LEAST_WOKEN
 
 
 def test_a_calibration_is_kept_for_one_engine_on_one_machine(tmp_path: Path) -> None:
@@ -115,7 +139,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypat
 
 
 def test_phases_are_kept_for_engines_that_put_steps_together_alike(tmp_path: Path) -> None:
-    config = EngineConfig(max_num_seqs=2, kv_tokens=512, max_model_len=1024)
+    config = CONFIG
     phase, other = phases_of(config)[:2]
     found = Measured([Timed(ONE, 0.002)], [First(0.25, 100, 7)], 1.5)
     kept = Kept(tmp_path / "sweep", config)
