@@ -8,7 +8,8 @@
 //   i8, i4      bf16               the same (elsewhere); i8 with one scale a row unpacked_whole instead
 //
 // `packed` paths unpack codes in registers, again for each block of rows; `unpacked` ones once for all rows, into memory that stays in a
-// cache. What is chosen by the number of rows gives the same bits.
+// cache. What is chosen by the number of rows gives the same bits. With AMX, bf16 weights and codes with more than a few rows take tiles
+// instead (amx.h); what is left comes here.
 #pragma once
 #include <type_traits>
 
