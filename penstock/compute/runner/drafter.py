@@ -14,6 +14,7 @@ from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
 Array = Any
+UNREAD = 32  # steps whose tokens are kept for a proposer that nobody asks, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Drafter:
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
         self._own: set[int] = set()  # sequences whose drafts, in the next step, are the proposer's and not a grammar's
-        self._unread: list[tuple[Sequence[Known], list[SeqResult]]] = []  # steps whose tokens nobody has asked for yet
+        self._unread: list[tuple[Sequence[Known], list[int]]] = []  # of steps in which each chose one token, those that nobody asked for
         self._dry: dict[int, DryRun] = {}  # by sequence
         self._rests = False  # the proposer, in this step
 
@@ -88,13 +89,12 @@ class Drafter:
 
     def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> None:
         """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted."""
-        self._unread.append((known, results))
+        self._note(known, results)
         if self._own:
             self._own = set()
         if self._rests:
             return
         began = self._clock.now()
-        self._read()
         if self._dry:
             self._end_dry_runs()
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
@@ -102,6 +102,7 @@ class Drafter:
         others += sum([1 + len(found.drafts) for found in results if found.drafts])
         rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
         if rooms is not None:
+            self._read()
             given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms.most, strict=True)]
             asked = [(place, room) for place, room in given if room > 0]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
@@ -114,16 +115,29 @@ class Drafter:
                 if drafts.tokens:
                     self._own.add(row.seq_id)
                     results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
+        elif len(self._unread) >= UNREAD:
+            self._read()
         now = self._clock.now()
         self._control.ended(now, now - began)
 
+    def _note(self, known: Sequence[Known], results: list[SeqResult]) -> None:
+        """The results themselves are not kept: so many objects would call the garbage collector again and again."""
+        single = [found.tokens[0] for found in results if len(found.tokens) == 1]
+        if len(single) == len(results):
+            self._unread.append((known, single))
+            return
+        self._read()
+        for each, found in zip(known, results, strict=True):
+            each.tokens.extend(found.tokens)
+
     def _read(self) -> None:
-        for known, results in self._unread:
-            for each, found in zip(known, results, strict=True):
-                each.tokens.extend(found.tokens)
+        for known, tokens in self._unread:
+            for each, token in zip(known, tokens, strict=True):
+                each.tokens.append(token)
         self._unread.clear()
 
     def _end_dry_runs(self) -> None:
+        self._read()
         for seq_id, run in list(self._dry.items()):
             path = run.path()
             if path is not None:

@@ -36,7 +36,7 @@ TRIALS = 0.02  # of the time, for drafts that are not expected to pay: as much w
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
-SELDOM = 32  # while nothing is due, one step of so many is timed
+SELDOM = 64  # while nothing is due, one step of so many is timed
 GATHER = 8  # steps within which what is due, and sequences that come, are seen together
 
 
@@ -64,6 +64,7 @@ class Priced:
     _promises: dict[int, float] = field(default_factory=dict)  # by sequences
     _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
     _credited: int = 0  # the step up to which
+    _earning: float = 0.0  # what a step adds
     _num_asked: int = 0  # sequences, at the end of this step
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
@@ -84,7 +85,8 @@ class Priced:
         if before is not None and before.load.steady and now - before.ended < BUSY_S:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
             share = TRIALS * min(1.0, self._promise(before.load.seqs)) ** 2
-            self._credit = min(self._credit + share * interval * steps, interval)
+            self._earning = share * interval
+            self._credit = min(self._credit + self._earning * steps, interval)
             self._credited = self._now
             self._times.told(before, interval, self._expected(before.load, before.load.rows))
             self._tell_gain(before, interval)
@@ -136,7 +138,7 @@ class Priced:
     def ended(self, now: float, asking_s: float) -> None:
         if self._step is not None:
             self._step.ended, self._step.asking_s = now, asking_s
-        if self._decision.rooms is None:
+        if self._decision.rooms is None and (self._num_asked or self._decision.made == self._now):
             self._credit -= asking_s
         if self._num_asked:
             self._times.asked(asking_s, self._num_asked)
@@ -196,7 +198,9 @@ class Priced:
         due = [self._of(seq_id).due for seq_id in seq_ids]
         first = min(due)
         if first > self._now or self._credit <= self._times.asking:
-            later = max(first, self._now + GATHER)  # those that are due meanwhile try together
+            lacking = self._times.asking - self._credit
+            wait = min(int(lacking / self._earning), SELDOM) if lacking > 0 and self._earning else 0
+            later = max(first, self._now + max(wait, GATHER))  # those that are due meanwhile try together
             self._quiet = min(self._decision.until, later) if self._credit > 0 else later
             return None
         turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
