@@ -1,4 +1,5 @@
 """Starts a server: model, engine on its thread, HTTP until SIGTERM."""
+import gc
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -51,10 +52,13 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             app.add_middleware(Propagating, tracing=tracing)
         for line in banner(built, engine, server):
             say(line)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: no collection walks it again while answers wait
         loop.start()
         try:
             run(app, server, listener)
         finally:
+            gc.unfreeze()
             loop.stop()
             if tracing is not None:
                 tracing.close()
