@@ -14,7 +14,7 @@ from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
 Array = Any
-UNREAD = 32  # steps whose tokens are kept for a proposer that nobody asks, at most
+UNREAD = 32  # steps whose tokens nobody has asked for, from which on they are read at the next look
 
 
 @dataclass(frozen=True, slots=True)

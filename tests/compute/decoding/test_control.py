@@ -16,13 +16,14 @@ class World:
 
     def __init__(self, fixed: float, each: float, accepted: dict[int, float], answers: float = 1.0, asking: float = 1e-5,
                  checking: float = 2e-5, host: float = 3e-5, read: float = 0.0, seen: float = 0.0, length: int = 0,
-                 after: float = 0.0) -> None:
+                 after: float = 0.0, looking: float = 0.0) -> None:
         """`accepted`: by sequence, how likely each draft is right after those before it. `read`, `seen`: seconds for each token that a
         sequence has, and for each that one of its rows sees; contexts begin anew when they have grown to `length`. `after`: seconds
-        more of a step without drafts that follows one with some."""
+        more of a step without drafts that follows one with some. `looking`: seconds in which nobody is asked, of a step without rest."""
         self.fixed, self.each, self.accepted = fixed, each, accepted
         self.answers, self.asking, self.checking, self.host = answers, asking, checking, host
         self.read, self.seen, self.length, self.after = read, seen, length, after
+        self.looking = looking
         self.context = 0.0  # tokens of a sequence
         self.control = Priced(fixed + each * np.arange(1000), MOST, read, seen)
         self.now = 0.0
@@ -55,7 +56,7 @@ class World:
         self.plain_s += tokens / count * (same + row * count)
         self.context = (self.context + tokens / count) % self.length if self.length else self.context
         rooms = None if rests else self.control.rooms(list(self.drafts), 0)
-        asking = 0.0
+        asking = 0.0 if rests else self.looking
         self.drafts = dict.fromkeys(self.drafts, 0)
         for seq_id, room in zip(self.drafts, rooms.most if rooms is not None else (), strict=False):
             if rooms is None or not room:
@@ -186,6 +187,19 @@ def test_drafts_that_could_gain_little_are_seldom_tried():
         world.rate(1000)
         asked.append(world.asked)
     assert 2 * asked[0] < asked[1]
+
+
+def test_looking_at_steps_does_not_take_the_time_for_trials():
+    """What is looked at in 32 sequences takes longer than trials may, where rows are dear."""
+    world = World(fixed=1e-3, each=1e-4, accepted=dict.fromkeys(range(32), 0.99), looking=1e-4)
+    world.rate(1000)
+    assert world.rate(1000) > 1.1
+
+
+def test_who_can_afford_no_trial_for_now_looks_seldom():
+    world = World(fixed=1e-3, each=1e-4, accepted=dict.fromkeys(range(32), 0.01), asking=1e-3)
+    world.rate(2000)
+    assert world.asked and world.rested > 1700
 
 
 def test_trust_follows_what_comes_of_hopes():

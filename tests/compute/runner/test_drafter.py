@@ -1,4 +1,5 @@
 """What the controller of drafts is told of steps in which a grammar drafts, and the proposer behind steps through which it rested."""
+import sys
 from collections.abc import Sequence
 
 from penstock.compute.decoding.control.contract import Always, Load
@@ -67,3 +68,23 @@ def test_a_proposer_that_rested_hears_of_every_token() -> None:
         drafter.began(plan(step))
         drafter.propose(plan(step), known, [SeqResult(0, (10 + step,))])
     assert proposer.heard == [[1, 2, 10, 11, 12, 13], [1, 2, *range(10, 18)]]
+
+
+def test_steps_that_chose_no_token_or_several_keep_their_place() -> None:
+    proposer = Listening()
+    drafter = Drafter(proposer, Resting(), VirtualClock())
+    known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
+    for step, tokens in enumerate(((10,), (), (11, 12, 13), (14,))):
+        drafter.began(plan(step))
+        drafter.propose(plan(step), known, [SeqResult(0, tokens)])
+    assert proposer.heard == [[1, 2, *range(10, 15)]]
+
+
+def test_resting_keeps_no_results() -> None:
+    """Objects that live for some steps are what the garbage collector walks."""
+    drafter = Drafter(Listening(), Resting(), VirtualClock())
+    found = SeqResult(0, (10,))
+    before = sys.getrefcount(found)
+    drafter.began(plan(0))
+    drafter.propose(plan(0), [Known(SeqInfo(SamplingParams(), (1, 2), 0))], [found])
+    assert sys.getrefcount(found) == before

@@ -199,7 +199,7 @@ class Priced:
         first = min(due)
         if first > self._now or self._credit <= self._times.asking:
             lacking = self._times.asking - self._credit
-            wait = min(int(lacking / self._earning), SELDOM) if lacking > 0 and self._earning else 0
+            wait = min(int(lacking / max(self._earning, 1e-12)), SELDOM) if lacking > 0 else 0
             later = max(first, self._now + max(wait, GATHER))  # those that are due meanwhile try together
             self._quiet = min(self._decision.until, later) if self._credit > 0 else later
             return None
