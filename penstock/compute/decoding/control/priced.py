@@ -33,6 +33,7 @@ from penstock.compute.decoding.control.contract import Load, Rooms
 HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
 TRIALS = 0.02  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
+ENOUGH = 1.6  # what the best of drafts must add to the speed for all of that
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
@@ -84,7 +85,7 @@ class Priced:
         before = self._step
         if before is not None and before.load.steady and now - before.ended < BUSY_S:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
-            share = TRIALS * min(1.0, self._promise(before.load.seqs)) ** 2
+            share = TRIALS * min(1.0, self._promise(before.load.seqs) / ENOUGH) ** 2
             self._earning = share * interval
             self._credit = min(self._credit + self._earning * steps, interval)
             self._credited = self._now
