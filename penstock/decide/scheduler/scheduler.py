@@ -372,6 +372,7 @@ class Scheduler:
             seq.first_token_s = self._clock.now()
         if seq.num_computed // self.kv.block_size > planned.start // self.kv.block_size:
             self.kv.commit(seq)
+        prompt_logprobs = self._new_prompt_logprobs(seq, planned, found) if found.prompt_logprobs else ()
         if end.reason is not None:
             seq.stop_token_id = end.stop_token_id
             self.finish(seq.seq_id, end.reason)
@@ -380,7 +381,6 @@ class Scheduler:
                 self.kv.truncate(seq)
             if found.drafts:
                 self._take_drafts(seq, found)
-        prompt_logprobs = self._new_prompt_logprobs(seq, planned, found) if found.prompt_logprobs else ()
         return SeqOutput(seq.seq_id, tokens, logprobs, prompt_logprobs, (), None, end.reason, check)
 
     def _take_drafts(self, seq: Seq, found: SeqResult) -> None:

@@ -114,7 +114,7 @@ class Compiler:
             raise RequestError(f"it is too complex to be followed: {reason(trouble)}", FIELD, code=TOO_COMPLEX)
         if not self.vocabulary.has_text(start):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
-        return Compiled(wanted, len(grammar), start)
+        return Compiled(wanted, len(grammar), lambda: self.vocabulary.matcher(grammar), start)
 
     def _keep(self, compiled: Compiled) -> None:
         """The least recently used are forgotten when there are too many."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.compute.decoding.grammar.compiled import Compiled
+from penstock.compute.decoding.grammar.compiled import FULL, Compiled
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.core.types import SamplingParams
 
@@ -22,7 +22,7 @@ class Matcher:
     that nothing should be drafted; that is timed, and drafts change no answer.
     """
 
-    __slots__ = ("ended", "slow", "_compiled", "_matcher", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
+    __slots__ = ("ended", "slow", "_compiled", "_matcher", "_lexer", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
         """Tokens of `params.stop_token_ids` that stand for no text end the answer where an end of text may."""
@@ -30,7 +30,7 @@ class Matcher:
         self.slow = False
         self._overdue = False
         self._compiled = compiled
-        self._matcher = compiled.start.deep_copy()
+        self._matcher, self._lexer = compiled.begin()
         self._taken: list[int] = []
         self._eos = vocabulary.end_ids
         self._other_ends = tuple(sorted({token for token in params.stop_token_ids if token in vocabulary.special_ids} - {*self._eos}))
@@ -44,7 +44,7 @@ class Matcher:
                 return at
             if token in self._ends:
                 self.ended = "stop" if self._matcher.is_accepting() else "abort"
-            elif not self._matcher.consume_token(token):
+            elif not self._consume(token):
                 self.ended = "abort"
             elif self._matcher.is_stopped():
                 self.ended = "stop"
@@ -55,6 +55,11 @@ class Matcher:
 
     def fill(self, mask: Array) -> None:
         """Writes what may come next into uint32 [width / 32], the lowest bit the first token's. Lets other threads run meanwhile."""
+        self._fill(mask)
+        if self._is_renewed():
+            self._fill(mask)
+
+    def _fill(self, mask: Array) -> None:
         began = time.thread_time()
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         seconds = time.thread_time() - began
@@ -67,14 +72,19 @@ class Matcher:
     def fill_along(self, drafts: Sequence[int], parents: Sequence[int] | None, masks: Array) -> None:
         """The same for the last token, and behind each draft: [1 + drafts, width / 32]. What is behind a draft that the grammar forbids
         does not matter, for that is never chosen."""
-        self.fill(masks[0])
+        self._fill_all(drafts, parents, masks)
+        if self._is_renewed():
+            self._fill_all(drafts, parents, masks)
+        if self._matcher.is_error():
+            self._recover()
+
+    def _fill_all(self, drafts: Sequence[int], parents: Sequence[int] | None, masks: Array) -> None:
+        self._fill(masks[0])
         masks[1:] = EVERYTHING
         if parents is None:
             self._fill_chain(drafts, masks)
         else:
             self._fill_tree(drafts, parents, masks)
-        if self._matcher.is_error():
-            self._recover()
 
     def _fill_chain(self, drafts: Sequence[int], masks: Array) -> None:
         num_taken = 0
@@ -82,7 +92,7 @@ class Matcher:
             if token in self._ends or self._matcher.is_stopped() or not self._matcher.try_consume_tokens([token]):
                 break
             num_taken += 1
-            self.fill(masks[num_taken])
+            self._fill(masks[num_taken])
         if num_taken:
             self._matcher.rollback(num_taken)
 
@@ -90,7 +100,7 @@ class Matcher:
         walk = _Walk(self._matcher, drafts, parents)
         for at, token in enumerate(drafts):
             if token not in self._ends and walk.to(at):
-                self.fill(masks[at + 1])
+                self._fill(masks[at + 1])
         walk.back()
 
     def allowed(self, drafts: Sequence[int], parents: Sequence[int] | None) -> list[int]:
@@ -128,9 +138,19 @@ class Matcher:
             for token in self._other_ends:
                 mask[token >> 5] |= 1 << (token & 31)
 
+    def _consume(self, token: int) -> bool:
+        return self._matcher.consume_token(token) or (self._is_renewed() and self._matcher.consume_token(token))
+
+    def _is_renewed(self) -> bool:
+        """Whether the lexer was full, and another one has gone to where this matcher was before it looked ahead."""
+        if not (self._matcher.is_error() and FULL in self._matcher.get_error()):
+            return False
+        self._recover()
+        return not self._matcher.is_error()
+
     def _recover(self) -> None:
         """llguidance stays in an error for ever: another matcher goes to where this one was before it looked ahead."""
-        self._matcher = self._compiled.start.deep_copy()
+        self._matcher, self._lexer = self._compiled.begin_after(self._matcher, self._lexer)
         self._matcher.try_consume_tokens(self._taken)
 
 

@@ -2,9 +2,11 @@ import random
 
 import numpy as np
 import pytest
+from llguidance import LLParserLimits
 
 from penstock.compute.decoding.grammar import matcher as module
 from penstock.compute.decoding.grammar.matcher import EVERYTHING, Matcher
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, SIZE, TOKENS, Tokens, allowed, compiler, matcher_of
 
@@ -191,3 +193,24 @@ def test_an_answer_ends_whose_mask_takes_too_long(monkeypatch: pytest.MonkeyPatc
 def test_it_knows_what_it_stands_behind() -> None:
     ids = TOKENS.encode('{"name')
     assert at('{"name').stands_behind(tuple(ids)) and not at('{"name').stands_behind(ids[:-1])
+
+
+def test_a_lexer_that_is_full_of_other_answers_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer comes to states of its own; all of a grammar share them."""
+    monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(max_lexer_states=150, verbose_errors=False))
+    made, rng = compiler(), random.Random(3)
+    wanted = Wanted(regex="[ab]*a[ab]{12}")
+    beside = matcher_of(made, wanted)
+    beside.take(TOKENS.encode("ab"))
+    for number in range(40):
+        matcher = matcher_of(made, wanted)
+        for _ in range(10):
+            drafts = [rng.choice(b"ab") for _ in range(3)]
+            masks, tree = masks_of(4), None if number % 2 else (-1, -1, 0)
+            matcher.fill_along(drafts, tree, masks)
+            letters = sum(masks[:, ord("a") >> 5] >> (ord("a") & 31) & masks[:, ord("b") >> 5] >> (ord("b") & 31) & 1)
+            assert letters == 4 and matcher.allowed(drafts, tree) == [0, 1, 2]
+            matcher.take(drafts[:1])
+            assert matcher.ended is None
+    assert {ord("a"), ord("b")} <= set(allowed(beside)) and beside.take(TOKENS.encode("ab" * 10)) == 20 and beside.ended is None
+    assert beside._lexer > 3
