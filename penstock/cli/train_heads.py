@@ -61,4 +61,5 @@ def train_heads(options: TrainHeadsOptions) -> None:
     if options.json:
         print(jsonlib.dumps(result.as_json()))
     else:
-        print(f"{result.path}: {result.num_parameters:,} parameters; to draft with them: --propose {name}:path={options.out}")
+        given = f"{options.kind}{',' if ':' in options.kind else ':'}path={options.out}"
+        print(f"{result.path}: {result.num_parameters:,} parameters; to draft with them: --propose {given}")
