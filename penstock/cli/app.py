@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import COMMANDS
+from penstock.cli.plugins import CommandOfPlugins
 from penstock.core.errors import PenstockError, UsageError
 
 WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
@@ -54,7 +55,7 @@ def build(args: Sequence[str]) -> typer.Typer:
     names = [args[0]] if args and args[0] in COMMANDS else list(COMMANDS)
     for name in names:
         module, _, function = COMMANDS[name].partition(":")
-        app.command(name)(getattr(importlib.import_module(module), function))
+        app.command(name, cls=CommandOfPlugins)(getattr(importlib.import_module(module), function))
     return app
 
 

@@ -32,11 +32,22 @@ def render(table: Table) -> str:
 
 
 def with_options(name: str, plugin: Any) -> str:
-    """As it is written on the command line; options that are nothing by default are left out."""
-    kind = getattr(plugin, "Options", None)
-    shown = [] if kind is None else [f"{each.name}={each.default:g}" if isinstance(each.default, float) else f"{each.name}={each.default}"
-                                     for each in dataclasses.fields(kind) if each.default is not None]
+    """As it is written on the command line."""
+    shown = options_of(plugin)
     return f"{name}:{','.join(shown)}" if shown else name
+
+
+def options_of(plugin: Any) -> list[str]:
+    """Each as it is when nothing is said; of one that must be said what it is."""
+    kind = getattr(plugin, "Options", None)
+    return [] if kind is None else [f"{each.name}={default(each)}" for each in dataclasses.fields(kind)]
+
+
+def default(option: dataclasses.Field[Any]) -> str:
+    value = option.default
+    if value in (dataclasses.MISSING, ""):
+        return "..."
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if value in (None, True, False) else str(value)
 
 
 def linked(text: str) -> str:

@@ -56,16 +56,26 @@ class Table(Mapping[str, str]):
 
 
 def parse_pairs(text: str, owner: str) -> dict[str, str]:
-    """`key=value,key=value` -> dict. Raises UsageError on anything else, and for a key that is there twice."""
+    """`key=value,key=value` -> dict. Raises UsageError on anything else, and for a key without a value or there twice."""
     pairs: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
             raise UsageError(f"{owner}: {part[:80]!r} is not key=value")
+        if not value.strip():
+            raise UsageError(f"{owner}: {key.strip()} is given no value")
         if (key := key.strip()) in pairs:
             raise UsageError(f"{owner}: {key} is given twice, as {pairs[key]!r} and as {value.strip()!r}: leave one out")
         pairs[key] = value.strip()
     return pairs
+
+
+def check_ranges(owner: str, options: Any, **ranges: tuple[float, float]) -> None:
+    """Raises UsageError for the first option that is not from the low to the high end of its range, both included."""
+    for name, (low, high) in ranges.items():
+        value = getattr(options, name)
+        if not low <= value <= high:
+            raise UsageError(f"{owner}: {name} must be from {low:,} to {high:,}, not {value:,}")
 
 
 def fill(options_type: type, pairs: Mapping[str, str], owner: str) -> Any:

@@ -64,11 +64,11 @@ def test_generate_refuses_what_it_could_not_obey(penstock: Any, called: Any, arg
 @pytest.mark.parametrize("command", [["generate"], ["generate", "-p", "x"], ["chat"]])
 @pytest.mark.parametrize(("flag", "value", "said"), [
     ("--max-tokens", "-3", "--max-tokens is -3, but must be an integer of at least 1"),
-    ("--temperature", "nan", "--temperature is nan, but must be a finite number of at least 0"),
+    ("--temperature", "nan", "--temperature is NaN, but must be a finite number of at least 0"),
     ("--top-p", "2", "--top-p is 2.0, but must be a finite number above 0 and at most 1"),
     ("--top-k", "-5", "--top-k is -5, but must be an integer of at least -1"),
     ("--seed", str(1 << 64), f"--seed is {1 << 64}, but must be an integer from"),
-    ("--stop", "", "--stop is ('',), but must be a string or a list of strings, none of them empty"),
+    ("--stop", "", '--stop is [""], but must be a string or a list of strings, none of them empty'),
 ])
 def test_values_that_no_model_takes_are_wrong_usage(
         penstock: Any, called: Any, command: list[str], flag: str, value: str, said: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.core.errors import UsageError
-from penstock.core.registry import Table, fill
+from penstock.core.registry import Table, check_ranges, fill, parse_pairs
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,18 @@ def test_what_is_no_value_is_told_with_one_that_would_do(pairs: dict[str, str], 
     with pytest.raises(UsageError) as error:
         fill(Options, pairs, "poisson")
     assert str(error.value) == told
+
+
+def test_an_option_without_a_value_is_refused() -> None:
+    with pytest.raises(UsageError, match="poisson: rate is given no value"):
+        parse_pairs("count=1,rate= ", "poisson")
+
+
+def test_an_option_out_of_its_range_is_told_with_the_range() -> None:
+    check_ranges("poisson", Options(rate=2.0), rate=(0, 2))
+    for rate, told in ((2.5, "2.5"), (float("nan"), "nan")):
+        with pytest.raises(UsageError, match=rf"poisson: rate must be from 0 to 2, not {told}"):
+            check_ranges("poisson", Options(rate=rate), rate=(0, 2))
 
 
 def test_text_becomes_what_the_fields_are() -> None:

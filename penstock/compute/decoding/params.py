@@ -1,5 +1,6 @@
 """What a request may ask of the choice of tokens: every field of SamplingParams checked against its range and brought to one form."""
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -87,9 +88,17 @@ def check_params(params: SamplingParams, vocab_size: int, max_logprobs: int = 20
 
 
 def _refuse(name: str, value: object, valid: object) -> RequestError:
-    shown = repr(value)
+    shown = _shown(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return RequestError(f"{name} is {shown}, but must be {valid}", param=name)
+
+
+def _shown(value: object) -> str:
+    """As JSON, which is what most requests are; as Python has it where it is none."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
 
 
 def _is_real(value: object) -> TypeGuard[float]:
@@ -186,7 +195,7 @@ def _with_votes(params: SamplingParams) -> SamplingParams:
         return params
     num, valid = params.self_consistency.get("n"), _Range(2, _MAX_CHOICES, whole=True)
     if not _is_whole(num) or num not in valid:
-        raise RequestError(f"self_consistency.n is {str(num)[:80]}, but must be {valid}", param="self_consistency")
+        raise RequestError(f"self_consistency.n is {_shown(num)[:80]}, but must be {valid}", param="self_consistency")
     if params.best_of not in (None, num):
         raise _refuse("best_of", params.best_of, f"left out: self_consistency.n, which is {num}, says how many answers are tried")
     if params.scorer is not None:
@@ -218,7 +227,7 @@ def _check_structure(params: SamplingParams) -> None:
 def _check_no_search(params: SamplingParams) -> None:
     for name in ("length_penalty", "early_stopping"):
         if getattr(params, name) != getattr(_OFF, name):
-            raise _refuse(name, getattr(params, name), f"{getattr(_OFF, name)} unless beam_width asks for a beam search")
+            raise _refuse(name, getattr(params, name), f"{_shown(getattr(_OFF, name))} unless beam_width asks for a beam search")
 
 
 def _check_search(params: SamplingParams, beam_width: int) -> None:
@@ -233,5 +242,5 @@ def _check_search(params: SamplingParams, beam_width: int) -> None:
         raise _refuse("temperature", params.temperature, "0 or 1 with beam_width: a beam search draws nothing")
     for name in ("top_k", "top_p", "min_p", "typical_p", "stop"):
         if getattr(params, name) != getattr(_OFF, name):
-            off = getattr(_OFF, name)
-            raise _refuse(name, getattr(params, name), f"{off!r} with beam_width: a beam search draws nothing, and ends at tokens")
+            off = "left out" if name == "stop" else getattr(_OFF, name)
+            raise _refuse(name, getattr(params, name), f"{off} with beam_width: a beam search draws nothing, and ends at tokens")

@@ -107,7 +107,7 @@ class Drafter:
             asked = [(place, room) for place, room in given if room > 0]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
             for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
-                drafts = allowed(known[place], offered)
+                drafts = allowed(known[place], offered if len(offered.tokens) <= room else among(offered, range(room)))
                 if rooms.dry:
                     self._dry[row.seq_id] = DryRun(known[place], len(known[place].tokens), room, drafts)
                     continue

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.backends.contract import Backend, KVLayout
-from penstock.compute.decoding.propose.contract import Host
+from penstock.compute.decoding.propose.contract import MOST, Host
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.load.weights import Forming
@@ -12,6 +12,7 @@ from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
 from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.serve.engine.holding import holding
 from penstock.serve.engine.sides import LoadedSide, heads_file
@@ -77,9 +78,12 @@ class CountingHost:
 
 
 def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost], block_size: int) -> DraftMemory:
-    """What a proposer takes that `make` makes for a host. `host` makes one for a cache of so many tokens. Raises what making it raises."""
+    """What a proposer takes that `make` makes for a host. `host` makes one for a cache of so many tokens. Raises what making it raises, and
+    UsageError for one that drafts more than can be."""
     sample = SAMPLE_BLOCKS * block_size
     empty, filled = host(0), host(sample)
     for each in (empty, filled):
-        make(each)
+        most = make(each).lookahead()
+    if most > MOST:
+        raise UsageError(f"the proposer would draft up to {most:,} tokens of a sequence at once; at most {MOST:,} can be")
     return DraftMemory(empty.num_bytes, -(-(filled.num_bytes - empty.num_bytes) // sample))

@@ -58,10 +58,13 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
 
 
 def _drafting(config: EngineConfig) -> tuple[str, str]:
-    """(who says how much is drafted, why)."""
+    """(who says how much is drafted, why). Raises UsageError for what nothing would come of."""
     known = ("auto", "always", "priced")
     if config.draft_control not in known:
         raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(known)}")
+    for name in ("accept", "draft_control") if config.propose is None else ():
+        if (value := getattr(config, name)) != getattr(EngineConfig(), name):
+            raise UsageError(f"--{name.replace('_', '-')} {value} says nothing without --propose: leave it out, or name a proposer")
     if config.draft_control != AUTO:
         return config.draft_control, "as asked"
     if config.propose == AUTO:

@@ -75,6 +75,9 @@ class EngineHost:
         if (target := joined.metadata.get(stamp.TARGET)) != stamp.fingerprint(self.spec):
             raise ModelError(f"{file} was trained for another model: its target is {target}, not {stamp.fingerprint(self.spec)}")
         program = build(self.spec, self._names)
+        own = {name for weight in program.weights.values() for name in weight.tensors if name.startswith(f"{kind}.")}
+        if lacking := sorted(own.difference(joined.names())):
+            raise ModelError(f"{file} has no {lacking[0]}: it holds less than --propose {self._config.propose} asks for")
         weights = load_weights(program, joined, self.own.dtype, self.own.scheme, whole=False)
         return self._load(self.spec, program, weights, kv_tokens)
 
@@ -91,7 +94,7 @@ def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:
     if not file.is_file():
         file = file / f"{kind}.safetensors"
     if not file.is_file():
-        raise ModelError(f"{file} is missing: `penstock train-heads {model} --kind {kind}` makes it")
+        raise ModelError(f"{file} is missing: `penstock train-heads {model} --kind {kind} --text TEXTS --out FOLDER` makes it")
     return file
 
 

@@ -88,3 +88,19 @@ def test_resting_keeps_no_results() -> None:
     drafter.began(plan(0))
     drafter.propose(plan(0), [Known(SeqInfo(SamplingParams(), (1, 2), 0))], [found])
     assert sys.getrefcount(found) == before
+
+
+class Generous(Listening):
+    """Offers a tree of six, whatever the room."""
+
+    def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
+        return [Drafts((3, 4, 5, 6, 7, 8), (-1, -1, 0, 1, 2, 3)) for _ in rows]
+
+
+def test_of_more_drafts_than_there_is_room_for_the_first_are_taken() -> None:
+    drafter = Drafter(Generous(), Always(4), VirtualClock())
+    known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
+    results = [SeqResult(0, (10,))]
+    drafter.began(plan(0))
+    drafter.propose(plan(0), known, results)
+    assert (results[0].drafts, results[0].draft_parents) == ((3, 4, 5, 6), (-1, -1, 0, 1))

@@ -1,4 +1,5 @@
 """Gaps in a config are filled with reasons; what does not go together or does not fit is refused with the number that would."""
+import re
 from dataclasses import replace
 
 import pytest
@@ -166,5 +167,37 @@ def test_a_drafter_that_does_not_fit_is_refused_before_anything_is_loaded() -> N
 
 def test_heads_that_are_missing_are_told_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.serve.engine.build.load_weights", None)
-    with pytest.raises(ModelError, match=r"eagle\.safetensors is missing: `penstock train-heads rill --kind eagle` makes it"):
+    made = "`penstock train-heads rill --kind eagle --text TEXTS --out FOLDER` makes it"
+    with pytest.raises(ModelError, match=rf"eagle\.safetensors is missing: {made}"):
         build(EngineConfig(model="rill", propose="eagle"))
+
+
+@pytest.mark.parametrize(("propose", "told"), [
+    ("suffix:remembered=100000000000000000000", "suffix: remembered must be from 0 to 1,000,000,000, not"),
+    ("ngram:k=300000", "ngram: k must be from 1 to 4,096, not 300,000"),
+    ("lookahead:window=4000,n=4000", "the proposer would draft up to 16,015,996 tokens of a sequence at once; at most 4,096 can be"),
+    ("eagle:kv_tokens=100000000000", "eagle: kv_tokens must be from 0 to 1,000,000,000, not"),
+    ("medusa:path=", "proposer medusa: path is given no value"),
+])
+def test_options_of_a_size_that_cannot_be_are_refused_before_anything_is_loaded(
+        monkeypatch: pytest.MonkeyPatch, propose: str, told: str) -> None:
+    monkeypatch.setattr("penstock.serve.engine.build.load_weights", None)
+    with pytest.raises(UsageError, match=re.escape(told)):
+        build(EngineConfig(model="brook", propose=propose))
+
+
+def test_a_cache_of_drafts_that_does_not_fit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.serve.engine.build.load_weights", None)
+    with pytest.raises(CapacityError, match=r"--propose draft_model:kv_tokens=1000000000 [0-9.]+ GiB, but [0-9.]+ GiB of memory are free"):
+        build(EngineConfig(model="brook", propose="draft_model:kv_tokens=1000000000"))
+
+
+def test_more_heads_than_were_trained_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"medusa\.safetensors has no medusa\.4\..*: it holds less than --propose medusa:heads=9 asks for"):
+        build(EngineConfig(model="brook", propose="medusa:heads=9"))
+
+
+@pytest.mark.parametrize("fields", [{"accept": "typical:epsilon=0.2"}, {"draft_control": "always"}])
+def test_what_says_nothing_without_a_proposer_is_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(fields.values()))} says nothing without --propose"):
+        build(EngineConfig(model="rill", **fields))

@@ -26,7 +26,7 @@ ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    kernels: str = ""  # of one instruction set; "": the best that this machine has
+    kernels: str = "auto"  # of one instruction set; auto: the best that this machine has
     pin: bool = False  # each thread to a processor
     device: str = "cpu"
 
@@ -66,8 +66,9 @@ class Cpu:
         known = _native.kernel_names()
         if not self._options.device.startswith("cpu"):
             raise UsageError(f"--device {self._options.device}: the native kernels compute on cpu alone")
-        if self._options.kernels and self._options.kernels not in known:
-            raise UsageError(f"kernels {self._options.kernels!r} cannot run here; these can: {', '.join(known)}")
+        if self._options.kernels not in ("auto", *known):
+            raise UsageError(f"kernels {self._options.kernels!r} cannot run here; these can: auto, {', '.join(known)}")
+        self._kernels = "" if self._options.kernels == "auto" else self._options.kernels  # as the native module has it
         self.caps = Caps(
             devices=("cpu",), dtypes=("bfloat16", "float32", "float16"), quant_schemes=("none", "int8", "int4"), kv_formats=("auto",),
             buffers=("hidden",), tree_masks=True, least_share=LEAST_SHARE)
@@ -80,13 +81,13 @@ class Cpu:
     def compute_type(self, coded: bool) -> str:
         """Rows become bf16 (on some kernels in 16-bit fixed point), or int8, before they meet codes, whatever the dtype."""
         if coded:
-            return "int8" if self._int8 else self._native.rows_for_codes(self._options.kernels)
+            return "int8" if self._int8 else self._native.rows_for_codes(self._kernels)
         return "bf16" if self.dtype == "bfloat16" else "fp32"
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
         """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing."""
-        model = self._native.Model(self._pool_of(threads or num_cpus()), self._options.kernels, self.dtype == "bfloat16", self._int8)
+        model = self._native.Model(self._pool_of(threads or num_cpus()), self._kernels, self.dtype == "bfloat16", self._int8)
         natives = lower(program)
         outputs = tuple(program.outputs.values())
         at = places(natives, outputs, program.inputs)

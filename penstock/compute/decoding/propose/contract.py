@@ -12,6 +12,8 @@ from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Needs
 
+MOST = 4096  # drafts of one sequence in a step, and tokens of a run that a proposer looks for
+
 
 @message
 class Drafts:
@@ -95,7 +97,7 @@ class Proposer(Protocol):
     needs: Needs
 
     def lookahead(self) -> int:
-        """Drafts that it offers for one sequence at most."""
+        """Drafts that it offers for one sequence at most, whatever the room: no more than `MOST`."""
         ...
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:

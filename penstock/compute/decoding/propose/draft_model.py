@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
-from penstock.compute.decoding.propose.tables import MOST_ROWS, Rows, Tables, batch
-from penstock.core.errors import UsageError
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
+from penstock.compute.decoding.propose.tables import MOST_ROWS, MOST_TOKENS, Rows, Tables, batch
 from penstock.core.needs import Needs
+from penstock.core.registry import check_ranges
 
 
 class DraftModel:
@@ -22,8 +22,7 @@ class DraftModel:
 
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options without sense and for a model with other tokens, ModelError for one that cannot be loaded."""
-        if options.k < 1 or options.kv_tokens < 0:
-            raise UsageError(f"draft_model: k must be at least 1, kv_tokens at least 0, not k={options.k}, kv_tokens={options.kv_tokens}")
+        check_ranges("draft_model", options, k=(1, MOST), kv_tokens=(0, MOST_TOKENS))
         self._options = options
         self._side = host.model(options.model, options.kv_tokens or host.kv_tokens)
         self._sampler = host.sampler

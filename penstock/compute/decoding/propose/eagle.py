@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
 from penstock.compute.decoding.propose.sureness import softened
-from penstock.compute.decoding.propose.tables import MOST_ROWS, Rows, Tables, batch
+from penstock.compute.decoding.propose.tables import MOST_ROWS, MOST_TOKENS, Rows, Tables, batch
 from penstock.compute.models.heads import eagle
-from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
+from penstock.core.registry import check_ranges
 
 
 @dataclass(slots=True)
@@ -83,9 +83,7 @@ class Eagle:
 
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options without sense, ModelError where there is no such head or one for another model."""
-        if min(options.k, options.depth, options.width) < 1 or options.kv_tokens < 0:
-            raise UsageError(f"eagle: k, depth and width must be at least 1 and kv_tokens at least 0, not k={options.k}, "
-                             f"depth={options.depth}, width={options.width}, kv_tokens={options.kv_tokens}")
+        check_ranges("eagle", options, k=(1, MOST), depth=(1, MOST), width=(1, MOST), kv_tokens=(0, MOST_TOKENS))
         self._options = options
         self._most_rows = options.width * options.depth  # of a tree, in the head's cache
         kv_tokens = options.kv_tokens or host.kv_tokens + host.max_num_seqs * self._most_rows

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
-from penstock.core.errors import UsageError
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
 from penstock.core.needs import Needs
+from penstock.core.registry import check_ranges
 
 
 @dataclass(slots=True)
@@ -61,10 +61,7 @@ class Lookahead:
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options without sense."""
-        if min(options.window, options.candidates, options.kept) < 1 or options.n < 2 or options.chained < 0:
-            raise UsageError(f"lookahead: window, candidates and kept must be at least 1, n at least 2 and chained at least 0, not "
-                             f"window={options.window}, candidates={options.candidates}, kept={options.kept}, n={options.n}, "
-                             f"chained={options.chained}")
+        check_ranges("lookahead", options, window=(1, MOST), n=(2, MOST), candidates=(1, MOST), chained=(0, MOST), kept=(1, MOST))
         self._options = options
         self._windows: dict[int, Window] = {}
 

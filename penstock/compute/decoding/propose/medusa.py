@@ -9,13 +9,14 @@ import numpy as np
 
 from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
 from penstock.compute.decoding.propose.sureness import softened
 from penstock.compute.decoding.propose.tables import NO_COPIES
 from penstock.compute.models.heads import medusa
-from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
+from penstock.core.registry import check_ranges
 
+MOST_HEADS = 64
 Candidates = Sequence[tuple[int, float]]  # (token, log-probability), the likeliest first
 
 
@@ -31,9 +32,7 @@ class Medusa:
 
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options without sense, ModelError where there are not so many heads, or they are for another model."""
-        if min(options.heads, options.k, options.width) < 1:
-            raise UsageError(f"medusa: heads, k and width must be at least 1, not heads={options.heads}, k={options.k}, "
-                             f"width={options.width}")
+        check_ranges("medusa", options, heads=(1, MOST_HEADS), k=(1, MOST), width=(1, MOST))
         self._options = options
         self._side = host.heads(options.path, "medusa", medusa.builder(options.heads), host.max_num_seqs)
         self._sampler = host.sampler

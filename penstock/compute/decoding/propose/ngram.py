@@ -3,10 +3,11 @@ stood in the prompt or the output before is offered again. Costs no pass of any 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
 from penstock.compute.decoding.propose.runs import best_runs
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
+from penstock.core.registry import check_ranges
 
 
 class Ngram:
@@ -20,10 +21,9 @@ class Ngram:
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for sizes that contradict each other."""
-        if not 1 <= options.least <= options.n:
-            raise UsageError(f"ngram: least must be at least 1 and at most n, not {options.least} with n={options.n}")
-        if options.k < 1:
-            raise UsageError(f"ngram: k must be at least 1, not {options.k}")
+        check_ranges("ngram", options, n=(1, MOST), least=(1, MOST), k=(1, MOST))
+        if options.least > options.n:
+            raise UsageError(f"ngram: least must be at most n, not {options.least} with n={options.n}")
         self._most = options.k
         self._runs = best_runs(options.least, options.n)
         self._num_known: dict[int, int] = {}  # tokens of each sequence

@@ -8,12 +8,11 @@ once says little of what follows: with `doubt` less is guessed there, as much wh
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, Host
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
 from penstock.compute.decoding.propose.tries import best_tries
-from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
+from penstock.core.registry import check_ranges
 
 
 class Suffix:
@@ -29,10 +28,7 @@ class Suffix:
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options without sense."""
-        if options.k < 1 or options.depth < 2 or not 0 <= options.likely <= 1 or not 0 <= options.doubt < inf or options.remembered < 0:
-            raise UsageError(f"suffix: k must be at least 1, depth at least 2, likely from 0 to 1, doubt and remembered at least 0, not "
-                             f"k={options.k}, depth={options.depth}, likely={options.likely}, doubt={options.doubt}, "
-                             f"remembered={options.remembered}")
+        check_ranges("suffix", options, k=(1, MOST), depth=(2, MOST), likely=(0, 1), doubt=(0, 1000), remembered=(0, 1_000_000_000))
         self._most = options.k
         self._tries = best_tries(options.depth, options.likely, options.doubt, options.remembered)
         self._num_known: dict[int, int] = {}  # tokens of each sequence

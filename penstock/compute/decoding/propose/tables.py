@@ -7,6 +7,7 @@ from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.core.message import message
 
+MOST_TOKENS = 1_000_000_000  # of a cache
 MOST_ROWS = 512  # of a step of such a program: what there is more is computed in several
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
@@ -27,17 +28,22 @@ class Tables:
 
     def __init__(self, layout: KVLayout) -> None:
         self._size = layout.block_size
-        self._free = list(range(layout.num_blocks - 1, -1, -1))
+        self._num_blocks = layout.num_blocks
+        self._num_used = 0  # blocks that were ever taken, the first ones
+        self._back: list[int] = []  # those of them that are free again
         self._blocks: dict[int, list[int]] = {}  # by sequence
 
     def grow(self, seq_id: int, num_tokens: int) -> Array | None:
         """The table of a sequence with room for so many tokens; None, and nothing taken, where too few blocks are free."""
         blocks = self._blocks.setdefault(seq_id, [])
         lacking = -(-num_tokens // self._size) - len(blocks)
-        if lacking > len(self._free):
+        if lacking > self.num_free:
             return None
         for _ in range(lacking):
-            blocks.append(self._free.pop())
+            if not self._back:
+                self._back.append(self._num_used)
+                self._num_used += 1
+            blocks.append(self._back.pop())
         return self.of(seq_id)
 
     def of(self, seq_id: int) -> Array:
@@ -45,11 +51,11 @@ class Tables:
         return np.array(self._blocks[seq_id], dtype=np.int64)
 
     def forget(self, seq_id: int) -> None:
-        self._free += reversed(self._blocks.pop(seq_id, []))
+        self._back += reversed(self._blocks.pop(seq_id, []))
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return self._num_blocks - self._num_used + len(self._back)
 
 
 def batch(rows: Sequence[Rows], size: int, logit_rows: Sequence[int], inputs: Mapping[str, Array] | None = None,
