@@ -196,6 +196,16 @@ def test_looking_at_steps_does_not_take_the_time_for_trials():
     assert world.rate(1000) > 1.1
 
 
+def test_what_a_step_reads_whether_there_are_drafts_or_not_makes_trials_worth_their_time():
+    """64 sequences with long contexts begin to copy after nothing could be copied: their rows alone would promise little."""
+    world = World(fixed=2e-4, each=3e-5, accepted=dict.fromkeys(range(64), 0.0), looking=3e-4, asking=4e-5, read=2e-7, length=1 << 20)
+    world.context = 450
+    assert world.rate(1500) > 0.97
+    world.accepted = dict.fromkeys(range(64), 0.9)
+    world.rate(1000)
+    assert world.rate(250) > 1.5
+
+
 def test_who_can_afford_no_trial_for_now_looks_seldom():
     world = World(fixed=1e-3, each=1e-4, accepted=dict.fromkeys(range(32), 0.01), asking=1e-3)
     world.rate(2000)

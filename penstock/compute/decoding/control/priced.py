@@ -34,6 +34,7 @@ HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
 TRIALS = 0.02  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
 ENOUGH = 1.6  # what the best of drafts must add to the speed for all of that
+LOSES, LEAST = 0.7, 0.15  # of the faith in trials with each decision against drafts; no less of it is left
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
@@ -62,10 +63,12 @@ class Priced:
     _step: Running | None = None
     _hoped: Hoped | None = None  # of the step to come
     _decision: Decision = field(default_factory=Decision)
-    _promises: dict[int, float] = field(default_factory=dict)  # by sequences
     _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
     _credited: int = 0  # the step up to which
+    _share: float = 0.0  # of the time, that is added to it
     _earning: float = 0.0  # what a step adds
+    _faith: float = 1.0  # in trials of which the rows alone promise little
+    _failed: bool = False  # whether a trial has failed since the last decision against drafts
     _num_asked: int = 0  # sequences, at the end of this step
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
@@ -83,14 +86,15 @@ class Priced:
 
     def began(self, now: float, load: Load) -> None:
         before = self._step
-        if before is not None and before.load.steady and now - before.ended < BUSY_S:
+        if before is not None and now - before.ended < BUSY_S:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
-            share = TRIALS * min(1.0, self._promise(before.load.seqs) / ENOUGH) ** 2
-            self._earning = share * interval
+            if before.load.steady:
+                self._share = TRIALS * max(self._worth(before.load), self._faith * self._worth(before.load, self._times))
+                self._times.told(before, interval, self._expected(before.load, before.load.rows))
+                self._tell_gain(before, interval)
+            self._earning = self._share * interval
             self._credit = min(self._credit + self._earning * steps, interval)
             self._credited = self._now
-            self._times.told(before, interval, self._expected(before.load, before.load.rows))
-            self._tell_gain(before, interval)
         self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
@@ -100,7 +104,7 @@ class Priced:
             self._step.num_accepted += len(path)
 
     def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        trying = self._of(seq_id)
+        trying, self._failed = self._of(seq_id), self._failed or not path
         for record in (self._all, trying.own):
             record.offered(room, num_drafts)
             record.accepted(path)
@@ -166,20 +170,25 @@ class Priced:
             return Decision(seq_ids, None, None, self._now, self._now + self._gain.wait)
         best, last = self._best(seq_ids, num_rows), self._decision
         if best is not None:
+            self._faith = min(1.0, 2 * self._faith)
             if last.rooms is None:
                 self._times.patience = PLAIN[0]
             return Decision(seq_ids, *best, self._now, self._now + FOR + len(seq_ids) // 4)
         length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
+        if self._failed:
+            self._faith, self._failed = max(LOSES * self._faith, LEAST), False
         return Decision(seq_ids, None, None, self._now, self._now + length, length)
 
-    def _promise(self, count: int) -> float:
-        """What drafts that are always right would add to the speed of so many sequences, as a share of it."""
-        found = self._promises.get(count)
-        if found is None:
-            plain = self._of_rows(count)
-            found = max([(1 + each) * plain / self._of_rows(count * (1 + each)) for each in range(1, self.most + 1)]) - 1
-            self._promises[count] = found = max(0.0, found)
-        return found
+    def _worth(self, load: Load, times: Times | None = None) -> float:
+        """Which part of the time for trials the best of drafts would be worth in steps like this one: those that are always right. Counted
+        are the rows alone, which hides what a step takes whether there are drafts or not, and with `times` all that is known."""
+        count, rows = load.seqs, self._of_rows(load.seqs)
+        plain, draft = rows, 0.0
+        if times is not None:
+            plain = self._expected(load, count) + count * (times.plain or 0.0)
+            draft = load.context * self.pair_s + count * times.checking  # beside its rows, one of each sequence
+        found = [(1 + each) * plain / (plain + self._of_rows(count * (1 + each)) - rows + each * draft) for each in range(1, self.most + 1)]
+        return min(1.0, max(0.0, max(found) - 1) / ENOUGH) ** 2
 
     def _of_rows(self, rows: int) -> float:
         return self._curve[min(rows, len(self._curve) - 1)]
