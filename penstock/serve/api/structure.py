@@ -21,6 +21,7 @@ GUIDED = {
     "guided_grammar": "grammar",
 }
 STRUCTURES = ("json", "json_object", "regex", "choice", "grammar")
+WHITE_SPACE = "whitespace_pattern"
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties")
 NOT_ASKED = ("json_object", False)
 HARMLESS = ("disable_fallback",)  # there is nothing to fall back to
@@ -39,11 +40,12 @@ def read_structure(body: Mapping[str, Any]) -> Asked | None:
     found = [asked for asked in (*from_format(body), *from_structured(body), *from_guided(body)) if asked is not None]
     if len(found) > 1:
         raise RequestError(f"{found[0].field} and {found[1].field} are both given; give one of them", param=found[1].field)
-    pattern = Values(body).text("guided_whitespace_pattern", None)
+    guided = f"guided_{WHITE_SPACE}"
+    pattern = Values(body).text(guided, None)
     if pattern is None:
         return found[0] if found else None
     if not found or found[0].field not in GUIDED:
-        raise RequestError("guided_whitespace_pattern is of use only with guided_json", param="guided_whitespace_pattern")
+        raise RequestError(f"{guided} is of use only with guided_json, guided_json_object or a guided_grammar with %json", param=guided)
     return replace(found[0], wanted=replace(found[0].wanted, whitespace_pattern=pattern))
 
 
@@ -92,7 +94,7 @@ def from_structured(body: Mapping[str, Any]) -> Iterator[Asked | None]:
     given = Values(body).mapping(where)
     if given is None:
         return
-    _check_keys(given, (*STRUCTURES, "whitespace_pattern", *OPTIONS, *HARMLESS), where)
+    _check_keys(given, (*STRUCTURES, WHITE_SPACE, *OPTIONS, *HARMLESS), where)
     values = Values(given, f"{where}.")
     for name in HARMLESS:
         values.boolean(name, False)
@@ -100,7 +102,7 @@ def from_structured(body: Mapping[str, Any]) -> Iterator[Asked | None]:
     if len(names) != 1:
         raise RequestError(
             f"{where} must have one of {', '.join(STRUCTURES)}, not {' and '.join(names) or 'nothing'}", param=where)
-    wanted = {names[0]: given[names[0]], "whitespace_pattern": values.text("whitespace_pattern", None)}
+    wanted = {names[0]: given[names[0]], WHITE_SPACE: values.text(WHITE_SPACE, None)}
     options = {name: values.boolean(name, False) for name in OPTIONS}
     yield Asked(StructuredOutputsParams(**wanted, **options), f"{where}.{names[0]}")
 
@@ -127,8 +129,8 @@ def structured(params: SamplingParams, asked: Asked | None) -> SamplingParams:
 async def compile_structure(desk: Desk, params: SamplingParams, field: str, size: int) -> tuple[SamplingParams, Compiled | None]:
     """Compiles what the parameters ask for beside the event loop, unless that is done already. `size`: of the body, in bytes.
 
-    Raises RequestError, naming `field`, for what cannot be obeyed, and for what takes longer than COMPILE_S; OverloadedError when it has
-    not come to its turn by then.
+    Raises RequestError, naming `field` or an option beside it, for what cannot be obeyed, and for what takes longer than COMPILE_S;
+    OverloadedError when it has not come to its turn by then.
     """
     wanted, compiler = params.structured_outputs, desk.parts.grammars
     if wanted is None:
@@ -141,8 +143,16 @@ async def compile_structure(desk: Desk, params: SamplingParams, field: str, size
     except OverloadedError:
         raise
     except RequestError as error:
+        field = at_fault(error, field)
         raise RequestError(f"{field}: {error}", param=field, code=error.code) from None
     return replace(params, structured_outputs=wanted), compiled
+
+
+def at_fault(error: RequestError, field: str) -> str:
+    """The field of a request that an error is about: the one that asks for the structure, or an option beside it."""
+    if error.param not in (WHITE_SPACE, *OPTIONS):
+        return field
+    return f"guided_{error.param}" if field in GUIDED else f"{field.rpartition('.')[0]}.{error.param}"
 
 
 class Abandoned(Exception):

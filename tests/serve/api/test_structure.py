@@ -16,6 +16,8 @@ HELLO = [{"role": "user", "content": "tell me"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 BAD = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 WORSE = {"type": "object", "properties": {"x": BAD}}
+SHORT = {"type": "string", "format": "date", "pattern": "^2", "maxLength": 9}
+JSON_ONLY = {"whitespace_pattern": " ?", "disable_any_whitespace": True, "disable_additional_properties": True}
 
 
 def look(strict: bool | None = None, parameters: Any = SCHEMA, name: str = "look") -> dict[str, Any]:
@@ -71,6 +73,15 @@ def test_structured_outputs_are_vllms(server: Running) -> None:
     assert wanted(server, structured_outputs={"json": {}, "whitespace_pattern": " ?"}).whitespace_pattern == " ?"
 
 
+def test_options_of_json_that_ask_for_nothing_are_harmless_everywhere(server: Running) -> None:
+    """As clients send them who send every field."""
+    for unset in (None, False):
+        options = dict.fromkeys(JSON_ONLY, unset) | {"whitespace_pattern": None, "json_object": unset, "json": None}
+        for asked in ({"regex": "a"}, {"choice": ["a"]}, {"grammar": 'start: "a"'}, {"json_object": True}, {"json": {}}):
+            assert wanted(server, structured_outputs={**options, **asked}) is not None
+    assert wanted(server, guided_regex="a", guided_whitespace_pattern=None).regex == "a"
+
+
 @pytest.mark.parametrize(("more", "param", "message"), [
     ({"response_format": "json"}, "response_format", "an object"),
     ({"response_format": {"type": "xml"}}, "response_format.type", "one of text, json_object, json_schema"),
@@ -94,6 +105,21 @@ def test_structured_outputs_are_vllms(server: Running) -> None:
     ({"guided_choice": "ab"}, "guided_choice", "list of strings"), ({"guided_json": "{"}, "guided_json", "not JSON"),
     ({"guided_grammar": "start: x"}, "guided_grammar", "unknown name"),
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "only"),
+    *(({"structured_outputs": {**asked, option: value}}, f"structured_outputs.{option}", f"{option} is of use only with json")
+      for asked in ({"regex": "a"}, {"choice": ["a"]}, {"grammar": 'start: "a"'}) for option, value in JSON_ONLY.items()),
+    *(({**asked, "guided_whitespace_pattern": " ?"}, "guided_whitespace_pattern", "is of use only with json")
+      for asked in ({"guided_regex": "a"}, {"guided_choice": ["a"]}, {"guided_grammar": 'start: "a"'})),
+    ({"structured_outputs": {"choice": ["a"], **JSON_ONLY}, "tools": [look()], "tool_choice": "required"},
+     "structured_outputs.whitespace_pattern", "is of use only"),
+    ({"structured_outputs": {"json": {}, "whitespace_pattern": "[a-z]*"}}, "structured_outputs.whitespace_pattern", "white space alone"),
+    ({"structured_outputs": {"json_object": True, **JSON_ONLY}}, "structured_outputs.whitespace_pattern", "cannot go with"),
+    ({"guided_json": {}, "guided_whitespace_pattern": "[a-z]*"}, "guided_whitespace_pattern", "white space alone"),
+    ({"structured_outputs": {"grammar": "start: \n  x"}}, "structured_outputs.grammar", "line 2, column 4"),
+    ({"structured_outputs": {"regex": "(?<!a)b"}}, "structured_outputs.regex", "looking behind, by (?<=...) or (?<!...), is not supported"),
+    (of_schema(SHORT), "response_format.json_schema.schema", "format, pattern and maxLength together leave no string (at #)"),
+    ({"tools": [look(True, {"type": "object", "properties": {"day": SHORT}})]}, "tools[0].function.parameters",
+     "leave no string (at #/properties/day)"),
+    ({"structured_outputs": {"grammar": 'start: %json "a"'}}, "structured_outputs.grammar", "a JSON schema is an object"),
     ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "both given"),
     ({"guided_regex": "a", "min_tokens": 2}, "min_tokens", "structured output"),
     ({"guided_regex": "a", "use_beam_search": True, "best_of": 2, "temperature": 0}, "beam_width", "structured output"),

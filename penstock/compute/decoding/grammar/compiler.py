@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
 import weakref
 from collections import OrderedDict
@@ -13,8 +12,10 @@ from penstock.compute.decoding.grammar.contract import Structure
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.lark import with_schemas
 from penstock.compute.decoding.grammar.matcher import Matcher
+from penstock.compute.decoding.grammar.reasons import told
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, named
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
 
@@ -22,17 +23,7 @@ FIELD = "structured_outputs"
 TOO_COMPLEX = "grammar_too_complex"
 KEPT = 32 << 20  # characters of all grammars that are kept, though nobody uses them
 OVERHEAD = 64 << 10  # what a grammar counts beside its characters: at most 512 are kept
-MAX_REASON = 400  # characters
-REASONS = {  # of llguidance, in other words
-    "Unable to determine if regex is empty": "its patterns and lengths are too complex together to tell whether any text fits all",
-    "can't determine if patternProperty": "the patterns of patternProperties are too complex to be told apart",
-    "fuel exhausted when checking relevance": "its regexes are too complex together to tell whether any text fits",
-    "initial lexer configuration (grammar) too big": "its texts and patterns are too long, all together",
-    "Current row has": "it is at more than 2,000 places at once; fewer optional properties, or choices that begin alike, could be followed",
-    "Too many items": "what may come next is found in more than 50,000 steps",
-    "too many expressions constructed": "its patterns and lengths have too many states",
-    "grammar.symbols.len()": "it has more than 65,000 parts",
-}
+OPTIONS = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_additional_properties": False}  # of JSON; and unset
 
 
 class Compiler:
@@ -82,9 +73,9 @@ class Compiler:
         if len(names) != 1:
             given = " and ".join(names) or "nothing"
             raise RequestError(f"{FIELD} must have one of {', '.join(self._structures)}, not {given}", FIELD)
-        for switch in ("disable_any_whitespace", "disable_additional_properties"):
-            if not isinstance(getattr(wanted, switch), bool):
-                raise RequestError(f"{FIELD}.{switch} must be true or false, not {getattr(wanted, switch)!r:.80}", FIELD)
+        for option, unset in OPTIONS.items():
+            if unset is False and not isinstance(getattr(wanted, option), bool):
+                raise RequestError(f"{FIELD}.{option} must be true or false, not {getattr(wanted, option)!r:.80}", option)
         return dataclasses.replace(wanted, **{names[0]: self._structures[names[0]].checked(getattr(wanted, names[0]))})
 
     def matcher(self, params: SamplingParams, output: Sequence[int] = ()) -> Matcher:
@@ -97,21 +88,25 @@ class Compiler:
     def _compile(self, wanted: StructuredOutputsParams, effort: Effort) -> Compiled:
         structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
         try:
-            grammar = structure.grammar(wanted, effort)
-            frame = None if wanted.frame is None else with_schemas(wanted.frame, wanted, effort)
+            body = structure.grammar(wanted, effort)
+            frame = None if wanted.frame is None else with_schemas(wanted.frame, wanted, effort, f"{HEADER}start: frame\n", "frame")
         except TooLargeError as error:
             raise RequestError(str(error), FIELD, code=TOO_COMPLEX) from None
+        check_options(wanted, body)
+        grammar, origin = body.text, body
         if frame is not None:
-            grammar = named({"whole": f"{HEADER}start: frame\n{frame}", "body": grammar})
+            grammar = named({"whole": frame.text, "body": body.text})
+            origin = dataclasses.replace(body, schemas={**frame.schemas, **body.schemas})
         if len(grammar) > MAX_SIZE:
             raise RequestError(f"the grammar has {len(grammar)} characters; at most {MAX_SIZE} are compiled", FIELD)
         start = self.vocabulary.matcher(grammar)
         effort.rest()
         if start.is_error():
-            trouble = start.get_error()
-            raise RequestError(reason(trouble), FIELD, code=TOO_COMPLEX if any(theirs in trouble for theirs in REASONS) else None)
+            reason, is_limit = told(start.get_error(), origin)
+            raise RequestError(reason, FIELD, code=TOO_COMPLEX if is_limit else None)
         if trouble := self.vocabulary.trouble(start):
-            raise RequestError(f"it is too complex to be followed: {reason(trouble)}", FIELD, code=TOO_COMPLEX)
+            reason, is_limit = told(trouble, origin)
+            raise RequestError(f"it is too complex to be followed{f': {reason}' if is_limit else ''}", FIELD, code=TOO_COMPLEX)
         if not self.vocabulary.has_text(start):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         return Compiled(wanted, len(grammar), lambda: self.vocabulary.matcher(grammar), start)
@@ -129,12 +124,8 @@ class Compiler:
                 self._kept_size -= oldest.size + OVERHEAD
 
 
-def reason(error: str) -> str:
-    """llguidance's error in one sentence: of a regex error its last line, which says what is wrong."""
-    for theirs, ours in REASONS.items():
-        if theirs in error:
-            return ours
-    fault = re.findall(r"^error: (.*)$", error, re.MULTILINE)
-    text = f"invalid regex: {fault[-1]}" if fault else error.split("\n   1 |")[0]
-    text = " ".join(text.split()).replace("Regex is empty:", "no text is as all of these want it:")
-    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 3] + "..."
+def check_options(wanted: StructuredOutputsParams, body: Written) -> None:
+    """Raises RequestError for an option of JSON where none is written."""
+    for option, unset in OPTIONS.items():
+        if not body.has_json and getattr(wanted, option) != unset:
+            raise RequestError(f"{option} is of use only with json, json_object or a grammar with %json; leave it out", option)

@@ -2,6 +2,7 @@
 from typing import Any, Protocol
 
 from penstock.compute.decoding.grammar.effort import Effort
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.types import StructuredOutputsParams
 
 
@@ -10,7 +11,7 @@ class Structure(Protocol):
         """The field's value in one form, hashable. Raises RequestError for one of a wrong type or size."""
         ...
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
         """The grammar in llguidance's language; `wanted` is checked. Raises RequestError for what cannot be obeyed, with the reason, and
         TooLargeError for what takes more steps than the effort has."""
         ...

@@ -4,6 +4,7 @@ from typing import Any
 from penstock.compute.decoding.grammar.effort import Effort
 from penstock.compute.decoding.grammar.spacing import json_options
 from penstock.compute.decoding.grammar.syntax import HEADER, json_value
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -14,5 +15,5 @@ class JsonObject:
             raise RequestError(f"json_object is {value!r:.80}, but must be true, or left out", "json_object")
         return True
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
-        return f"{HEADER}start: {json_value({'type': 'object'}, json_options(wanted))}"
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
+        return Written(f"{HEADER}start: {json_value({'type': 'object'}, json_options(wanted))}", has_json=True)

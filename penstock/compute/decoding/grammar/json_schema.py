@@ -1,10 +1,12 @@
 """A JSON value that is valid by a schema."""
 import json
+from dataclasses import replace
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.spacing import json_options
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, json_value
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -31,22 +33,25 @@ class JsonSchema:
             raise RequestError(f"json has {len(text)} characters; at most {MAX_SIZE} are read", "json")
         return text
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
         assert isinstance(wanted.json, str)
-        return f"{HEADER}start: {as_value(json.loads(wanted.json), wanted, effort)}"
+        value = as_value(json.loads(wanted.json), wanted, effort)
+        return replace(value, text=f"{HEADER}start: {value.text}")
 
 
-def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort) -> str:
-    """A value that is valid by the schema, in llguidance's language. Raises RequestError for what cannot be obeyed."""
+def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort, called: str = "g") -> Written:
+    """A value that is valid by the schema, in llguidance's language; `called`: how the names of its definitions begin, which those of no
+    other schema in the grammar do. Raises RequestError for what cannot be obeyed."""
     from penstock.compute.decoding.grammar.patterns.syntax import PatternError
     from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
     from penstock.compute.decoding.grammar.schema.lower import lowered
 
     try:
         effort.spend(A_SCHEMA, PARTS)
-        found = lowered(schema, effort, wanted.disable_additional_properties)
+        found, writer = lowered(schema, effort, wanted.disable_additional_properties, called)
     except (UnsupportedError, PatternError) as error:
         raise RequestError(str(error), "json") from None
     except RecursionError:
         raise RequestError("it is nested too deeply", "json") from None
-    return json_value({} if isinstance(found, bool) else found, json_options(wanted))
+    value = json_value({} if isinstance(found, bool) else found, json_options(wanted))
+    return Written(value, schemas={called: writer}, has_json=True)

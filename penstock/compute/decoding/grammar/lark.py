@@ -1,15 +1,23 @@
 """A context-free grammar, in Lark or in EBNF as llama.cpp writes it (GBNF)."""
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import as_value
+from penstock.compute.decoding.grammar.reasons import told_of_ebnf
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from penstock.compute.decoding.grammar.schema.emit import Writer
 
 EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # Strings, regexes, comments and tokens, which may hide the others: schemas, attributes, where definitions begin, names of terminals.
@@ -44,12 +52,12 @@ class Lark:
             raise RequestError(f"grammar has {len(value)} characters; at most {MAX_SIZE} are read", "grammar")
         return value
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
         text = wanted.grammar or ""
-        if EBNF.search(text):
-            effort.spend(A_CHARACTER * len(text), RULES)
-            text = from_ebnf(text)
-        return HEADER + with_schemas(text, wanted, effort)
+        if not EBNF.search(text):
+            return with_schemas(text, wanted, effort)
+        effort.spend(A_CHARACTER * len(text), RULES)
+        return replace(with_schemas(from_ebnf(text), wanted, effort), copied=())
 
 
 def from_ebnf(text: str) -> str:
@@ -59,26 +67,39 @@ def from_ebnf(text: str) -> str:
     try:
         return gbnf_to_lark(text)
     except Exception as error:  # the converter raises bare Exceptions
-        raise RequestError(f"grammar is not EBNF that can be read: {' '.join(str(error).split())}", "grammar") from None
+        raise RequestError(f"grammar is not EBNF that can be read: {told_of_ebnf(error)}", "grammar") from None
 
 
-def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort) -> str:
-    """The grammar with each `%json {...}` in it read as JSON schemas are read everywhere else. Raises RequestError."""
-    return "".join(written(text, wanted, effort))
+def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort, begin: str = HEADER, called: str = "g") -> Written:
+    """The grammar, behind `begin`, with each `%json {...}` in it read as JSON schemas are read everywhere else. `called`: how the names of
+    their definitions begin, and those of no other schemas in the grammar. Raises RequestError."""
+    parts = [begin]
+    size = len(begin)
+    copied: list[tuple[int, int]] = []
+    schemas: dict[str, Writer] = {}
+    for piece, at in pieces(text, wanted, effort, called):
+        copied.append((size, at))
+        if isinstance(piece, Written):
+            schemas |= piece.schemas
+            piece = piece.text
+        parts.append(piece)
+        size += len(piece)
+    return Written("".join(parts), text, tuple(copied), schemas, has_json=bool(schemas))
 
 
-def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Iterator[str]:
-    """Piece by piece."""
-    at = num_and = 0
+def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, called: str) -> Iterator[tuple[str | Written, int]]:
+    """What the grammar is made of, and where that begins in the text: schemas, and what is between them as it stands there."""
+    at = begin = num_and = num_schemas = 0
     definitions = Definitions()
     while (found := PIECES.search(text, at)) is not None:
         effort.spend(1, RULES)
         definitions.between(text[at : found.start()])
-        yield text[at : found.start()]
         kind = found.lastgroup
         if kind == "schema":
+            yield text[begin : found.start()], begin
             schema, at = schema_at(text, found.end())
-            yield as_value(schema, wanted, effort)
+            yield as_value(schema, wanted, effort, f"{called}{num_schemas}_"), found.start()
+            num_schemas, begin = num_schemas + 1, at
             continue
         if kind == "attribute":
             raise RequestError(f"grammar has {found[kind]} of a rule, which is not supported: {ATTRIBUTES[found[kind]]}", "grammar")
@@ -95,11 +116,10 @@ def written(text: str, wanted: StructuredOutputsParams, effort: Effort) -> Itera
             definitions.terminal(found[kind])
         elif kind == "rule":
             definitions.rule()
-        yield found[0]
         at = found.end()
     definitions.between(text[at:])
     definitions.check(effort)
-    yield text[at:]
+    yield text[begin:], begin
 
 
 def schema_at(text: str, at: int) -> tuple[Any, int]:
@@ -107,6 +127,9 @@ def schema_at(text: str, at: int) -> tuple[Any, int]:
     blank = BLANK.match(text, at)
     assert blank is not None
     try:
-        return json.JSONDecoder().raw_decode(text, blank.end())
+        schema, end = json.JSONDecoder().raw_decode(text, blank.end())
     except (ValueError, RecursionError) as error:
         raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
+    if not isinstance(schema, dict | bool):
+        raise RequestError(f"grammar has %json {json.dumps(schema)[:80]}, but a JSON schema is an object, true or false", "grammar")
+    return schema, end

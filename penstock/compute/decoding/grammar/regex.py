@@ -3,6 +3,7 @@ from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort
 from penstock.compute.decoding.grammar.syntax import HEADER, expression
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -15,17 +16,18 @@ class Regex:
             raise RequestError(f"regex is {value!r:.80}, but must be a string that is not empty", "regex")
         return value
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> str:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
         from penstock.compute.decoding.grammar.patterns.algebra import Algebra
         from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-        from penstock.compute.decoding.grammar.patterns.tree import NOTHING
+        from penstock.compute.decoding.grammar.patterns.write import NO_TEXT
 
         try:
             algebra = Algebra(effort)
             tree = algebra.whole(wanted.regex or "")
-            if tree == NOTHING:
+            regex = algebra.regex(tree)
+            if regex == NO_TEXT:
                 raise PatternError("no text matches it")
-            return f"{HEADER}start: TEXT\nTEXT: {expression(algebra.regex(tree))}"
+            return Written(f"{HEADER}start: TEXT\nTEXT: {expression(regex)}")
         except PatternError as error:
             raise RequestError(str(error), "regex") from None
         except RecursionError:

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from penstock.compute.decoding.grammar import compiler as module
-from penstock.compute.decoding.grammar.compiler import reason
 from penstock.compute.decoding.grammar.stack import deeply
 from penstock.core.types import SamplingParams
 from penstock.core.types import StructuredOutputsParams as Wanted
@@ -81,14 +80,6 @@ def test_a_tokenizer_that_adds_a_space_spells_the_text_all_the_same() -> None:
     matcher = made.matcher(SamplingParams(structured_outputs=made.checked(Wanted(choice=["the king of old times", "thx"]))))
     matcher.take(TOKENS.encode("the"))
     assert matcher.take(matcher.forced()) > 3
-
-
-@pytest.mark.parametrize(("error", "said"), [
-    ("regex parse error:\n    (a\n    ^\nerror: unclosed group", "invalid regex: unclosed group"),
-    ('at 2(8): unknown name: "b"\n   1 | start: "a" b\n              ^\n', 'at 2(8): unknown name: "b"'), ("x" * 1000, "x" * 397 + "..."),
-])
-def test_errors_are_told_in_one_line(error: str, said: str) -> None:
-    assert reason(error) == said
 
 
 def test_parameters_can_be_compared_and_hashed_once_they_are_checked() -> None:

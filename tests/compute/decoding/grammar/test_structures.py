@@ -86,8 +86,8 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(json_object=False), "must be true"), (Wanted(regex=""), "not empty"), (Wanted(regex="(a"), "a parenthesis is not closed"),
     (Wanted(regex="a$b"), "no text matches it"), (Wanted(regex=r"(a)\1"), "refers back"),
     (Wanted(choice=[]), "list of strings"), (Wanted(choice=["a", ""]), "list of strings"), (Wanted(choice="ab"), "list of strings"),
-    (Wanted(grammar=" "), "grammar as text"), (Wanted(grammar="start: x"), 'unknown name: "x"'),
-    (Wanted(grammar='root ::= "a" x'), "'x' not found"), (Wanted(grammar="start: A\nA: /a/ & /b/"), "no answer is possible"),
+    (Wanted(grammar=" "), "grammar as text"), (Wanted(grammar="start: x"), 'unknown name "x"'),
+    (Wanted(grammar='root ::= "a" x'), "the rule x is not defined"), (Wanted(grammar="start: A\nA: /a/ & /b/"), "no answer is possible"),
     (Wanted(grammar='start: %json {"type": "strange"}'), 'type is "strange"'), (Wanted(grammar="start: %json {"), "without a JSON schema"),
     (Wanted(grammar='start: ""'), "nothing but an empty answer"),
     (Wanted(grammar="start[temperature=0.7]: /a+/"), "temperature of a rule, which is not supported: the request's temperature"),
@@ -98,12 +98,44 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(grammar='start: x\nx[capture, lazy]: /a+/'), "capture of a rule"),
     (Wanted(json={}, whitespace_pattern="[a-z]*"), "white space alone"), (Wanted(json={}, disable_any_whitespace="yes"), "true or false"),
     (Wanted(json={}, whitespace_pattern=" ", disable_any_whitespace=True), "cannot go with"),
+    (Wanted(grammar='start: %json "a"'), 'has %json "a", but a JSON schema is an object'),
+    (Wanted(grammar="start: %json [1]"), "%json [1], but"),
+    (Wanted(choice=["\ud800"]), "half of a surrogate pair"), (Wanted(regex=r"b\ud800"), "no text matches it"),
+    (Wanted(regex="a(?=b)", frame='frame: "x" @body'), "no text matches it"),
     ("json", "must be StructuredOutputsParams"),
 ])
 def test_what_cannot_be_obeyed_is_refused_with_the_reason(wanted: Any, message: str) -> None:
     with pytest.raises(RequestError) as refusal:
         COMPILER.compile(wanted)
     assert message in str(refusal.value) and "\n" not in str(refusal.value) and refusal.value.status == 400
+
+
+JSON_ONLY = {"whitespace_pattern": " ?", "disable_any_whitespace": True, "disable_additional_properties": True}
+UNSET = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_additional_properties": False}
+
+
+@pytest.mark.parametrize("option", JSON_ONLY)
+@pytest.mark.parametrize("wanted", [
+    {"regex": "a"}, {"choice": ["a"]}, {"grammar": 'start: "a"'}, {"grammar": 'root ::= "a"'},
+    {"choice": ["a"], "frame": 'frame: @body | %json {"type": "array"}'},
+], ids=str)
+def test_an_option_of_json_is_refused_where_the_structure_has_none(wanted: dict[str, Any], option: str) -> None:
+    with pytest.raises(RequestError, match=f"^{option} is of use only with json, json_object or a grammar with %json") as refusal:
+        COMPILER.compile(Wanted(**wanted, **{option: JSON_ONLY[option]}))
+    assert refusal.value.param == option
+    assert COMPILER.compile(Wanted(**wanted, **UNSET)) is COMPILER.compile(Wanted(**wanted))
+
+
+def test_options_of_json_hold_for_schemas_in_a_grammar() -> None:
+    schema = json.dumps({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]})
+    others = {"disable_any_whitespace": '{"a": 1}', "whitespace_pattern": '{\n"a": 1}', "disable_additional_properties": '{"a":1,"b":2}'}
+    for option, text in others.items():
+        taken = []
+        for more in ({}, {option: JSON_ONLY[option]}):
+            matcher = matcher_of(COMPILER, Wanted(grammar=f"start: %json {schema}", **more))
+            matcher.take(TOKENS.encode(text))
+            taken.append(matcher.ended)
+        assert taken == ["stop", "abort"], option
 
 
 def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:

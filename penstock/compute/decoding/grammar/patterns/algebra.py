@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
-from penstock.compute.decoding.grammar.patterns import derive, language, write
+from penstock.compute.decoding.grammar.patterns import chars, derive, language, write
 from penstock.compute.decoding.grammar.patterns.automaton import Automaton, has_text
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both
@@ -92,5 +92,6 @@ class Algebra:
         self.effort.spend(A_LOOK, PATTERNS)
         if (tree, in_json) not in self._regexes:
             plain = write.simplified(tree, lambda set_: self.automaton(set_).tree(self.effort))
-            self._regexes[tree, in_json] = write.regex(write.writable(plain) if in_json else plain, self.effort)
+            allowed = chars.WRITABLE if in_json else chars.EVERY  # halves of surrogate pairs are in neither
+            self._regexes[tree, in_json] = write.regex(write.writable(plain, allowed), self.effort)
         return self._regexes[tree, in_json]

@@ -60,14 +60,14 @@ def matching(pattern: str, widely: bool, effort: Effort) -> Tree:
     Raises PatternError.
     """
     node = read(pattern, widely, effort)
-    tree = Following(widely, effort).row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
+    tree = Following(widely, effort, "a group of a pattern").row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
     return writable(without_edges(tree, node, effort))
 
 
 def whole(pattern: str, effort: Effort) -> Tree:
     """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
     node = read(pattern, False, effort)
-    tree = seq([rep(BEGINS, 0, None), Following(False, effort).of(node, rep(ENDS, 0, None))])
+    tree = seq([rep(BEGINS, 0, None), Following(False, effort, "a regex").of(node, rep(ENDS, 0, None))])
     return writable(without_edges(tree, node, effort))
 
 
@@ -109,10 +109,12 @@ def most_edges(node: Node, begins: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """A pattern's nodes, and what is behind them. Raises PatternError for those that no set of texts can say."""
+    """A pattern's nodes, and what is behind them. `inside`: that of which nobody knows what stands before it. Raises PatternError for nodes
+    that no set of texts can say."""
 
     widely: bool
     effort: Effort
+    inside: str
 
     @property
     def ends(self) -> Tree:
@@ -131,7 +133,7 @@ class Following:
             ahead = self.of(node.item, REST)
             return both([other(ahead) if node.negative else ahead, then])
         if isinstance(node, Look | WordEdge):
-            raise PatternError("a pattern that looks behind at the beginning of a group cannot be obeyed")
+            raise self._unseen(node)
         if isinstance(node, Either):
             return alt([self.of(item, then) for item in node.items])
         if isinstance(node, Repeat):
@@ -160,9 +162,14 @@ class Following:
             start = self.row(before, items[: at - 1], EMPTY)
             return alt([seq([start, both([last, left]), both([right, then])]) for left, right in sides])
         if before is None:
-            raise PatternError("a pattern that looks behind at the beginning of a group cannot be obeyed")
+            raise self._unseen(items[at])
         start = self.row(before, items[:at], EMPTY)
         return alt([seq([both([start, left]), both([right, then])]) for left, right in sides])
+
+    def _unseen(self, node: Node) -> PatternError:
+        if isinstance(node, Look):
+            return PatternError(f"looking behind, by (?<=...) or (?<!...), is not supported in {self.inside}")
+        return PatternError(r"\b and \B are supported only behind ^ or at least one character of the same regex or group")
 
     def _sides(self, node: Node) -> list[tuple[Tree, Tree]]:
         """What may stand before, and with it behind."""

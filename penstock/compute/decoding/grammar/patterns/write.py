@@ -8,6 +8,7 @@ from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import EMPTY, Alt, Both, Chars, Other, Rep, Seq, Tree, alt, rep, seq
 
 MAX_LENGTH = 100_000  # characters
+NO_TEXT = r"[^\s\S]"
 TYPED = rep(Chars(chars.WRITABLE), 0, None)  # texts that a JSON string can show
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ ,:;!@%'\"<>=")
 
@@ -68,7 +69,7 @@ def one_of(ranges: Ranges) -> str:
     if ranges == EVERY:
         return "(?s:.)"
     if not ranges:
-        return r"[^\s\S]"
+        return NO_TEXT
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return shown(ranges[0][0])
     inside = "".join([shown(low) if low == high else f"{shown(low)}-{shown(high)}" for low, high in ranges])
@@ -80,13 +81,13 @@ def shown(code: int) -> str:
     return char if char in PLAIN else f"\\x{{{code:X}}}"
 
 
-def writable(tree: Tree) -> Tree:
-    """The same without characters that a JSON string cannot show; the tree has no complements."""
+def writable(tree: Tree, allowed: Ranges = chars.WRITABLE) -> Tree:
+    """The same without other characters, which a JSON string cannot show; the tree has no complements."""
     if isinstance(tree, Chars):
-        return Chars(chars.intersection(tree.ranges, chars.WRITABLE))
+        return Chars(chars.intersection(tree.ranges, allowed))
     if isinstance(tree, Seq):
-        return seq([writable(item) for item in tree.items])
+        return seq([writable(item, allowed) for item in tree.items])
     if isinstance(tree, Alt):
-        return alt([writable(item) for item in tree.items])
+        return alt([writable(item, allowed) for item in tree.items])
     assert isinstance(tree, Rep)
-    return rep(writable(tree.item), tree.low, tree.high)
+    return rep(writable(tree.item, allowed), tree.low, tree.high)

@@ -10,7 +10,8 @@ from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, NOTHING, B
 from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
-from penstock.compute.decoding.grammar.schema.expand import Expander
+from penstock.compute.decoding.grammar.schema.expand import ONE_OF, Expander
+from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER
 from penstock.compute.decoding.grammar.schema.meet import goal_of
 from penstock.compute.decoding.grammar.schema.merge import merged
 from penstock.compute.decoding.grammar.schema.numbers import written as number_written
@@ -22,6 +23,8 @@ LEFT_OPEN = 10_000  # steps for a pattern that only llguidance can combine with 
 MOST_COMBINED = 12  # patterns that llguidance combines at one place: its time, without any limit, grows by a factor with each
 MOST_KEPT_APART = 3  # patterns beside one that is found anywhere, beyond which its text stands alone
 A_RECORD = 10  # steps of writing one
+
+SAID = frozenset((*POSITIVE, *FOLLOWED, *TOGETHER, ONE_OF, "unevaluatedProperties", "unevaluatedItems"))  # what a schema says
 
 Schema = dict[str, Any] | bool
 
@@ -37,10 +40,11 @@ class Worked:
 
 
 class Writer:
-    """Writes goals with all that they lead to; for one document."""
+    """Writes goals with all that they lead to; for one document. `called`: what the names of definitions begin with."""
 
-    def __init__(self, expander: Expander) -> None:
+    def __init__(self, expander: Expander, called: str = "g") -> None:
         self._expander = expander
+        self._called = called
         self._algebra = expander.algebra
         self._settling = Settling(expander.document, expander.goal, expander.algebra)
         self._worked: dict[Goal, Worked] = {}
@@ -56,6 +60,31 @@ class Writer:
         whole = self._reference(goal)
         return whole if isinstance(whole, bool) else merged({**whole, "$defs": definitions})
 
+    def place_of(self, definition: str) -> tuple[str, list[str]]:
+        """Where in the document what has this name in its `$defs` stands, as a reference, and the keywords there."""
+        return self.said(next((goal for goal, worked in self._worked.items() if worked.name == definition), ()))
+
+    def said(self, goal: Goal) -> tuple[str, list[str]]:
+        """The place of a goal, "" where it has none, and its keywords."""
+        schemas = [literal.node.schema if literal.positive else ["not"] for literal in goal if isinstance(literal.node.schema, dict)]
+        return self._expander.document.place_of(goal), list(dict.fromkeys(name for schema in schemas for name in schema if name in SAID))
+
+    def hopeless(self, goal: Goal) -> Goal:
+        """Of a goal that has been written, and that no value is valid by: the deepest part that it needs and that no value is valid by."""
+        seen: set[Goal] = set()
+        while goal not in seen:
+            seen.add(goal)
+            records = self._worked[goal].records
+            needed = self._needed(records[0]) if len(records) == 1 else ()
+            goal = next((part for part in needed if not self._can(part)), goal)
+        return goal
+
+    def _needed(self, record: Record) -> Iterator[Goal]:
+        if isinstance(record, Arrays):
+            yield from (record.item(at) for at in range(min(record.low, len(record.prefix) + 1)))
+        elif isinstance(record, Objects):
+            yield from (goal_of(record, name, self._algebra) for name in record.required)
+
     def _work_out(self, root: Goal) -> None:
         queue = [root]
         while queue:
@@ -68,7 +97,7 @@ class Writer:
             shapes = self._expander.goal(goal)
             anything = any(shape == EVERY for shape in shapes)
             records = [] if anything else [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
-            self._worked[goal] = Worked(f"g{len(self._worked)}", records, anything, anything)
+            self._worked[goal] = Worked(f"{self._called}{len(self._worked)}", records, anything, anything)
             for record in records:
                 self._algebra.effort.spend(A_RECORD + 4 * bulk(record), PARTS)
                 queue += parts_of(record, self._algebra)
@@ -119,12 +148,10 @@ class Writer:
                     worked.possible = found = True
 
     def _is_possible(self, record: Record) -> bool:
-        if isinstance(record, Arrays):
-            return all(self._can(record.item(at)) for at in range(min(record.low, len(record.prefix) + 1)))
+        free = True
         if isinstance(record, Objects):
             free = record.low <= len(record.required) or self._can(record.rest) or any(self._can(each.goal) for each in record.regions)
-            return free and all(self._can(goal_of(record, name, self._algebra)) for name in record.required)
-        return True
+        return free and all(self._can(goal) for goal in self._needed(record))
 
     def _can(self, goal: Goal) -> bool:
         return not goal or self._worked[goal].possible

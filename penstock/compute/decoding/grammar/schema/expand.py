@@ -1,5 +1,5 @@
 """Works goals out into shapes: keyword by keyword, choice by choice."""
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,8 @@ from penstock.compute.decoding.grammar.schema.document import Document, Goal, Li
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for
 from penstock.compute.decoding.grammar.schema.meet import goal_of, meet
-from penstock.compute.decoding.grammar.schema.negate import NEGATIVE
-from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape
+from penstock.compute.decoding.grammar.schema.negate import NEGATIVE, untold
+from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape, only
 
 MAX_SHAPES = 1024  # of one goal
 A_MEETING = 10  # steps of finding what two shapes have in common
@@ -29,19 +29,24 @@ UNEVALUATED = {"unevaluatedProperties", "unevaluatedItems"}
 ONE_OF = "oneOf"
 
 Shapes = Sequence[Shape]
+Keyword = tuple[Node, str]
 
 
 class Expander:
     """`loosely`: shapes allow all that may be valid, and more; otherwise what they allow is valid. `closed`: objects whose schema names
-    properties, and says nothing of others, have no others."""
+    properties, and says nothing of others, have no others. `hoping`: as if all were left that these keywords, in schemas that are kept away
+    from, forbid and are not known to."""
 
-    def __init__(self, document: Document, algebra: Algebra, loosely: bool = False, closed: bool = False) -> None:
+    def __init__(self, document: Document, algebra: Algebra, loosely: bool = False, closed: bool = False,
+                 hoping: Collection[Keyword] = ()) -> None:
         self.document = document
         self.algebra = algebra
         self.closed = closed
         self.loosely = loosely
+        self._hoping = hoping
         self._goals: dict[Goal, Shapes] = {(): [EVERY]}
         self.excludes = False  # whether something had to be kept away from, of which only a part may be known
+        self.untold: dict[Keyword, None] = {}  # in it, which forbid more than is known
         self._open: set[Goal] = set()  # being worked out
         self._disjoint = None if loosely else Disjoint(self.goal, Expander(document, algebra, loosely=True).goal, algebra)
 
@@ -110,9 +115,12 @@ class Expander:
     def _denied(self, node: Node) -> Shapes:
         self.excludes = True
         words = keywords(node.schema, node.draft, strictly=True)
+        more = untold(node, words)
         found = [shape for name, deny in NEGATIVE.items() if (value := of_group(name, words)) is not None
                  for shape in deny(self, node, value[0], words)]
-        return [unspoken(shape) for shape in found[:SOME_SHAPES]]
+        self.untold |= dict.fromkeys((node, name) for name in more)
+        perhaps = [only(kind, EVERY[kind]) for name, kind in more.items() if (node, name) in self._hoping]
+        return [*perhaps, *(unspoken(shape) for shape in found[:SOME_SHAPES])]
 
     def _allowed(self, node: Node, words: Words, seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
         done: set[str] = set()

@@ -51,6 +51,12 @@ ALIASES = {"host-name": "hostname", "ip-address": "ipv4"}  # draft 3
 INTEGERS = {"int32": 31, "int64": 63, "uint32": 32, "uint64": 64}  # OpenAPI's: bits
 
 
+def is_defined(name: object, draft: int) -> bool:
+    """Whether a draft, or OpenAPI, says which values are of this format."""
+    known = isinstance(name, str) and ALIASES.get(name, name)
+    return isinstance(known, str) and (known in KNOWN or known in INTEGERS or pattern_of(known, draft) is not None)
+
+
 def pattern_of(name: str, draft: int) -> str | None:
     """What the texts of a format that llguidance does not know match from their beginning to their end; None where it is not defined."""
     return OLD[name] if draft == 3 and name in OLD else PATTERNS.get(name)

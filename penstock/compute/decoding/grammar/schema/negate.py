@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.tree import alt, text
-from penstock.compute.decoding.grammar.schema import values
+from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Literal, Node, join
 from penstock.compute.decoding.grammar.schema.keywords import Shapes, Words, Work, children, goal_for, without
 from penstock.compute.decoding.grammar.schema.meet import outside
@@ -193,6 +193,19 @@ def no_reference(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     return work.literal(Literal(work.document.resolve(node, value), False))
 
 
+def untold(node: Node, words: Words) -> dict[str, str]:
+    """Keywords that forbid more than is known of them, and the type of what they forbid."""
+    found = {name: kind for name, (kind, idle) in UNTOLD.items() if name in words and words[name] not in (idle, {})}
+    if formats.is_defined(words.get("format"), node.draft):
+        found["format"] = NUMBER if words["format"] in formats.INTEGERS else STRING
+    given = words.get("type")
+    if isinstance(given, str | list) and "integer" in given and "number" not in given:
+        found["type"] = NUMBER
+    if "contains" in words and words.get("minContains", 1) != 0 and ("minContains" in words or "maxContains" in words):
+        found["contains"] = ARRAY
+    return found
+
+
 Denier = Callable[[Work, Node, Any, Words], Sequence[Any]]
 # The simplest first: of many, some may be left out.
 NEGATIVE: Mapping[str, Denier] = {
@@ -205,4 +218,14 @@ NEGATIVE: Mapping[str, Denier] = {
     "minProperties": no_min_properties, "maxProperties": no_max_properties, "dependentRequired": no_dependent_required,
     "properties": no_properties, "items": no_items, "contains": no_contains, "dependentSchemas": no_dependent_schemas,
     "not": not_not, "allOf": not_all, "anyOf": not_any, "oneOf": not_one, "if": no_if,
+}
+# Those without an entry above: the type of what they forbid, and the value by which they forbid nothing.
+UNTOLD: Mapping[str, tuple[str, Any]] = {
+    "multipleOf": (NUMBER, None), "uniqueItems": (ARRAY, False), "unevaluatedItems": (ARRAY, True), "propertyNames": (OBJECT, True),
+    "unevaluatedProperties": (OBJECT, True),
+}
+WHY_UNTOLD = {
+    "format": "validators do not agree on what is of a format; a pattern can be excluded",
+    "type": "JSON writes integers and other numbers alike",
+    "uniqueItems": "a grammar cannot compare items",
 }

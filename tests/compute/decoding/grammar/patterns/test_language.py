@@ -76,11 +76,32 @@ def test_what_is_written_for_a_combination_is_the_combination(first: str, second
     ("a{3,2}", "at least 3 and at most 2"), ("(^a)*", "repeats"), ("^*", "no length"), ("a{1234567}", "999999"), (r"\u12", "number"),
     ("a" * 30000, "20000"),
     ("(ab){10001}", "at least 20,002 characters"), ("^(a{200}b*){101}|c{30000}$", "at least 20,200 characters"),
-    ("(" * 100, "deep"), (r"a?(?:\bb|c)", "looks behind"),
+    ("(" * 100, "deep"), (r"a?(?:\bb|c)", r"\b and \B are supported only behind"),
+    ("a(b(?<!a)c)", "is not supported in a group of a pattern"), ("a(?<=(?<!b)a)", "looking behind, by (?<=...) or (?<!...), is"),
 ])
 def test_what_is_no_set_of_texts_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(PatternError, match=re.escape(why)):
         ALGEBRA.matching(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(?<=a)b", "(?<!a)b", "a(?<=a)b", "a|(?<=a)b", "(a(?<!b))", "^(?<!a)b", "b(?<!a)"])
+def test_a_regex_that_looks_behind_is_refused_as_one_and_obeyed_in_a_pattern_where_it_does_so_outside_of_groups(pattern: str) -> None:
+    with pytest.raises(PatternError, match=re.escape("looking behind, by (?<=...) or (?<!...), is not supported in a regex")):
+        ALGEBRA.whole(pattern)
+    if "(a" not in pattern and "|" not in pattern:
+        tree = ALGEBRA.matching(pattern)
+        for text in ("b", "ab", "cb", "aab", "a", ""):
+            assert ALGEBRA.holds(tree, text) is (re.search(pattern, text) is not None)
+
+
+def test_edges_of_words_need_something_before_them_in_a_regex() -> None:
+    with pytest.raises(PatternError, match=re.escape(r"\b and \B are supported only behind ^ or at least one character")):
+        ALGEBRA.whole(r"\bab")
+    assert ALGEBRA.holds(ALGEBRA.whole(r"^\bab"), "ab") and ALGEBRA.holds(ALGEBRA.matching(r"\bab"), "c ab")
+
+
+def test_halves_of_surrogate_pairs_are_no_characters() -> None:
+    assert ALGEBRA.regex(ALGEBRA.whole(r"[a\ud800-\udbff]+|[\ud800-\udfff]b")) == "a+"
 
 
 @pytest.mark.parametrize(("pattern", "text"), [

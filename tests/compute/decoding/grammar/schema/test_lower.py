@@ -215,10 +215,12 @@ def test_what_is_let_through_and_what_is_not(schema: Any, good: list[Any], bad: 
     ({"type": "object", "propertyNames": {"pattern": "^\\0$"}, "minProperties": 1}, "no value is valid"),
     ({"not": {"patternProperties": {"a": {"type": "null"}}}, "type": "object", "properties": {"a": {}}, "maxProperties": 1,
       "required": ["b"]}, "no value is valid"),
-    ({"type": "string", "pattern": "^\\cC$"}, "no text is as"), ({"type": "string", "pattern": "(?!^)a"}, "looks ahead for its beginning"),
+    ({"type": "string", "pattern": "^\\cC$"}, "pattern leaves no string (at #)"),
+    ({"type": "string", "pattern": "(?!^)a"}, "looks ahead for its beginning"),
     ({"$ref": "http://[bad"}, "is no address"), ({"$id": "http://[bad", "$ref": "#"}, "is no address"),
     ({"type": "string", "pattern": "((x*?[^\\w]?b{2,}))", "maxLength": 1}, "too complex together"),
-    ({"type": "string", "pattern": "a^b"}, "no value is valid"), ({"type": "string", "pattern": "aa", "maxLength": 1}, "no text is as all"),
+    ({"type": "string", "pattern": "a^b"}, "no value is valid"),
+    ({"type": "string", "pattern": "aa", "maxLength": 1}, "pattern and maxLength together leave no string"),
     ({"type": "integer", "multipleOf": 123456789}, "123,456,789 remainders; at most 100,000"), ({"minimum": 10**400}, "a double can be"),
     ({"type": "integer", "minimum": 1, "multipleOf": 20000}, "20,000 remainders; at most 10,000"), ({"enum": [1e23]}, "than are read back"),
     ({"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}, "988,027 remainders"),
@@ -228,6 +230,76 @@ def test_what_cannot_be_obeyed_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(RequestError) as refusal:
         COMPILER.compile(StructuredOutputsParams(json=schema))
     assert why in str(refusal.value)
+
+
+DATE, UUID = ({"type": "string", "format": name} for name in ("date", "uuid"))
+TOLD = "cannot be excluded, as not, oneOf, if, else or maxContains asks for"
+AGREE = f"{TOLD}: validators do not agree on what is of a format; a pattern can be excluded"
+
+
+@pytest.mark.parametrize(("schema", "why"), [
+    ({"not": {"format": "date"}}, f'format "date" (at #/not) {AGREE}'),
+    ({"type": "string", "not": {"format": "uuid"}}, f'format "uuid" (at #/not) {AGREE}'),
+    ({**DATE, "not": {"format": "date-time"}}, f'format "date-time" (at #/not) {AGREE}'),
+    ({"oneOf": [DATE, {"type": "string"}]}, f'format "date" (at #/oneOf/0) {AGREE}'),
+    ({"oneOf": [UUID, DATE]}, f'format "date" (at #/oneOf/1) {AGREE}'),
+    ({"type": "string", "if": UUID, "then": False}, f'format "uuid" (at #/if) {AGREE}'),
+    ({"type": "object", "properties": {"a": {"not": {"format": "date", "minLength": 3}}, "b": {"not": {"format": "time"}}},
+      "required": ["b"]}, f'format "time" (at #/properties/b/not) {AGREE}'),
+    ({"type": "integer", "not": {"multipleOf": 3}}, f"multipleOf (at #/not) {TOLD}"),
+    ({"type": "number", "not": {"type": "integer"}}, f'type "integer" (at #/not) {TOLD}: JSON writes integers and other numbers alike'),
+    ({"type": "array", "not": {"uniqueItems": True}}, f"uniqueItems (at #/not) {TOLD}: a grammar cannot compare items"),
+    ({"type": "array", "contains": {"format": "uuid"}, "minContains": 0, "maxContains": 0, "minItems": 1},
+     f'format "uuid" (at #/contains) {AGREE}'),
+    *[(schema, "no value is valid by it, as far as that is known of what it excludes") for schema in (  # whatever formats say
+        {"type": "integer", "not": {"format": "date"}}, {"type": "string", "not": {"uniqueItems": True}}, {"not": {"format": "colour"}},
+        {"type": "string", "not": {"type": "string"}}, {"not": {}}, {"type": "array", "not": {"uniqueItems": False}},
+        {"type": "string", "format": "date", "pattern": "a", "not": {"format": "uuid", "minLength": 3}})],
+])
+def test_a_keyword_of_which_not_all_that_it_forbids_is_known_is_named_where_that_is_why_nothing_is_left(schema: Any, why: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        COMPILER.compile(StructuredOutputsParams(json=schema))
+    assert str(refusal.value).startswith(why)
+
+
+@pytest.mark.parametrize("schema", [{**DATE, "not": {"const": "2020-01-01"}}, {**UUID, "not": {"pattern": "^a"}}, {"not": DATE}])
+def test_formats_beside_what_is_excluded_are_obeyed(schema: Any) -> None:
+    assert COMPILER.compile(StructuredOutputsParams(json=schema))
+
+
+SHORT = {"type": "string", "format": "date", "pattern": "^2", "maxLength": 9}
+NONE = "no value is valid by it: "
+
+
+@pytest.mark.parametrize(("schema", "why"), [
+    (SHORT, "format, pattern and maxLength together leave no string (at #)"),
+    ({"type": "object", "properties": {"a": {"items": SHORT}}},
+     "format, pattern and maxLength together leave no string (at #/properties/a/items)"),
+    ({"$defs": {"a": {**UUID, "minLength": 40}}, "type": "array", "items": {"$ref": "#/$defs/a"}},
+     "format and minLength together leave no string (at #/$defs/a)"),
+    ({"type": "object", "properties": {"a/b": {"allOf": [UUID, {"format": "ipv4"}]}}}, "allOf leaves no string (at #/properties/a~1b)"),
+    ({**UUID, "not": {"minLength": 9}}, "format and not together leave no string (at #)"),
+    ({"anyOf": [{**UUID, "maxLength": 1}, {"type": "string", "format": "ipv4", "maxLength": 3}]}, "anyOf leaves no string (at #)"),
+    ({"type": "integer", "minimum": 5, "maximum": 3}, NONE + "type, minimum and maximum together leave none (at #)"),
+    ({"type": "object", "properties": {"a": {"prefixItems": [{"enum": [1], "minimum": 2}], "minItems": 1, "type": "array"}},
+      "required": ["a"]}, NONE + "enum and minimum together leave none (at #/properties/a/prefixItems/0)"),
+    ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+     NONE + "type, properties and required together leave none (at #)"),
+    (False, "no value is valid by it"),
+    ({"type": "string", "pattern": "a", "minLength": 3000, "not": {"pattern": "b"}},
+     "its patterns and lengths are too complex together to tell whether any text fits all (at #)"),
+    ({"minLength": 10**10}, "minLength is 10000000000; at most 1,000,000,000 are counted"),
+    ({"minProperties": 2**70}, f"minProperties is {2**70}; at most 1,000,000,000 are counted"),
+])
+def test_what_leaves_nothing_is_told_by_its_place_and_its_keywords(schema: Any, why: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        COMPILER.compile(StructuredOutputsParams(json=schema))
+    assert str(refusal.value) == why
+
+
+def test_counts_that_are_never_reached_are_no_limit() -> None:
+    for keyword in ("maxLength", "maxItems", "maxProperties"):
+        assert COMPILER.compile(StructuredOutputsParams(json={keyword: 2**70}))
 
 
 @pytest.mark.parametrize("schema", [

@@ -1,0 +1,48 @@
+"""A grammar in llguidance's language, and where its parts come from: for what is told of those that it refuses."""
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.compute.decoding.grammar.schema.emit import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """`source`: the user's own text, if the grammar has pieces of it. `copied`: where each piece begins, in the grammar and in the source.
+
+    `schemas`: who wrote the definitions of each schema in it, by what their names begin with. `has_json`: JSON is written somewhere, so
+    that white space between its tokens means something.
+    """
+
+    text: str
+    source: str = ""
+    copied: tuple[tuple[int, int], ...] = ()  # characters
+    schemas: Mapping[str, Writer] = field(default_factory=dict)
+    has_json: bool = False
+
+    def source_place(self, line: int, column: int) -> tuple[int, int] | None:
+        """The user's own line and column, in characters, of a place in the grammar: a line and a column in bytes. All count from 1. None
+        where the user wrote no such text."""
+        if not self.copied:
+            return None
+        lines = self.text.split("\n")
+        here = lines[line - 1] if line <= len(lines) else ""
+        at = sum(len(each) + 1 for each in lines[: line - 1]) + len(here.encode()[: column - 1].decode(errors="ignore"))
+        piece = max(bisect_right(self.copied, at, key=lambda each: each[0]) - 1, 0)
+        begins, source_begins = self.copied[piece]
+        source_ends = self.copied[piece + 1][1] if piece + 1 < len(self.copied) else len(self.source.rstrip())
+        return line_and_column(self.source, min(max(source_begins, source_begins + at - begins), source_ends))
+
+    def schema_place(self, definition: str) -> tuple[str, list[str]]:
+        """Where in its schema a definition comes from, as a reference, and the keywords there; "" and none where that is not known."""
+        writer = self.schemas.get(definition.rstrip("0123456789"))
+        return writer.place_of(definition) if writer is not None else ("", [])
+
+
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Of a character; both count from 1."""
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -1,0 +1,123 @@
+"""What is told of grammars that llguidance refuses: in our words, with the user's own lines, and nothing of its insides."""
+import re
+from typing import Any
+
+import pytest
+
+from penstock.compute.decoding.grammar.reasons import LIMITS, told
+from penstock.compute.decoding.grammar.written import Written
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams as Wanted
+from tests.compute.decoding.grammar.tokens import compiler
+
+COMPILER = compiler()
+EMPTY = '%json {"type": "string",\n"format": "ipv4", "maxLength": 3}'
+FRAME = 'frame: "<" @body ">"'
+
+
+def why_not(**wanted: Any) -> str:
+    with pytest.raises(RequestError) as refusal:
+        COMPILER.compile(Wanted(**wanted))
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("frame", [None, FRAME])
+@pytest.mark.parametrize(("grammar", "where"), [
+    ("start: x", "(in what begins at line 1, column 8)"), ('start: "a" b\nb: c\nc: d', "(in what begins at line 3, column 4)"),
+    ('%llguidance {}\nstart: "a"\nfoo', "(line 3, column 4)"), ("start: a;", "(line 1, column 9)"),
+    ('start: "éé" "a', "(line 1, column 15)"), ("start: /a", "(line 1, column 10)"), ("start: /a\n\n", "(line 1, column 10)"),
+    ("start: foo\r\nfoo: bar\r\n", "begins at line 2, column 6)"),
+    ('start: %json {\n"type":\n "integer"} "é" )', "(line 3, column 16)"),
+    ('start: %json {} %json {\n} foo\n\nfoo: %json {"type":\n"integer"} bar', "(in what begins at line 4, column 6)"),
+    (f'start: "a"\nfoo: {EMPTY}\n\nbar: foo\nstart: ")', "(line 6, column 10)"),
+    (f'start: "a" {EMPTY}\n', "(at #, in what begins at line 1, column 8)"),
+    (f'start: foo\nfoo: %json {{"type": "integer"}} | {EMPTY}\n', "leave no string (at #, in what begins at line 2, column 6)"),
+])
+def test_lines_are_those_that_the_user_wrote(grammar: str, where: str, frame: str | None) -> None:
+    assert why_not(grammar=grammar, frame=frame).endswith(where)
+
+
+@pytest.mark.parametrize(("grammar", "where"), [
+    ('root ::= "a" | b\nb ::= /x/', "the name of a rule should stand here (line 2, column 7)"),
+    ('root ::= "a', "does not end (line 1, column 12)"),
+    ('root ::= ("a"\n\n', "')' should stand here (line 1, column 14)"), ('root ::= "a\\', "an escape does not end"),
+    ('root ::= "\\q"', "there is no escape \\q (line 1, column 12)"), ('foo ::= "a"', "has no rule that is called root, where it begins"),
+    ("root ::= " + "(" * 3000 + '"a"' + ")" * 3000, "nested too deeply"),
+    ('root ::= "a" a-b\na-b ::= root\na_b ::= root', "two rules would be called a_b"),
+])
+def test_lines_of_ebnf_are_those_that_the_user_wrote(grammar: str, where: str) -> None:
+    assert where in why_not(grammar=grammar)
+
+
+def test_no_line_is_told_of_what_ebnf_became() -> None:
+    assert why_not(grammar='root ::= "a" |\n  [z-a]') == (
+        'the regex "[z-a]" cannot be read: invalid character class range, the start must be <= the end')
+    assert why_not(grammar='root ::= "a"{3,1}') == "it repeats at least 3 and at most 1 times"
+
+
+# What its messages have and ours have not: its parts, its spelling of regexes and schemas, its errors' form, lines of a grammar.
+THEIRS = re.compile(
+    r"\n|json-schema:|\$defs/\w*\d|Regex \(|\(And|SearchRegex|\(Regex|Unsatisf|satisf|lexer|parser|parse|panic|assert|backtrace|x-guidance"
+    r"|ValueError|[Tt]oken '|Expected|expecting|unknown field|following|\d\(\d+\)|\d+ \| |\(in regex\)|%nested|not supported yet|\\x\{")
+FAULTY = [
+    *({"json": schema} for schema in (
+        {"type": "string", "format": "date", "maxLength": 9}, {"type": "string", "format": "email", "maxLength": 2},
+        {"type": "string", "pattern": "^a{5}$", "minLength": 7, "maxLength": 9},
+        {"allOf": [{"format": "ipv4"}, {"format": "ipv6"}], "type": "string"},
+        {"type": "object", "patternProperties": {"^a": {"type": "string", "format": "uri", "maxLength": 1}}},
+        {"type": "object", "propertyNames": {"format": "ipv4"}}, {"type": "string", "minLength": 2**32}, {"minProperties": 2**70},
+        {"allOf": [{"pattern": each} for each in "abcdefghij"], "type": "string", "minLength": 100, "maxLength": 200})),
+    *({"regex": regex} for regex in (
+        "(a", "[z-a]", "*", r"\1", "a++", "(?>a)", r"\p{Foo}", "(?i-s:a)", "(?(1)a|b)", "[", "(?x) a", r"a\ud800", "$a", "(?P<x>a)(?P=x)",
+        "(?=.*a)(?=.*b)(?=.*c)(?=.*d)(?=.*e)(?=.*f)[a-z]{1000}", "a(?=b)", "(?<=a)b")),
+    *({"grammar": grammar} for grammar in (
+        'start: "a', "start: /(a/", 'x: "a"', 'start: A\nA: b\nb: "x"', 'start: "a" ("b"', 'start: "a"{3,1}', 'start: "a"{0,0}',
+        "start: /a(?=b)/", r"start: /\1/", r"start: /\p{Foo}/", r"start: /\b/", "start: /$^/", "start: /a{99999999999}/",
+        "start: <[999999]>", "start: <foo>", "start: <[3-1]>", "start: <[a]>", "start: <[]>", "start: @foo", "start: @7",
+        'start: "a"{-1,2}', "start: A\nA: @foo", "start: A\nA: <foo>", 'start: A\nA: %json {"type": "integer"}', "start: %regex {}",
+        "%import common.FOO\nstart: FOO", "%declare X\nstart: X", '%override start: "a"', 'start: "z".."a"', 'start: "aa".."zz"',
+        'start: %lark { start: "a" }', 'start: "a"..b', "start: /a/l", 'start: %regex {"foo": 1}',
+        'start{1}: "a"', 'start.5: "a"', 'start: "a"\nstart: "b"', 'A: "a"\nA: "b"\nstart: A', 'start[foo=1]: "a"', 'start[lazy=1]: "a"',
+        'start[lazy]: x "b"\nx: "a"', 'start[lazy, suffix="a"]: "a"', 'start: x::y\nx::y: "a"', "start: [a-z]", 'root = "a"', 'start → "a"',
+        'start: "a" & "b"', "start: a{b}", '%llguidance {"no_forcing": 1}\nstart: "a"', '%llguidance {\nstart: "a"', '{"grammars": []}',
+        "start: " + "(" * 99 + '"a"' + ")" * 99, 'start: "x" %if foo(1)', 'start: a::0\na::_: "x" %if is_zeros([0:4]) | a::incr([0:4])',
+        'start: "a"{100000000}', 'start: "a" %ignore', 'start: "\ud800"', f"start: {EMPTY}", "root ::= [^\\x00-\\U0010FFFF]",
+        "root ::= [z-a]")),
+    {"choice": ["\ud800"]}, {"choice": ["a"], "frame": f"frame: @body {EMPTY}"},
+]
+
+
+@pytest.mark.parametrize("wanted", FAULTY, ids=lambda wanted: ascii(wanted)[:60])
+def test_nothing_of_its_insides_is_told(wanted: dict[str, Any]) -> None:
+    for frame in (FRAME, None):
+        said = why_not(**{"frame": frame, **wanted})
+        assert not (found := THEIRS.search(said)), found
+        assert 8 < len(said) < 480
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    ("panic: assertion failed: s.1.is_null()\n<backtrace>\n   0: <unknown>", "it cannot be obeyed"), ("", "it cannot be obeyed"),
+    ("at 2(8): something new about lexemes\n   1 | %llguidance {}\n   2 | start: x\n              ^\n", "it cannot be obeyed"),
+    ("2(8): something new about lexemes\n   1 | %llguidance {}\n", "it cannot be read"),
+    ('at 2(8): invalid regex "1 | 2(" (in regex): regex parse error:\n    1 | 2(\n         ^\nerror: unclosed group\n   2 | x\n   3 |\n',
+     'the regex "1 | 2(" cannot be read: unclosed group'),
+    ('at 2(8): invalid regex "Too many items(" (in regex): regex parse error:\n    Too many items(\n          ^\nerror: unclosed group\n',
+     'the regex "Too many items(" cannot be read: unclosed group'),
+    ('3(8): Expected token \':\', found "string..." (at "Too many items" ("string..."))\n   2 | start: "Too many items"\n        ^\n',
+     "':' should stand here, not a string"),
+    ('at 2(8): duplicate rule: "' + "b" * 900 + '"\n', '"' + "b" * 76 + "... is defined twice"),
+    ('at 2(8): duplicate rule: "' + "b" * 10_000 + '"\n', '"' + "b" * 76 + "... is defined twice"),
+])
+def test_what_is_not_known_is_not_passed_on(error: str, said: str) -> None:
+    reason, is_limit = told(error, Written("start: x"))
+    assert reason == said and not is_limit
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_limits_are_told_apart_from_faults(limit: str) -> None:
+    assert told(f"parser error: {limit} (limit 5)\n<non-verbose/>", Written("start: x")) == (LIMITS[limit], True)
+
+
+def test_groups_may_be_as_deep_as_is_told() -> None:
+    assert COMPILER.compile(Wanted(grammar="start: " + "(" * 28 + '"a"' + ")" * 28))
+    assert "nested more than 28 deep" in why_not(grammar="start: " + "(" * 29 + '"a"' + ")" * 29)
