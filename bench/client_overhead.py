@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from versus.arguments import Parser, amount, whole
 
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.client.connections import address_of, tcp
@@ -61,15 +62,19 @@ def told(values: list[float]) -> dict[str, float]:
     return {"p50": p50, "p90": p90, "p99": p99, "max": most}
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--rate", type=amount(above=0), default=500.0, help="requests a second, Poisson; default: %(default)s")
+    made.add_argument("--requests", type=whole(), default=5000, help="that are sent; default: %(default)s")
+    made.add_argument("--prompt", type=whole(), default=256, help="tokens of each prompt; default: %(default)s")
+    made.add_argument("--ttft", type=amount(above=0), default=0.05, help="seconds until the server's first token; default: %(default)s")
+    made.add_argument("--itl", type=amount(), default=0.01, help="seconds between two of its tokens; default: %(default)s")
+    made.add_argument("--tokens", type=whole(2), default=20, help="of each answer; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=500.0)
-    parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--prompt", type=int, default=256)
-    parser.add_argument("--ttft", type=float, default=0.05)
-    parser.add_argument("--itl", type=float, default=0.01)
-    parser.add_argument("--tokens", type=int, default=20)
-    args = parser.parse_args()
+    args = make_parser().parse_args()
     told_to = [word for name in ("ttft", "itl", "tokens") for word in (f"--{name}", str(getattr(args, name)))]
     server = subprocess.Popen([sys.executable, str(CLOCK), *told_to], stdout=subprocess.PIPE, text=True)
     try:

@@ -28,6 +28,7 @@ from askers.ours import Ours
 from askers.plain import Plain
 from askers.prompts import write_prompts
 from askers.vllm import Vllm
+from versus.arguments import RECORD, Parser, file, listed, one_of, whole
 from versus.processes import BENCH, Program, free_port
 from versus.record import RESULTS, slug, today, write
 
@@ -68,7 +69,7 @@ SERVERS = {CLOCK: [sys.executable, str(BENCH / "clock.py")],
 def serving(server: str, folder: Path) -> Iterator[str]:
     """Yields its URL. Raises RuntimeError when it is not ready in time."""
     port = free_port()
-    program = Program([*SERVERS[server], "--port", str(port)], {}, folder / f"{server}.log")
+    program = Program([*SERVERS[server], "--port", str(port)], {"PYTHONPATH": str(BENCH)}, folder / f"{server}.log")
     try:
         url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + READY_S
@@ -162,8 +163,8 @@ def open_turns(args: argparse.Namespace, folder: Path) -> Turns:
     makers: tuple[tuple[str, Path | None, Callable[[Path, Path], Asker]], ...] = (
         (Guidellm.name, args.guidellm, Guidellm), (Vllm.name, args.vllm, Vllm))
     for name, path, make in makers:
-        if path is None or not path.exists():
-            turns.missing[name] = "no path given" if path is None else f"there is nothing at {path}"
+        if path is None:
+            turns.missing[name] = "no path given"
             continue
         try:
             turns.askers.append(make(path, folder))
@@ -191,21 +192,23 @@ def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
     print(json.dumps(result))
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--guidellm", type=file, help="its executable; default: it takes no part")
+    made.add_argument("--vllm", type=file, help="the Python of an environment that has it; default: it takes no part")
+    made.add_argument("--load", type=listed(one_of(QUESTIONS)), default=",".join(QUESTIONS), help="what is asked; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=2, help="in which every client is asked once; default: %(default)s")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--guidellm", type=Path, help="its executable")
-    parser.add_argument("--vllm", type=Path, help="the Python of an environment that has it")
-    parser.add_argument("--load", default=",".join(QUESTIONS), help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--record", action="store_true")
-    args = parser.parse_args()
-    if unknown := [name for name in args.load.split(",") if name not in QUESTIONS]:
-        parser.error(f"--load {unknown[0]} is unknown; known: {', '.join(QUESTIONS)}")
+    args = make_parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="clients-") as place:
         folder = Path(place)
         turns, runs = open_turns(args, folder), []
         try:
-            for run in measure_all(args.load.split(","), args.rounds, turns, folder):
+            for run in measure_all(args.load, args.rounds, turns, folder):
                 runs.append(run)
         finally:  # what fails takes nothing of what came before with it
             turns.close()

@@ -6,11 +6,12 @@
 Completions and chat, always streamed, always of so many tokens; /health, /v1/models, and /metrics with Penstock's names, in which it tells
 what it did: its own lateness included. All times are seconds.
 """
-import argparse
 import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
+
+from versus.arguments import Parser, amount, whole
 
 from penstock.study.measure.client.precise import new_loop, no_collection
 
@@ -125,15 +126,23 @@ async def serve(beat: Beat, port: int) -> None:
         await server.serve_forever()
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--ttft", type=amount(), default=0.05, help="seconds until the first token; default: %(default)s")
+    made.add_argument("--itl", type=amount(), default=0.01, help="seconds between two tokens; default: %(default)s")
+    made.add_argument("--tokens", type=whole(), default=20, help="of each answer; default: %(default)s")
+    made.add_argument("--port", type=whole(0, 65535), default=0, help="of 127.0.0.1; default: any that is free")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ttft", type=float, default=0.05)
-    parser.add_argument("--itl", type=float, default=0.01)
-    parser.add_argument("--tokens", type=int, default=20)
-    parser.add_argument("--port", type=int, default=0, help="default: any that is free")
+    parser = make_parser()
     args = parser.parse_args()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(serve(Beat(args.ttft, args.itl, args.tokens), args.port))
+        try:
+            runner.run(serve(Beat(args.ttft, args.itl, args.tokens), args.port))
+        except OSError as error:
+            parser.error(f"--port {args.port}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from versus.arguments import Parser
 from versus.record import RESULTS, Record, read
 from versus.rows import Row, Verdict, verdicts
 from versus.table import line
@@ -76,5 +77,10 @@ def updated(text: str) -> str:
     return before + BEGIN + tables(records) + END + rest.partition(END)[2]
 
 
+def make_parser() -> Parser:
+    return Parser(__doc__)
+
+
 if __name__ == "__main__":
+    make_parser().parse_args()
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -8,17 +8,26 @@ A context is computed once and taken from the prefix cache afterwards where an e
 after it are timed. `of limit`: weights at their bits and keys and values of two bytes, read once a token at the bandwidth that was
 measured just before and after. The last line is JSON.
 """
+from versus.arguments import Parser, listed, whole
 from versus.bench import conclude, run, say
-from versus.options import options, parser
+from versus.options import check, options, parser
 from versus.points import Point
 
 
+def make_parser() -> Parser:
+    made = parser(__doc__)
+    made.add_argument("--depths", type=listed(whole(0)), default="0,2048,8192,16384",
+                      help="tokens of context; 0: a short prompt; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--depths", default="0,2048,8192,16384", help="tokens of context; 0: a short prompt; default: %(default)s")
+    arguments = make_parser()
     args = arguments.parse_args()
-    chosen = options(args)
-    points = [Point("decode", int(depth)) for depth in args.depths.split(",")]
+    with arguments.refusing():
+        chosen = options(args)
+        check(chosen)
+    points = [Point("decode", depth) for depth in args.depths]
     conclude(run("cpu_decode", points, chosen, say))
 
 

@@ -7,17 +7,25 @@
 `of limit` is MFU: operations of the model's program at the rate, measured just before and after, of the type that is computed in: bf16,
 int16, or int8 where rows are quantized too. The last line is JSON.
 """
+from versus.arguments import Parser, listed, whole
 from versus.bench import conclude, run, say
-from versus.options import options, parser
+from versus.options import check, options, parser
 from versus.points import Point
 
 
+def make_parser() -> Parser:
+    made = parser(__doc__)
+    made.add_argument("--lengths", type=listed(whole()), default="512,2048", help="tokens of the prompt; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--lengths", default="512,2048", help="tokens of the prompt; default: %(default)s")
+    arguments = make_parser()
     args = arguments.parse_args()
-    chosen = options(args)
-    points = [Point("prefill", int(length)) for length in args.lengths.split(",")]
+    with arguments.refusing():
+        chosen = options(args)
+        check(chosen)
+    points = [Point("prefill", length) for length in args.lengths]
     conclude(run("cpu_prefill", points, chosen, say))
 
 

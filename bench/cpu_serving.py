@@ -9,20 +9,32 @@ process and over HTTP; llama.cpp by its static batch for equal requests, its ser
 `of limit`: all operations at the measured rate, or the longest answer's weights at the bandwidth, whichever takes longer.
 The last line is JSON.
 """
+from versus.arguments import Parser, amount, listed, whole
 from versus.bench import conclude, run, say
-from versus.options import options, parser
+from versus.options import check, options, parser
 from versus.points import Point
 
 
+def make_parser() -> Parser:
+    made = parser(__doc__)
+    made.add_argument("--streams", type=listed(whole(), least=0), default="8,32",
+                      help="equal requests at once; empty: none; default: %(default)s")
+    made.add_argument("--mixed", type=listed(whole(), least=0), default="32",
+                      help="requests of mixed lengths; empty: none; default: %(default)s")
+    made.add_argument("--gap-s", type=amount(), default=0.1,
+                      help="seconds between arrivals of mixed requests, on average; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--streams", default="8,32", help="equal requests at once; empty: none; default: %(default)s")
-    arguments.add_argument("--mixed", default="32", help="requests of mixed lengths; empty: none; default: %(default)s")
-    arguments.add_argument("--gap-s", type=float, default=0.1, help="between arrivals of mixed requests, on average; default: %(default)s")
+    arguments = make_parser()
     args = arguments.parse_args()
-    chosen = options(args)
-    points = [Point("streams", int(count)) for count in filter(None, args.streams.split(","))]
-    points += [Point("mixed", int(count), args.gap_s) for count in filter(None, args.mixed.split(","))]
+    points = [Point("streams", count) for count in args.streams] + [Point("mixed", count, args.gap_s) for count in args.mixed]
+    if not points:
+        arguments.error("--streams and --mixed are both empty, so that there is nothing to measure")
+    with arguments.refusing():
+        chosen = options(args)
+        check(chosen)
     conclude(run("cpu_serving", points, chosen, say))
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from versus.arguments import RECORD, Parser, amount, listed, one_of, said, whole
+from versus.engines import check_engine
 from versus.record import RESULTS, slug, today, write
 
 from penstock.compute.fitted import Fitted
@@ -164,22 +166,30 @@ def judge(bench: Bench, name: str, plant: Plant, args: argparse.Namespace, kept:
     inner.loop.stop()
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--case", type=listed(one_of(PLANTS)), default=",".join(PLANTS), help="bottlenecks, comma-separated; default: all")
+    made.add_argument("--seconds", type=amount(above=0), default=6.0, help="of each run; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=3, help="in which both ways are measured once; default: %(default)s")
+    made.add_argument("--levers", type=whole(), default=3, help="the best so many of each case are moved; default: %(default)s")
+    made.add_argument("--calibrate", action="store_true", help="measure other weight formats' steps first")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--case", default=",".join(PLANTS))
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each run")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--levers", type=int, default=3, help="the best so many of each case")
-    parser.add_argument("--calibrate", action="store_true")
-    parser.add_argument("--record", action="store_true")
+    parser = make_parser()
     args = parser.parse_args()
+    with parser.refusing():
+        for name in args.case:
+            check_engine(EngineConfig(model=args.model, **PLANTS[name].options))
     kept = calibrated(EngineConfig(model=args.model), ("none", *DRIFT)) if args.calibrate else {}
     rows: list[dict[str, Any]] = []
     report: dict[str, Any] = {}
     with asyncio.Runner(loop_factory=new_loop) as runner:
         bench = Bench(runner, args.seconds)
-        for name in args.case.split(","):
+        for name in args.case:
             rows += judge(bench, name, PLANTS[name], args, kept)
             report = {"bench": "explain_gains", "model": args.model, "machine": processor().model, "date": today(),
                       "python": platform.python_version(), "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL,

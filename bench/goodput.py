@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from versus.arguments import RECORD, Parser, Refused, amount, listed, said, whole
+from versus.engines import check_engine
 from versus.record import RESULTS, slug, today, write
 
 from penstock.core.config import EngineConfig
@@ -178,10 +180,9 @@ def config_of(config: EngineConfig, name: str) -> EngineConfig:
     return replace(config, order=order, admission="deadline", chunking="slo") if more else replace(config, order=order)
 
 
-def engines(args: argparse.Namespace) -> dict[str, Any]:
+def engines(config: EngineConfig, args: argparse.Namespace) -> dict[str, Any]:
     """By order. They share nothing but the processors, and only one works at a time."""
-    config = EngineConfig(model=args.model, max_num_seqs=args.max_num_seqs, kv_tokens=args.kv_tokens)
-    names = args.orders.split(",")
+    names = args.orders
     if not args.twin:
         return {name: Engine(config_of(config, name)) for name in names}
     recorder = Recorder()
@@ -200,8 +201,10 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
     print(f"capacity {rate:.1f} requests/s; " + "; ".join(f"{name}: {slo}" for name, slo in slos.items()), flush=True)
     patience_s = max(slo.most_s["ttft"] + slo.most_s["tpot"] * kind.output[1] for slo, kind in zip(slos.values(), KINDS, strict=True))
     rows = []
-    for load in map(float, args.loads.split(",")):
+    for load in args.loads:
         asked = poisson(load * rate, args.seconds, args.seed)
+        if not asked:
+            raise SystemExit(f"nobody comes within --seconds {args.seconds:g} at {load:g} times {rate:.3g} requests a second: give more")
         for name, engine in made.items():
             found = row_of(asked, engine.play(asked, slos, runner, patience_s), slos, args.seconds)
             rows.append({"load": load, "order": name, **found})
@@ -213,25 +216,45 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
     return {"capacity_per_s": rate, "slo": {name: str(slo) for name, slo in slos.items()}, "deadline_over_fcfs": ratios, "rows": rows}
 
 
+def order(text: str) -> str:
+    if text.count("+") and not text.endswith("+slo"):
+        raise Refused(f"{text!r} must be an order, or one with +slo")
+    return text
+
+
+def make_parser() -> Parser:
+    made, longest = Parser(__doc__), max(kind.prompt[1] + kind.output[1] for kind in KINDS)
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--orders", type=listed(order), default="fcfs,priority,shortest,deadline,shortest+slo",
+                      help="who goes first, comma-separated; ORDER+slo: with admission and chunks by objectives; default: %(default)s")
+    made.add_argument("--loads", type=listed(amount(above=0)), default="0.5,0.75,1,1.25,1.5,2",
+                      help="times the capacity, comma-separated; default: %(default)s")
+    made.add_argument("--seconds", type=amount(above=0), default=15.0, help="in which requests come, at each load; default: %(default)s")
+    made.add_argument("--ttft-times", type=amount(above=0), default=10.0,
+                      help="objective, as a multiple of a lone request's TTFT; default: %(default)s")
+    made.add_argument("--tpot-times", type=amount(above=0), default=30.0, help="the same of TPOT; default: %(default)s")
+    made.add_argument("--max-num-seqs", type=whole(), default=32, help="sequences that run at once; default: %(default)s")
+    made.add_argument("--kv-tokens", type=whole(longest), default=65536, help="that the KV cache holds; default: %(default)s")
+    made.add_argument("--seed", type=int, default=1, help="of arrivals and lengths; default: %(default)s")
+    made.add_argument("--twin", action="store_true", help="ask the twin instead of the engine")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--orders", default="fcfs,priority,shortest,deadline,shortest+slo")
-    parser.add_argument("--loads", default="0.5,0.75,1,1.25,1.5,2")
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--ttft-times", type=float, default=10.0)
-    parser.add_argument("--tpot-times", type=float, default=30.0)
-    parser.add_argument("--max-num-seqs", type=int, default=32)
-    parser.add_argument("--kv-tokens", type=int, default=65536)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--twin", action="store_true")
-    parser.add_argument("--record", action="store_true", help="keep the result in bench/results")
+    parser = make_parser()
     args = parser.parse_args()
-    began, made = time.time(), engines(args)
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        found = sweep(made, args, runner)
-    for engine in made.values():
-        engine.close()
+    config = EngineConfig(model=args.model, max_num_seqs=args.max_num_seqs, kv_tokens=args.kv_tokens)
+    with parser.refusing():
+        for name in args.orders:
+            check_engine(config_of(config, name))
+    began, made = time.time(), engines(config, args)
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            found = sweep(made, args, runner)
+    finally:
+        for engine in made.values():
+            engine.close()
     told = {"bench": "goodput", "model": args.model, "machine": processor().model, "date": today(), "twin": args.twin,
             "seconds": args.seconds, "took_s": time.time() - began, **found}
     if args.record:

@@ -17,7 +17,6 @@ of blanks and line breaks; pairs and triples of JSON's punctuation; words made o
 blank, some in capitals; a fifth pieces of Cyrillic, Chinese and Hangul. It is drawn with a fixed seed and downloads nothing. An answer is
 spelled in the longest tokens from the left. The last line is JSON; `--record` keeps it in bench/results.
 """
-import argparse
 import json
 import statistics
 import time
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from drafts.vocabulary import Made, made
+from versus.arguments import RECORD, Parser, Refused, whole
 from versus.record import RESULTS, slug, today, write
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
@@ -44,6 +44,8 @@ from penstock.core.types import SeqInfo
 from penstock.serve.engine.build import make_compiler
 from penstock.serve.engine.machine import processor
 
+LEAST_VOCABULARY = 16384  # tokens: brook's, bytes, numbers, blanks and punctuation alone are half of them
+LEAST_STEPS = 2
 GOAL_US = 60.0  # at the median, mask and apply together
 STAGES = ("mask", "handed", "apply", "follow")
 
@@ -134,18 +136,40 @@ def figures(took: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     return told
 
 
+def some(text: str) -> list[Any]:
+    """The schemas of a path."""
+    path = Path(text)
+    if not path.exists():
+        raise Refused(f"there is no {text}")
+    try:
+        found = list(schemas(path))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise Refused(f"{text} is no JSON schema, and no lines with one in the field `schema`: {error!r}") from None
+    if not found:
+        raise Refused(f"{text} holds no .json and no .jsonl file")
+    return found
+
+
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--schemas", type=some, required=True, metavar="PATH", help="a file or a folder of JSON schemas")
+    made.add_argument("--most", type=whole(), default=300, help="schemas that are taken; default: %(default)s")
+    made.add_argument("--tokens", type=whole(), default=96, help="of an answer at most; default: %(default)s")
+    made.add_argument("--rows", type=whole(), nargs="+", default=[1, 32], help="of a step; default: 1 32")
+    made.add_argument("--vocabulary", type=whole(LEAST_VOCABULARY), default=151936, help="tokens of the made one; default: %(default)s")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schemas", type=Path, required=True)
-    parser.add_argument("--most", type=int, default=300, help="schemas")
-    parser.add_argument("--tokens", type=int, default=96, help="of an answer at most")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32])
-    parser.add_argument("--vocabulary", type=int, default=151936)
-    parser.add_argument("--record", action="store_true")
+    parser = make_parser()
     args = parser.parse_args()
     llm = LLM("brook", max_num_seqs=32)
     own = llm.get_tokenizer()
-    answers = written(llm, list(islice(schemas(args.schemas), args.most)), args.tokens)
+    answers = written(llm, args.schemas[: args.most], args.tokens)
+    if (steps := sum(len(tokens) for _, tokens in answers) // max(args.rows)) < LEAST_STEPS:
+        parser.error(f"the answers to {len(answers)} schemas that can be obeyed make {steps} steps of {max(args.rows)} rows, and "
+                     f"{LEAST_STEPS} are needed: give more --schemas, or fewer --rows")
     size = llm._built.spec.vocab_size
     pieces = [text for token in range(size) if token not in own.special_ids and (text := own.token_bytes(token))]
     other: Made = made(args.vocabulary, pieces)

@@ -10,7 +10,6 @@ a request on an event loop; `http` are streaming completions through the whole a
 Readers run on a thread of their own beside the model's; what they cost is told as processor time for each token.
 The last line is JSON: medians and the fastest tenth.
 """
-import argparse
 import asyncio
 import json
 import statistics
@@ -19,6 +18,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from versus.arguments import Parser, said, whole
+from versus.engines import check_engine
 
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.types import SamplingParams
@@ -30,6 +32,8 @@ from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Request
 
 NUM_PROMPT = 24
+LEAST_STEPS = 16  # that leave enough pairs to tell of
+PATHS = ("engine", "loop", "http")
 CHOICES = {
     "greedy": SamplingParams(temperature=0, ignore_eos=True),
     "drawn": SamplingParams(temperature=0.8, top_k=40, top_p=0.95, ignore_eos=True),
@@ -167,15 +171,25 @@ def describe(row: dict[str, Any]) -> str:
             f"{row['sampler_us']:.1f} in the sampler{reader}")
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--seqs", type=whole(1, EngineConfig().max_num_seqs), nargs="+", default=[1, 32],
+                      help="sequences at once; default: 1 32")
+    made.add_argument("--steps", type=whole(LEAST_STEPS), default=400, help="of each measurement; default: %(default)s")
+    made.add_argument("--paths", nargs="+", default=[*PATHS], choices=PATHS, help="that tokens take; default: all")
+    made.add_argument("--choices", nargs="+", default=[*CHOICES], choices=[*CHOICES], help="how tokens are chosen; default: all")
+    made.add_argument("--threads", type=whole(), help="of the engine; default: as many as the model gets by itself")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--seqs", type=int, nargs="+", default=[1, 32])
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--paths", nargs="+", default=["engine", "loop", "http"], choices=["engine", "loop", "http"])
-    parser.add_argument("--choices", nargs="+", default=list(CHOICES), choices=list(CHOICES))
-    parser.add_argument("--threads", type=int)
+    parser = make_parser()
     args = parser.parse_args()
+    with parser.refusing():
+        room = check_engine(EngineConfig(model=args.model, threads=args.threads)).spec.max_position - NUM_PROMPT
+    if args.steps > room:
+        parser.error(f"--steps {args.steps:,} must be at most {room:,}: with a prompt of {NUM_PROMPT} tokens {args.model} holds no more")
     sys.setswitchinterval(SWITCH_S)
     metrics = Metrics()
     built = build(EngineConfig(model=args.model, threads=args.threads), metrics)
@@ -187,7 +201,7 @@ def main() -> None:
         "http": lambda asked: asyncio.run(run_http(app, asked)),
     }
     results = []
-    for path in ("engine", "loop", "http"):
+    for path in PATHS:
         if path not in args.paths:
             continue
         if path != "engine" and not loop._thread.is_alive():

@@ -8,10 +8,11 @@ with blocks, once with one block per sequence as long as the context, which is w
 figure reserves prompt + max_tokens of each live sequence, as asked for; it is added up along the first run.
 Waste is 1 - filled / allocated slots, summed over all steps. The last line is JSON.
 """
-import argparse
 import json
 import random
 from dataclasses import dataclass
+
+from versus.arguments import Parser, whole
 
 from penstock.core.clock import VirtualClock
 from penstock.core.types import SamplingParams, Seq, SeqResult, StepPlan, StepResult
@@ -23,6 +24,8 @@ from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.scheduler import Scheduler
 
 END = 0  # the token that ends an answer
+ASKED = (512, 1024)  # max_tokens
+LEAST = 8  # tokens of a prompt
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ def make_load(num_requests: int, context: int, seed: int) -> list[Load]:
     rng = random.Random(seed)
     load = []
     for _ in range(num_requests):
-        max_tokens = rng.choice((512, 1024))
-        num_prompt = min(max(int(rng.lognormvariate(5.3, 0.9)), 8), context - max_tokens)
+        max_tokens = rng.choice(ASKED)
+        num_prompt = min(max(int(rng.lognormvariate(5.3, 0.9)), LEAST), context - max_tokens)
         num_output = min(max(int(rng.lognormvariate(5.2, 0.8)), 4), max_tokens)
         load.append(Load([rng.randrange(1, 4096) for _ in range(num_prompt)], num_output, max_tokens))
     return load
@@ -97,14 +100,22 @@ def run(load: list[Load], block_size: int, kv_tokens: int) -> SlotUse:
     return used
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--requests", type=whole(), default=400, help="that are served; default: %(default)s")
+    made.add_argument("--block-size", type=whole(), default=16, help="tokens of a block; default: %(default)s")
+    made.add_argument("--context", type=whole(ASKED[-1] + LEAST), default=2048,
+                      help="tokens of the longest request, which are reserved; default: %(default)s")
+    made.add_argument("--kv-tokens", type=whole(), default=65536, help="that the KV cache holds; default: %(default)s")
+    made.add_argument("--seed", type=int, default=1, help="of the lengths that are drawn; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=400)
-    parser.add_argument("--block-size", type=int, default=16)
-    parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--kv-tokens", type=int, default=65536)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = make_parser()
     args = parser.parse_args()
+    if (least := max(args.context, -(-args.context // args.block_size) * args.block_size)) > args.kv_tokens:
+        parser.error(f"--kv-tokens {args.kv_tokens:,} must be at least {least:,}, for one request of --context {args.context:,}")
     load = make_load(args.requests, args.context, args.seed)
     ours = run(load, args.block_size, args.kv_tokens)
     whole = run(load, args.context, args.kv_tokens)

@@ -13,20 +13,22 @@ import argparse
 import json
 import statistics
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from versus.options import models_to_run, words
+from versus.arguments import RECORD, Parser, folder, listed, one_of, said, whole
+from versus.engines import check_words
+from versus.options import models_to_run
 from versus.ours import FORMATS
 from versus.points import SHORT
 from versus.record import RESULTS, slug, today, write
-from versus.shapes import open_shape
+from versus.shapes import Shape, open_shape
 
 from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
 from penstock.core.events import StepRecord
 from penstock.core.types import SamplingParams
 from penstock.serve.engine.build import build
-from penstock.serve.engine.machine import num_cpus, processor
+from penstock.serve.engine.machine import has_native, num_cpus, processor
 from penstock.serve.engine.requests import Request
 from penstock.serve.engine.utilization import Recorder
 
@@ -69,7 +71,7 @@ def measure(path: str, format: str, depths: list[int], args: argparse.Namespace)
     recorder = Recorder()
     most = max(depths) + WARM + args.steps + 2
     built = build(EngineConfig(
-        model=path, dtype="bfloat16", quant=FORMATS[format][2], threads=args.threads, block_size=BLOCK, max_model_len=most,
+        model=path, dtype="bfloat16", quant=FORMATS[format][1], threads=args.threads, block_size=BLOCK, max_model_len=most,
         kv_tokens=(-(-most // BLOCK) + 1) * BLOCK), recorder)
     engine, found = built.engine, []
     for depth in depths:
@@ -89,24 +91,46 @@ def measure(path: str, format: str, depths: list[int], args: argparse.Namespace)
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, help="folder of checkpoints")
-    parser.add_argument("--model", help="comma-separated; default: those of the usual ones that are found; also paths")
-    parser.add_argument("--formats", default=",".join(FORMATS), help="default: %(default)s")
-    parser.add_argument("--depths", default="0,2048,8192,16384", help="tokens of context; 0: a short prompt; default: %(default)s")
-    parser.add_argument("--steps", type=int, default=60, help="at each depth; default: %(default)s")
-    parser.add_argument("--threads", type=int, default=num_cpus(), help="default: all processors")
-    parser.add_argument("--record", action="store_true", help="keep the result in bench/results")
-    args = parser.parse_args()
-    rows: list[Row] = []
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--models", type=folder, help="folder of checkpoints")
+    made.add_argument("--model", type=listed(said), help="comma-separated; default: those of the usual ones that are found; also paths")
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="of weights; default: %(default)s")
+    made.add_argument("--depths", type=listed(whole(0)), default="0,2048,8192,16384",
+                      help="tokens of context; 0: a short prompt; default: %(default)s")
+    made.add_argument("--steps", type=whole(2), default=60, help="at each depth; default: %(default)s")
+    made.add_argument("--threads", type=whole(), default=num_cpus(), help="of the engine and of the reads; default: all processors")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
+def shapes(args: argparse.Namespace) -> list[tuple[Shape, list[int]]]:
+    """The models, and the depths that each holds. Raises PenstockError."""
+    found = []
     for model in models_to_run(args.model, args.models):
         shape = open_shape(model, args.models)
+        for format in args.formats:
+            check_words(EngineConfig(model=shape.path, dtype="bfloat16", quant=FORMATS[format][1]), shape.found)
         room = shape.spec.max_position - args.steps - WARM - 2
-        depths = [depth for depth in (int(word) or SHORT for word in args.depths.split(",")) if depth <= room]
-        for format in words(args.formats, tuple(FORMATS), "--formats"):
+        depths = [depth for depth in (depth or SHORT for depth in args.depths) if depth <= room]
+        if not depths:
+            raise UsageError(f"{model} holds a context of {max(0, room):,} tokens beside --steps {args.steps:,}, and none of --depths fits")
+        found.append((shape, depths))
+    return found
+
+
+def main() -> None:
+    parser = make_parser()
+    args = parser.parse_args()
+    if not has_native():
+        parser.error("only the native module reads memory, and it was not built here")
+    with parser.refusing():
+        found = shapes(args)
+    rows: list[Row] = []
+    for shape, depths in found:
+        for format in args.formats:
             for depth, pairs in zip(depths, measure(shape.path, format, depths, args), strict=True):
-                rows.append(row(model, format, depth, pairs))
+                rows.append(row(shape.model, format, depth, pairs))
                 say(rows[-1])
     told: dict[str, Any] = {"bench": "mbu", "machine": processor().model, "threads": args.threads, "date": today(), "steps": args.steps,
                             "rows": [asdict(each) for each in rows]}

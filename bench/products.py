@@ -16,9 +16,11 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from versus.arguments import Parser, listed, one_of, whole
 
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.backends.cpu.backend import Cpu, Options
@@ -134,27 +136,35 @@ def compare(shape: tuple[int, int], form: str, count: int, args: argparse.Namesp
     return {"ours_us": round(one, 1), "torch_us": round(other, 1), "ratio": round(other / one, 3)}
 
 
+def make_parser() -> Parser:
+    made, matrices = Parser(__doc__), tuple(SHAPES["qwen3-0.6b"])
+    made.add_argument("--isa", choices=list(LIMITS), default="avx2", help="the widest instructions of both; default: %(default)s")
+    made.add_argument("--shapes", type=listed(one_of(SHAPES)), default=",".join(SHAPES), help="models; default: %(default)s")
+    made.add_argument("--matrices", type=listed(one_of(matrices)), default=",".join(matrices), help="of a model; default: %(default)s")
+    made.add_argument("--rows", type=listed(whole()), default="1,4,32,512", help="of the other factor; default: %(default)s")
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="of the matrix; default: %(default)s")
+    made.add_argument("--threads", type=whole(), default=2, help="of both; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=7, help="in which both are timed once; default: %(default)s")
+    made.add_argument("--check", action="store_true", help="compare results, time nothing")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--isa", choices=list(LIMITS), default="avx2")
-    parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--matrices", default="qkv,o,gate_up,down,head")
-    parser.add_argument("--rows", default="1,4,32,512")
-    parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--check", action="store_true", help="compare results, time nothing")
+    parser = make_parser()
     args = parser.parse_args()
     os.environ.update(LIMITS[args.isa])  # before torch is imported
+    for module, why in (("torch", "the rival"), ("penstock._native", "ours")):
+        if find_spec(module) is None:
+            parser.error(f"{module}, {why}, is not installed")
 
     import torch
 
     torch.set_num_threads(args.threads)
     found = []
-    for model in args.shapes.split(","):
-        for name in args.matrices.split(","):
-            for form in args.formats.split(","):
-                for count in map(int, args.rows.split(",")):
+    for model in args.shapes:
+        for name in args.matrices:
+            for form in args.formats:
+                for count in args.rows:
                     row = {"model": model, "matrix": name, "format": form, "rows": count,
                            **compare(SHAPES[model][name], form, count, args)}
                     found.append(row)

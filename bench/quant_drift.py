@@ -4,7 +4,6 @@
 
 Everything is compared with the same backend on weights as the checkpoint has them. The last line is one JSON object.
 """
-import argparse
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from versus.arguments import Parser, said, text_file, whole
+from versus.engines import check_words
 
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.models.load.checkpoint import open_checkpoint
@@ -84,15 +85,29 @@ def compare(scorer: Scorer, quant: str, texts: list[Array], exact: list[Array]) 
     return Row(quant, scorer.bits_per_weight, math.exp(loss / (total - len(texts))), kl / total, flips / total)
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--text", type=text_file, nargs="+", required=True, metavar="FILE", help="held-out texts; UTF-8")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--quant", type=said, action="append",
+                      help=f"a weight format, as penstock has it; more than once for more; default: {len(FORMATS)} of them")
+    made.add_argument("--windows", type=whole(), default=60, help="stretches of all texts; default: %(default)s")
+    made.add_argument("--length", type=whole(2), default=256, help="tokens of a window; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, nargs="+", required=True)
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--quant", action="append")
-    parser.add_argument("--windows", type=int, default=60)
-    parser.add_argument("--length", type=int, default=256, help="tokens of a window")
+    parser = make_parser()
     args = parser.parse_args()
+    with parser.refusing():
+        found = find(EngineConfig(model=args.model))
+        for quant in ("none", *(args.quant or FORMATS)):
+            check_words(EngineConfig(model=args.model, quant=quant), found)
+    if args.length > found.spec.max_position:
+        parser.error(f"--length {args.length:,} must be at most {found.spec.max_position:,}, the context of {args.model}")
     texts = windows(args.model, args.text, args.windows, args.length)
+    if (least := min(map(len, texts))) < 2:
+        parser.error(f"--text has a stretch of {least} tokens: give texts of at least {args.length:,} tokens, or fewer --windows")
     scorer = Scorer(args.model, "none", args.length)
     exact = [scorer.log_probs(tokens) for tokens in texts]
     rows = [compare(scorer, "none", texts, exact)]

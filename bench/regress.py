@@ -12,12 +12,12 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from versus.arguments import Parser, Refused, amount, file
 from versus.bench import run, say
 from versus.contest import MAX_ROUNDS_OF
-from versus.options import Options, options, parser
+from versus.options import Options, check, options, parser
 from versus.points import Point
 from versus.record import Record, newest, read
 from versus.rows import Row
@@ -68,24 +68,33 @@ def measure(record: Record, chosen: Options, deep: bool) -> Record:
     return run(record.bench, points_of(record, alone, deep), alone, say)
 
 
+def recorded(text: str) -> Record:
+    """Of a file."""
+    try:
+        return read(file(text).read_text(encoding="utf-8"))
+    except (ValueError, LookupError, TypeError) as error:
+        raise Refused(f"{text} is no record: {error}") from None
+
+
+def make_parser() -> Parser:
+    made = parser(__doc__)
+    made.set_defaults(rounds=3)
+    made.add_argument("--tolerance", type=amount(most=1), default=0.08, help="share of the recorded share; default: %(default)s")
+    made.add_argument("--deep", action="store_true", help="also what takes long: decode beyond 4,096 tokens of context")
+    made.add_argument("--against", type=recorded, nargs="+", metavar="FILE", help="records; default: the newest of this machine")
+    made.add_argument("--fresh", type=recorded, nargs="+", metavar="FILE", help="records to compare, instead of a run")
+    return made
+
+
 def main() -> int:
-    arguments = parser(__doc__)
-    arguments.set_defaults(rounds=3)
-    arguments.add_argument("--tolerance", type=float, default=0.08, help="share of the recorded share; default: %(default)s")
-    arguments.add_argument("--deep", action="store_true", help="also what takes long: decode beyond 4,096 tokens of context")
-    arguments.add_argument("--against", type=Path, nargs="+", help="records; default: the newest of this machine")
-    arguments.add_argument("--fresh", type=Path, nargs="+", help="records to compare, instead of a run")
+    arguments = make_parser()
     args = arguments.parse_args()
-    chosen = options(args)
-    if args.against:
-        recorded = [read(path.read_text(encoding="utf-8")) for path in args.against]
-    else:
-        recorded = [record for bench in BENCHES if (record := newest(bench, processor_model())) is not None]
-    if args.fresh:
-        fresh = [read(path.read_text(encoding="utf-8")) for path in args.fresh]
-    else:
-        fresh = [measure(record, chosen, args.deep) for record in recorded]
-    found = changes((row for record in recorded for row in record.rows), (row for record in fresh for row in record.rows))
+    with arguments.refusing():
+        chosen = options(args)
+        check(chosen)
+    before = args.against or [record for bench in BENCHES if (record := newest(bench, processor_model())) is not None]
+    fresh = args.fresh or [measure(record, chosen, args.deep) for record in before]
+    found = changes((row for record in before for row in record.rows), (row for record in fresh for row in record.rows))
     slower = worse(found, args.tolerance)
     for each in found:
         print(f"{'WORSE' if each in slower else 'ok   '} {each}")

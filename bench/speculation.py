@@ -25,18 +25,22 @@ import argparse
 import itertools
 import json
 import statistics
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from drafts import echo, partners, prompts
 from drafts.switch import Switch
 from drafts.turns import Ask, Ran, run
+from versus.arguments import RECORD, Parser, amount, new_folder, said, text_file, whole
+from versus.engines import check_engine, check_words
 from versus.record import RESULTS, slug, today, write
 
+from penstock.compute.models.load.hub import Source
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
-from penstock.serve.engine.build import build, find
+from penstock.core.errors import RequestError, UsageError
+from penstock.serve.engine.build import build, find, understand
 from penstock.serve.engine.describe import describe
 from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.machine import processor
@@ -46,6 +50,9 @@ from penstock.study.measure.statistics import distribution, grouped_distribution
 OF_TEXT, OF_ECHO = ("story", "copy", "mixed"), ("quote", "edit", "tell")  # workloads
 USUAL = 2  # of each, the first
 PLAIN = "plain"  # of --propose: none, in an engine of its own
+MADE = ("draft_model", "eagle")  # of --propose: what is made with --drafter
+PROPOSE, CONCURRENCY, AGREE = ("ngram", "suffix", "auto"), (1, 2, 4, 8, 16, 32, 64), 0.8
+LENGTH = 1024  # tokens that a request has room for
 SECONDS = 1.0  # that a measurement takes at least, by its number of requests
 
 
@@ -134,18 +141,21 @@ def switches(engine: Engine, requests: list[Ask], number: int) -> tuple[Ran, Ran
     return ran[True][0], ran[False][0], ran[True][1]
 
 
+def config_of(model: str, name: str, concurrency: int, args: argparse.Namespace) -> EngineConfig:
+    """Of the engine that drafts by `name`; "": plain."""
+    return EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=LENGTH, threads=args.threads,
+                        prefix_cache=False, propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")
+
+
 def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, args: argparse.Namespace) -> list[Row]:
     found = {name: {each: Found(independent=args.switched) for each in args.propose} for name in workloads}
     for number in range(args.restarts):
         names = ["", *args.propose]
-        config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=1024, threads=args.threads,
-                              prefix_cache=False)
-        engines = {name: build(replace(config, propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")).engine
-                   for name in (reversed(names) if number % 2 else names)}
+        engines = {name: build(config_of(model, name, concurrency, args)).engine for name in (reversed(names) if number % 2 else names)}
         for name, make in workloads.items():
             try:
                 sweep(engines, make, concurrency, args, found[name])
-            except ValueError as error:
+            except (ValueError, RequestError) as error:
                 raise SystemExit(f"{name}: {error}") from None
         del engines  # before the next are made
     rows = [each.row(workload, name, concurrency) for workload, by_name in found.items() for name, each in by_name.items()]
@@ -206,33 +216,82 @@ def tokenizer() -> Path:
     return Path(find(EngineConfig()).source.path)
 
 
+def make_parser() -> Parser:
+    made, shapes = Parser(__doc__), sorted(echo.SHAPES)
+    made.add_argument("--text", type=text_file, nargs="+", metavar="FILE", help="texts that prompts are made of, in paragraphs; UTF-8")
+    made.add_argument("--model", type=said, help="a folder, a GGUF file or a name of the hub; default: brook")
+    made.add_argument("--echo", choices=shapes, help="instead of --model and --text: the shape of a model that is made")
+    made.add_argument("--folder", type=new_folder, help="where what --echo and --drafter name is made, gigabytes, or was before")
+    made.add_argument("--drafter", choices=shapes, help="of --echo: the shape of what draft_model drafts with; eagle's head is made too")
+    made.add_argument("--agree", type=amount(above=0, most=1),
+                      help=f"share of the tokens that what --drafter makes is right about; default: {AGREE}")
+    made.add_argument("--propose", type=said, nargs="+", default=[*PROPOSE], metavar="NAME[:KEY=VALUE,...]",
+                      help=f"proposers, each beside plain decoding; {PLAIN}: none, in an engine of its own; default: {' '.join(PROPOSE)}")
+    made.add_argument("--concurrency", type=whole(), nargs="+", default=[*CONCURRENCY],
+                      help=f"requests at once; default: {' '.join(map(str, CONCURRENCY))}")
+    made.add_argument("--workloads", nargs="+", choices=[*OF_TEXT, *OF_ECHO],
+                      help=f"what is asked; default: {' '.join(OF_TEXT[:USUAL])}, with --echo {' '.join(OF_ECHO[:USUAL])}")
+    made.add_argument("--quant", type=said, default="none", help="weight format of all engines, as penstock has it; default: %(default)s")
+    made.add_argument("--new", type=whole(8), default=128, help="tokens of an answer; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=5, help="in which everything is measured once; default: %(default)s")
+    made.add_argument("--threads", type=whole(), help="of all engines; default: as many as the model gets by itself")
+    made.add_argument("--restarts", type=whole(), default=1, help="times that all engines are made anew; default: %(default)s")
+    made.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
+def check(args: argparse.Namespace) -> None:
+    """What one option says of another, and defaults that hang on others. Raises UsageError."""
+    known, drafted = OF_ECHO if args.echo else OF_TEXT, [name for name in args.propose if name.partition(":")[0] in MADE]
+    args.workloads = args.workloads or [*known[:USUAL]]
+    for wrong, why in (
+        (args.echo and (args.model or args.text), "--echo makes its model and prompts: leave out --model and --text"),
+        (args.echo and not args.folder, "--echo needs --folder: where its model is made"),
+        (not args.echo and (args.folder or args.drafter), "--folder and --drafter are for what --echo makes: name its shape"),
+        (not args.echo and not args.text, "--text names the files that prompts are made of"),
+        (args.agree is not None and not args.drafter, "--agree says how often what --drafter makes is right: name its shape"),
+        (args.drafter and not drafted, f"--drafter makes what {' and '.join(MADE)} draft with: name one of them with --propose"),
+        (unknown := [name for name in args.workloads if name not in known],
+         f"the workloads {'of' if args.echo else 'without'} --echo are {', '.join(known)}, not {', '.join(unknown)}"),
+    ):
+        if wrong:
+            raise UsageError(why)
+    args.model, args.agree = args.model or "brook", AGREE if args.agree is None else args.agree
+    if not args.echo:
+        for lengths, users, least in ((prompts.TOLD, ("story", "mixed"), max(args.concurrency)), (prompts.COPIED, ("copy", "mixed"), 1)):
+            if set(users) & set(args.workloads):
+                prompts.check(args.text, lengths, least)
+
+
+def ready(args: argparse.Namespace) -> tuple[str, dict[str, prompts.Asks]]:
+    """The model, and the workloads. Raises PenstockError where an engine cannot be made or has no room for a request."""
+    args.given = {}
+    if args.echo:  # before gigabytes are made
+        shape = understand(Source(args.echo, args.folder / args.echo, echo.SHAPES[args.echo]))
+        for name in ("", *args.propose):
+            check_words(config_of(args.echo, name, 1, args), shape)
+    make = echoing if args.echo else telling
+    model, makers = make(args)
+    if args.drafter:
+        args.given = drafting(args)
+    for name, concurrency in itertools.product(("", *args.propose), args.concurrency):
+        check_engine(config_of(model, name, concurrency, args))
+    asked = [ask for name in args.workloads for ask in makers[name](max(args.concurrency))]
+    if max(len(ask.prompt) + ask.params.max_tokens for ask in asked) > LENGTH:
+        room = LENGTH - max(len(ask.prompt) for ask in asked)
+        most = room // (2 if "mixed" in args.workloads else 1)
+        raise UsageError(f"a request has room for {LENGTH:,} tokens, its prompt included: --new {args.new:,} must be at most {most:,}")
+    model, makers = make(args)  # prompts begin anew
+    return model, {name: makers[name] for name in args.workloads}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--echo", choices=sorted(echo.SHAPES))
-    parser.add_argument("--folder", type=Path, help="where the model of --echo is made")
-    parser.add_argument("--drafter", choices=sorted(echo.SHAPES), help="of --echo: the shape of what draft_model drafts with")
-    parser.add_argument("--agree", type=float, default=0.8, help="share of the tokens that it is right about, and a head for eagle")
-    parser.add_argument("--text", type=Path, nargs="+", default=[])
-    parser.add_argument("--propose", nargs="+", default=["ngram", "suffix", "auto"])
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--workloads", nargs="+", choices=[*OF_TEXT, *OF_ECHO])
-    parser.add_argument("--quant", default="none")
-    parser.add_argument("--new", type=int, default=128, help="tokens of an answer")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, help="of all engines; default: as many as the model gets by itself")
-    parser.add_argument("--restarts", type=int, default=1, help="times that all engines are made anew")
-    parser.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
-    parser.add_argument("--record", action="store_true")
+    parser = make_parser()
     args = parser.parse_args()
-    if not args.echo and not args.text:
-        parser.error("--text says what prompts are made of")
-    model, makers = echoing(args) if args.echo else telling(args)
-    args.given = drafting(args) if args.drafter else {}
-    args.workloads = args.workloads or list(makers)[:USUAL]
-    if unknown := [name for name in args.workloads if name not in makers]:
-        parser.error(f"the workloads here are {', '.join(makers)}, not {unknown[0]}")
-    workloads = {name: makers[name] for name in args.workloads}
+    with parser.refusing():
+        check(args)
+        model, workloads = ready(args)
     rows: list[Row] = []
     for concurrency in args.concurrency:
         rows += measure(model, workloads, concurrency, args)
@@ -241,7 +300,8 @@ def main() -> None:
             "threads": describe(EngineConfig(model=model, threads=args.threads)).threads, "new": args.new, "rounds": args.rounds,
             "restarts": args.restarts, "switched": args.switched, "rows": [asdict(row) for row in rows]}
     if args.record:
-        others = ("" if args.workloads == list(makers)[:USUAL] else "-" + "-".join(args.workloads)) + "-switched" * args.switched
+        usual = [*(OF_ECHO if args.echo else OF_TEXT)[:USUAL]]
+        others = ("" if args.workloads == usual else "-" + "-".join(args.workloads)) + "-switched" * args.switched
         others += f"-agree-{args.agree:g}" * bool(args.drafter)
         others += "" if args.threads is None else f"-threads-{args.threads}"
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")

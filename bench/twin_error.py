@@ -8,7 +8,6 @@ The engine runs in this process, asked by the client of `penstock bench`; what i
 of `penstock plan --calibrate`, with other prompts. Capacity is what the twin completes in a closed loop. Replays keep the trace's rhythm,
 faster or slower. Errors are the twin's figure over the median of the engine's rounds, less one. The last line is JSON.
 """
-import argparse
 import asyncio
 import itertools
 import json
@@ -17,15 +16,18 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from versus.arguments import RECORD, Parser, amount, listed, said, whole
+from versus.engines import check_engine
 from versus.record import RESULTS, slug, today, write
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
-from penstock.core.registry import parse_pairs
+from penstock.core.errors import UsageError
+from penstock.core.registry import fill, parse_pairs
 from penstock.core.work import StepWork
 from penstock.serve.engine.machine import processor
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
@@ -65,11 +67,13 @@ class Cut:
 
 
 def cut_of(spec: str, requests: int) -> Cut:
-    """PATH[:name=value,...], the options being those of the bench's traces."""
+    """PATH[:name=value,...], the options being those of the bench's traces. Raises UsageError for a trace that cannot be replayed."""
     path, _, told = spec.partition(":")
-    given = {name: float(value) for name, value in parse_pairs(told, "--trace").items()}
-    options = TraceOptions(path, **{name: int(value) if name.startswith("max") else value for name, value in given.items()})
-    return Cut(Path(path).stem, list(itertools.islice(cut(read_trace(path), options, Left()), requests)))
+    options = replace(fill(TraceOptions, parse_pairs(told, "--trace"), "--trace"), path=path)
+    rows = list(itertools.islice(cut(read_trace(path), options, Left()), requests))
+    if len(rows) < 2 or rows[-1].at_s == rows[0].at_s:
+        raise UsageError(f"--trace {spec} leaves {len(rows)} requests, and a replay needs two, at different times")
+    return Cut(Path(path).stem, rows)
 
 
 def twin(cut: Cut, speed: float, config: EngineConfig, pace: Pace, users: int | None = None) -> Played:
@@ -154,28 +158,38 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
         yield row
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--trace", type=said, action="append", required=True, metavar="PATH[:KEY=VALUE,...]",
+                      help="a trace of Azure, BurstGPT or Mooncake, with options of penstock bench's traces; more than once for more")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--quant", type=said, default="none", help="weight format, as penstock has it; default: %(default)s")
+    made.add_argument("--requests", type=whole(2), default=600, help="of each trace, its first ones; default: %(default)s")
+    made.add_argument("--loads", type=listed(amount(above=0)), default="0.5,0.8,0.95",
+                      help="shares of the capacity, comma-separated; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=2, help="in which the engine replays each load once; default: %(default)s")
+    made.add_argument("--slo", default="ttft=300ms,tpot=20ms", help="what goodput counts by; default: %(default)s")
+    made.add_argument("--phase", type=amount(above=0), default=1.5, help="seconds of each phase of the sweep; default: %(default)s")
+    made.add_argument("--max-num-seqs", type=whole(), default=32, help="sequences that run at once; default: %(default)s")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trace", action="append", required=True)
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--quant", default="none")
-    parser.add_argument("--requests", type=int, default=600)
-    parser.add_argument("--loads", default="0.5,0.8,0.95")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--slo", default="ttft=300ms,tpot=20ms")
-    parser.add_argument("--phase", type=float, default=1.5, help="seconds of each phase of the sweep")
-    parser.add_argument("--max-num-seqs", type=int, default=32)
-    parser.add_argument("--record", action="store_true")
+    parser = make_parser()
     args = parser.parse_args()
+    config = EngineConfig(model=args.model, quant=args.quant, max_num_seqs=args.max_num_seqs)
+    with parser.refusing():
+        slo, cuts = parse_slo(args.slo), [cut_of(spec, args.requests) for spec in args.trace]
+        check_engine(config)
     recorder = Recorder()
-    inner = start(EngineConfig(model=args.model, quant=args.quant, max_num_seqs=args.max_num_seqs), listener=recorder)
-    slo, loads = parse_slo(args.slo), [float(load) for load in args.loads.split(",")]
+    inner = start(config, listener=recorder)
     rows = []
-    for spec in args.trace:
+    for each in cuts:
         found = calibrate(inner, recorder, lambda line: None, args.phase)
         print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            rows += compare(Machine(inner, recorder, found, runner), cut_of(spec, args.requests), loads, args.rounds, slo)
+            rows += compare(Machine(inner, recorder, found, runner), each, args.loads, args.rounds, slo)
         report = {
             "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model,
             "python": platform.python_version(), "rounds": args.rounds, "goals": GOALS, "rows": rows, "kept": kept(rows)}

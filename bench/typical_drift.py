@@ -10,18 +10,19 @@ token; the divergence (Jensen-Shannon, nats) of its counts of tokens from those 
 show how much is chance; the share of different pairs of successive tokens (less: it repeats itself more); tokens a pass. Exact answers are
 compared with plain ones: one token that differs is an error. The last line is JSON.
 """
-import argparse
 import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from drafts import prompts
+from versus.arguments import Parser, amount, said, text_file, whole
+from versus.engines import check_engine
 
 from penstock import LLM, SamplingParams
+from penstock.core.config import EngineConfig
 from penstock.core.drafting import together
 from penstock.serve.engine.machine import processor
 
@@ -75,20 +76,32 @@ def different(found: Sequence[Tokens]) -> float:
     return len(set(pairs)) / len(pairs)
 
 
+def make_parser() -> Parser:
+    made = Parser(__doc__)
+    made.add_argument("--text", type=text_file, nargs="+", required=True, metavar="FILE",
+                      help="texts whose paragraphs are told on; UTF-8")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--propose", type=said, nargs="+", default=["eagle", "draft_model:model=rill"], metavar="NAME[:KEY=VALUE,...]",
+                      help="proposers; default: eagle draft_model:model=rill")
+    made.add_argument("--typical", type=said, nargs="+", default=["typical"], help="rules beside the exact one; default: typical")
+    made.add_argument("--temperatures", type=amount(above=0), nargs="+", default=[0.7, 1.0], help="of the answers; default: 0.7 1.0")
+    made.add_argument("--prompts", type=whole(), default=128, help="that are answered in each way; default: %(default)s")
+    made.add_argument("--new", type=whole(2), default=96, help="tokens of an answer; default: %(default)s")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, nargs="+", required=True)
-    parser.add_argument("--model", default="brook")
-    parser.add_argument("--propose", nargs="+", default=["eagle", "draft_model:model=rill"])
-    parser.add_argument("--typical", nargs="+", default=["typical"], help="rules beside the exact one")
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.7, 1.0])
-    parser.add_argument("--prompts", type=int, default=128)
-    parser.add_argument("--new", type=int, default=96)
+    parser = make_parser()
     args = parser.parse_args()
-    plain = LLM(args.model)
+    with parser.refusing():
+        prompts.check(args.text, prompts.TOLD, args.prompts)
+        room = min(check_engine(EngineConfig(model=args.model, propose=propose)).spec.max_position for propose in args.propose)
+        if args.new > (most := room - prompts.OPENING - 1):
+            parser.error(f"--new {args.new:,} must be at most {most:,}: {args.model} holds {room:,} tokens, its prompt included")
+        plain = LLM(args.model)
+        engines = {(propose, accept): LLM(args.model, propose=propose, accept=accept)
+                   for propose in args.propose for accept in ("exact", *args.typical)}
     asked = prompts.story(plain.get_tokenizer().encode, args.text)(args.prompts)
-    engines = {(propose, accept): LLM(args.model, propose=propose, accept=accept)
-               for propose in args.propose for accept in ("exact", *args.typical)}
     rows = []
     for temperature in args.temperatures:
         first, _ = answers(plain, asked, temperature, args.new, 0)

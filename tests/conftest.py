@@ -1,12 +1,23 @@
-"""What every test shares: no network, one thread, Ctrl-C heard, and property tests that try the same cases every time."""
+"""What every test shares: the installed package, no network, one thread, Ctrl-C heard, and property tests that try the same cases every
+time."""
 import os
 import signal
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+sys.path.sort(key=lambda folder: Path(folder).resolve() == Path(__file__).resolve().parents[1])  # what is installed before the checkout
+
+import penstock
 from penstock.core import message
+
+ROOT, INSTALLED = Path(__file__).resolve().parents[1], Path(penstock.__file__).resolve().parents[1]
+if INSTALLED != ROOT:  # programs that tests start take it too, and not the checkout's sources, which have no native module
+    folders = (str(INSTALLED), str(ROOT), os.environ.get("PYTHONPATH"))
+    os.environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -19,6 +30,10 @@ message.message = dataclass(frozen=True, slots=True)  # before anything else of 
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+def pytest_report_header() -> str:
+    return f"penstock: {Path(penstock.__file__).parent}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,12 +6,28 @@ from pathlib import Path
 
 from drafts.echo import Echo
 from drafts.turns import Ask
+from penstock.core.errors import UsageError
 from penstock.core.types import SamplingParams
 
 Prompts = Callable[[int], list[list[int]]]  # how many -> token ids
 Asks = Callable[[int], list[Ask]]
+TOLD, COPIED = (300, 2000), (300, 900)  # characters of a paragraph that is told on, and of one that is copied
+OPENING = 48  # tokens of a paragraph
 WORDS = ("the north gate", "a brass lamp", "seven barrels", "the old miller", "a letter from home", "the cellar door", "two silver spoons",
          "the ferry", "a grey horse", "the second bell", "a sack of flour", "the window seat")
+
+
+def paragraphs(texts: list[Path], lengths: tuple[int, int]) -> list[str]:
+    """With more characters than the first length, and fewer than the second."""
+    return [part for text in texts for part in text.read_text(encoding="utf-8").split("\n\n") if lengths[0] < len(part) < lengths[1]]
+
+
+def check(texts: list[Path], lengths: tuple[int, int], least: int) -> None:
+    """Raises UsageError for a text with fewer paragraphs than are asked for at once."""
+    if (found := len(paragraphs(texts, lengths))) < least:
+        between = " and ".join(f"{length:,}" for length in lengths)
+        raise UsageError(f"--text has {found:,} paragraphs of between {between} characters, parted by blank lines, and must have at least "
+                         f"{least:,}")
 
 
 def greedy(prompts: Prompts, new: int) -> Asks:
@@ -42,10 +58,12 @@ def mixed(stories: Prompts, copies: Prompts, new: int, seed: int = 0) -> Asks:
 def story(encode: Callable[[str], list[int]], texts: list[Path], seed: int = 0) -> Prompts:
     """Openings of paragraphs: nothing to copy."""
     numbers = random.Random(seed)
-    paragraphs = [part for text in texts for part in text.read_text(encoding="utf-8").split("\n\n") if 300 < len(part) < 2000]
+    found = paragraphs(texts, TOLD)
 
     def make(count: int) -> list[list[int]]:
-        return [encode(part)[:48] for part in numbers.sample(paragraphs, count)]
+        if count > len(found):
+            raise ValueError(f"{count:,} paragraphs are asked for at once, and the text has {len(found):,}: give more text, or more --new")
+        return [encode(part)[:OPENING] for part in numbers.sample(found, count)]
 
     return make
 
@@ -53,14 +71,14 @@ def story(encode: Callable[[str], list[int]], texts: list[Path], seed: int = 0) 
 def copying(encode: Callable[[str], list[int]], texts: list[Path], seed: int = 0) -> Prompts:
     """Edits, quotes and JSON echoes in turn: something of a page, once or twice, and its beginning again."""
     numbers = random.Random(seed)
-    paragraphs = [part for text in texts for part in text.read_text(encoding="utf-8").split("\n\n") if 300 < len(part) < 900]
+    found = paragraphs(texts, COPIED)
 
     def quote(number: int) -> str:
-        part = paragraphs[numbers.randrange(len(paragraphs))]
+        part = found[numbers.randrange(len(found))]
         return f"{part}\n\n{part}\n\n{part[: len(part) // 8]}"
 
     def edit(number: int) -> str:
-        part = paragraphs[numbers.randrange(len(paragraphs))]
+        part = found[numbers.randrange(len(found))]
         words = part.split(" ")
         changed = [numbers.choice(words) if numbers.random() < 0.05 else word for word in words]
         return f"{' '.join(changed)}\n\n{part}\n\n{' '.join(words[: len(words) // 8])}"

@@ -68,7 +68,9 @@ def after(earlier: Record, later: Record) -> Record:
     """Both, with the later one's word for what both ran: rows are compared with those of the same run alone."""
     again = {row.contest for row in later.rows}
     rows = tuple(row for row in earlier.rows if row.contest not in again) + later.rows
-    return replace(later, rows=rows, versions={**earlier.versions, **later.versions}, failures={**earlier.failures, **later.failures})
+    ran = {(f"{row.model}, {row.engine} {row.format}", f", {row.point}") for row in later.rows}
+    failures = {name: told for name, told in earlier.failures.items() if not any(name.startswith(a) and name.endswith(b) for a, b in ran)}
+    return replace(later, rows=rows, versions={**earlier.versions, **later.versions}, failures={**failures, **later.failures})
 
 
 def newest(bench: str, machine: str, folder: Path = RESULTS) -> Record | None:

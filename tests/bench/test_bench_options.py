@@ -1,8 +1,8 @@
 import pytest
 from versus import ours
-from versus.options import options, parser
+from versus.options import check, options, parser
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import PenstockError, UsageError
 
 
 def chosen(*words):
@@ -21,10 +21,19 @@ def test_models_are_beside_the_rivals_unless_said(tmp_path):
     assert found.ours == (("max_num_batched_tokens", 1024), ("prefix_cache", False))
 
 
-WRONG = [("--formats", "int3"), ("--engines", "nobody"), ("--rounds", "0"), ("--ours", "speed=11"), ("--formats", ",")]
-
-
-@pytest.mark.parametrize("words", WRONG)
+@pytest.mark.parametrize("words", [("--formats", "int3"), ("--engines", "nobody"), ("--rounds", "0"), ("--formats", ",")])
 def test_unknown_words_are_errors(words):
-    with pytest.raises(UsageError):
+    with pytest.raises(SystemExit, match="2"):
         chosen(*words)
+
+
+@pytest.mark.parametrize("given", ["speed=11", "quant=int8", "model=rill", "block_size=x"])
+def test_fields_that_are_not_for_ours_are_errors(given):
+    with pytest.raises(UsageError):
+        chosen("--ours", given)
+
+
+@pytest.mark.parametrize("words", [("--model", "nobody"), ("--ours", "order=nobody"), ("--ours", "propose=ngram:speed=1")])
+def test_what_no_engine_can_be_made_of_is_an_error(words):
+    with pytest.raises(PenstockError):
+        check(chosen(*words))

@@ -1,5 +1,6 @@
 """What rivals print, as they print it, and the arguments that they are given."""
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,6 @@ def test_a_batch_has_room_for_all_of_its_requests():
 def test_workers_of_rivals_need_no_penstock():
     names = "contest library place points processes served trace worker rivals".split()
     code = "import sys; sys.modules['penstock'] = None\n" + "\n".join(f"import versus.{name}" for name in names)
-    bench = Path(__file__).parents[2] / "bench"
-    done = subprocess.run([sys.executable, "-c", code], cwd=bench, capture_output=True, text=True)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "bench")}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

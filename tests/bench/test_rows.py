@@ -73,6 +73,15 @@ def test_a_day_keeps_what_its_narrowed_runs_found(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_failed_and_ran_later_that_day_failed_no_more(tmp_path):
+    ran = row("rival", 80.0)
+    name = f"{ran.model}, {ran.engine} {ran.format}"
+    failures = {f"{name} flag, {ran.point}": "status -11", f"{name} flag, decode 8192": "too long"}
+    keep(Record("b", "x", 2, "2026-01-02", (), failures=failures), tmp_path)
+    told = read(keep(Record("b", "x", 2, "2026-01-02", (ran,)), tmp_path).read_text())
+    assert told.failures == {f"{name} flag, decode 8192": "too long"}
+
+
 def test_the_newest_record_is_taken(tmp_path):
     for date in ("2026-02-01", "2026-01-31"):
         keep(Record("b", "x", 2, date, ()), tmp_path)
