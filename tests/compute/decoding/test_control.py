@@ -192,7 +192,7 @@ def test_drafts_that_could_gain_little_are_seldom_tried():
 def test_looking_at_steps_does_not_take_the_time_for_trials():
     """What is looked at in 32 sequences takes longer than trials may, where rows are dear."""
     world = World(fixed=1e-3, each=1e-4, accepted=dict.fromkeys(range(32), 0.99), looking=1e-4)
-    world.rate(1000)
+    world.rate(2000)
     assert world.rate(1000) > 1.1
 
 

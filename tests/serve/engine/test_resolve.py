@@ -175,7 +175,7 @@ def test_heads_that_are_missing_are_told_before_anything_is_loaded(monkeypatch: 
 @pytest.mark.parametrize(("propose", "told"), [
     ("suffix:remembered=100000000000000000000", "suffix: remembered must be from 0 to 1,000,000,000, not"),
     ("ngram:k=300000", "ngram: k must be from 1 to 4,096, not 300,000"),
-    ("lookahead:window=4000,n=4000", "the proposer would draft up to 16,015,996 tokens of a sequence at once; at most 4,096 can be"),
+    ("lookahead:window=4000,n=4000", "the proposer would draft up to 16,011,996 tokens of a sequence at once; at most 4,096 can be"),
     ("eagle:kv_tokens=100000000000", "eagle: kv_tokens must be from 0 to 1,000,000,000, not"),
     ("medusa:path=", "proposer medusa: path is given no value"),
 ])

@@ -6,9 +6,9 @@ time against rows, measured at start, and from what steps with and without draft
 the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, a sequence tries again now
 and then, half as often after each failure. A trial is dry: the proposer is asked, and what it has is compared with the tokens that come,
 since those are what the target would have accepted; no row is computed for it. All trials together take no more than a small share of the
-time, and a smaller one where the best of drafts would gain little. What comes of drafts is compared with what was hoped of them, since
-those that promise most are taken. Drafts that were expected to pay and turned out to cost time are not made again for a while, longer each
-time.
+time, and a smaller one where the best of drafts would gain little, or where trials keep coming to nothing. What comes of drafts is compared
+with what was hoped of them, since those that promise most are taken. Drafts that were expected to pay and turned out to cost time are not
+made again for a while, longer each time.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,9 +32,9 @@ from penstock.compute.decoding.control.contract import Load, Rooms
 
 HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
-TRIALS = 0.02  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
+TRIALS = 0.015  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
 ENOUGH = 1.6  # what the best of drafts must add to the speed for all of that
-LOSES, LEAST = 0.7, 0.15  # of the faith in trials with each decision against drafts; no less of it is left
+LOSES, LEAST = 0.5, 0.15  # of the faith in trials with each decision against drafts; no less of it is left
 LEAN = 2.0  # observations that the acceptance of all sequences counts for
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
