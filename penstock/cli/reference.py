@@ -47,7 +47,9 @@ def default(option: dataclasses.Field[Any]) -> str:
     value = option.default
     if value in (dataclasses.MISSING, ""):
         return "..."
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if value in (None, True, False) else str(value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def linked(text: str) -> str:

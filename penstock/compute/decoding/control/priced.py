@@ -89,7 +89,8 @@ class Priced:
         if before is not None and now - before.ended < BUSY_S:
             interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
             if before.load.steady:
-                self._share = TRIALS * max(self._worth(before.load), self._faith * self._worth(before.load, self._times))
+                if self._decision.rooms is None:  # else nobody tries
+                    self._share = TRIALS * max(self._worth(before.load), self._faith * self._worth(before.load, self._times))
                 self._times.told(before, interval, self._expected(before.load, before.load.rows))
                 self._tell_gain(before, interval)
             self._earning = self._share * interval
