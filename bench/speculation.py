@@ -185,7 +185,7 @@ def telling(args: argparse.Namespace) -> tuple[str, dict[str, prompts.Asks]]:
     encode = Tokenizer.load(find(EngineConfig(model=args.model)).source.path).encode
     stories, copies = prompts.story(encode, args.text), prompts.copying(encode, args.text)
     return args.model, dict(zip(OF_TEXT, (prompts.greedy(stories, args.new), prompts.greedy(copies, args.new),
-                                          prompts.mixed(stories, copies, args.new)), strict=True))
+                                          prompts.mixed(stories, copies, args.new, LENGTH)), strict=True))
 
 
 def echoing(args: argparse.Namespace) -> tuple[str, dict[str, prompts.Asks]]:

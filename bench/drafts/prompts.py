@@ -36,19 +36,20 @@ def greedy(prompts: Prompts, new: int) -> Asks:
     return lambda count: [Ask(prompt, params) for prompt in prompts(count)]
 
 
-def mixed(stories: Prompts, copies: Prompts, new: int, seed: int = 0) -> Asks:
-    """A third copies, a third tells stories, a third draws its tokens; for a quarter of `new` to twice `new` tokens each, and one after
-    another: half of them come while others are being answered."""
+def mixed(stories: Prompts, copies: Prompts, new: int, room: int, seed: int = 0) -> Asks:
+    """A third copies, a third tells stories, a third draws its tokens; for a quarter of `new` to twice `new` tokens each, as far as there
+    is room for so many with the prompt, and one after another: half of them come while others are being answered."""
     numbers = random.Random(seed)
 
     def make(count: int) -> list[Ask]:
         found, after = [], 0
         for i, (story, copy) in enumerate(zip(stories(count), copies(count), strict=True)):
-            length = int(new * 2 ** numbers.uniform(-2, 1))
+            kind = (i + numbers.randrange(3)) % 3
+            prompt = copy if kind == 0 else story
+            length = min(int(new * 2 ** numbers.uniform(-2, 1)), room - len(prompt))
             drawn = SamplingParams(max_tokens=length, temperature=0.8, top_p=0.95, seed=numbers.randrange(1 << 30), ignore_eos=True)
             chosen = SamplingParams(max_tokens=length, temperature=0, ignore_eos=True)
-            kind = (i + numbers.randrange(3)) % 3
-            found.append(Ask(copy if kind == 0 else story, drawn if kind == 2 else chosen, after))
+            found.append(Ask(prompt, drawn if kind == 2 else chosen, after))
             after += numbers.randrange(new) if i % 2 else 0
         return found
 

@@ -59,13 +59,14 @@ def test_mixed_requests_are_of_all_kinds_and_lengths_and_come_one_after_another(
     def same(token: int) -> prompts.Prompts:
         return lambda count: [[token]] * count
 
-    asks = prompts.mixed(same(1), same(2), new=64)(60)
+    asks = prompts.mixed(same(1), same(2), new=64, room=1024)(60)
     kinds = [(ask.prompt[0], ask.params.temperature > 0) for ask in asks]
     assert set(kinds) == {(1, False), (1, True), (2, False)} and min(map(kinds.count, set(kinds))) > 5
     lengths = [ask.params.max_tokens for ask in asks]
     assert min(lengths) >= 16 and max(lengths) <= 128 and max(lengths) > 2 * min(lengths)
     assert asks[0].after == 0 and asks[-1].after > asks[1].after and [ask.after for ask in asks] == sorted(ask.after for ask in asks)
     assert len({ask.params.seed for ask in asks if ask.params.temperature}) > 5
+    assert max(ask.params.max_tokens for ask in prompts.mixed(same(1), same(2), new=64, room=31)(60)) == 30
 
 
 def test_pages_have_a_share_of_their_tokens_changed() -> None:

@@ -10,10 +10,9 @@ from penstock.core.errors import RequestError
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.json_object import BLANK
-from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
+from penstock.serve.text.tools.rules import DEFINITIONS, Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
-DEFINITIONS = ("$defs", "definitions")
 SIMPLE = ("type", "properties", "required", "additionalProperties", "title", "description", "$schema", "default", "examples", *DEFINITIONS)
 WORDS = {"true": True, "false": False, "null": None}  # JSON's, which models mix in
 PAIRS = {"(": ")", "[": "]", "{": "}"}

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.compute.decoding.grammar.syntax import literal
 
 SPECIAL = ".+*?()|[]{}^$\\/"  # in a regex
+DEFINITIONS = ("$defs", "definitions")  # of a schema, for those in it
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}  # the arguments of a function without any
 
 
@@ -25,7 +26,11 @@ class Function:
         """Of the arguments, which are an object whatever the function says."""
         if self.parameters is None:
             return NOTHING
-        return self.parameters if self.parameters.get("type") == "object" else {"type": "object", "allOf": [self.parameters]}
+        said = self.parameters.get("type", "object")
+        if "$ref" not in self.parameters and (said == "object" or isinstance(said, list) and "object" in said):
+            return {**self.parameters, "type": "object"}
+        definitions = {key: self.parameters[key] for key in DEFINITIONS if key in self.parameters}  # `#` leads to the whole
+        return {"type": "object", "allOf": [self.parameters], **definitions}
 
     @property
     def arguments(self) -> str:

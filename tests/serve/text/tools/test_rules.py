@@ -116,7 +116,7 @@ def test_a_sure_parser_tells_of_the_same_calls_at_any_length(name: str) -> None:
 @pytest.mark.parametrize(("function", "message"), [
     (Function("f", {"type": "object", "patternProperties": {"a": {}}}), "'patternProperties'"),
     (Function("f", {"type": "object", "properties": {"a b": {}}}), "identifier"), (Function("f-g"), "identifier"),
-    (Function("f", {"anyOf": [{"required": ["a"]}]}), "'allOf'"),
+    (Function("f", {"anyOf": [{"required": ["a"]}]}), "'anyOf'"),
 ])
 def test_what_keyword_arguments_cannot_express_is_refused(function: Function, message: str) -> None:
     with pytest.raises(RequestError, match=message):
@@ -139,5 +139,9 @@ def test_reasoning_comes_before_the_calls(opened: bool) -> None:
 
 
 def test_the_functions_object_is_what_its_schema_says() -> None:
-    assert Function("f").schema["additionalProperties"] is False and Function("f", WEATHER).schema is WEATHER
-    assert Function("f", {}).schema == {"type": "object", "allOf": [{}]}
+    assert Function("f").schema["additionalProperties"] is False and Function("f", WEATHER).schema == WEATHER
+    assert Function("f", {}).schema == {"type": "object"}
+    assert Function("f", {"type": ["object", "null"], "minProperties": 1}).schema == {"type": "object", "minProperties": 1}
+    assert Function("f", {"type": "string"}).schema == {"type": "object", "allOf": [{"type": "string"}]}
+    named = {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"n": {"type": "integer"}}}}}
+    assert Function("f", named).schema == {"type": "object", "allOf": [named], "$defs": named["$defs"]}
