@@ -27,17 +27,19 @@ class DryRun:
     drafts: Drafts
 
     def path(self) -> tuple[int, ...] | None:
-        """Those that would have been accepted (indices), by the tokens that have come since; None: not all of these have come."""
+        """Those that would have been accepted (indices), by the tokens that have come since; None until as many have come as there was room
+        for: if failures were told before successes, those who are told would believe in too few of these."""
         came, drafts = self.known.tokens[self.begin :], self.drafts
+        if len(came) < self.room:
+            return None
         if drafts.parents is None:
             right = 0
-            while right < min(len(came), len(drafts.tokens)) and came[right] == drafts.tokens[right]:
+            while right < len(drafts.tokens) and came[right] == drafts.tokens[right]:
                 right += 1
-            return tuple(range(right)) if right < len(came) or right == len(drafts.tokens) else None
+            return tuple(range(right))
         ranks = (0, *depths(drafts.parents))  # by row of `walk`
         rows, _ = walk(drafts.tokens, drafts.parents, lambda row: came[ranks[row]] if ranks[row] < len(came) else None)
-        settled = ranks[rows[-1]] < len(came) or ranks[rows[-1]] == max(ranks)
-        return tuple([row - 1 for row in rows[1:]]) if settled else None
+        return tuple([row - 1 for row in rows[1:]])
 
 
 class Drafter:

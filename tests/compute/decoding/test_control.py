@@ -16,14 +16,17 @@ class World:
 
     def __init__(self, fixed: float, each: float, accepted: dict[int, float], answers: float = 1.0, asking: float = 1e-5,
                  checking: float = 2e-5, host: float = 3e-5, read: float = 0.0, seen: float = 0.0, length: int = 0,
-                 after: float = 0.0, looking: float = 0.0) -> None:
+                 after: float = 0.0, looking: float = 0.0, catching_up: float = 0.0) -> None:
         """`accepted`: by sequence, how likely each draft is right after those before it. `read`, `seen`: seconds for each token that a
         sequence has, and for each that one of its rows sees; contexts begin anew when they have grown to `length`. `after`: seconds
-        more of a step without drafts that follows one with some. `looking`: seconds in which nobody is asked, of a step without rest."""
+        more of a step without drafts that follows one with some. `looking`: seconds in which nobody is asked, of a step without rest.
+        `catching_up`: that asking for a sequence takes more, for each step since the last time."""
         self.fixed, self.each, self.accepted = fixed, each, accepted
         self.answers, self.asking, self.checking, self.host = answers, asking, checking, host
         self.read, self.seen, self.length, self.after = read, seen, length, after
-        self.looking = looking
+        self.looking, self.catching_up = looking, catching_up
+        self.steps = 0
+        self.known: dict[int, int] = {}  # by sequence, up to which step
         self.context = 0.0  # tokens of a sequence
         self.control = Priced(fixed + each * np.arange(1000), MOST, read, seen)
         self.now = 0.0
@@ -37,6 +40,7 @@ class World:
 
     def step(self) -> None:
         count, drafted = len(self.drafts), sum(self.drafts.values())
+        self.steps += 1
         rests = self.control.rests()
         self.rested += rests
         if not rests:
@@ -61,7 +65,8 @@ class World:
         for seq_id, room in zip(self.drafts, rooms.most if rooms is not None else (), strict=False):
             if rooms is None or not room:
                 continue
-            asking += self.asking
+            asking += self.asking + self.catching_up * min(self.steps - self.known.get(seq_id, 0), 100)
+            self.known[seq_id] = self.steps
             self.asked += 1
             num = room if self.random.random() < self.answers else 0
             if rooms.dry:
@@ -106,6 +111,15 @@ def test_where_rows_cost_as_much_as_steps_nothing_is_drafted():
     world = World(fixed=0.0, each=1e-4, accepted=dict.fromkeys(range(32), 0.9))
     assert world.rate(1000) > 0.97
     assert world.drafted_steps < 200
+
+
+def test_no_more_is_accepted_than_there_was_room_for():
+    """However many sequences are asked between two checks."""
+    world = World(fixed=1e-2, each=1e-5, accepted=dict.fromkeys(range(64), 0.9))
+    for _ in range(200):
+        world.step()
+        known = world.control._all
+        assert all(hit <= had + 1e-9 and had <= room + 1e-9 for hit, had, room in zip(known.hit, known.had, known.room, strict=True))
 
 
 def test_only_the_sequences_that_gain_are_given_room():
@@ -161,6 +175,34 @@ def test_what_asking_costs_is_learned():
     world = World(fixed=2e-4, each=1e-6, accepted={0: 0.6}, asking=6e-4)
     world.rate(300)
     assert world.rate(2000) > 0.97
+
+
+def test_what_a_proposer_has_to_catch_up_with_is_not_what_asking_costs():
+    """Asked after a hundred steps it takes fifty times as long as asked again in the next. Others come when nothing could be copied."""
+    world = World(fixed=2e-3, each=2e-5, accepted=dict.fromkeys(range(64), 0.0), asking=1e-6, catching_up=1e-6)
+    assert world.rate(1000) > 0.97
+    for seq_id in world.drafts:
+        world.control.forget(seq_id)
+    world.accepted, world.drafts = dict.fromkeys(range(64, 128), 0.8), dict.fromkeys(range(64, 128), 0)
+    world.rate(2000)
+    assert world.rate(500) > 1.2
+
+
+def test_few_sequences_that_come_and_go_bring_about_no_decision(monkeypatch):
+    """One of sixteen ends in every second step, and who comes instead may have drafts at once."""
+    world, made, decide = World(fixed=1e-2, each=1e-4, accepted=dict.fromkeys(range(16), 0.9)), [], Priced._decide
+    monkeypatch.setattr(Priced, "_decide", lambda self, *given: made.append(world.steps) or decide(self, *given))
+    assert world.rate(100) > 2
+    made.clear()
+    given = []
+    for seq_id in range(16, 216):
+        old = min(world.drafts)
+        world.control.forget(old)
+        del world.drafts[old], world.accepted[old]
+        world.accepted[seq_id], world.drafts[seq_id] = 0.9, 0
+        world.rate(2)
+        given.append(world.drafts[seq_id] > 0)
+    assert len(made) < 400 / 4 and sum(given) > 150
 
 
 def test_what_contexts_cost_is_known():
@@ -219,7 +261,7 @@ def test_trust_follows_what_comes_of_hopes():
         trust.told(Hoped(10.0, 8.0), 10, 2)
     assert trust.made == pytest.approx(1, abs=0.01) and trust.accepted == pytest.approx(0.25, abs=0.03)
     for _ in range(400):
-        trust.fade()
+        trust.fade(8)
     assert trust.accepted > 0.9
 
 

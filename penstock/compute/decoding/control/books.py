@@ -9,12 +9,14 @@ KEEP = 0.9  # of what was known of acceptance, when something new is learned
 HOPE = 0.7  # of acceptance, before anything is known
 LASTS = 0.98  # of what was known of steps with drafts, with each new one
 FADES = 0.98  # of the same, with each step without that is looked at
+FORGETS = 0.9975  # of trust, with each step without, looked at or not
 DOUBT = 4.0  # drafts that come as hoped, before anything is known
 BOLD = 1.3  # times what is hoped of drafts is the most that is believed
 STRANGE = 4  # times as long as expected: a step that says nothing of the next
 LATEST = 5  # plain steps, whose median is what one takes: a single one may have been disturbed
 FALLS, RISES = 0.3, 0.03  # of the newest in a mean that leans to the least: what is done seldom takes longer than what is done often
 FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
+FEW = 0.25  # of a decision's sequences may have come or gone while it stands
 SOON = 4  # steps for each sequence from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
 PLAIN = (12, 96)  # steps with drafts after which some are made without: the longer drafts have been made
 OTHERS = 2  # such steps: the first is slowed down by the drafts before it
@@ -52,6 +54,7 @@ class Trying:
     own: Record
     due: int  # the step, counted from the first, at which it may try
     wait: int = WAIT[0]
+    offer: tuple[int, int] = (0, 0)  # room and drafts of the step in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ class Hoped:
 
     made: float
     accepted: float
+
+    def times(self, factor: float) -> "Hoped":
+        return Hoped(factor * self.made, factor * self.accepted)
 
 
 @dataclass(slots=True)
@@ -83,7 +89,8 @@ class Times:
     plain: float | None = None
     with_drafts: float = 0.0  # more, where there are any
     checking: float = 0.0  # more, for each draft
-    asking: float = 0.0  # the proposer, for one sequence
+    asking: float = 0.0  # the proposer, for one sequence that it was asked about in the step before
+    trying: float = 0.0  # the same of a trial, whose sequence has gone on for a while
     since_plain: int = 0  # steps
     patience: int = PLAIN[0]  # steps with drafts before some without
     others: int = 0  # of these still to be made
@@ -125,6 +132,10 @@ class Times:
     def asked(self, seconds: float, count: int) -> None:
         self.asking = leaning(self.asking or seconds / count, seconds / count)
 
+    def tried(self, seconds: float, count: int) -> None:
+        newest = seconds / count
+        self.trying, self.asking = leaning(self.trying or newest, newest), min(self.asking or newest, newest)
+
 
 def leaning(mean: float, newest: float) -> float:
     return mean + (FALLS if newest < mean else RISES) * (newest - mean)
@@ -142,9 +153,10 @@ class Trust:
         self._hoped = [LASTS * old + new for old, new in zip(self._hoped, (hoped.made, hoped.accepted), strict=True)]
         self._came = [LASTS * old + new for old, new in zip(self._came, (made, accepted), strict=True)]
 
-    def fade(self) -> None:
-        """A step without drafts."""
-        self._hoped, self._came = ([DOUBT + FADES * (old - DOUBT) for old in sums] for sums in (self._hoped, self._came))
+    def fade(self, steps: float) -> None:
+        """So many without drafts."""
+        left = FORGETS**steps
+        self._hoped, self._came = ([DOUBT + left * (old - DOUBT) for old in sums] for sums in (self._hoped, self._came))
 
     @property
     def made(self) -> float:
@@ -189,3 +201,5 @@ class Decision:
     made: int = -AGAINST[1]  # at which step
     until: int = 0  # the step before which it stands
     length: int = AGAINST[0]  # for how many it stood, if against drafts
+    least: float = 0.0  # how likely the least likely of its drafts is there and accepted
+    num_changed: int = 0  # sequences that have come or gone since

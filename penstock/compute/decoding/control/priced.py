@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from penstock.compute.decoding.control.books import (
     AGAINST,
+    FEW,
     FOR,
     PLAIN,
     SOON,
@@ -92,15 +93,17 @@ class Priced:
                 if self._decision.rooms is None:  # else nobody tries
                     self._share = TRIALS * max(self._worth(before.load), self._faith * self._worth(before.load, self._times))
                 self._times.told(before, interval, self._expected(before.load, before.load.rows))
-                self._tell_gain(before, interval)
+                self._tell_gain(before, interval, steps)
             self._earning = self._share * interval
             self._credit = min(self._credit + self._earning * steps, interval)
             self._credited = self._now
         self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
-        for record in (self._all, self._of(seq_id).own):
-            record.accepted(path)
+        trying = self._of(seq_id)
+        trying.own.accepted(path)
+        self._all.offered(*trying.offer)  # only now: what others offer before this is known would make it count for more
+        self._all.accepted(path)
         if self._step is not None:
             self._step.num_accepted += len(path)
 
@@ -125,10 +128,9 @@ class Priced:
             self._num_asked = 0
             return None
         self._quiet = self._now
-        if not same and last.rooms is not None or self._now >= last.until and (last.rooms is not None or self._credit > 0):
+        is_due = self._now >= last.until and (last.rooms is not None or self._credit > 0)
+        if is_due or not same and not self._adapt(last, list(seq_ids)):
             self._decision = self._decide(list(seq_ids), num_rows)
-        elif not same:
-            last.seq_ids = list(seq_ids)
         found = self._decision.rooms
         if found is not None and self._times.is_plain_due():
             self._num_asked = 0
@@ -138,28 +140,32 @@ class Priced:
         return given
 
     def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
-        for record in (self._all, self._of(seq_id).own):
-            record.offered(room, num_drafts)
+        trying = self._of(seq_id)
+        trying.own.offered(room, num_drafts)
+        trying.offer = room, num_drafts
+        if not num_drafts:
+            self._all.offered(room, 0)
 
     def ended(self, now: float, asking_s: float) -> None:
         if self._step is not None:
             self._step.ended, self._step.asking_s = now, asking_s
-        if self._decision.rooms is None and (self._num_asked or self._decision.made == self._now):
+        decided = self._decision.made == self._now
+        if self._decision.rooms is None and (self._num_asked or decided):
             self._credit -= asking_s
-        if self._num_asked:
-            self._times.asked(asking_s, self._num_asked)
+        if self._num_asked and not (decided and self._times.asking):
+            (self._times.tried if self._decision.rooms is None else self._times.asked)(asking_s, self._num_asked)
 
     def forget(self, seq_id: int) -> None:
         """It has ended, or begins."""
         self._seqs.pop(seq_id, None)
         self._quiet = min(self._quiet, self._now + GATHER)
 
-    def _tell_gain(self, step: Running, interval: float) -> None:
+    def _tell_gain(self, step: Running, interval: float, steps: int) -> None:
         count = step.load.seqs
         if step.hoped is not None:
             self._trust.told(step.hoped, step.load.drafts, step.num_accepted)
         elif not step.load.drafts:
-            self._trust.fade()
+            self._trust.fade(steps)
         if step.load.drafts and self._times.plain is not None:
             plain = self._expected(step.load, count) + count * self._times.plain
             self._gain.add((1 + step.num_accepted / count) * plain - interval)
@@ -174,11 +180,31 @@ class Priced:
             self._faith = min(1.0, 2 * self._faith)
             if last.rooms is None:
                 self._times.patience = PLAIN[0]
-            return Decision(seq_ids, *best, self._now, self._now + FOR + len(seq_ids) // 4)
+            rooms, hoped, least = best
+            return Decision(seq_ids, rooms, hoped, self._now, self._now + FOR + len(seq_ids) // 4, least=least)
         length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
         if self._failed:
             self._faith, self._failed = max(LOSES * self._faith, LEAST), False
         return Decision(seq_ids, None, None, self._now, self._now + length, length)
+
+    def _adapt(self, decision: Decision, seq_ids: list[int]) -> bool:
+        """To sequences of which few have come or gone: to decide takes as long as a step of few rows may. Who has come gets the drafts that
+        are as likely as those that others have."""
+        if decision.rooms is not None and decision.hoped is not None:
+            rooms = dict(zip(decision.seq_ids, decision.rooms, strict=True))
+            come = [seq_id for seq_id in seq_ids if seq_id not in rooms]
+            decision.num_changed += 2 * len(come) + len(rooms) - len(seq_ids)
+            if decision.num_changed > FEW * len(seq_ids):
+                return False
+            for seq_id in come:
+                rooms[seq_id] = sum([gain >= decision.least for gain, _ in self._hopes(seq_id)])
+            adapted = [rooms[seq_id] for seq_id in seq_ids]
+            if not any(adapted):
+                return False
+            decision.hoped = decision.hoped.times(sum(adapted) / sum(decision.rooms))
+            decision.rooms = adapted
+        decision.seq_ids = seq_ids
+        return True
 
     def _worth(self, load: Load, times: Times | None = None) -> float:
         """Which part of the time for trials the best of drafts would be worth in steps like this one: those that are always right. Counted
@@ -208,22 +234,22 @@ class Priced:
         """Room for those whose turn it is, the longest due first, as many as the time for trials allows."""
         due = [self._of(seq_id).due for seq_id in seq_ids]
         first = min(due)
-        if first > self._now or self._credit <= self._times.asking:
-            lacking = self._times.asking - self._credit
+        if first > self._now or self._credit <= self._times.trying:
+            lacking = self._times.trying - self._credit
             wait = min(int(lacking / max(self._earning, 1e-12)), SELDOM) if lacking > 0 else 0
             later = max(first, self._now + max(wait, GATHER))  # those that are due meanwhile try together
             self._quiet = min(self._decision.until, later) if self._credit > 0 else later
             return None
         turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
-        count = min(len(turns), int(self._credit / self._times.asking)) if self._times.asking else 1
+        count = min(len(turns), int(self._credit / self._times.trying)) if self._times.trying else 1
         most = [0] * len(seq_ids)
         for _, at in turns[:count]:
             most[at] = self.most
             self._of(seq_ids[at]).due = self._now + self.most + 1  # as soon as it is known what came
         return Rooms(most, dry=True)
 
-    def _best(self, seq_ids: Sequence[int], num_rows: int) -> tuple[list[int], Hoped] | None:
-        """The most tokens a second, over all numbers of drafts, the likeliest first. None: without drafts."""
+    def _best(self, seq_ids: Sequence[int], num_rows: int) -> tuple[list[int], Hoped, float] | None:
+        """The most tokens a second, over all numbers of drafts, the likeliest first, and how likely the last is. None: without drafts."""
         count, times, curve = len(seq_ids), self._times, self._curve
         base, last = count + num_rows, len(curve) - 1
         context = self._step.load.context / self._step.load.seqs if self._step is not None else 0.0
@@ -248,25 +274,31 @@ class Priced:
         rooms = [0] * count
         for _, at, _, _ in offers[:best]:
             rooms[at] += 1
-        return rooms, Hoped(sum([offer[3] for offer in offers[:best]]), sum([offer[0] for offer in offers[:best]]))
+        taken = offers[:best]
+        return rooms, Hoped(sum([offer[3] for offer in taken]), sum([offer[0] for offer in taken])), taken[-1][0]
 
     def _offers(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
         """(how likely a draft is there and accepted, place of its sequence, whether it is the first of it, how likely it is there), the
-        likeliest first; a sequence's later drafts are never likelier than its earlier ones. What there was no room for lately is as likely
-        as it is to get from one draft to the next before it. Without those that are hardly ever accepted."""
-        common = self._all
-        first_gain, first_there = common.hit[0] / common.room[0], common.had[0] / common.room[0]
-        offers = []
-        for place, seq_id in enumerate(seq_ids):
-            own = self._of(seq_id).own
-            gain, there, next_gain, next_there = 1.0, 1.0, first_gain, first_there
-            for at, (room, had, hit) in enumerate(zip(own.room, own.had, own.hit, strict=True)):
-                known = room + LEAN
-                gained, found = min((hit + LEAN * next_gain) / known, gain), min((had + LEAN * next_there) / known, there)
-                if gained < HARDLY:
-                    break
-                offers.append((gained, place, at == 0, found))
-                next_gain, next_there = gained * gained / gain, found * found / there
-                gain, there = gained, found
+        likeliest first."""
+        offers = [(gain, place, at == 0, there)
+                  for place, seq_id in enumerate(seq_ids) for at, (gain, there) in enumerate(self._hopes(seq_id))]
         offers.sort(key=lambda offer: -offer[0])
         return offers
+
+    def _hopes(self, seq_id: int) -> list[tuple[float, float]]:
+        """Of a sequence's drafts how likely each is there and accepted, and there; later ones are never likelier than earlier ones. What
+        there was no room for lately is as likely as it is to get from one draft to the next before it. Without those that are hardly ever
+        accepted."""
+        common, own = self._all, self._of(seq_id).own
+        gain, there = 1.0, 1.0
+        next_gain, next_there = common.hit[0] / common.room[0], common.had[0] / common.room[0]
+        hopes = []
+        for room, had, hit in zip(own.room, own.had, own.hit, strict=True):
+            known = room + LEAN
+            gained, found = min((hit + LEAN * next_gain) / known, gain), min((had + LEAN * next_there) / known, there)
+            if gained < HARDLY:
+                break
+            hopes.append((gained, found))
+            next_gain, next_there = gained * gained / gain, found * found / there
+            gain, there = gained, found
+        return hopes
