@@ -102,8 +102,9 @@ class Priced:
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
         trying = self._of(seq_id)
         trying.own.accepted(path)
-        self._all.offered(*trying.offer)  # only now: what others offer before this is known would make it count for more
-        self._all.accepted(path)
+        if trying.offer[1]:  # told only now: what others offer before this is known would make it count for more
+            self._all.offered(*trying.offer)
+            self._all.accepted(path)
         if self._step is not None:
             self._step.num_accepted += len(path)
 
