@@ -26,15 +26,17 @@ class DryRun:
     room: int
     drafts: Drafts
 
-    def path(self) -> tuple[int, ...] | None:
-        """Those that would have been accepted (indices), by the tokens that have come since; None until as many have come as there was room
-        for: if failures were told before successes, those who are told would believe in too few of these."""
+    def is_over(self) -> bool:
+        """Whether as many tokens have come as there was room for: if failures were told before successes, those who are told would believe
+        in too few of these."""
+        return len(self.known.tokens) - self.begin >= self.room
+
+    def path(self) -> tuple[int, ...]:
+        """Those that would have been accepted (indices), by the tokens that have come since."""
         came, drafts = self.known.tokens[self.begin :], self.drafts
-        if len(came) < self.room:
-            return None
         if drafts.parents is None:
             right = 0
-            while right < len(drafts.tokens) and came[right] == drafts.tokens[right]:
+            while right < min(len(came), len(drafts.tokens)) and came[right] == drafts.tokens[right]:
                 right += 1
             return tuple(range(right))
         ranks = (0, *depths(drafts.parents))  # by row of `walk`
@@ -56,7 +58,16 @@ class Drafter:
         self._dry: dict[int, DryRun] = {}  # by sequence
         self._rests = False  # the proposer, in this step
 
+    def end(self, seq_id: int) -> None:
+        """A sequence has ended, with all of its tokens; its dry run has, too."""
+        run = self._dry.pop(seq_id, None)
+        if run is not None:
+            self._read()
+            self._control.tried(seq_id, run.room, len(run.drafts.tokens), run.path())
+        self.forget(seq_id)
+
     def forget(self, seq_id: int) -> None:
+        """It is as if it were new."""
         self._proposer.forget(seq_id)
         self._control.forget(seq_id)
         self._own.discard(seq_id)
@@ -103,11 +114,13 @@ class Drafter:
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         others += sum([1 + len(found.drafts) for found in results if found.drafts])
         rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
+        num_asked = 0
         if rooms is not None:
             self._read()
             given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms.most, strict=True)]
             asked = [(place, room) for place, room in given if room > 0]
             rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
+            num_asked = len(rows)
             for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(known[place], offered if len(offered.tokens) <= room else among(offered, range(room)))
                 if rooms.dry:
@@ -120,7 +133,7 @@ class Drafter:
         elif len(self._unread) >= UNREAD:
             self._read()
         now = self._clock.now()
-        self._control.ended(now, now - began)
+        self._control.ended(now, now - began, num_asked)
 
     def _note(self, known: Sequence[Known], results: list[SeqResult]) -> None:
         """The results themselves are not kept: so many objects would call the garbage collector again and again."""
@@ -141,10 +154,9 @@ class Drafter:
     def _end_dry_runs(self) -> None:
         self._read()
         for seq_id, run in list(self._dry.items()):
-            path = run.path()
-            if path is not None:
+            if run.is_over():
                 del self._dry[seq_id]
-                self._control.tried(seq_id, run.room, len(run.drafts.tokens), path)
+                self._control.tried(seq_id, run.room, len(run.drafts.tokens), run.path())
 
     def _draftable(self, planned: PlannedSeq, known: Known, room: int) -> Draftable:
         return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),

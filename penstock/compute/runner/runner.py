@@ -80,7 +80,7 @@ class Runner:
         for seq_id in plan.finished:
             self._known.pop(seq_id, None)
             if self._drafter is not None:
-                self._drafter.forget(seq_id)
+                self._drafter.end(seq_id)
             if self._constraints is not None:
                 self._constraints.forget(seq_id)
         for planned in plan.seqs:

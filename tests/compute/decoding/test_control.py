@@ -60,13 +60,14 @@ class World:
         self.plain_s += tokens / count * (same + row * count)
         self.context = (self.context + tokens / count) % self.length if self.length else self.context
         rooms = None if rests else self.control.rooms(list(self.drafts), 0)
-        asking = 0.0 if rests else self.looking
+        asking, num_asked = 0.0 if rests else self.looking, 0
         self.drafts = dict.fromkeys(self.drafts, 0)
         for seq_id, room in zip(self.drafts, rooms.most if rooms is not None else (), strict=False):
             if rooms is None or not room:
                 continue
             asking += self.asking + self.catching_up * min(self.steps - self.known.get(seq_id, 0), 100)
             self.known[seq_id] = self.steps
+            num_asked += 1
             self.asked += 1
             num = room if self.random.random() < self.answers else 0
             if rooms.dry:
@@ -76,7 +77,7 @@ class World:
                 self.drafts[seq_id] = num
         self.now += asking
         if not rests:
-            self.control.ended(self.now, asking)
+            self.control.ended(self.now, asking, num_asked)
 
     def right(self, seq_id: int, count: int) -> int:
         found = 0
@@ -186,6 +187,14 @@ def test_what_a_proposer_has_to_catch_up_with_is_not_what_asking_costs():
     world.accepted, world.drafts = dict.fromkeys(range(64, 128), 0.8), dict.fromkeys(range(64, 128), 0)
     world.rate(2000)
     assert world.rate(500) > 1.2
+
+
+def test_trials_that_take_longer_than_a_step_are_saved_for():
+    world = World(fixed=1e-3, each=1e-6, accepted={0: 0.0}, asking=1.5e-3)
+    assert world.rate(3000) > 0.97
+    world.accepted[0] = 0.97
+    world.rate(6000)
+    assert world.rate(1000) > 2
 
 
 def test_few_sequences_that_come_and_go_bring_about_no_decision(monkeypatch):

@@ -89,7 +89,7 @@ class Times:
     plain: float | None = None
     with_drafts: float = 0.0  # more, where there are any
     checking: float = 0.0  # more, for each draft
-    asking: float = 0.0  # the proposer, for one sequence that it was asked about in the step before
+    asking: float = 0.0  # the proposer, for one sequence; most of them it was asked about in the step before
     trying: float = 0.0  # the same of a trial, whose sequence has gone on for a while
     since_plain: int = 0  # steps
     patience: int = PLAIN[0]  # steps with drafts before some without
@@ -134,7 +134,9 @@ class Times:
 
     def tried(self, seconds: float, count: int) -> None:
         newest = seconds / count
-        self.trying, self.asking = leaning(self.trying or newest, newest), min(self.asking or newest, newest)
+        self.trying = leaning(self.trying or newest, newest)
+        if not self.asking or newest < self.asking:
+            self.asking = leaning(self.asking or newest, newest)
 
 
 def leaning(mean: float, newest: float) -> float:

@@ -36,7 +36,8 @@ def load_of(plan: StepPlan, spelled: bool = False) -> Load:
 
 class Control(Protocol):
     """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, tried for each whose dry
-    run has come to an end, rooms, offered for each with room that is not dry, ended."""
+    run has come to an end, rooms if any sequence goes on, offered for each with room that is not dry, ended. Before it, of each sequence
+    that has ended: tried if it was in a dry run, forget."""
 
     def rests(self) -> bool:
         """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
@@ -62,8 +63,8 @@ class Control(Protocol):
         """How much the proposer had for a sequence that was given room."""
         ...
 
-    def ended(self, now: float, asking_s: float) -> None:
-        """It has ended; to decide, and to ask the proposer, took `asking_s` of it."""
+    def ended(self, now: float, asking_s: float, num_asked: int) -> None:
+        """It has ended; to decide, and to ask the proposer about so many sequences, took `asking_s` of it."""
         ...
 
     def forget(self, seq_id: int) -> None:
@@ -95,7 +96,7 @@ class Always:
     def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
         pass
 
-    def ended(self, now: float, asking_s: float) -> None:
+    def ended(self, now: float, asking_s: float, num_asked: int) -> None:
         pass
 
     def forget(self, seq_id: int) -> None:

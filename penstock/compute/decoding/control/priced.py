@@ -70,7 +70,6 @@ class Priced:
     _earning: float = 0.0  # what a step adds
     _faith: float = 1.0  # in trials of which the rows alone promise little
     _failed: bool = False  # whether a trial has failed since the last decision against drafts
-    _num_asked: int = 0  # sequences, at the end of this step
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
 
@@ -95,7 +94,8 @@ class Priced:
                 self._times.told(before, interval, self._expected(before.load, before.load.rows))
                 self._tell_gain(before, interval, steps)
             self._earning = self._share * interval
-            self._credit = min(self._credit + self._earning * steps, interval)
+            most = max(interval, 2 * self._times.trying)  # trials that take longer than a step are saved for
+            self._credit = min(self._credit + self._earning * steps, most)
             self._credited = self._now
         self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
 
@@ -126,7 +126,6 @@ class Priced:
         last = self._decision
         same = seq_ids == last.seq_ids
         if self._now < self._quiet and same:
-            self._num_asked = 0
             return None
         self._quiet = self._now
         is_due = self._now >= last.until and (last.rooms is not None or self._credit > 0)
@@ -134,10 +133,8 @@ class Priced:
             self._decision = self._decide(list(seq_ids), num_rows)
         found = self._decision.rooms
         if found is not None and self._times.is_plain_due():
-            self._num_asked = 0
             return None
         given, self._hoped = (self._try(seq_ids), None) if found is None else (Rooms(found), self._decision.hoped)
-        self._num_asked = 0 if given is None else sum([room > 0 for room in given.most])
         return given
 
     def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
@@ -147,14 +144,14 @@ class Priced:
         if not num_drafts:
             self._all.offered(room, 0)
 
-    def ended(self, now: float, asking_s: float) -> None:
+    def ended(self, now: float, asking_s: float, num_asked: int) -> None:
         if self._step is not None:
             self._step.ended, self._step.asking_s = now, asking_s
         decided = self._decision.made == self._now
-        if self._decision.rooms is None and (self._num_asked or decided):
+        if self._decision.rooms is None and (num_asked or decided):
             self._credit -= asking_s
-        if self._num_asked and not (decided and self._times.asking):
-            (self._times.tried if self._decision.rooms is None else self._times.asked)(asking_s, self._num_asked)
+        if num_asked and not (decided and self._times.asking):
+            (self._times.tried if self._decision.rooms is None else self._times.asked)(asking_s, num_asked)
 
     def forget(self, seq_id: int) -> None:
         """It has ended, or begins."""

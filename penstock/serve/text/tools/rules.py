@@ -11,6 +11,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 
 SPECIAL = ".+*?()|[]{}^$\\/"  # in a regex
 DEFINITIONS = ("$defs", "definitions")  # of a schema, for those in it
+WHOLE = ("$schema", "$id", "id", *DEFINITIONS)  # what is said of a whole document
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}  # the arguments of a function without any
 
 
@@ -29,8 +30,8 @@ class Function:
         said = self.parameters.get("type", "object")
         if "$ref" not in self.parameters and (said == "object" or isinstance(said, list) and "object" in said):
             return {**self.parameters, "type": "object"}
-        definitions = {key: self.parameters[key] for key in DEFINITIONS if key in self.parameters}  # `#` leads to the whole
-        return {"type": "object", "allOf": [self.parameters], **definitions}
+        whole = {key: self.parameters[key] for key in WHOLE if key in self.parameters}
+        return {**whole, "type": "object", "allOf": [{key: value for key, value in self.parameters.items() if key not in WHOLE}]}
 
     @property
     def arguments(self) -> str:

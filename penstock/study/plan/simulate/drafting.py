@@ -47,6 +47,7 @@ class Drafts:
     def __init__(self, control: Control, guesses: Guesses) -> None:
         self._control, self._guesses = control, guesses
         self._rests = False
+        self._num_asked = 0  # in this step
         self._rng = random.Random(0)
 
     def began(self, plan: StepPlan, now: float) -> None:
@@ -65,16 +66,16 @@ class Drafts:
 
     def wanted(self, plan: StepPlan) -> tuple[dict[int, int], float]:
         """(drafts of each sequence for the next step, seconds that it took to make them)."""
+        self._num_asked = 0
         if self._rests:
             return {}, 0.0
         seq_ids = [planned.seq_id for planned in plan.seqs if planned.samples]
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         rooms = self._control.rooms(seq_ids, others) if seq_ids else None
         found: dict[int, int] = {}
-        num_asked = 0
         for seq_id, room in zip(seq_ids, rooms.most if rooms is not None else (), strict=False):
             if room and rooms is not None:
-                num_asked += 1
+                self._num_asked += 1
                 room = min(room, len(self._guesses.acceptance))
                 count = room if self._rng.random() < self._guesses.had else 0
                 if rooms.dry:
@@ -82,7 +83,7 @@ class Drafts:
                 else:
                     self._control.offered(seq_id, room, count)
                     found[seq_id] = count
-        return found, num_asked * self._guesses.asking_s
+        return found, self._num_asked * self._guesses.asking_s
 
     def _right(self, num_drafts: int) -> int:
         luck = self._rng.random()
@@ -90,4 +91,4 @@ class Drafts:
 
     def ended(self, now: float, asking_s: float) -> None:
         if not self._rests:
-            self._control.ended(now, asking_s)
+            self._control.ended(now, asking_s, self._num_asked)

@@ -144,4 +144,7 @@ def test_the_functions_object_is_what_its_schema_says() -> None:
     assert Function("f", {"type": ["object", "null"], "minProperties": 1}).schema == {"type": "object", "minProperties": 1}
     assert Function("f", {"type": "string"}).schema == {"type": "object", "allOf": [{"type": "string"}]}
     named = {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"n": {"type": "integer"}}}}}
-    assert Function("f", named).schema == {"type": "object", "allOf": [named], "$defs": named["$defs"]}
+    assert Function("f", named).schema == {"type": "object", "allOf": [{"$ref": "#/$defs/a"}], "$defs": named["$defs"]}
+    old = {"$schema": "http://json-schema.org/draft-03/schema#", "$ref": "#/definitions/a", "definitions": {"a": {}}}
+    assert Function("f", old).schema == {
+        "$schema": old["$schema"], "definitions": {"a": {}}, "type": "object", "allOf": [{"$ref": "#/definitions/a"}]}
