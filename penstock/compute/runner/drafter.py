@@ -59,7 +59,7 @@ class Drafter:
         self._rests = False  # the proposer, in this step
 
     def end(self, seq_id: int) -> None:
-        """A sequence has ended, with all of its tokens; its dry run has, too."""
+        """A sequence has ended, and so has its dry run: no more tokens will come."""
         run = self._dry.pop(seq_id, None)
         if run is not None:
             self._read()

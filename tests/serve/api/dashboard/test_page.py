@@ -117,11 +117,10 @@ def test_the_chat_answers_and_keeps_its_thread(live: Browser, served: Served) ->
     live.press("/")
     assert live.evaluate("document.activeElement.id") == "say"
     live.type("tell me about the fox")
-    live.evaluate("document.getElementById('max-tokens').value = 12; 1")
+    live.evaluate("document.getElementById('max-tokens').value = 12; document.getElementById('temperature').value = 0; 1")
     live.press("Enter")
     live.until("document.querySelector('#log .meta')?.textContent.includes('first token after')")
-    told = re.search(r", (\d+) out", live.evaluate("document.querySelector('#log .meta').textContent"))
-    assert told is not None and 1 <= int(told[1]) <= 12  # it may say that it has ended
+    assert "12 out" in live.evaluate("document.querySelector('#log .meta').textContent")
     assert live.evaluate("document.querySelector('#log .user').textContent") == "tell me about the fox"
     assert live.evaluate("chat.messages.map((message) => message.role).join()") == "user,assistant" and not live.complaints
     live.evaluate("document.getElementById('clear').click(); 1")
