@@ -58,28 +58,29 @@ NO_DRAFTS = Drafting()
 class DraftTally:
     """Adds up passes."""
 
-    __slots__ = ("_accepted", "_drafted", "_passes", "_tokens")
+    __slots__ = ("_alike", "_tokens")
 
     def __init__(self) -> None:
-        self._passes = self._tokens = 0
-        self._drafted: list[int] = []
-        self._accepted: list[int] = []
+        self._tokens = 0
+        self._alike: dict[tuple[tuple[int, ...], int], int] = {}  # (drafted by position, accepted) -> passes
 
     def add(self, check: DraftCheck, num_tokens: int) -> None:
         """One pass, of whose tokens the output keeps the first `num_tokens`."""
-        missing = len(check.drafted) - len(self._drafted)
-        if missing > 0:
-            self._drafted += [0] * missing
-            self._accepted += [0] * missing
-        for position, count in enumerate(check.drafted):
-            self._drafted[position] += count
-        for position in range(min(check.num_accepted, num_tokens)):
-            self._accepted[position] += 1
-        self._passes += 1
+        key = check.drafted, min(check.num_accepted, num_tokens)
+        self._alike[key] = self._alike.get(key, 0) + 1
         self._tokens += num_tokens
 
     def total(self) -> Drafting:
-        return Drafting(self._passes, self._tokens, tuple(self._drafted), tuple(self._accepted))
+        if not self._alike:
+            return NO_DRAFTS
+        drafted = [0] * max([len(each) for each, _ in self._alike])
+        accepted = [0] * len(drafted)
+        for (each, num_accepted), passes in self._alike.items():
+            for position, count in enumerate(each):
+                drafted[position] += passes * count
+            for position in range(num_accepted):
+                accepted[position] += passes
+        return Drafting(sum(self._alike.values()), self._tokens, tuple(drafted), tuple(accepted))
 
 
 def together(parts: Iterable[Drafting]) -> Drafting:

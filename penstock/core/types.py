@@ -208,6 +208,10 @@ class SeqResult:
     embedding: tuple[float, ...] | None = None
     ended: str | None = None  # why the sequence ends with these tokens, where its grammar says so: stop, abort
 
+    def with_drafts(self, drafts: tuple[int, ...], parents: tuple[int, ...] | None) -> SeqResult:
+        return SeqResult(
+            self.seq_id, self.tokens, self.logprobs, self.prompt_logprobs, self.candidates, drafts, parents, self.embedding, self.ended)
+
 
 @message
 class StepResult:

@@ -15,6 +15,7 @@ from penstock.core.work import StepWork
 
 Array = Any
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
+FEW = 24  # tokens of a sequence, up to which their slots are told sooner one by one
 
 
 @dataclass(slots=True)
@@ -42,7 +43,10 @@ class Choosing:
         self.places += [place] * count
         self.rows += range(row, row + count)
         self.states += [state] * count
-        self.output_index += [first, *[first + depth for depth in draft_depths(planned)]]
+        if planned.draft_parents is None:
+            self.output_index += range(first, first + count)
+        else:
+            self.output_index += [first, *[first + depth for depth in draft_depths(planned)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,11 @@ def assemble(plan: StepPlan, known: Sequence[Known], block_size: int, moves: Seq
             slots.append(block_ids[start // block_size] * block_size + start % block_size)
             positions.append(start)
         else:
-            at = np.arange(start, start + count, dtype=np.int64)
-            slots += (each.table[at // block_size] * block_size + at % block_size).tolist()
+            if count <= FEW:
+                slots += [block_ids[at // block_size] * block_size + at % block_size for at in range(start, start + count)]
+            else:
+                at = np.arange(start, start + count, dtype=np.int64)
+                slots += (each.table[at // block_size] * block_size + at % block_size).tolist()
             if planned.draft_parents is None:
                 positions += range(start, start + count)
             else:

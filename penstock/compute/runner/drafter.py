@@ -1,7 +1,7 @@
 """What a runner does for drafts: checks those of a step, and asks for those of the next."""
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.decoding.accept import walk
@@ -129,7 +129,7 @@ class Drafter:
                 self._control.offered(row.seq_id, room, len(drafts.tokens))
                 if drafts.tokens:
                     self._own.add(row.seq_id)
-                    results[place] = replace(results[place], drafts=drafts.tokens, draft_parents=drafts.parents)
+                    results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         elif len(self._unread) >= UNREAD:
             self._read()
         now = self._clock.now()

@@ -115,7 +115,8 @@ class Runner:
         for each in verify(self._sampler, self._acceptance, plan, choosing, logits):
             planned, found[each.place] = plan.seqs[each.place], each.result
             if planned.num_drafts:
-                self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)
+                if planned.draft_parents is not None:  # what is accepted of a chain stands where it belongs
+                    self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)
                 if self._drafter is not None:
                     self._drafter.check(planned, each.rows, each.choices)
         return found

@@ -1,18 +1,18 @@
 """Chooses the tokens of a step that has drafts: for each sequence those that are accepted, and the one after them."""
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.decoding.accept import Instead, walk
 from penstock.compute.decoding.acceptance.contract import Acceptance
 from penstock.compute.decoding.sampler import Chosen, Sampler
 from penstock.compute.runner.batch import Choosing, drafts_of
+from penstock.core.message import message
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, TokenLogprobs
 
 Array = Any
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Verified:
     """What became of one sequence that chooses. `rows` as accept.walk gives them; `choices`: after each row, where all are known."""
 
@@ -34,12 +34,12 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: C
             yield in_turn(sampler, place, planned, choosing, logits)
             continue
         choices = chosen.tokens[first : first + planned.num_drafts + 1]
-        rows, tokens = walk(
-            drafts_of(planned), planned.draft_parents, choices.__getitem__,
-            replacing(sampler, acceptance, planned, choosing, first, logits))
-        result = SeqResult(
-            planned.seq_id, whole(tokens), tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]),
-            candidates=chosen.candidates.get(first, ()))
+        rows, tokens = [0], choices
+        if planned.num_drafts:
+            instead = None if acceptance.lossless else replacing(sampler, acceptance, planned, choosing, first, logits)
+            rows, tokens = walk(drafts_of(planned), planned.draft_parents, choices.__getitem__, instead)
+        logprobs = tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]) if chosen.logprobs else ()
+        result = SeqResult(planned.seq_id, whole(tokens), logprobs, (), chosen.candidates.get(first, ()))
         yield Verified(place, result, rows, () if states[first].matcher is not None else whole(choices))
 
 
@@ -71,7 +71,7 @@ def replacing(sampler: Sampler, acceptance: Acceptance, planned: PlannedSeq, cho
               ) -> Instead | None:
     """What may stand in for the choices of a sequence whose rows begin at `first`, where its choices may be replaced at all."""
     state = choosing.states[first]
-    if acceptance.lossless or not planned.num_drafts or not state.plain or state.params.temperature == 0:
+    if not state.plain or state.params.temperature == 0:
         return None
     drafts = drafts_of(planned)
 

@@ -1,12 +1,14 @@
 """What the controller knows: acceptance, times, what its decisions have gained."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import sqrt
 
 from penstock.compute.decoding.control.contract import Load
 
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
 HOPE = 0.7  # of acceptance, before anything is known
+HEAVY = 1e100  # what the newest may count for, before all is made as much lighter
 LASTS = 0.98  # of what was known of steps with drafts, with each new one
 FADES = 0.98  # of the same, with each step without that is looked at
 FORGETS = 0.9975  # of trust, with each step without, looked at or not
@@ -27,24 +29,48 @@ WAIT = (2, 128)  # steps between two trials of a sequence
 @dataclass(slots=True)
 class Record:
     """What is known of drafts by position: how often there was room for one, how often the proposer had one, and how often it was
-    accepted. Older news fades."""
+    accepted. Older news fades: every offer counts for more than the one before it."""
 
-    room: list[float]
-    had: list[float]
-    hit: list[float]
+    _rooms: list[float]  # [most + 1] offers with room for so many drafts
+    _drafts: list[float]  # [most + 1] and with so many drafts
+    _hits: list[float]  # [most] accepted drafts
+    _newest: float = 1.0  # what the newest offer counts for
 
     @classmethod
     def of(cls, most: int, weight: float = 0.0) -> "Record":
-        return cls([weight] * most, [weight] * most, [weight * HOPE] * most)
+        """As if so many offers of `most` drafts had come as hoped."""
+        return cls([0.0] * most + [weight], [0.0] * most + [weight], [weight * HOPE] * most)
+
+    @property
+    def room(self) -> list[float]:
+        return beyond(self._rooms, self._newest)
+
+    @property
+    def had(self) -> list[float]:
+        return beyond(self._drafts, self._newest)
+
+    @property
+    def hit(self) -> list[float]:
+        return [count / self._newest for count in self._hits]
 
     def offered(self, room: int, num_drafts: int) -> None:
-        for counts, newest in ((self.room, room), (self.had, num_drafts), (self.hit, 0)):
-            for at in range(len(counts)):
-                counts[at] = counts[at] * KEEP + (at < newest)
+        if self._newest > HEAVY:
+            self._rooms, self._drafts, self._hits = ([count / HEAVY for count in each] for each in (self._rooms, self._drafts, self._hits))
+            self._newest /= HEAVY
+        self._newest /= KEEP
+        most = len(self._hits)
+        self._rooms[min(room, most)] += self._newest
+        self._drafts[min(num_drafts, most)] += self._newest
 
     def accepted(self, path: Sequence[int]) -> None:
+        """Of the newest offer."""
         for at in path:
-            self.hit[at] += 1
+            self._hits[at] += self._newest
+
+
+def beyond(counts: Sequence[float], unit: float) -> list[float]:
+    """[n + 1] how often there were so many -> [n] how often more than so many, in units."""
+    return [count / unit for count in [*accumulate(counts[:0:-1])][::-1]]
 
 
 @dataclass(slots=True)

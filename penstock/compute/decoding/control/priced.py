@@ -194,8 +194,9 @@ class Priced:
             decision.num_changed += 2 * len(come) + len(rooms) - len(seq_ids)
             if decision.num_changed > FEW * len(seq_ids):
                 return False
+            first = self._first_hopes()
             for seq_id in come:
-                rooms[seq_id] = sum([gain >= decision.least for gain, _ in self._hopes(seq_id)])
+                rooms[seq_id] = sum([gain >= decision.least for gain, _ in self._hopes(seq_id, *first)])
             adapted = [rooms[seq_id] for seq_id in seq_ids]
             if not any(adapted):
                 return False
@@ -278,18 +279,22 @@ class Priced:
     def _offers(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
         """(how likely a draft is there and accepted, place of its sequence, whether it is the first of it, how likely it is there), the
         likeliest first."""
+        first = self._first_hopes()
         offers = [(gain, place, at == 0, there)
-                  for place, seq_id in enumerate(seq_ids) for at, (gain, there) in enumerate(self._hopes(seq_id))]
+                  for place, seq_id in enumerate(seq_ids) for at, (gain, there) in enumerate(self._hopes(seq_id, *first))]
         offers.sort(key=lambda offer: -offer[0])
         return offers
 
-    def _hopes(self, seq_id: int) -> list[tuple[float, float]]:
+    def _first_hopes(self) -> tuple[float, float]:
+        """How likely a first draft is there and accepted, and there, by what is known of all sequences."""
+        room = self._all.room[0]
+        return self._all.hit[0] / room, self._all.had[0] / room
+
+    def _hopes(self, seq_id: int, next_gain: float, next_there: float) -> list[tuple[float, float]]:
         """Of a sequence's drafts how likely each is there and accepted, and there; later ones are never likelier than earlier ones. What
         there was no room for lately is as likely as it is to get from one draft to the next before it. Without those that are hardly ever
         accepted."""
-        common, own = self._all, self._of(seq_id).own
-        gain, there = 1.0, 1.0
-        next_gain, next_there = common.hit[0] / common.room[0], common.had[0] / common.room[0]
+        own, gain, there = self._of(seq_id).own, 1.0, 1.0
         hopes = []
         for room, had, hit in zip(own.room, own.had, own.hit, strict=True):
             known = room + LEAN
