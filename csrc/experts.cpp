@@ -76,7 +76,7 @@ void Step::experts(const Op& op, int thread) {
     const int column = panel * PANEL, wide = std::min(PANEL, hidden - column);
     std::memcpy(m.routed_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(wide) * 4);
   });
-  share(thread, b.rows, [&](int row) {
+  share_rows(thread, b.rows, [&](int row) {
     float* out = at(op.out, row);
     std::memset(out, 0, std::size_t(hidden) * 4);
     std::vector<int> order(taken);

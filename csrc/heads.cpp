@@ -213,7 +213,7 @@ void Step::attention(const Op& op, int thread) {
 // Queries, keys and values from one buffer: prepared, stored, attended.
 void Step::heads(const Op& op, int thread) {
   if (!together_) {
-    share(thread, b.rows, [&](int row) {
+    share_rows(thread, b.rows, [&](int row) {
       for (int head = 0; head < op.kv_heads; ++head) prepare_heads(op, row, head);
     });
     return attention(op, thread);

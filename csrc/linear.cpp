@@ -86,7 +86,7 @@ void Step::linear(const Op& op, int thread) {
   const bool own = few(all, matrix.k_padded);
   const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix, all); };
   const auto normed = [&] { return reinterpret_cast<float*>(scratch(thread, std::size_t(matrix.k) * 4 + 64)); };
-  if (!own) share(thread, all, [&](int row) { prepare_row(op, matrix, x(), row, row, normed()); });
+  if (!own) share_rows(thread, all, [&](int row) { prepare_row(op, matrix, x(), row, row, normed()); });
   const auto prepare = [&] {
     for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x(), row, row, normed());
   };

@@ -9,6 +9,7 @@
 // Between two runs the threads spin for a moment, because the next step of a busy engine comes soon, and then sleep: an idle engine
 // burns no core.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -22,6 +23,9 @@
 namespace penstock {
 
 class Pool;
+
+constexpr int SHARES = 4;     // tasks for each thread at least, where there are as many rows
+constexpr int MOST_ROWS = 8;  // of one task
 
 // Work in phases. Every thread walks the same phases in the same order; one that comes late passes over those that are done, so a walk
 // must be free to run, without touching anything but the work itself, after the run has ended. What may have changed by then is looked
@@ -37,6 +41,13 @@ class Work {
   template <class Prepare, class Task> void share(int thread, int count, const Prepare& prepare, const Task& task);
   template <class Task> void share(int thread, int count, const Task& task) {
     share(thread, count, [] {}, task);
+  }
+  // The same of rows, some of which are one task where there are many: to take a task costs as much as a little work on a row.
+  template <class Task> void share_rows(int thread, int count, const Task& task) {
+    const int some = std::clamp(count / (threads_ * SHARES), 1, MOST_ROWS);
+    share(thread, (count + some - 1) / some, [&](int i) {
+      for (int row = i * some, end = std::min(count, row + some); row < end; ++row) task(row);
+    });
   }
 
  private:

@@ -29,7 +29,7 @@ Step::Step(Model& model, Batch batch) : Work(*model.pool_, model.phases_), m(mod
 
 // Cosines and sines of every row's position.
 void Step::begin(int thread) {
-  share(thread, b.rows, [&](int row) {
+  share_rows(thread, b.rows, [&](int row) {
     for (Angles& a : m.angles_) {
       const std::size_t pairs = a.frequencies.size();
       float *cosines = a.cosines.floats() + pairs * row, *sines = a.sines.floats() + pairs * row;
@@ -59,7 +59,7 @@ void Step::walk(int thread) {
       case Kind::heads: heads(op, thread); break;
       case Kind::attention: attention(op, thread); break;
       case Kind::experts: experts(op, thread); break;
-      default: share(thread, rows(op), [&](int row) { one_row(op, row); });
+      default: share_rows(thread, rows(op), [&](int row) { one_row(op, row); });
     }
   }
   m.kernels_.release_tiles();
