@@ -44,9 +44,10 @@ class Work {
   }
   // The same of rows, some of which are one task where there are many: to take a task costs as much as a little work on a row.
   template <class Task> void share_rows(int thread, int count, const Task& task) {
-    const int some = std::clamp(count / (threads_ * SHARES), 1, MOST_ROWS);
-    share(thread, (count + some - 1) / some, [&](int i) {
-      for (int row = i * some, end = std::min(count, row + some); row < end; ++row) task(row);
+    const int most = threads_ * MOST_ROWS, tasks = std::min(count, threads_ * std::max(SHARES, (count + most - 1) / most));
+    const auto first = [&](int i) { return static_cast<int>(std::int64_t{count} * i / tasks); };
+    share(thread, tasks, [&](int i) {
+      for (int row = first(i); row < first(i + 1); ++row) task(row);
     });
   }
 

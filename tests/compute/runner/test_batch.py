@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from penstock.compute.runner.batch import Special, assemble, prompt_rows
+from penstock.compute.runner.batch import FEW, Special, assemble, prompt_rows
 from penstock.compute.runner.known import Known
-from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, StepPlan
+from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 from penstock.core.work import StepWork
 
 
@@ -56,6 +58,18 @@ def test_the_hidden_state_is_wanted_of_the_last_row_of_an_embedding(samples: boo
     (0, 4, 3), (0, 3, 3), (0, 2, 2), (2, 1, 1), (2, 2, 1), (3, 1, 0), (4, 1, 0), (0, 6, 3), (1, 5, 2), (7, 3, 0)])
 def test_rows_that_tell_of_the_prompt(start: int, count: int, num_prompt: int) -> None:
     assert prompt_rows(planned(start, (1,) * count)) == num_prompt
+
+
+@pytest.mark.parametrize("count", [FEW - 1, FEW, FEW + 1, 4 * FEW])
+def test_slots_of_few_and_of_many_tokens(count: int) -> None:
+    blocks = tuple(range(40, 0, -1))
+    made = assemble(StepPlan(0, (planned(3, (1,) * count, blocks),)), [known()], 4)
+    assert made.batch.slots.tolist() == [blocks[at // 4] * 4 + at % 4 for at in range(3, 3 + count)]
+
+
+def test_a_result_with_drafts_is_otherwise_the_same() -> None:
+    found = SeqResult(3, (4, 5), (), (), ((6, 0.5),), (), None, (0.1,), "stop")
+    assert found.with_drafts((7, 8), (-1, 0)) == replace(found, drafts=(7, 8), draft_parents=(-1, 0))
 
 
 def test_a_table_is_that_of_the_last_plan() -> None:

@@ -1,13 +1,14 @@
 """What the controller knows: acceptance, times, what its decisions have gained."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import sqrt
 
 from penstock.compute.decoding.control.contract import Load
 
 KEEP = 0.9  # of what was known of acceptance, when something new is learned
 HOPE = 0.7  # of acceptance, before anything is known
+LEAN = 2.0  # observations that the acceptance of all sequences counts for
+HARDLY = 0.02  # a draft that is accepted less often is not considered
 HEAVY = 1e100  # what the newest may count for, before all is made as much lighter
 LASTS = 0.98  # of what was known of steps with drafts, with each new one
 FADES = 0.98  # of the same, with each step without that is looked at
@@ -41,17 +42,29 @@ class Record:
         """As if so many offers of `most` drafts had come as hoped."""
         return cls([0.0] * most + [weight], [0.0] * most + [weight], [weight * HOPE] * most)
 
-    @property
-    def room(self) -> list[float]:
-        return beyond(self._rooms, self._newest)
+    def counts(self, at: int) -> tuple[float, float, float]:
+        """How often there was room for the draft at this position, how often it was there, and how often accepted."""
+        unit = self._newest
+        return sum(self._rooms[at + 1 :]) / unit, sum(self._drafts[at + 1 :]) / unit, self._hits[at] / unit
 
-    @property
-    def had(self) -> list[float]:
-        return beyond(self._drafts, self._newest)
-
-    @property
-    def hit(self) -> list[float]:
-        return [count / self._newest for count in self._hits]
+    def hopes(self, gain: float, there: float) -> list[tuple[float, float]]:
+        """How likely each draft is there and accepted, and there, where the first is by what is known of all sequences; later ones are
+        never likelier than earlier ones. What there was no room for lately is as likely as it is to get from one draft to the next before
+        it. Without those that are hardly ever accepted."""
+        unit, (next_gain, next_there) = self._newest, (gain, there)
+        room, had = sum(self._rooms), sum(self._drafts)
+        gain = there = 1.0
+        hopes = []
+        for short, fewer, hit in zip(self._rooms, self._drafts, self._hits, strict=False):
+            room, had = room - short, had - fewer
+            known = room / unit + LEAN
+            gained, found = min((hit / unit + LEAN * next_gain) / known, gain), min((had / unit + LEAN * next_there) / known, there)
+            if gained < HARDLY:
+                break
+            hopes.append((gained, found))
+            next_gain, next_there = gained * gained / gain, found * found / there
+            gain, there = gained, found
+        return hopes
 
     def offered(self, room: int, num_drafts: int) -> None:
         if self._newest > HEAVY:
@@ -66,11 +79,6 @@ class Record:
         """Of the newest offer."""
         for at in path:
             self._hits[at] += self._newest
-
-
-def beyond(counts: Sequence[float], unit: float) -> list[float]:
-    """[n + 1] how often there were so many -> [n] how often more than so many, in units."""
-    return [count / unit for count in [*accumulate(counts[:0:-1])][::-1]]
 
 
 @dataclass(slots=True)

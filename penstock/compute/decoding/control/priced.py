@@ -31,12 +31,11 @@ from penstock.compute.decoding.control.books import (
 )
 from penstock.compute.decoding.control.contract import Load, Rooms
 
-HARDLY = 0.02  # a draft that is accepted less often is not considered
 WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
 TRIALS = 0.015  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
 ENOUGH = 1.6  # what the best of drafts must add to the speed for all of that
 LOSES, LEAST = 0.5, 0.15  # of the faith in trials with each decision against drafts; no less of it is left
-LEAN = 2.0  # observations that the acceptance of all sequences counts for
+JUST = 1 - 1e-9  # as likely, but for the rounding of sums
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
 SELDOM = 64  # while nothing is due, one step of so many is timed
@@ -196,7 +195,7 @@ class Priced:
                 return False
             first = self._first_hopes()
             for seq_id in come:
-                rooms[seq_id] = sum([gain >= decision.least for gain, _ in self._hopes(seq_id, *first)])
+                rooms[seq_id] = sum([gain >= JUST * decision.least for gain, _ in self._of(seq_id).own.hopes(*first)])
             adapted = [rooms[seq_id] for seq_id in seq_ids]
             if not any(adapted):
                 return False
@@ -281,27 +280,11 @@ class Priced:
         likeliest first."""
         first = self._first_hopes()
         offers = [(gain, place, at == 0, there)
-                  for place, seq_id in enumerate(seq_ids) for at, (gain, there) in enumerate(self._hopes(seq_id, *first))]
+                  for place, seq_id in enumerate(seq_ids) for at, (gain, there) in enumerate(self._of(seq_id).own.hopes(*first))]
         offers.sort(key=lambda offer: -offer[0])
         return offers
 
     def _first_hopes(self) -> tuple[float, float]:
         """How likely a first draft is there and accepted, and there, by what is known of all sequences."""
-        room = self._all.room[0]
-        return self._all.hit[0] / room, self._all.had[0] / room
-
-    def _hopes(self, seq_id: int, next_gain: float, next_there: float) -> list[tuple[float, float]]:
-        """Of a sequence's drafts how likely each is there and accepted, and there; later ones are never likelier than earlier ones. What
-        there was no room for lately is as likely as it is to get from one draft to the next before it. Without those that are hardly ever
-        accepted."""
-        own, gain, there = self._of(seq_id).own, 1.0, 1.0
-        hopes = []
-        for room, had, hit in zip(own.room, own.had, own.hit, strict=True):
-            known = room + LEAN
-            gained, found = min((hit + LEAN * next_gain) / known, gain), min((had + LEAN * next_there) / known, there)
-            if gained < HARDLY:
-                break
-            hopes.append((gained, found))
-            next_gain, next_there = gained * gained / gain, found * found / there
-            gain, there = gained, found
-        return hopes
+        room, had, hit = self._all.counts(0)
+        return hit / room, had / room
