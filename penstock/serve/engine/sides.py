@@ -1,5 +1,5 @@
 """What proposers may ask of the engine they are made for: other models and heads, loaded beside its own on the same backend."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,9 @@ class EngineHost:
         program = build(self.spec, self._names)
         own = {name for weight in program.weights.values() for name in weight.tensors if name.startswith(f"{kind}.")}
         if lacking := sorted(own.difference(joined.names())):
-            raise ModelError(f"{file} has no {lacking[0]}: it holds less than --propose {self._config.propose} asks for")
+            holds, asked = (num_heads(kind, names) for names in (joined.names(), own))
+            less = f"it holds {holds} heads, {asked} are asked for (heads={holds} takes those)" if 0 < holds < asked else "it holds less"
+            raise ModelError(f"--propose {self._config.propose}: {file} has no {lacking[0]}: {less}")
         weights = load_weights(program, joined, self.own.dtype, self.own.scheme, whole=False)
         return self._load(self.spec, program, weights, kv_tokens)
 
@@ -85,6 +87,12 @@ class EngineHost:
         size, backend = self._config.block_size, self.own.backend
         layout = KVLayout(-(-kv_tokens // size), size, backend.dtype)
         return LoadedSide(spec, backend, backend.load(program, weights, layout, self._config.threads), layout)
+
+
+def num_heads(kind: str, tensors: Iterable[str]) -> int:
+    """How many heads the names of their tensors number; 0 where they are not numbered."""
+    parts = [name.split(".") for name in tensors]
+    return len({part[1] for part in parts if part[0] == kind and part[1].isdigit()})
 
 
 def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:

@@ -85,7 +85,8 @@ def hits(target: Target, heads: Heads, batch: Windows) -> Iterator[tuple[Tensor,
         start = column - guess.since
         now = good[row, start] & hit
         good[row, start] = now
-        yield hit, now[start >= batch.num_prompt - 1]
+        of_answer = start >= batch.num_prompt - 1
+        yield hit[of_answer], now[of_answer]
 
 
 @torch.no_grad()

@@ -57,6 +57,9 @@ def read(folder: Path, kind: str, program: Program, parameters: Mapping[str, Ten
         with safe_open(path, "pt") as file, torch.no_grad():
             if (file.metadata() or {}).get(stamp.TARGET) != stamp.fingerprint(spec):
                 raise ModelError(f"{path} was trained for another model")
+            lacking = sorted({tensor for name in parameters for tensor in program.weights[name].tensors}.difference(file.keys()))
+            if lacking:
+                raise ModelError(f"{path} has no {lacking[0]}: it holds less than --kind asks for")
             for name, value in parameters.items():
                 value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
     except FileNotFoundError:

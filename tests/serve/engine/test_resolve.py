@@ -193,7 +193,7 @@ def test_a_cache_of_drafts_that_does_not_fit_is_refused_with_its_size(monkeypatc
 
 
 def test_more_heads_than_were_trained_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"medusa\.safetensors has no medusa\.4\..*: it holds less than --propose medusa:heads=9 asks for"):
+    with pytest.raises(ModelError, match=r"medusa:heads=9: .*has no medusa\.4\.\S+: it holds 4 heads, 9 are asked for \(heads=4 "):
         build(EngineConfig(model="brook", propose="medusa:heads=9"))
 
 
