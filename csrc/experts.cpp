@@ -69,7 +69,7 @@ void Step::experts(const Op& op, int thread) {
   };
   product(gate_up, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL / 2, wide = std::min(PANEL / 2, inner - column);
-    if (wide > 0) m.kernels_.act_mul(op.activation, sums, sums + PANEL / 2, wide, m.middle_.floats() + std::size_t(i) * inner + column);
+    if (wide > 0) m.kernels_.act_mul(op.activation, {sums, 0}, {sums + PANEL / 2, 0}, 1, wide, {m.middle_.floats() + std::size_t(i) * inner + column, 0});
   });
   share(thread, pairs, [&](int i) { convert(down, m.middle_.floats() + std::size_t(i) * inner, operand(m.shared_, down, each), i); });
   product(down, [&](int i, int panel, const float* sums) {

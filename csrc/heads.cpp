@@ -36,17 +36,20 @@ std::int64_t Step::slot(const Sequence& s, int row, int position) const {
 void Step::prepare_heads(const Op& op, int row, int head) const {
   float* all = at(op.in, row);
   const int group = op.heads / op.kv_heads;
-  const auto turn = [&](float* x, int norm) {
-    if (norm >= 0) m.kernels_.rms_norm(x, vector(norm), op.eps, op.offset, op.dim, x);
+  const auto turn = [&](float* heads, int count, int norm) {
+    for (int h = 0; norm >= 0 && h < count; ++h) {
+      float* x = heads + h * op.dim;
+      m.kernels_.rms_norm(x, vector(norm), op.eps, op.offset, op.dim, x);
+    }
     if (op.angles < 0) return;
     const Angles& a = m.angles_[op.angles];
     const std::size_t pairs = a.frequencies.size();
-    m.kernels_.rotate(x, a.cosines.floats() + pairs * row, a.sines.floats() + pairs * row, static_cast<int>(pairs));
+    m.kernels_.rotate({heads, std::size_t(op.dim)}, count, a.cosines.floats() + pairs * row, a.sines.floats() + pairs * row, static_cast<int>(pairs));
   };
-  for (int h = head * group; h < (head + 1) * group; ++h) turn(all + h * op.dim, op.weight);
+  turn(all + head * group * op.dim, group, op.weight);
   if (!op.writes) return;
   float* key = all + (op.heads + head) * op.dim;
-  turn(key, op.weight2);
+  turn(key, 1, op.weight2);
   m.write_token(op.layer, head, b.slots[row], key, all + (op.heads + op.kv_heads + head) * op.dim);
 }
 

@@ -12,9 +12,20 @@ constexpr const char* ACTIVATIONS[] = {"none", "silu", "gelu", "gelu_tanh"};
 
 constexpr int SUM_BLOCK = 1024;  // numbers that are added up apart when a vocabulary is
 
-// What becomes of sums [count][PANEL] of a panel, for the rows from `first` on: called once for every row of every panel.
+// Rows of floats, so many apart.
+template <class Number> struct Apart {
+  Number* at;
+  std::size_t stride;
+
+  Number* row(int i) const { return at + stride * i; }
+};
+using From = Apart<const float>;
+using To = Apart<float>;
+
+// What becomes of sums [count][PANEL] of a panel, for the rows from `first` on: called once for every row of every panel. The sums may be
+// written to.
 struct Finish {
-  void (*call)(const void* with, int panel, int first, int count, const float* sums);
+  void (*call)(const void* with, int panel, int first, int count, float* sums);
   const void* with;
 };
 
@@ -75,9 +86,11 @@ struct Kernels {
   int (*split)(const Matrix& matrix, int rows, bool int8);
   float (*words_to_split)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals);
   float (*int8_to_split)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
-  void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
-  void (*act_mul)(Activation activation, const float* gate, const float* up, int n, float* out);
-  void (*add)(const float* a, const float* b, int n, float* out);
+  void (*rotate)(To heads, int count, const float* cosines, const float* sines, int pairs);
+  // Of n numbers of each of so many rows.
+  void (*act_mul)(Activation activation, From gate, From up, int rows, int n, To out);
+  void (*add)(From a, From b, int rows, int n, To out);
+  void (*copy)(From from, int rows, int n, To out);
   void (*softcap)(const float* x, float cap, int n, float* out);
   void (*softmax)(float* x, int n);
   // choose.h

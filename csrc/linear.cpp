@@ -58,23 +58,16 @@ void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, in
 }
 
 // Sums of one panel, [count][PANEL] for the rows from `first` on -> the output.
-void Step::finish(const Op& op, int panel, int first, int count, const float* sums) const {
+void Step::finish(const Op& op, int panel, int first, int count, float* sums) const {
+  const Kernels& k = m.kernels_;
   const int n = op.gated() ? PANEL / 2 : PANEL, column = panel * n, wide = std::min(n, width(op.out) - column);
-  const float* bias = vector(op.bias);
-  float some[PANEL];
-  for (int r = 0; r < count; ++r) {
-    const float* sum = sums + std::size_t(r) * PANEL;
-    if (bias) {
-      const int all = op.gated() ? PANEL : wide;
-      m.kernels_.add(sum, bias + panel * PANEL, all, some);
-      sum = some;
-    }
-    float* out = at(op.out, first + r) + column;
-    if (op.gated()) m.kernels_.act_mul(op.activation, sum, sum + PANEL / 2, wide, out);
-    else if (op.residual >= 0) m.kernels_.add(at(op.residual, first + r) + column, sum, wide, out);
-    else if (op.cap != 0) m.kernels_.softcap(sum, op.cap, wide, out);
-    else std::memcpy(out, sum, std::size_t(wide) * sizeof(float));
-  }
+  const auto rows = [&](int buffer) { return To{at(buffer, first) + column, std::size_t(width(buffer))}; };
+  const From from{sums, PANEL};
+  if (op.bias >= 0) k.add(from, {vector(op.bias) + panel * PANEL, 0}, count, op.gated() ? PANEL : wide, {sums, PANEL});
+  if (op.gated()) return k.act_mul(op.activation, from, {sums + PANEL / 2, PANEL}, count, wide, rows(op.out));
+  if (op.residual >= 0) return k.add({rows(op.residual).at, rows(op.residual).stride}, from, count, wide, rows(op.out));
+  if (op.cap == 0) return k.copy(from, count, wide, rows(op.out));
+  for (int r = 0; r < count; ++r) k.softcap(from.row(r), op.cap, wide, rows(op.out).row(r));
 }
 
 // in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
@@ -98,7 +91,7 @@ void Step::linear(const Op& op, int thread) {
     if (count <= 0) return;
     const std::size_t sums = std::size_t(count) * PANEL * 4;
     std::uint8_t* at = scratch(thread, sums * some + m.kernels_.unpacked_bytes + 64);
-    const auto done = [&](int p, int row, int rows, const float* sums) { finish(op, p, first + row, rows, sums); };
+    const auto done = [&](int p, int row, int rows, float* sums) { finish(op, p, first + row, rows, sums); };
     m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, finish_by(done), reinterpret_cast<float*>(at),
                        at + sums * some, m.soon()});
   });

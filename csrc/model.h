@@ -98,7 +98,7 @@ struct Batch {
 constexpr std::size_t FEW = 17 << 10;  // numbers of 4 bytes, the gaps between rows among them
 
 template <class Done> Finish finish_by(const Done& done) {
-  return {[](const void* with, int panel, int first, int count, const float* sums) {
+  return {[](const void* with, int panel, int first, int count, float* sums) {
             (*static_cast<const Done*>(with))(panel, first, count, sums);
           }, &done};
 }
@@ -211,7 +211,7 @@ class Step : public Work {
   Operand operand(const OperandMemory& memory, const Matrix& matrix, int rows) const;
   void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const;
   void convert(const Matrix& matrix, const float* x, const Operand& rows, int row) const;
-  void finish(const Op& op, int panel, int first, int count, const float* sums) const;
+  void finish(const Op& op, int panel, int first, int count, float* sums) const;
   std::uint8_t* scratch(int thread, std::size_t bytes) { m.scratch_[thread].grow(bytes); return m.scratch_[thread].data(); }
 
   // heads.cpp

@@ -73,8 +73,8 @@ void Step::one_row(const Op& op, int row) {
     case Kind::norm:  // over each of `heads` stretches of `dim`
       for (int h = 0; h < op.heads; ++h) k.rms_norm(in + h * op.dim, vector(op.weight), op.eps, op.offset, op.dim, out + h * op.dim);
       break;
-    case Kind::act_mul: k.act_mul(op.activation, in, in + width(op.out), width(op.out), out); break;
-    case Kind::add: k.add(in, at(op.in2, row), width(op.out), out); break;
+    case Kind::act_mul: k.act_mul(op.activation, {in, 0}, {in + width(op.out), 0}, 1, width(op.out), {out, 0}); break;
+    case Kind::add: k.add({in, 0}, {at(op.in2, row), 0}, 1, width(op.out), {out, 0}); break;
     case Kind::gather: std::memcpy(out, in, std::size_t(width(op.out)) * 4); break;
     case Kind::softcap: k.softcap(in, op.cap, width(op.out), out); break;
     case Kind::route: route(op, row); break;
@@ -89,8 +89,7 @@ void Step::one_row(const Op& op, int row) {
       const Angles& a = m.angles_[op.angles];
       const std::size_t pairs = a.frequencies.size();
       std::memcpy(out, in, std::size_t(width(op.out)) * 4);
-      for (int h = 0; h < op.heads; ++h)
-        k.rotate(out + h * op.dim, a.cosines.floats() + pairs * row, a.sines.floats() + pairs * row, static_cast<int>(pairs));
+      k.rotate({out, std::size_t(op.dim)}, op.heads, a.cosines.floats() + pairs * row, a.sines.floats() + pairs * row, static_cast<int>(pairs));
       break;
     }
     case Kind::kv_write:

@@ -160,7 +160,7 @@ constexpr decltype(Kernels::split) split = nullptr;
 
 extern const Kernels table;
 const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, PIECE_BYTES, panels_at_once, linear, release_tiles, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
+                       rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, copy_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
                        mass_from, places, count_above, forbid};
 
 }  // namespace PENSTOCK_ISA

@@ -20,7 +20,7 @@ inline F exp(F x) {
 
 // tanh x = 1 - 2 / (e^2x + 1); near 0, where that cancels, its series.
 inline F tanh(F x) {
-  const F wide = set1(1.0f) - set1(2.0f) / (exp(x + x) + set1(1.0f));
+  const F wide = set1(1.0f) - quotient(set1(2.0f), exp(x + x) + set1(1.0f));
   const F square = x * x;
   F p = set1(2.18694885e-2f);
   p = fma(p, square, set1(-5.39682540e-2f));
@@ -39,7 +39,7 @@ template <class Function> F each_lane(F x, Function function) {
 
 inline F activate(Activation activation, F x) {
   switch (activation) {
-    case Activation::silu: return x / (set1(1.0f) + exp(zero() - x));
+    case Activation::silu: return quotient(x, set1(1.0f) + exp(zero() - x));
     case Activation::gelu: return each_lane(x, [](float v) { return 0.5f * v * (1.0f + std::erf(v * 0.70710678f)); });
     case Activation::gelu_tanh: {
       const F inner = set1(0.79788456f) * fma(set1(0.044715f) * x * x, x, x);

@@ -18,16 +18,24 @@ inline void store_some(float* p, F x, int left) {
   std::memcpy(p, some, left * sizeof(float));
 }
 
+// Calls body(i, left) for 16 numbers at a time: i of them stand before, and `left` are there, 16 or what remains at the end.
+template <class Body> PENSTOCK_INLINE void each_vector(int n, const Body& body) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) body(i, LANES);
+  if (i < n) body(i, n - i);
+}
+
 // x / sqrt(mean(x^2) + eps) * (weight + offset)
 inline void rms_norm(const float* x, const float* weight, float eps, float offset, int n, float* out) {
   F squares = zero();
-  for (int i = 0; i < n; i += LANES) {
-    const F v = load_some(x + i, n - i);
+  each_vector(n, [&](int i, int left) PENSTOCK_INLINED {
+    const F v = load_some(x + i, left);
     squares = fma(v, v, squares);
-  }
+  });
   const F scale = set1(1.0f / std::sqrt(sum(squares) / static_cast<float>(n) + eps)), more = set1(offset);
-  for (int i = 0; i < n; i += LANES)
-    store_some(out + i, load_some(x + i, n - i) * scale * (load_some(weight + i, n - i) + more), n - i);
+  each_vector(n, [&](int i, int left) PENSTOCK_INLINED {
+    store_some(out + i, load_some(x + i, left) * scale * (load_some(weight + i, left) + more), left);
+  });
 }
 
 inline void to_bf16(const float* x, int n, std::uint16_t* out) {
@@ -109,23 +117,47 @@ inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* o
   return to(x, n, matrix, out, begins, totals);
 }
 
-// Rotates the pairs (i, i + pairs) of one head by the angles whose cosines and sines are given.
-inline void rotate(float* head, const float* cosines, const float* sines, int pairs) {
-  for (int i = 0; i < pairs; i += LANES) {
-    const int left = pairs - i;
-    const F a = load_some(head + i, left), b = load_some(head + pairs + i, left), c = load_some(cosines + i, left), s = load_some(sines + i, left);
-    store_some(head + i, a * c - b * s, left);
-    store_some(head + pairs + i, b * c + a * s, left);
-  }
+// Rotates the pairs (i, i + pairs) of each head by the angles whose cosines and sines are given.
+inline void rotate(To heads, int count, const float* cosines, const float* sines, int pairs) {
+  each_vector(pairs, [&](int i, int left) PENSTOCK_INLINED {
+    const F c = load_some(cosines + i, left), s = load_some(sines + i, left);
+    for (int h = 0; h < count; ++h) {
+      float *first = heads.row(h) + i, *second = first + pairs;
+      const F a = load_some(first, left), b = load_some(second, left);
+      store_some(first, a * c - b * s, left);
+      store_some(second, b * c + a * s, left);
+    }
+  });
+}
+
+// Calls body(row, i, left) for 16 numbers at a time of each row.
+template <class Body> PENSTOCK_INLINE void each_vector_of(int rows, int n, const Body& body) {
+  for (int r = 0; r < rows; ++r) each_vector(n, [&](int i, int left) PENSTOCK_INLINED { body(r, i, left); });
 }
 
 // activation(gate) * up
-inline void act_mul(Activation activation, const float* gate, const float* up, int n, float* out) {
-  for (int i = 0; i < n; i += LANES) store_some(out + i, activate(activation, load_some(gate + i, n - i)) * load_some(up + i, n - i), n - i);
+template <Activation ACTIVATION> void act_mul_by(From gate, From up, int rows, int n, To out) {
+  each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
+    store_some(out.row(r) + i, activate(ACTIVATION, load_some(gate.row(r) + i, left)) * load_some(up.row(r) + i, left), left);
+  });
+}
+inline void act_mul(Activation activation, From gate, From up, int rows, int n, To out) {
+  switch (activation) {
+    case Activation::silu: return act_mul_by<Activation::silu>(gate, up, rows, n, out);
+    case Activation::gelu: return act_mul_by<Activation::gelu>(gate, up, rows, n, out);
+    case Activation::gelu_tanh: return act_mul_by<Activation::gelu_tanh>(gate, up, rows, n, out);
+    default: return act_mul_by<Activation::none>(gate, up, rows, n, out);
+  }
 }
 
-inline void add_rows(const float* a, const float* b, int n, float* out) {
-  for (int i = 0; i < n; i += LANES) store_some(out + i, load_some(a + i, n - i) + load_some(b + i, n - i), n - i);
+inline void add_rows(From a, From b, int rows, int n, To out) {
+  each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
+    store_some(out.row(r) + i, load_some(a.row(r) + i, left) + load_some(b.row(r) + i, left), left);
+  });
+}
+
+inline void copy_rows(From from, int rows, int n, To out) {
+  each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED { store_some(out.row(r) + i, load_some(from.row(r) + i, left), left); });
 }
 
 inline void softcap(const float* x, float cap, int n, float* out) {
