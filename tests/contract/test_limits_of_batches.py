@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import Batch
+from tests.contract import oracle
 
 native = pytest.importorskip("penstock._native")
 I64 = np.int64
@@ -97,3 +98,30 @@ def test_a_row_with_what_is_no_number_gives_none(kernels, int8, bits):
 def test_operations_that_the_module_does_not_know_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         native.Model(native.Pool(1, []), "generic", False, False).add_op(fields)
+
+
+@pytest.mark.parametrize("kernels", native.kernel_names())
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+def test_gates_as_large_as_floats_are(kernels, activation):
+    """They open wholly or close, and one that is no number stays none."""
+    gates = np.array([-3e38, -1e4, -200, -88.8, -87.5, -20, -1e-30, 0, 1e-30, 20, 87.5, 88.8, 200, 1e4, 1e38, np.nan], np.float32)
+    if activation == "gelu_tanh":
+        gates = np.where(np.abs(gates) > 1e12, np.sign(gates) * 1e12, gates)  # whose cubes are floats
+    rows = np.zeros((64, 32), np.float32)
+    rows[:, :16], rows[:, 16:] = gates, 1
+    made = native.Model(native.Pool(1, []), kernels, True, False)
+    made.reserve(1 << 20)
+    table = made.add_matrix({"n": 64, "k": 32, "k_padded": 32, "count": 1, "format": "f32", "group": 32, "has_mins": False,
+                             "scale_bytes": 0, "values": []})
+    made.pack(table, [0, 0, -1], rows)
+    both, out = made.add_buffer(32, False, 0), made.add_buffer(16, False, 1)
+    made.add_cache(1, 1, 16, 64, 16)
+    made.add_op({"kind": "embed", "out": both, "matrix": table, "scale": 1.0})
+    made.add_op({"kind": "act_mul", "in": both, "out": out, "activation": activation})
+    found = np.empty((1, 16), np.float32)
+    at = np.arange(1, dtype=I64)
+    made.step(batch(at, at), [], [(out, found)])
+    wide = gates.astype(np.float64)
+    with np.errstate(over="ignore"):
+        expected = oracle.ACTIVATIONS[activation](wide)
+    np.testing.assert_allclose(found[0], expected, rtol=3e-6, atol=1e-30)
