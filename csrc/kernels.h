@@ -18,6 +18,7 @@ template <class Number> struct Apart {
   std::size_t stride;
 
   Number* row(int i) const { return at + stride * i; }
+  Apart<const Number> read() const { return {at, stride}; }
 };
 using From = Apart<const float>;
 using To = Apart<float>;

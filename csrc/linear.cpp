@@ -59,15 +59,15 @@ void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, in
 
 // Sums of one panel, [count][PANEL] for the rows from `first` on -> the output.
 void Step::finish(const Op& op, int panel, int first, int count, float* sums) const {
-  const Kernels& k = m.kernels_;
   const int n = op.gated() ? PANEL / 2 : PANEL, column = panel * n, wide = std::min(n, width(op.out) - column);
-  const auto rows = [&](int buffer) { return To{at(buffer, first) + column, std::size_t(width(buffer))}; };
+  const auto place = [&](int buffer) { return To{at(buffer, first) + column, std::size_t(width(buffer))}; };
   const From from{sums, PANEL};
-  if (op.bias >= 0) k.add(from, {vector(op.bias) + panel * PANEL, 0}, count, op.gated() ? PANEL : wide, {sums, PANEL});
-  if (op.gated()) return k.act_mul(op.activation, from, {sums + PANEL / 2, PANEL}, count, wide, rows(op.out));
-  if (op.residual >= 0) return k.add({rows(op.residual).at, rows(op.residual).stride}, from, count, wide, rows(op.out));
-  if (op.cap == 0) return k.copy(from, count, wide, rows(op.out));
-  for (int r = 0; r < count; ++r) k.softcap(from.row(r), op.cap, wide, rows(op.out).row(r));
+  const To out = place(op.out);
+  if (op.bias >= 0) m.kernels_.add(from, {vector(op.bias) + panel * PANEL, 0}, count, op.gated() ? PANEL : wide, {sums, PANEL});
+  if (op.gated()) return m.kernels_.act_mul(op.activation, from, {sums + PANEL / 2, PANEL}, count, wide, out);
+  if (op.residual >= 0) return m.kernels_.add(place(op.residual).read(), from, count, wide, out);
+  if (op.cap == 0) return m.kernels_.copy(from, count, wide, out);
+  for (int r = 0; r < count; ++r) m.kernels_.softcap(from.row(r), op.cap, wide, out.row(r));
 }
 
 // in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.

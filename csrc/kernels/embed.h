@@ -23,13 +23,13 @@ inline void matrix_row(const Matrix& m, int index, int n, float* out) {
     for (int g = 0, k = 0; k < m.k; ++g) {
       const Bytes group = panel + m.record_bytes(width) * g, scales = group + m.code_bytes(width);
       const float scale = codes ? number_at(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes) : 0;
-      const float min = m.has_mins ? number_at(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes) : 0;
+      const float min = codes && m.has_mins ? number_at(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes) : 0;
       const int end = std::min(m.k, k + m.group);
       for (Bytes where = group + std::size_t(column) * word; k < end; where += std::size_t(width) * word)
         for (int at = 0; at < per_step && k < end; ++at, ++k) {
           float value = static_cast<float>(read(where, at));
           if (codes) value *= scale;
-          if (m.has_mins) value += min;
+          if (codes && m.has_mins) value += min;
           out[k] = value;
         }
     }

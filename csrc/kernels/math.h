@@ -39,7 +39,7 @@ template <class Function> F each_lane(F x, Function function) {
 
 inline F activate(Activation activation, F x) {
   switch (activation) {
-    case Activation::silu: return quotient(max(set1(-88.0f), x), set1(1.0f) + exp(zero() - x));  // where the exponential ends, so does x
+    case Activation::silu: return quotient(max(set1(-88.0f), x), set1(1.0f) + exp(zero() - x));  // e^-x grows no further
     case Activation::gelu: return each_lane(x, [](float v) { return 0.5f * v * (1.0f + std::erf(v * 0.70710678f)); });
     case Activation::gelu_tanh: {
       const F inner = set1(0.79788456f) * fma(set1(0.044715f) * x * x, x, x);

@@ -52,7 +52,8 @@ inline F below(F x, F bound, F then, F otherwise) { return _mm512_mask_blend_ps(
 // A bit for each lane that is above the bound, or at least at it; none for a NaN.
 inline unsigned above(F x, F bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_GT_OQ); }
 inline unsigned at_least(F x, F bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ); }
-// a / b within 2 units in the last place, of 1 <= b: a division takes as long as ten products.
+// a / b within 3 units in the last place, of finite b from 1 on: a division takes as long as ten products. The first guess is left to the
+// processor, and so are the last bits.
 inline F quotient(F a, F b) {
   const F near = _mm512_rcp14_ps(b);
   return a * (near * _mm512_fnmadd_ps(b, near, set1(2.0f)));

@@ -42,7 +42,7 @@ PENSTOCK_INLINE F operator+(F a, F b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a
 PENSTOCK_INLINE F operator-(F a, F b) { PENSTOCK_EACH(a.v[i] -= b.v[i]) return a; }
 PENSTOCK_INLINE F operator*(F a, F b) { PENSTOCK_EACH(a.v[i] *= b.v[i]) return a; }
 PENSTOCK_INLINE F operator/(F a, F b) { PENSTOCK_EACH(a.v[i] /= b.v[i]) return a; }
-PENSTOCK_INLINE F quotient(F a, F b) { return a / b; }
+PENSTOCK_INLINE F quotient(F a, F b) { return a / b; }  // for finite b from 1 on
 PENSTOCK_INLINE F zero() { return F{}; }
 PENSTOCK_INLINE I zero_i() { return I{}; }
 #if defined(__AVX2__)

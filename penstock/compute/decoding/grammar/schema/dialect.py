@@ -74,21 +74,16 @@ def _dependencies(value: Any) -> Iterator[tuple[str, Any]]:
         yield "dependentSchemas", schemas
 
 
-def _types_3(value: Any) -> dict[str, Any]:
-    """A type of draft 3: a name, or a list of names and schemas."""
+def _type_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A name, or a list of names and schemas."""
     options = [each if isinstance(each, dict) else {"type": each} for each in (value if isinstance(value, list) else [value])]
     named = [option["type"] for option in options if set(option) == {"type"} and isinstance(option["type"], str)]
-    if "any" in named:
-        return {}
-    return {"type": named} if len(named) == len(options) else {"anyOf": options}
-
-
-def _type_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield from _types_3(value).items()
+    if "any" not in named:
+        yield ("type", named) if len(named) == len(options) else ("anyOf", options)
 
 
 def _disallow_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "not", _types_3(value)
+    yield "not", {"type": value}  # schemas among its names are of draft 3 too
 
 
 def _extends_3(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -60,6 +60,9 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "if, then, else": (
         {**KINDS, "if": {"properties": {"kind": {"const": "x"}}}, "then": {"required": ["a"]}, "else": {"properties": {"a": False}},
          "type": "object"}, [{"kind": "x", "a": 1}, {"kind": "y"}], [{"kind": "x"}, {"kind": "y", "a": 1}]),
+    "what draft 3 disallows, types and schemas": (
+        {**DRAFT_3, "type": ["string", "integer"], "disallow": ["integer", {"enum": ["no"]}]}, ["yes", ""], [3, "no"]),
+    "schemas among the types of draft 3": ({**DRAFT_3, "type": ["integer", {"enum": ["a"]}]}, [3, "a"], ["b", 1.5]),
     "dependencies": (
         {**DRAFT_7, "type": "object", "properties": {"a": {}, "b": {}}, "dependencies": {"a": ["b"], "b": {"minProperties": 1}}},
         [{"a": 1, "b": 2}, {"b": 1}, {}], [{"a": 1}]),
