@@ -54,7 +54,8 @@ class Drafter:
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
         self._own: set[int] = set()  # sequences whose drafts, in the next step, are the proposer's and not a grammar's
-        self._unread: list[tuple[Sequence[Known], list[int]]] = []  # of steps in which each chose one token, those that nobody asked for
+        self._unread: list[tuple[Sequence[Known], list[list[int]]]] = []  # of steps in which each chose one token, those nobody asked for
+        self._num_unread = 0  # steps
         self._dry: dict[int, DryRun] = {}  # by sequence
         self._rests = False  # the proposer, in this step
 
@@ -130,7 +131,7 @@ class Drafter:
                 if drafts.tokens:
                     self._own.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
-        elif len(self._unread) >= UNREAD:
+        elif self._num_unread >= UNREAD:
             self._read()
         now = self._clock.now()
         self._control.ended(now, now - began, num_asked)
@@ -138,18 +139,22 @@ class Drafter:
     def _note(self, known: Sequence[Known], results: list[SeqResult]) -> None:
         """The results themselves are not kept: so many objects would call the garbage collector again and again."""
         single = [found.tokens[0] for found in results if len(found.tokens) == 1]
-        if len(single) == len(results):
-            self._unread.append((known, single))
+        if len(single) != len(results):
+            self._read()
+            for each, found in zip(known, results, strict=True):
+                each.tokens.extend(found.tokens)
             return
-        self._read()
-        for each, found in zip(known, results, strict=True):
-            each.tokens.extend(found.tokens)
+        if not self._unread or self._unread[-1][0] != known:
+            self._unread.append((known, []))
+        self._unread[-1][1].append(single)
+        self._num_unread += 1
 
     def _read(self) -> None:
-        for known, tokens in self._unread:
-            for each, token in zip(known, tokens, strict=True):
-                each.tokens.append(token)
+        for known, steps in self._unread:
+            for each, tokens in zip(known, zip(*steps, strict=True), strict=True):
+                each.tokens.extend(tokens)
         self._unread.clear()
+        self._num_unread = 0
 
     def _end_dry_runs(self) -> None:
         self._read()

@@ -20,6 +20,7 @@ LATEST = 5  # plain steps, whose median is what one takes: a single one may have
 FALLS, RISES = 0.3, 0.03  # of the newest in a mean that leans to the least: what is done seldom takes longer than what is done often
 FOR, AGAINST = 8, (4, 256)  # steps for which a decision stands: longer for many sequences; one against drafts longer each time
 FEW = 0.25  # of a decision's sequences may have come or gone while it stands
+SELDOM = 64  # of so many steps two are timed while nothing is due: of more the longer decisions have been against drafts
 SOON = 4  # steps for each sequence from a decision against drafts to one that a trial brings about: deciding takes as long as a step may
 PLAIN = (12, 96)  # steps with drafts after which some are made without: the longer drafts have been made
 OTHERS = 2  # such steps: the first is slowed down by the drafts before it

@@ -10,6 +10,7 @@ time, and a smaller one where the best of drafts would gain little, or where tri
 with what was hoped of them, since those that promise most are taken. Drafts that were expected to pay and turned out to cost time are not
 made again for a while, longer each time.
 """
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from penstock.compute.decoding.control.books import (
     FEW,
     FOR,
     PLAIN,
+    SELDOM,
     SOON,
     WAIT,
     Decision,
@@ -38,7 +40,6 @@ LOSES, LEAST = 0.5, 0.15  # of the faith in trials with each decision against dr
 JUST = 1 - 1e-9  # as likely, but for the rounding of sums
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
-SELDOM = 64  # while nothing is due, one step of so many is timed
 GATHER = 8  # steps within which what is due, and sequences that come, are seen together
 
 
@@ -66,11 +67,15 @@ class Priced:
     _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
     _credited: int = 0  # the step up to which
     _share: float = 0.0  # of the time, that is added to it
+    _weighed: int | None = None  # the step of the decision against drafts that it was reckoned after
     _earning: float = 0.0  # what a step adds
+    _saved: float = 0.0  # the most that it comes to: a step, and what takes longer than that is saved for
     _faith: float = 1.0  # in trials of which the rows alone promise little
     _failed: bool = False  # whether a trial has failed since the last decision against drafts
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
+    _saves: bool = False  # time for trials, until then
+    _tells: int = 0  # the step at which it is known what came of the latest trials
 
     def __post_init__(self) -> None:
         self._all = Record.of(self.most, weight=1.0)
@@ -78,24 +83,25 @@ class Priced:
 
     def rests(self) -> bool:
         self._now += 1
-        resting = self._times.plain is not None and self._now < self._quiet and self._now % SELDOM > 1
+        resting = self._times.plain is not None and self._now < self._quiet and self._now % self._seldom() > 1
         if resting:
             self._step = None
         return resting
 
     def began(self, now: float, load: Load) -> None:
-        before = self._step
+        before, steps = self._step, min(self._now - self._credited, AGAINST[1])
         if before is not None and now - before.ended < BUSY_S:
-            interval, steps = now - before.began, min(self._now - self._credited, SELDOM)
+            interval = now - before.began
             if before.load.steady:
-                if self._decision.rooms is None:  # else nobody tries
+                if self._decision.rooms is None and self._weighed != self._decision.made:  # else nobody tries, or it is known
                     self._share = TRIALS * max(self._worth(before.load), self._faith * self._worth(before.load, self._times))
+                    self._weighed = self._decision.made
                 self._times.told(before, interval, self._expected(before.load, before.load.rows))
-                self._tell_gain(before, interval, steps)
-            self._earning = self._share * interval
-            most = max(interval, 2 * self._times.trying)  # trials that take longer than a step are saved for
-            self._credit = min(self._credit + self._earning * steps, most)
-            self._credited = self._now
+                self._tell_gain(before, interval)
+            self._earning, self._saved = self._share * interval, max(interval, 2 * self._times.trying)
+        if before is None or before.hoped is None and not before.load.drafts:
+            self._trust.fade(steps)
+        self._credit, self._credited = min(self._credit + self._earning * steps, self._saved), self._now
         self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
@@ -155,14 +161,13 @@ class Priced:
     def forget(self, seq_id: int) -> None:
         """It has ended, or begins."""
         self._seqs.pop(seq_id, None)
-        self._quiet = min(self._quiet, self._now + GATHER)
+        if not self._saves:
+            self._quiet = min(self._quiet, self._now + GATHER)
 
-    def _tell_gain(self, step: Running, interval: float, steps: int) -> None:
+    def _tell_gain(self, step: Running, interval: float) -> None:
         count = step.load.seqs
         if step.hoped is not None:
             self._trust.told(step.hoped, step.load.drafts, step.num_accepted)
-        elif not step.load.drafts:
-            self._trust.fade(steps)
         if step.load.drafts and self._times.plain is not None:
             plain = self._expected(step.load, count) + count * self._times.plain
             self._gain.add((1 + step.num_accepted / count) * plain - interval)
@@ -230,21 +235,29 @@ class Priced:
 
     def _try(self, seq_ids: Sequence[int]) -> Rooms | None:
         """Room for those whose turn it is, the longest due first, as many as the time for trials allows."""
+        lacking = self._times.trying - self._credit
+        self._saves = lacking >= 0
+        if self._saves:
+            return self._wait(self._now + min(int(lacking / max(self._earning, 1e-12)), self._seldom()))
         due = [self._of(seq_id).due for seq_id in seq_ids]
-        first = min(due)
-        if first > self._now or self._credit <= self._times.trying:
-            lacking = self._times.trying - self._credit
-            wait = min(int(lacking / max(self._earning, 1e-12)), SELDOM) if lacking > 0 else 0
-            later = max(first, self._now + max(wait, GATHER))  # those that are due meanwhile try together
-            self._quiet = min(self._decision.until, later) if self._credit > 0 else later
-            return None
+        if min(due) > self._now:
+            return self._wait(min(due))
         turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
         count = min(len(turns), int(self._credit / self._times.trying)) if self._times.trying else 1
+        self._tells = self._quiet = self._now + self.most + 1
         most = [0] * len(seq_ids)
         for _, at in turns[:count]:
             most[at] = self.most
-            self._of(seq_ids[at]).due = self._now + self.most + 1  # as soon as it is known what came
+            self._of(seq_ids[at]).due = self._tells
         return Rooms(most, dry=True)
+
+    def _seldom(self) -> int:
+        return max(self._decision.length, SELDOM)
+
+    def _wait(self, until: int) -> None:
+        """Nobody tries before; those that are due meanwhile try together."""
+        later = min(max(until, self._now + GATHER), self._tells if self._tells > self._now else sys.maxsize)
+        self._quiet = min(self._decision.until, later) if self._credit > 0 else later
 
     def _best(self, seq_ids: Sequence[int], num_rows: int) -> tuple[list[int], Hoped, float] | None:
         """The most tokens a second, over all numbers of drafts, the likeliest first, and how likely the last is. None: without drafts."""
