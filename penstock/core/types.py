@@ -172,12 +172,14 @@ class PlannedSeq:
 
 @message
 class StepPlan:
-    """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written."""
+    """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written. `tails`: what the runner
+    asked for, (seq_id, start, all tokens of the sequence from there on)."""
 
     step_id: int
     seqs: tuple[PlannedSeq, ...]
     copies: tuple[tuple[int, int], ...] = ()
     finished: tuple[int, ...] = ()  # seq_ids that the runner may forget
+    tails: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -223,6 +225,7 @@ class StepResult:
     activation_bytes: int = 0
     operations: int = 0
     work: StepWork | None = None
+    asks: tuple[tuple[int, int], ...] = ()  # (seq_id, from which token on): the next plan is to tell the sequence's tokens
 
 
 @message

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.control.contract import Control, load_of
+from penstock.compute.decoding.control.rest import Rest
 from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts, Proposer
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.known import Known
@@ -14,7 +15,6 @@ from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
 Array = Any
-UNREAD = 32  # steps whose tokens nobody has asked for, from which on they are read at the next look
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +45,51 @@ class DryRun:
 
 
 class Drafter:
-    """Of one step at a time: `began`, `check` if it has drafts, `keep`, `propose`."""
+    """Of one step at a time: `began`, `check` if it has drafts, `keep`, `propose`. None of it where more of `rest` is left than it wants
+    to hear of; what was chosen meanwhile it then asks for.
+    """
 
     def __init__(self, proposer: Proposer, control: Control, clock: Clock) -> None:
         self.buffers = proposer.needs.buffers  # of every step
+        self.rest = Rest(control)
         self._proposer = proposer
         self._control = control
         self._clock = clock
         self._checked: dict[int, Checked] = {}  # by sequence, of this step
         self._own: set[int] = set()  # sequences whose drafts, in the next step, are the proposer's and not a grammar's
-        self._unread: list[tuple[Sequence[Known], list[list[int]]]] = []  # of steps in which each chose one token, those nobody asked for
-        self._num_unread = 0  # steps
         self._dry: dict[int, DryRun] = {}  # by sequence
-        self._rests = False  # the proposer, in this step
+        self._rests = False  # the controller, in this step
+        self._listen()
 
     def end(self, seq_id: int) -> None:
         """A sequence has ended, and so has its dry run: no more tokens will come."""
         run = self._dry.pop(seq_id, None)
         if run is not None:
-            self._read()
+            self.rest.end()
             self._control.tried(seq_id, run.room, len(run.drafts.tokens), run.path())
         self.forget(seq_id)
 
     def forget(self, seq_id: int) -> None:
         """It is as if it were new."""
         self._proposer.forget(seq_id)
+        self.rest.end()
         self._control.forget(seq_id)
         self._own.discard(seq_id)
         self._dry.pop(seq_id, None)
+        self.rest.begin()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Every token counts for a dry run, every hidden state for a proposer that takes them; else the last step of a rest is soon
+        enough to ask for what was missed."""
+        self.rest.heard = sys.maxsize if self._dry or self.buffers else 1
 
     def began(self, plan: StepPlan) -> None:
-        self._checked.clear()
-        self._rests = self._control.rests()
+        self._rests = self.rest.left > 0
         if self._rests:
+            self.rest.left -= 1
             return
+        self.rest.end()
         spelled = any(planned.num_drafts and planned.seq_id not in self._own for planned in plan.seqs)
         self._control.began(self._clock.now(), load_of(plan, spelled))
 
@@ -101,26 +112,26 @@ class Drafter:
             each.keep_states(planned.start, states if len(stays) == len(states) else states[stays])
             first += len(planned.tokens)
 
-    def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> None:
-        """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted."""
-        self._note(known, results)
-        if self._own:
-            self._own = set()
+    def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:
+        """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted.
+        What it does not know, and would have to: (seq_id, from which token on)."""
+        self._checked, checked = {}, self._checked
+        asks = note(plan, known, results)
+        self._own = set()
         if self._rests:
-            return
+            return asks
         began = self._clock.now()
         if self._dry:
             self._end_dry_runs()
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         others += sum([1 + len(found.drafts) for found in results if found.drafts])
-        rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places else None
+        rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places and not asks else None
         num_asked = 0
         if rooms is not None:
-            self._read()
             given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms.most, strict=True)]
             asked = [(place, room) for place, room in given if room > 0]
-            rows = [self._draftable(plan.seqs[place], known[place], room) for place, room in asked]
+            rows = [draftable(plan.seqs[place], known[place], room, checked) for place, room in asked]
             num_asked = len(rows)
             for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(known[place], offered if len(offered.tokens) <= room else among(offered, range(room)))
@@ -131,41 +142,35 @@ class Drafter:
                 if drafts.tokens:
                     self._own.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
-        elif self._num_unread >= UNREAD:
-            self._read()
         now = self._clock.now()
         self._control.ended(now, now - began, num_asked)
-
-    def _note(self, known: Sequence[Known], results: list[SeqResult]) -> None:
-        """The results themselves are not kept: so many objects would call the garbage collector again and again."""
-        single = [found.tokens[0] for found in results if len(found.tokens) == 1]
-        if len(single) != len(results):
-            self._read()
-            for each, found in zip(known, results, strict=True):
-                each.tokens.extend(found.tokens)
-            return
-        if not self._unread or self._unread[-1][0] != known:
-            self._unread.append((known, []))
-        self._unread[-1][1].append(single)
-        self._num_unread += 1
-
-    def _read(self) -> None:
-        for known, steps in self._unread:
-            for each, tokens in zip(known, zip(*steps, strict=True), strict=True):
-                each.tokens.extend(tokens)
-        self._unread.clear()
-        self._num_unread = 0
+        self.rest.begin()
+        self._listen()
+        return asks
 
     def _end_dry_runs(self) -> None:
-        self._read()
         for seq_id, run in list(self._dry.items()):
             if run.is_over():
                 del self._dry[seq_id]
                 self._control.tried(seq_id, run.room, len(run.drafts.tokens), run.path())
 
-    def _draftable(self, planned: PlannedSeq, known: Known, room: int) -> Draftable:
-        return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),
-                         self._checked.get(planned.seq_id), known.state)
+
+def note(plan: StepPlan, known: Sequence[Known], results: Sequence[SeqResult]) -> tuple[tuple[int, int], ...]:
+    """Adds what was chosen to the tokens of those of whom all before it are known; of the others that go on (seq_id, how many are)."""
+    behind = []
+    for planned, each, found in zip(plan.seqs, known, results, strict=True):
+        if not found.tokens:
+            continue
+        if len(each.tokens) == planned.start + len(planned.tokens) - planned.num_drafts:
+            each.tokens.extend(found.tokens)
+        elif found.ended is None:
+            behind.append((planned.seq_id, len(each.tokens)))
+    return tuple(behind)
+
+
+def draftable(planned: PlannedSeq, known: Known, room: int, checked: Mapping[int, Checked]) -> Draftable:
+    return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),
+                     checked.get(planned.seq_id), known.state)
 
 
 def of_use(planned: PlannedSeq, known: Known) -> int:

@@ -15,7 +15,7 @@ class Known:
     """One sequence: what was asked of it, what sampling remembers, and its block table as an array.
 
     plain: nothing is asked of it but tokens. scores_prompt: the log-probabilities of its prompt are. chooses: it gets tokens, not an
-    embedding. tokens: its prompt and output.
+    embedding. tokens: its prompt and output, as far as they are known here: a drafter that rests misses some.
     """
 
     __slots__ = ("tokens", "block_ids", "table", "plain", "chooses", "state", "scores_prompt", "info", "_room", "_counted",

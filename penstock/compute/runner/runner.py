@@ -8,6 +8,7 @@ from penstock.compute.backends.contract import Backend
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import Choosing, assemble, moves_of
 from penstock.compute.runner.decoding import Decoding
+from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.known import Known
 from penstock.compute.runner.verify import verify
 from penstock.core.clock import Clock
@@ -39,8 +40,14 @@ class Runner:
         What can be made before the backend's step is made before it: a model's weights leave nothing else in the caches.
         """
         known = self._look_up(plan)
-        if self._drafter is not None:
-            self._drafter.began(plan)
+        drafter = self._drafter
+        if drafter is not None:
+            rest = drafter.rest
+            if rest.left > rest.heard:
+                rest.left -= 1
+                drafter = None
+            else:
+                drafter.began(plan)
         made = assemble(plan, known, self._block_size, self._moves, self._buffers)
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]
@@ -55,17 +62,18 @@ class Runner:
         if self._constraints is not None:
             made.choosing.masks = self._constraints.masks()
         if drafted:
-            results = self._verify(plan, known, made.choosing, outputs.logits)
+            results = self._verify(plan, known, made.choosing, outputs.logits, drafter)
         else:
             results = self._choose(seq_ids, made.choosing, outputs.logits)
         for place in penalized:
             known[place].state.extend(results[place].tokens)
         if self._constraints is not None:
             self._constraints.follow(known, results)
-        if self._drafter is not None:
+        asks: tuple[tuple[int, int], ...] = ()
+        if drafter is not None:
             if self._buffers:
-                self._drafter.keep(plan, known, outputs.buffers)
-            self._drafter.propose(plan, known, results)
+                drafter.keep(plan, known, outputs.buffers)
+            asks = drafter.propose(plan, known, results)
         for each in made.special:
             place = each.place
             results[place] = replace(
@@ -73,10 +81,10 @@ class Runner:
                 embedding=None if each.embedding_row is None else normalized(outputs.buffers["hidden"][each.embedding_row]))
         return StepResult(
             plan.step_id, tuple(results), seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations,
-            made.work)
+            made.work, asks)
 
     def _look_up(self, plan: StepPlan) -> list[Known]:
-        """What is known of each planned sequence; forgets those that have finished."""
+        """What is known of each planned sequence, their tokens where they were asked for; forgets those that have finished."""
         for seq_id in plan.finished:
             self._known.pop(seq_id, None)
             if self._drafter is not None:
@@ -91,6 +99,8 @@ class Runner:
                 self._known[planned.seq_id] = Known(planned.new)
                 if self._constraints is not None:
                     self._constraints.enter(planned.seq_id, self._known[planned.seq_id], before)
+        for seq_id, start, tokens in plan.tails:
+            self._known[seq_id].tokens[start:] = tokens
         return [self._known[planned.seq_id] for planned in plan.seqs]
 
     def _choose(self, seq_ids: list[int], choosing: Choosing, logits: Array) -> list[SeqResult]:
@@ -109,16 +119,18 @@ class Runner:
             found[place] = SeqResult(seq_ids[place], tokens, logprobs, candidates=chosen.candidates.get(row, ()))
         return found
 
-    def _verify(self, plan: StepPlan, known: list[Known], choosing: Choosing, logits: Array) -> list[SeqResult]:
-        """The same of a step with drafts: those that were accepted, and the token after them."""
+    def _verify(
+        self, plan: StepPlan, known: list[Known], choosing: Choosing, logits: Array, drafter: Drafter | None
+    ) -> list[SeqResult]:
+        """The same of a step with drafts: those that were accepted, and the token after them. `drafter`: unless it rests."""
         found = [SeqResult(planned.seq_id) for planned in plan.seqs]
         for each in verify(self._sampler, self._acceptance, plan, choosing, logits):
             planned, found[each.place] = plan.seqs[each.place], each.result
             if planned.num_drafts:
                 if planned.draft_parents is not None:  # what is accepted of a chain stands where it belongs
                     self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)
-                if self._drafter is not None:
-                    self._drafter.check(planned, each.rows, each.choices)
+                if drafter is not None:
+                    drafter.check(planned, each.rows, each.choices)
         return found
 
     def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:

@@ -54,6 +54,7 @@ class Scheduler:
         self._known: set[int] = set()  # to the runner
         self._finished: list[int] = []  # that the runner must be told of
         self._copies: list[tuple[int, int]] = []  # of a step that was not committed
+        self._asked: tuple[tuple[int, int], ...] = ()  # by the runner, with the last result: whose tokens, from which on
         self._plan: StepPlan | None = None  # the step in flight
         self._num_steps = 0
         self._num_entered = 0  # since last nothing ran
@@ -168,7 +169,8 @@ class Scheduler:
                     seq.first_scheduled_s = now
         for copies in step.copies.values():
             self._copies.extend(copies)
-        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), tuple(self._finished))
+        tails = step.tails(self._asked, self._seqs) if self._asked else ()
+        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), tuple(self._finished), tails)
         self._num_steps += 1
         self._copies.clear()
         self._finished.clear()
@@ -196,7 +198,7 @@ class Scheduler:
             raise ValueError(f"step {plan.step_id} is not in flight, or {result.step_id} is not its result")
         if [planned.seq_id for planned in plan.seqs] != [found.seq_id for found in result.seqs]:
             raise ValueError(f"the result of step {plan.step_id} does not name the planned sequences in their order")
-        self._plan = None
+        self._plan, self._asked = None, result.asks
         outputs = []
         for planned, found in zip(plan.seqs, result.seqs, strict=True):
             seq = self._seqs.get(planned.seq_id)

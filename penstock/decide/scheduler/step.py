@@ -1,4 +1,6 @@
 """A step in the making: what has been planned so far, and what may still be."""
+from collections.abc import Mapping, Sequence
+
 from penstock.core.types import PlannedSeq, Seq, SeqInfo
 
 
@@ -44,6 +46,11 @@ class Step:
             self.copies.pop(seq.seq_id, None)
             self.num_seqs_left += 1
             self.num_tokens_left += len(planned.tokens)
+
+    def tails(self, asked: Sequence[tuple[int, int]], seqs: Mapping[int, Seq]) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+        """What the runner `asked` for, (seq_id, start), of those that it computes now and knew before."""
+        return tuple([(seq_id, start, tuple(seqs[seq_id].tokens[start:])) for seq_id, start in asked
+                      if (planned := self.planned.get(seq_id)) is not None and planned.new is None])
 
 
 def describe(seq: Seq) -> SeqInfo:

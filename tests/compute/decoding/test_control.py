@@ -7,6 +7,7 @@ import pytest
 from penstock.compute.decoding.control.books import KEEP, LEAN, Gain, Hoped, Record, Running, Times, Trust
 from penstock.compute.decoding.control.contract import Always, Load, Rooms
 from penstock.compute.decoding.control.priced import Priced
+from penstock.compute.decoding.control.rest import Rest
 
 MOST = 6
 
@@ -39,6 +40,7 @@ class World:
         self.known: dict[int, int] = {}  # by sequence, up to which step
         self.context = 0.0  # tokens of a sequence
         self.control = Priced(fixed + each * np.arange(1000), MOST, read, seen)
+        self.rest = Rest(self.control)
         self.now = 0.0
         self.random = random.Random(0)
         self.drafts = dict.fromkeys(accepted, 0)
@@ -51,9 +53,12 @@ class World:
     def step(self) -> None:
         count, drafted = len(self.drafts), sum(self.drafts.values())
         self.steps += 1
-        rests = self.control.rests()
+        rests = self.rest.left > 0
         self.rested += rests
-        if not rests:
+        if rests:
+            self.rest.left -= 1
+        else:
+            self.rest.end()
             self.control.began(self.now, Load(count, count + drafted, drafted, int(self.context * count), steady=True))
         row = self.each + self.seen * self.context
         same = self.host + self.fixed + self.read * self.context * count
@@ -88,6 +93,12 @@ class World:
         self.now += asking
         if not rests:
             self.control.ended(self.now, asking, num_asked)
+            self.rest.begin()
+
+    def forget(self, seq_id: int) -> None:
+        self.rest.end()
+        self.control.forget(seq_id)
+        self.rest.begin()
 
     def right(self, seq_id: int, count: int) -> int:
         found = 0
@@ -149,7 +160,7 @@ def test_who_comes_where_all_drafts_are_right_has_as_many():
     for newest in range(16, 400):
         old = min(world.drafts)
         del world.drafts[old]
-        world.control.forget(old)
+        world.forget(old)
         world.accepted[newest] = 1.0
         world.drafts[newest] = 0
         for _ in range(5):
@@ -223,7 +234,7 @@ def test_sequences_that_come_and_go_are_tried_too():
     rates = []
     for seq_id in range(4, 40):
         old = min(world.drafts)
-        world.control.forget(old)
+        world.forget(old)
         del world.drafts[old], world.accepted[old]
         world.accepted[seq_id], world.drafts[seq_id] = (0.95 if seq_id % 4 == 0 else 0.0), 0
         rates.append(world.rate(60))
@@ -248,7 +259,7 @@ def test_what_a_proposer_has_to_catch_up_with_is_not_what_asking_costs():
     world = World(fixed=2e-3, each=2e-5, accepted=dict.fromkeys(range(64), 0.0), asking=1e-6, catching_up=1e-6)
     assert world.rate(1000) > 0.97
     for seq_id in world.drafts:
-        world.control.forget(seq_id)
+        world.forget(seq_id)
     world.accepted, world.drafts = dict.fromkeys(range(64, 128), 0.8), dict.fromkeys(range(64, 128), 0)
     world.rate(2000)
     assert world.rate(500) > 1.2
@@ -271,7 +282,7 @@ def test_few_sequences_that_come_and_go_bring_about_no_decision(monkeypatch):
     given = []
     for seq_id in range(16, 216):
         old = min(world.drafts)
-        world.control.forget(old)
+        world.forget(old)
         del world.drafts[old], world.accepted[old]
         world.accepted[seq_id], world.drafts[seq_id] = 0.9, 0
         world.rate(2)

@@ -1,5 +1,4 @@
-"""What the controller of drafts is told of steps in which a grammar drafts, and the proposer behind steps through which it rested."""
-import sys
+"""What the controller of drafts is told of steps in which a grammar drafts, and a proposer that rested."""
 from collections.abc import Sequence
 
 from penstock.compute.decoding.control.contract import Always, Load
@@ -23,7 +22,7 @@ class Remembering(Always):
 
 
 def plan(step_id: int, drafts: tuple[int, ...] = ()) -> StepPlan:
-    return StepPlan(step_id, (PlannedSeq(0, 2, (1, *drafts), (0,), True, 2, 1, len(drafts)),))
+    return StepPlan(step_id, (PlannedSeq(0, 1, (2, *drafts), (0,), True, 2, 0, len(drafts)),))
 
 
 def test_drafts_of_a_grammar_are_neither_gain_nor_loss_of_the_proposer() -> None:
@@ -39,15 +38,17 @@ def test_drafts_of_a_grammar_are_neither_gain_nor_loss_of_the_proposer() -> None
 
 
 class Resting(Always):
-    """Through every step but each fourth."""
+    """Through every step but the first and then each fourth."""
 
     def __init__(self) -> None:
         super().__init__(2)
-        self.steps = 0
+        self.num_passed = 0
 
-    def rests(self) -> bool:
-        self.steps += 1
-        return self.steps % 4 != 0
+    def rests(self) -> int:
+        return 3
+
+    def passed(self, num_steps: int) -> None:
+        self.num_passed += num_steps
 
 
 class Listening(Ngram):
@@ -60,34 +61,83 @@ class Listening(Ngram):
         return [Drafts(()) for _ in rows]
 
 
-def test_a_proposer_that_rested_hears_of_every_token() -> None:
+class Generation:
+    """One sequence of the prompt (1, 2) that chooses 10, 11, ..., step by step, as runner and scheduler would have it."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter, self.tokens = drafter, [1, 2]
+        self.known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
+        self.asks: tuple[tuple[int, int], ...] = ()
+        self.told: list[int] = []  # steps of which the drafter was told
+        self.steps = 0
+
+    def step(self, num_tokens: int = 1) -> None:
+        tails = tuple([(seq_id, start, tuple(self.tokens[start:])) for seq_id, start in self.asks])
+        at, drafts = len(self.tokens) - 1, (0,) * (num_tokens - 1)  # of a grammar
+        planned = PlannedSeq(0, at, (self.tokens[at], *drafts), (0,), True, 2, at - 1, len(drafts))
+        plan, rest, self.asks = StepPlan(self.steps, (planned,), tails=tails), self.drafter.rest, ()
+        for _, start, tokens in plan.tails:
+            self.known[0].tokens[start:] = tokens
+        chosen = [len(self.tokens) + 8 + at for at in range(num_tokens)]
+        if rest.left > rest.heard:
+            rest.left -= 1
+        else:
+            self.told.append(self.steps)
+            self.drafter.began(plan)
+            self.asks = self.drafter.propose(plan, self.known, [SeqResult(0, tuple(chosen))])
+        self.tokens += chosen
+        self.steps += 1
+
+
+def test_a_proposer_that_rested_knows_every_token() -> None:
+    proposer, control = Listening(), Resting()
+    made = Generation(Drafter(proposer, control, VirtualClock()))
+    for _ in range(9):
+        made.step()
+    assert proposer.heard == [[1, 2, 10], [1, 2, *range(10, 15)], [1, 2, *range(10, 19)]]
+    assert made.told == [0, 3, 4, 7, 8] and control.num_passed == 6
+
+
+def test_steps_that_chose_several_tokens_keep_their_place() -> None:
     proposer = Listening()
-    drafter = Drafter(proposer, Resting(), VirtualClock())
-    known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
+    made = Generation(Drafter(proposer, Resting(), VirtualClock()))
+    for num_tokens in (1, 1, 3, 2, 1, 1, 1, 2, 1):
+        made.step(num_tokens)
+    assert proposer.heard == [made.tokens[:3], made.tokens[:10], made.tokens]
+
+
+def test_who_comes_or_goes_ends_a_rest_of_which_every_step_counts_once() -> None:
+    proposer, control = Listening(), Resting()
+    made = Generation(Drafter(proposer, control, VirtualClock()))
     for step in range(8):
-        drafter.began(plan(step))
-        drafter.propose(plan(step), known, [SeqResult(0, (10 + step,))])
-    assert proposer.heard == [[1, 2, 10, 11, 12, 13], [1, 2, *range(10, 18)]]
+        if step == 3:
+            made.drafter.forget(7)
+        made.step()
+    assert made.told == [0, 5, 6] and control.num_passed == 5
 
 
-def test_steps_that_chose_no_token_or_several_keep_their_place() -> None:
+class Roused(Resting):
+    """Who comes or goes ends all rest for a step."""
+
+    def forget(self, seq_id: int) -> None:
+        self.roused = True
+
+    def rests(self) -> int:
+        roused, self.roused = getattr(self, "roused", False), False
+        return 0 if roused else 3
+
+
+def test_nobody_is_asked_for_drafts_before_the_tokens_are_known() -> None:
     proposer = Listening()
-    drafter = Drafter(proposer, Resting(), VirtualClock())
-    known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
-    for step, tokens in enumerate(((10,), (), (11, 12, 13), (14,))):
-        drafter.began(plan(step))
-        drafter.propose(plan(step), known, [SeqResult(0, tokens)])
-    assert proposer.heard == [[1, 2, *range(10, 15)]]
-
-
-def test_resting_keeps_no_results() -> None:
-    """Objects that live for some steps are what the garbage collector walks."""
-    drafter = Drafter(Listening(), Resting(), VirtualClock())
-    found = SeqResult(0, (10,))
-    before = sys.getrefcount(found)
-    drafter.began(plan(0))
-    drafter.propose(plan(0), [Known(SeqInfo(SamplingParams(), (1, 2), 0))], [found])
-    assert sys.getrefcount(found) == before
+    made = Generation(Drafter(proposer, Roused(), VirtualClock()))
+    made.step()
+    made.step()
+    made.drafter.forget(7)
+    made.step()
+    assert made.told == [0, 2] and made.asks == ((0, 3),) and len(proposer.heard) == 1
+    made.drafter.forget(8)
+    made.step()
+    assert proposer.heard[1:] == [[1, 2, *range(10, 14)]]
 
 
 class Generous(Listening):

@@ -69,8 +69,8 @@ def test_what_a_short_answer_made_of_them_is_told_when_it_ends_and_not_when_it_b
     control = Trying()
     drafter = Drafter(Knowing(Ngram.Options()), control, VirtualClock())
     known = [Known(SeqInfo(SamplingParams(), (1, 2), 0))]
-    plan = StepPlan(0, (PlannedSeq(0, 2, (1,), (0,), True, 2, 1, 0),))
-    for result in (SeqResult(0, (4,)), SeqResult(0, (4,)), SeqResult(0, (5,), ended="stop")):
+    for at, result in enumerate((SeqResult(0, (4,)), SeqResult(0, (4,)), SeqResult(0, (5,), ended="stop")), 1):
+        plan = StepPlan(0, (PlannedSeq(0, at, (2 if at == 1 else 4,), (0,), True, 2, at - 1, 0),))
         drafter.began(plan)
         drafter.propose(plan, known, [result])
     (drafter.end if ends else drafter.forget)(0)

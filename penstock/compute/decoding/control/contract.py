@@ -35,12 +35,18 @@ def load_of(plan: StepPlan, spelled: bool = False) -> Load:
 
 
 class Control(Protocol):
-    """Told of every step in this order: rests and, unless it does, began, checked for each sequence with drafts, tried for each whose dry
-    run has come to an end, rooms if any sequence goes on, offered for each with room that is not dry, ended. Before it, of each sequence
-    that has ended: tried if it was in a dry run, forget."""
+    """Told of every step in this order: began, checked for each sequence with drafts, tried for each whose dry run has come to an end,
+    rooms if any sequence goes on, offered for each with room that is not dry, ended. Before it, of each sequence that has ended: tried
+    if it was in a dry run, forget. `rests` says through how many steps it need not be told anything; how many of these were made,
+    `passed` tells it before anything else."""
 
-    def rests(self) -> bool:
-        """A step is about to begin. True: nobody may draft for the one after it, and nothing more of it is of interest."""
+    def rests(self) -> int:
+        """How many of the next steps are of no interest, nobody drafting for the step after any of them. Asked after `ended` and
+        `forget`, which end a rest."""
+        ...
+
+    def passed(self, num_steps: int) -> None:
+        """So many steps of its rest have been made."""
         ...
 
     def began(self, now: float, load: Load) -> None:
@@ -78,8 +84,11 @@ class Always:
     def __init__(self, most: int) -> None:
         self._most = most
 
-    def rests(self) -> bool:
-        return False
+    def rests(self) -> int:
+        return 0
+
+    def passed(self, num_steps: int) -> None:
+        pass
 
     def began(self, now: float, load: Load) -> None:
         pass

@@ -18,6 +18,7 @@ from penstock.compute.decoding.control.books import (
     AGAINST,
     FEW,
     FOR,
+    LOOKS,
     PLAIN,
     SELDOM,
     SOON,
@@ -81,14 +82,18 @@ class Priced:
         self._all = Record.of(self.most, weight=1.0)
         self._curve = list(map(float, self.seconds))
 
-    def rests(self) -> bool:
-        self._now += 1
-        resting = self._times.plain is not None and self._now < self._quiet and self._now % self._seldom() > 1
-        if resting:
-            self._step = None
-        return resting
+    def rests(self) -> int:
+        first, seldom = self._now + 1, self._seldom()
+        if self._times.plain is None or first >= self._quiet or first % seldom < LOOKS:
+            return 0
+        self._step = None
+        return min(self._quiet, first - first % seldom + seldom) - first
+
+    def passed(self, num_steps: int) -> None:
+        self._now += num_steps
 
     def began(self, now: float, load: Load) -> None:
+        self._now += 1
         before, steps = self._step, min(self._now - self._credited, AGAINST[1])
         if before is not None and now - before.ended < BUSY_S:
             interval = now - before.began

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.compute.decoding.control.contract import Always, Control, load_of
 from penstock.compute.decoding.control.priced import Priced
+from penstock.compute.decoding.control.rest import Rest
 from penstock.compute.timing import FAR, context_costs
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
@@ -46,17 +47,22 @@ class Drafts:
 
     def __init__(self, control: Control, guesses: Guesses) -> None:
         self._control, self._guesses = control, guesses
-        self._rests = False
+        self._rest = Rest(control)
+        self._awake = True  # in this step
         self._num_asked = 0  # in this step
         self._rng = random.Random(0)
 
     def began(self, plan: StepPlan, now: float) -> None:
         for seq_id in plan.finished:
+            self._rest.end()
             self._control.forget(seq_id)
-        self._rests = self._control.rests()
-        if self._rests:
-            return
-        self._control.began(now, load_of(plan))
+            self._rest.begin()
+        self._awake = self._rest.left == 0
+        if self._awake:
+            self._rest.end()
+            self._control.began(now, load_of(plan))
+        else:
+            self._rest.left -= 1
 
     def accepted(self, planned: PlannedSeq) -> int:
         """Of the sequence's drafts."""
@@ -67,7 +73,7 @@ class Drafts:
     def wanted(self, plan: StepPlan) -> tuple[dict[int, int], float]:
         """(drafts of each sequence for the next step, seconds that it took to make them)."""
         self._num_asked = 0
-        if self._rests:
+        if not self._awake:
             return {}, 0.0
         seq_ids = [planned.seq_id for planned in plan.seqs if planned.samples]
         others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
@@ -90,5 +96,6 @@ class Drafts:
         return sum([luck < share for share in self._guesses.acceptance[:num_drafts]])
 
     def ended(self, now: float, asking_s: float) -> None:
-        if not self._rests:
+        if self._awake:
             self._control.ended(now, asking_s, self._num_asked)
+            self._rest.begin()
