@@ -41,6 +41,7 @@ class World:
         self.context = 0.0  # tokens of a sequence
         self.control = Priced(fixed + each * np.arange(1000), MOST, read, seen)
         self.rest = Rest(self.control)
+        self.together = False  # its sequences have come to as many tokens each
         self.now = 0.0
         self.random = random.Random(0)
         self.drafts = dict.fromkeys(accepted, 0)
@@ -59,7 +60,7 @@ class World:
             self.rest.left -= 1
         else:
             self.rest.end()
-            self.control.began(self.now, Load(count, count + drafted, drafted, int(self.context * count), steady=True))
+            self.control.began(self.now, Load(count, count + drafted, drafted, int(self.context * count), True, self.together))
         row = self.each + self.seen * self.context
         same = self.host + self.fixed + self.read * self.context * count
         self.now += same + row * (count + drafted)
@@ -385,3 +386,24 @@ def test_a_plain_step_that_was_disturbed_tells_little():
 def test_always():
     always = Always(5)
     assert always.rooms([3, 4], 100) == Rooms([5, 5])
+
+
+def drafted_steps(right: float, together: bool) -> int:
+    """Of 4,000 steps of four sequences, of which each was told anew every 100 steps."""
+    world = World(3e-4, 6e-5, dict.fromkeys(range(4), right))
+    for begin in range(0, 4000, 100):
+        world.together = together
+        for _ in range(100):
+            drafted = world.drafted_steps
+            world.step()
+            world.together &= world.drafted_steps == drafted
+        for seq_id in range(4):
+            world.forget(seq_id)
+    return world.drafted_steps
+
+
+def test_sequences_that_came_together_are_not_parted_for_a_few_drafts() -> None:
+    """Prompts that then come one by one cost more than a lucky guess brings."""
+    assert drafted_steps(0.3, together=False) > 5
+    assert drafted_steps(0.3, together=True) == 0
+    assert drafted_steps(0.95, together=True) > 2000

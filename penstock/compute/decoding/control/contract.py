@@ -17,13 +17,14 @@ class Rooms:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a step has to do. `context`: tokens that its sequences had before it, in all. `steady`: every sequence of it goes on with one
-    token and its drafts, and no drafts are a grammar's."""
+    token and its drafts, and no drafts are a grammar's. `together`: there are several, which have come to as many tokens of output each."""
 
     seqs: int
     rows: int
     drafts: int
     context: int
     steady: bool
+    together: bool = False
 
 
 def load_of(plan: StepPlan, spelled: bool = False) -> Load:
@@ -31,7 +32,8 @@ def load_of(plan: StepPlan, spelled: bool = False) -> Load:
     seqs, rows = plan.seqs, plan.num_tokens
     drafts, context = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
     steady = rows - drafts == len(seqs) and not spelled and all(planned.samples for planned in seqs)
-    return Load(len(seqs), rows, drafts, context, steady)
+    together = steady and len(seqs) > 1 and all(planned.num_output == seqs[0].num_output for planned in seqs)
+    return Load(len(seqs), rows, drafts, context, steady, together)
 
 
 class Control(Protocol):

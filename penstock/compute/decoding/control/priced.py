@@ -41,6 +41,7 @@ LOSES, LEAST = 0.5, 0.15  # of the faith in trials with each decision against dr
 JUST = 1 - 1e-9  # as likely, but for the rounding of sums
 BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
 TELLING = 6  # steps with drafts that tell whether they gain
+SURE, MOST_SURE = 3, 6  # decisions for drafts, less those against, before sequences that came together are parted; so many are remembered
 GATHER = 8  # steps within which what is due, and sequences that come, are seen together
 
 
@@ -73,6 +74,8 @@ class Priced:
     _saved: float = 0.0  # the most that it comes to: a step, and what takes longer than that is saved for
     _faith: float = 1.0  # in trials of which the rows alone promise little
     _failed: bool = False  # whether a trial has failed since the last decision against drafts
+    _sure: int = 0  # decisions for drafts, less those against, where something new was known
+    _is_news: bool = False  # what became of drafts, since the last decision
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
     _saves: bool = False  # time for trials, until then
@@ -110,7 +113,7 @@ class Priced:
         self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
 
     def checked(self, seq_id: int, path: Sequence[int]) -> None:
-        trying = self._of(seq_id)
+        trying, self._is_news = self._of(seq_id), True
         trying.own.accepted(path)
         if trying.offer[1]:  # told only now: what others offer before this is known would make it count for more
             self._all.offered(*trying.offer)
@@ -119,7 +122,7 @@ class Priced:
             self._step.num_accepted += len(path)
 
     def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        trying, self._failed = self._of(seq_id), self._failed or not path
+        trying, self._failed, self._is_news = self._of(seq_id), self._failed or not path, True
         for record in (self._all, trying.own):
             record.offered(room, num_drafts)
             record.accepted(path)
@@ -183,14 +186,18 @@ class Priced:
         if self._gain.num_steps >= TELLING and self._gain.is_loss():
             return Decision(seq_ids, None, None, self._now, self._now + self._gain.wait)
         best, last = self._best(seq_ids, num_rows), self._decision
-        if best is not None:
+        if self._is_news:
+            self._sure = max(self._sure - 1, 0) if best is None else min(self._sure + 1, MOST_SURE)
+            self._is_news = False
+        parts = self._step is not None and self._step.load.together
+        if best is not None and (self._sure >= SURE or not parts):
             self._faith = min(1.0, 2 * self._faith)
             if last.rooms is None:
                 self._times.patience = PLAIN[0]
             rooms, hoped, least = best
             return Decision(seq_ids, rooms, hoped, self._now, self._now + FOR + len(seq_ids) // 4, least=least)
-        length = min(2 * last.length, AGAINST[1]) if last.rooms is None else AGAINST[0]
-        if self._failed:
+        length = min(2 * last.length, AGAINST[1]) if last.rooms is None and best is None else AGAINST[0]
+        if self._failed and best is None:
             self._faith, self._failed = max(LOSES * self._faith, LEAST), False
         return Decision(seq_ids, None, None, self._now, self._now + length, length)
 
