@@ -250,10 +250,12 @@ class Priced:
         lacking = self._times.trying - self._credit
         self._saves = lacking >= 0
         if self._saves:
-            return self._wait(self._now + min(int(lacking / max(self._earning, 1e-12)), self._seldom()))
+            self._wait(self._now + min(int(lacking / max(self._earning, 1e-12)), self._seldom()))
+            return None
         due = [self._of(seq_id).due for seq_id in seq_ids]
         if min(due) > self._now:
-            return self._wait(min(due))
+            self._wait(min(due))
+            return None
         turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
         count = min(len(turns), int(self._credit / self._times.trying)) if self._times.trying else 1
         self._tells = self._quiet = self._now + self.most + 1
