@@ -59,6 +59,7 @@ class Drafter:
         self._own: set[int] = set()  # sequences whose drafts, in the next step, are the proposer's and not a grammar's
         self._dry: dict[int, DryRun] = {}  # by sequence
         self._rests = False  # the controller, in this step
+        self._spent_s = 0.0  # here, of this step, before its rows were computed
         self._listen()
 
     def end(self, seq_id: int) -> None:
@@ -89,9 +90,11 @@ class Drafter:
         if self._rests:
             self.rest.left -= 1
             return
+        now = self._clock.now()
         self.rest.end()
         spelled = any(planned.num_drafts and planned.seq_id not in self._own for planned in plan.seqs)
-        self._control.began(self._clock.now(), load_of(plan, spelled))
+        self._control.began(now, load_of(plan, spelled))
+        self._spent_s = self._clock.now() - now
 
     def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
         """`rows` as accept.walk gives them; `choices`: of all rows, if they are known."""
@@ -115,12 +118,12 @@ class Drafter:
     def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:
         """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted.
         What it does not know, and would have to: (seq_id, from which token on)."""
+        began = self._clock.now()
         self._checked, checked = {}, self._checked
         asks = note(plan, known, results)
         self._own = set()
         if self._rests:
             return asks
-        began = self._clock.now()
         if self._dry:
             self._end_dry_runs()
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
@@ -143,7 +146,7 @@ class Drafter:
                     self._own.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
-        self._control.ended(now, now - began, num_asked)
+        self._control.ended(now, self._spent_s + now - began, num_asked)
         self.rest.begin()
         self._listen()
         return asks

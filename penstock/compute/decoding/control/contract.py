@@ -72,7 +72,8 @@ class Control(Protocol):
         ...
 
     def ended(self, now: float, asking_s: float, num_asked: int) -> None:
-        """It has ended; to decide, and to ask the proposer about so many sequences, took `asking_s` of it."""
+        """It has ended; all that was done for drafts besides computing them took `asking_s` of it, the proposer asked about so many
+        sequences. A step through which it rests takes less by that."""
         ...
 
     def forget(self, seq_id: int) -> None:

@@ -66,7 +66,7 @@ class Priced:
     _step: Running | None = None
     _hoped: Hoped | None = None  # of the step to come
     _decision: Decision = field(default_factory=Decision)
-    _credit: float = 0.0  # seconds that trials, and decisions against drafts, may still take
+    _credit: float = 0.0  # seconds that trials, hearing of them, and decisions against drafts may still take
     _credited: int = 0  # the step up to which
     _share: float = 0.0  # of the time, that is added to it
     _weighed: int | None = None  # the step of the decision against drafts that it was reckoned after
@@ -76,6 +76,7 @@ class Priced:
     _failed: bool = False  # whether a trial has failed since the last decision against drafts
     _sure: int = 0  # decisions for drafts, less those against, where something new was known
     _is_news: bool = False  # what became of drafts, since the last decision
+    _heard: bool = False  # what became of a trial, in this step
     _now: int = 0  # steps
     _quiet: int = 0  # the step before which nothing is due
     _saves: bool = False  # time for trials, until then
@@ -122,7 +123,8 @@ class Priced:
             self._step.num_accepted += len(path)
 
     def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        trying, self._failed, self._is_news = self._of(seq_id), self._failed or not path, True
+        trying, self._failed = self._of(seq_id), self._failed or not path
+        self._is_news = self._heard = True
         for record in (self._all, trying.own):
             record.offered(room, num_drafts)
             record.accepted(path)
@@ -161,8 +163,9 @@ class Priced:
         if self._step is not None:
             self._step.ended, self._step.asking_s = now, asking_s
         decided = self._decision.made == self._now
-        if self._decision.rooms is None and (num_asked or decided):
+        if self._decision.rooms is None and (num_asked or decided or self._heard):
             self._credit -= asking_s
+        self._heard = False
         if num_asked and not (decided and self._times.asking):
             (self._times.tried if self._decision.rooms is None else self._times.asked)(asking_s, num_asked)
 
