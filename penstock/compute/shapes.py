@@ -69,6 +69,22 @@ def flat(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     return ((rows, int(heads) * int(dim)),)
 
 
+def latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
+    """The input is [T, rank + rotated], the norm's weight [rank]."""
+    shape, (rank,), rotated = buffers[op.inputs[0]], weights[op.weights[0]], 2 * len(op.attrs["inv_freq"])
+    _expect(op, op.inputs[0], shape, (shape[0], int(rank) + rotated))
+    return ()
+
+
+def from_latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
+    """Queries are [T, heads, keys + rotated], the weight [heads * (keys + values), rank]."""
+    (rows, heads, dim), (made, _) = buffers[op.inputs[0]], weights[op.weights[0]]
+    values = int(made) // int(heads) - (int(dim) - 2 * len(op.attrs["inv_freq"]))
+    if int(made) % int(heads) or values < 1:
+        raise ValueError(f"{op.kind} makes keys and values of {heads} heads of {op.weights[0]} {(made, _)}, which has none for each")
+    return ((rows, int(heads) * values),)
+
+
 def half(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     shape = buffers[op.inputs[0]]
     if int(shape[-1]) % 2:

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
-from penstock.compute.ops import OPS
+from penstock.compute.ops import KINDS
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.steptime import KERNELS, Numbers, Roofline, Split, StepTime
@@ -131,7 +131,7 @@ def test_times_add_up_and_scale() -> None:
 
 
 def test_every_op_has_its_kernels() -> None:
-    assert set(KERNELS) == set(OPS)
+    assert set(KERNELS) == set(KINDS)
 
 
 def measured(**shares: dict[int, dict[int, float]]) -> Part:
