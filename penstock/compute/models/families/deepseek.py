@@ -10,6 +10,7 @@ from penstock.compute.models import hf
 from penstock.compute.models.family import Family
 from penstock.compute.models.fields import Fields
 from penstock.compute.models.moe_fields import chosen
+from penstock.compute.models.names import LAYER, TensorNames
 from penstock.compute.models.rope_fields import rope
 from penstock.core.modelspec import ExpertsSpec, GatingSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 
@@ -74,10 +75,13 @@ def scale(positions: RopeSpec, head_dim: int) -> float | None:
     return float(spread * spread / math.sqrt(head_dim))
 
 
-V2 = Family(facts, defaults={
-    "first_k_dense_replace": 0, "norm_topk_prob": False, "topk_method": GREEDY, "scoring_func": "softmax", "num_experts_per_tok": 6,
+NAMES = TensorNames(
+    fused_expert_gate_up=LAYER + "mlp.experts.gate_up_proj", fused_expert_down=LAYER + "mlp.experts.down_proj",
+)
+V2 = Family(facts, NAMES, {
+    "first_k_dense_replace": 0, "norm_topk_prob": False, "topk_method": GREEDY, "scoring_func": "softmax",
 })
-V3 = Family(facts, defaults={
+V3 = Family(facts, NAMES, {
     "first_k_dense_replace": 3, "norm_topk_prob": True, "topk_method": BIASED, "scoring_func": "sigmoid", "num_experts_per_tok": 8,
     "max_position_embeddings": 4096, "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5,
 }, stored=("fp8",))
