@@ -2,6 +2,8 @@
 
 Operations count a multiply-add as two. Bytes are what must cross the memory bus once in a step if nothing but the op's own
 inputs, outputs and weights is moved; weights are counted apart, by the weight's own storage.
+
+Every backend computes all of `OPS`. Those of `PLANNED` are counted alone: a program that has one is planned with, and not served.
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ Count = Callable[[Op, Program, StepWork], int]
 
 @dataclass(frozen=True, slots=True)
 class OpKind:
-    """What every backend must know of an op. `attends`: how it reads the KV cache, if it does."""
+    """What is to be known of an op. `attends`: how it reads the KV cache, if it does."""
 
     shapes: shapes.Rule
     operations: Count
@@ -26,7 +28,7 @@ class OpKind:
     num_inputs: int = 1
     num_weights: tuple[int, ...] = (0,)  # any of these
     attends: Callable[[Op, Program], Attends] | None = None
-    lever: str = ""  # what a model has that needs it, in words
+    told: str = ""  # what a model has that needs it, in words
 
 
 def numel(shape: Shape, work: StepWork) -> int:
@@ -121,27 +123,26 @@ OPS: dict[str, OpKind] = {
         num_inputs=3, num_weights=(2,)),
 }
 LATENTS = "latent attention"
-# Ops that are counted and that no backend has: a program with one of them is planned with, and refused by all that would run it.
 PLANNED: dict[str, OpKind] = {
     "latent_write": OpKind(
         shapes.latent, _store_latents, ("layer", "eps", "offset", "inv_freq", "rope_scale"),
         "stores, in the step's slots of KV layer `layer`, the normed latents and, rotated by pairs (2i, 2i + 1), the keys behind them",
-        num_inputs=2, num_weights=(1,), lever=LATENTS),
+        num_inputs=2, num_weights=(1,), told=LATENTS),
     "latent_attention": OpKind(
         shapes.from_latent, _attend, ("layer", "scale", "inv_freq", "rope_scale"),
         "attention whose queries' last dimensions are rotated; keys (the stored ones behind them) and values are made of stored latents",
-        num_inputs=2, num_weights=(1,), attends=_over_latents, lever=LATENTS),
+        num_inputs=2, num_weights=(1,), attends=_over_latents, told=LATENTS),
     "moe_route_grouped": OpKind(
         shapes.route, _matmul, ("num_active", "renormalize", "scoring", "num_groups", "num_active_groups", "scale"),
         "scores of experts, with a bias for the choice; the top ones of the top groups, their weights times scale, and indices",
-        num_weights=(1, 2), lever="experts that are chosen by groups or biased scores"),
+        num_weights=(1, 2), told="experts that are chosen by groups or biased scores"),
 }
 KINDS = {**OPS, **PLANNED}
 
 
 def unserved(program: Program) -> tuple[str, ...]:
     """What the model has, in words, that no backend computes; empty where it can be served."""
-    return tuple(dict.fromkeys(PLANNED[op.kind].lever for op in program.ops if op.kind in PLANNED))
+    return tuple(dict.fromkeys(PLANNED[op.kind].told for op in program.ops if op.kind in PLANNED))
 
 
 def check_served(program: Program) -> None:
@@ -195,8 +196,8 @@ def _check_kv(op: Op, program: Program, written: Mapping[str, Shape], stored: se
     if "layer" not in op.attrs:
         return
     layer, kv = op.attrs["layer"], program.kv
-    *heads, dim = written[op.inputs[0]][1:]
-    heads = int(heads[0]) if heads else 1
+    *before, dim = written[op.inputs[0]][1:]
+    heads = int(before[0]) if before else 1
     if KINDS[op.kind].attends is None:
         if (heads, dim) != (kv.num_kv_heads, kv.head_dim) or not 0 <= layer < kv.num_layers:
             raise ValueError(f"{op.kind} of {heads} heads of {dim} into layer {layer} of {kv}")

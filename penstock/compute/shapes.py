@@ -78,10 +78,11 @@ def latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
 
 def from_latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     """Queries are [T, heads, keys + rotated], the weight [heads * (keys + values), rank]."""
-    (rows, heads, dim), (made, _) = buffers[op.inputs[0]], weights[op.weights[0]]
-    values = int(made) // int(heads) - (int(dim) - 2 * len(op.attrs["inv_freq"]))
-    if int(made) % int(heads) or values < 1:
-        raise ValueError(f"{op.kind} makes keys and values of {heads} heads of {op.weights[0]} {(made, _)}, which has none for each")
+    (rows, heads, dim), (made, rank) = buffers[op.inputs[0]], weights[op.weights[0]]
+    keys = int(dim) - 2 * len(op.attrs["inv_freq"])
+    values = int(made) // int(heads) - keys
+    if int(made) % int(heads) or keys < 1 or values < 1:
+        raise ValueError(f"{op.kind} with {op.weights[0]} {(made, rank)}: {made} rows are not keys and values of {heads} heads of {dim}")
     return ((rows, int(heads) * values),)
 
 
