@@ -2,6 +2,7 @@
 
 Shapes are tuples of ints and of two symbols: "T", the rows of a step (tokens), and "L", the rows whose logits are wanted.
 """
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,7 +31,7 @@ class WeightSpec:
     tuple per index of axis 0 (an expert), unless the checkpoint has the whole stack as the tensor `fused`. `parts` are the rows
     of what stands one after another in such a matrix: queries, keys, values; gate, up. `fallback` replaces tensors that a
     checkpoint may leave out; `twins` repeat the one that is named, where a checkpoint has them. `matrix` marks what a
-    quantization scheme may pack.
+    quantization scheme may pack, `whole` a matrix that is not divided among devices: it makes what all heads share.
     """
 
     name: str
@@ -42,6 +43,7 @@ class WeightSpec:
     fused: str = ""
     fallback: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,16 @@ class KVSpec:
     num_layers: int
     num_kv_heads: int
     head_dim: int
+    parts: int = 2  # keys and values; 1: what both are made of
+
+    @property
+    def values_per_token(self) -> int:
+        """In one layer."""
+        return self.parts * self.num_kv_heads * self.head_dim
+
+    def share(self, ranks: int) -> float:
+        """Of it, that each of so many devices keeps: heads are divided, down to one."""
+        return math.ceil(self.num_kv_heads / ranks) / self.num_kv_heads
 
 
 @dataclass(frozen=True, slots=True)

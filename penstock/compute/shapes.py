@@ -69,6 +69,23 @@ def flat(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     return ((rows, int(heads) * int(dim)),)
 
 
+def latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
+    """The input is [T, rank + rotated], the norm's weight [rank]."""
+    shape, (rank,), rotated = buffers[op.inputs[0]], weights[op.weights[0]], 2 * len(op.attrs["inv_freq"])
+    _expect(op, op.inputs[0], shape, (shape[0], int(rank) + rotated))
+    return ()
+
+
+def from_latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
+    """Queries are [T, heads, keys + rotated], the weight [heads * (keys + values), rank]."""
+    (rows, heads, dim), (made, rank) = buffers[op.inputs[0]], weights[op.weights[0]]
+    keys = int(dim) - 2 * len(op.attrs["inv_freq"])
+    values = int(made) // int(heads) - keys
+    if int(made) % int(heads) or keys < 1 or values < 1:
+        raise ValueError(f"{op.kind} with {op.weights[0]} {(made, rank)}: {made} rows are not keys and values of {heads} heads of {dim}")
+    return ((rows, int(heads) * values),)
+
+
 def half(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     shape = buffers[op.inputs[0]]
     if int(shape[-1]) % 2:

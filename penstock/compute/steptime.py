@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.compute.ops import OPS, numel
+from penstock.compute.attends import Attends, Seen
+from penstock.compute.ops import KINDS, numel
 from penstock.compute.price import Storage
 from penstock.compute.program import Op, Program
 from penstock.core.catalogue.part import Part
@@ -21,23 +22,23 @@ from penstock.core.work import StepWork
 # writing of keys and values are one kernel, heads are split by nobody. So a layer with gated feed-forward has nine.
 KERNELS: Mapping[str, float] = {
     "embed": 1, "rms_norm": 1, "linear": 1, "split_heads": 0, "rope": 0, "kv_write": 1, "attention": 1, "act_mul": 1, "add": 0, "gather": 0,
-    "softcap": 1, "moe_route": 1, "moe_experts": 3,
+    "softcap": 1, "moe_route": 1, "moe_experts": 3, "moe_route_grouped": 1,
+    "latent_write": 1, "latent_attention": 3,  # a product before it and one behind
 }
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 # What every device of a tensor parallel group does whole; all else is divided.
-WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "embed"})
+WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
 ROUNDED = {"int8": ":activations=int8"}  # by the type that codes are multiplied in, where rows are made to fit it
-SUMMED = frozenset({"attention", "act_mul", "moe_experts"})  # one sum of hidden states follows the product after each
+HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
 
 
-class Counts(Protocol):
+class Counts(Seen, Protocol):
     """What the time of a step depends on. A StepWork is one; means of many steps are, too."""
 
     @property
     def num_tokens(self) -> float: ...
     @property
     def num_logits(self) -> float: ...
-    def windowed(self, window: int | None) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,6 @@ class _Group:
 
     of_logits: bool  # done for rows whose logits are wanted
     layered: bool  # divided among stages
-    window: int | None = None
     count: int = 1
     weight_s: float = 0.0  # once a step
     others: float | None = None  # of experts: the share that a row is not sent to
@@ -108,8 +108,9 @@ class _Group:
     compute_row_s: float = 0.0  # at the rate of the type
     product: tuple[str, int] | None = None  # of matrices: weight format, inner length
     reached: dict[float, float] = field(default_factory=dict)  # by rows, as far as it was asked for
-    kv_token_s: float = 0.0  # per token read, per pair: attention alone
-    pair_s: float = 0.0
+    attends: Attends | None = None  # attention alone, as the two that follow
+    kv_token_s: float = 0.0  # per token read
+    operation_s: float = 0.0
     kernels: float = 0.0
 
 
@@ -125,7 +126,7 @@ class Roofline:
         self._stage = math.ceil(program.kv.num_layers / self._split.pipeline_parallel) / program.kv.num_layers
         hidden = program.buffers[program.outputs["hidden"]][1]
         self._row_bytes = int(hidden) * numbers.storage.activation
-        self._sums = sum(op.kind in SUMMED for op in program.ops) + 1  # one more for the embeddings
+        self._sums = num_sums(program) + 1  # one more for the embeddings
 
     def seconds(self, work: Counts) -> float:
         return self.told(work).seconds
@@ -146,7 +147,6 @@ class Roofline:
         """Of this share of the layers, and of what comes before and after them."""
         compute = weights = kv = activations = kernels = 0.0
         tokens, logits = work.num_tokens, work.num_logits
-        windows: dict[int | None, tuple[float, float]] = {}
         for group in self._groups:
             rows = logits if group.of_logits else tokens
             if not rows:
@@ -154,11 +154,9 @@ class Roofline:
             count = group.count * (layers if group.layered else ends)
             busy = self._computing(group, rows)
             reads = 0.0
-            if group.pair_s:
-                if group.window not in windows:
-                    windows[group.window] = work.windowed(group.window)
-                read, pairs = windows[group.window]
-                busy += group.pair_s * pairs
+            if group.attends is not None:
+                read, operations = group.attends.counts(work)
+                busy += group.operation_s * operations
                 reads = group.kv_token_s * read
             taken = group.weight_s if group.others is None else group.weight_s * (1 - group.others**rows)
             moved = group.act_row_s * rows
@@ -214,7 +212,7 @@ class Roofline:
 
     def _group(self, op: Op) -> _Group:
         program, part, ranks = self._program, self._part, self._split.tensor_parallel
-        share = 1.0 if op.kind in WHOLE else 1.0 / ranks
+        share = 1.0 if is_whole(op, program) else 1.0 / ranks
         of_logits = bool(op.inputs) and program.buffers[op.inputs[0]][0] == "L"
         one = StepWork((), num_logits=1) if of_logits else StepWork(((1, 1),))
         bandwidth = part.memory_bandwidth * part.efficiency.memory
@@ -222,10 +220,10 @@ class Roofline:
         self._reads_weights(op, group, share / bandwidth)
         if op.kind not in SILENT:
             group.act_row_s = share * self._moved(op, one) / bandwidth
-        if op.kind == "attention":
-            self._attends(op, group, bandwidth)
+        if (attends := KINDS[op.kind].attends) is not None:
+            self._attends(attends(op, program), group, bandwidth)
         else:
-            group.compute_row_s = share * OPS[op.kind].operations(op, program, one) / self._rate(op)
+            group.compute_row_s = share * KINDS[op.kind].operations(op, program, one) / self._rate(op)
             if op.weights and program.weights[op.weights[0]].matrix and part.efficiency.by_rows:
                 group.product = (self._numbers.form(op.weights[0]), program.weights[op.weights[0]].shape[-1])
         return group
@@ -266,12 +264,30 @@ class Roofline:
         dtype = part.computes_codes(numbers.coded_dtype) if op.weights[0] in numbers.coded else part.computes(numbers.dtype)
         return part.ops[dtype] * part.efficiency.products[dtype]
 
-    def _attends(self, op: Op, group: _Group, bandwidth: float) -> None:
+    def _attends(self, attends: Attends, group: _Group, bandwidth: float) -> None:
         """Heads are divided; keys and values are, too, down to one head on each device."""
-        program, part, ranks = self._program, self._part, self._split.tensor_parallel
-        _, heads, dim = program.buffers[op.inputs[0]]
+        part, ranks = self._part, self._split.tensor_parallel
         dtype = part.computes(self._numbers.dtype)
-        kv_heads = math.ceil(program.kv.num_kv_heads / ranks)
-        group.window = op.attrs["window"]
-        group.pair_s = 4 * int(heads) * int(dim) / ranks / (part.ops[dtype] * part.efficiency.attention)
-        group.kv_token_s = 2 * kv_heads * int(dim) * self._numbers.storage.kv / bandwidth
+        group.attends = attends
+        group.operation_s = 1 / ranks / (part.ops[dtype] * part.efficiency.attention)
+        group.kv_token_s = attends.values * self._program.kv.share(ranks) * self._numbers.storage.kv / bandwidth
+
+
+def is_whole(op: Op, program: Program) -> bool:
+    """Whether every device of a tensor parallel group does all of it."""
+    return op.kind in WHOLE or bool(op.weights) and program.weights[op.weights[0]].whole
+
+
+def num_sums(program: Program) -> int:
+    """Sums of hidden states over the devices of a tensor parallel group: of what each has made a part of, once where such parts are added
+    to one another first."""
+    halves: set[str] = set()
+    parts: set[str] = set()
+    for op in program.ops:
+        if op.kind in HALVES:
+            halves.update(op.outputs)
+        elif op.kind == "moe_experts" or op.inputs[0] in halves:
+            parts.update(op.outputs)
+        elif op.kind == "add" and parts.issuperset(op.inputs):
+            parts = parts.difference(op.inputs).union(op.outputs)
+    return len(parts)

@@ -27,11 +27,35 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class GatingSpec:
+    """How experts are chosen where it is not by the largest of a softmax alone: first the best groups, then the best of these."""
+
+    scoring: str = "softmax"  # or sigmoid
+    bias: bool = False  # added to the scores for the choice, not to the weights
+    num_groups: int = 1  # of experts, all of one size
+    num_active_groups: int = 1
+    scale: float = 1.0  # of the chosen experts' weights
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsSpec:
     num_experts: int
     num_active: int  # experts a token is sent to
     intermediate_size: int
     renormalize: bool  # the chosen experts' weights sum to one
+    shared_size: int = 0  # intermediate size of what every token is sent to beside them; 0: there is none
+    gating: GatingSpec = GatingSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """Keys and values of all heads are made of one short vector a token, which alone is kept, with one rotated key that all heads share
+    (multi-head latent attention: DeepSeek-V2, arXiv:2405.04434). `ModelSpec.head_dim` is a query's, its rotated part included."""
+
+    kv_rank: int  # values of that vector
+    q_rank: int | None  # of the one that queries are made of; None: they are made of the hidden state
+    rope_dim: int  # rotated trailing dimensions of a head's query, and the shared key's
+    value_dim: int  # of a head's values
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +68,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder. Nothing in it names a family."""
+    """A decoder. Nothing in it names a family. With `latent`, one head of keys is kept, and it is the latent."""
 
     vocab_size: int
     hidden_size: int
@@ -68,6 +92,7 @@ class ModelSpec:
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     dtype: str = "float32"  # of the checkpoint
+    latent: LatentSpec | None = None
 
     @property
     def num_layers(self) -> int:
@@ -82,6 +107,11 @@ class ModelSpec:
         return self.num_kv_heads * self.head_dim
 
     @property
+    def kv_values(self) -> int:
+        """Values that a layer keeps of a token."""
+        return 2 * self.kv_size if self.latent is None else self.latent.kv_rank + self.latent.rope_dim
+
+    @property
     def softmax_scale(self) -> float:
         return self.attention_scale if self.attention_scale is not None else 1.0 / math.sqrt(self.head_dim)
 
@@ -91,8 +121,8 @@ class ModelSpec:
         return sum(layer.kv_source is None for layer in self.layers)
 
     def kv_bytes_per_token(self, bytes_per_value: float = 2) -> int:
-        """Bytes that one token's keys and values take over all layers."""
-        return round(2 * self.num_kv_layers * self.kv_size * bytes_per_value)
+        """Bytes that one token's keys and values, or what they are made of, take over all layers."""
+        return round(self.num_kv_layers * self.kv_values * bytes_per_value)
 
     def num_parameters(self) -> int:
         """Weights and biases, embeddings counted once when tied."""
@@ -108,13 +138,26 @@ class ModelSpec:
         return tables * self.vocab_size * self.hidden_size + self.hidden_size
 
     def _layer_parameters(self, layer: LayerSpec, active: bool = False) -> int:
-        hidden, own_kv = self.hidden_size, layer.kv_source is None
-        qkv_rows = self.q_size + (2 * self.kv_size if own_kv else 0)
-        total = hidden * (qkv_rows + self.q_size) + hidden * (4 if self.post_norms else 2)
-        total += qkv_rows * self.qkv_bias + hidden * self.output_bias
-        total += (2 if own_kv else 1) * self.head_dim * self.qk_norm
+        hidden = self.hidden_size
+        total = hidden * (4 if self.post_norms else 2)
+        total += self._attention_parameters(layer) if self.latent is None else self._latent_parameters(self.latent)
         if layer.experts is None:
             return total + 3 * hidden * self.intermediate_size + (2 * self.intermediate_size + hidden) * self.mlp_bias
         experts = layer.experts
         count = experts.num_active if active else experts.num_experts
-        return total + experts.num_experts * hidden + count * 3 * hidden * experts.intermediate_size
+        total += experts.num_experts * (hidden + experts.gating.bias)
+        return total + 3 * hidden * (count * experts.intermediate_size + experts.shared_size)
+
+    def _attention_parameters(self, layer: LayerSpec) -> int:
+        hidden, own_kv = self.hidden_size, layer.kv_source is None
+        qkv_rows = self.q_size + (2 * self.kv_size if own_kv else 0)
+        total = hidden * (qkv_rows + self.q_size) + qkv_rows * self.qkv_bias + hidden * self.output_bias
+        return total + (2 if own_kv else 1) * self.head_dim * self.qk_norm
+
+    def _latent_parameters(self, latent: LatentSpec) -> int:
+        """Down to the latents, their norms, and up to what heads have."""
+        hidden, q_rank, kv_rank = self.hidden_size, latent.q_rank, latent.kv_rank
+        queries = hidden * self.q_size if q_rank is None else q_rank * (hidden + 1 + self.q_size)
+        keys = self.head_dim - latent.rope_dim
+        stored = hidden * (kv_rank + latent.rope_dim) + kv_rank
+        return queries + stored + self.num_heads * (kv_rank * (keys + latent.value_dim) + latent.value_dim * hidden)

@@ -1,4 +1,5 @@
 """What a step has to do, in counts, and who can say how long that takes."""
+from collections.abc import Iterator
 from typing import Protocol
 
 from penstock.core.message import message
@@ -29,6 +30,10 @@ class StepWork:
     def attention_pairs(self) -> int:
         """Tokens that each row sees, itself included, summed over rows."""
         return sum([total if rows == 1 else rows * total - rows * (rows - 1) // 2 for rows, total in self.contexts])
+
+    def sequences(self) -> Iterator[tuple[int, int, int]]:
+        """(how many, rows of each, tokens of each in the cache after the step)."""
+        return ((1, rows, total) for rows, total in self.contexts)
 
     def windowed(self, window: int | None) -> tuple[int, int]:
         """(tokens read, pairs) of a layer whose rows see at most `window` tokens, themselves included."""

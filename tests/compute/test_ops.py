@@ -24,6 +24,7 @@ def program(*ops: Op, buffers: dict[str, Any] | None = None, weights: dict[str, 
 
 NORM = {"eps": 1e-6, "offset": 0.0}
 ATTEND = {"layer": 0, "scale": 1.0, "window": None, "softcap": None}
+LATENT = {"layer": 0, "inv_freq": (1.0,), "rope_scale": 1.0}
 WRITE = Op("kv_write", ("q", "q"), (), (), {"layer": 0})
 THREE = KVSpec(1, 3, 4)
 MALFORMED = {
@@ -57,6 +58,13 @@ MALFORMED = {
         Op("moe_route", ("x",), ("w", "i"), ("square",), {"num_active": 2, "renormalize": True}),
         Op("moe_experts", ("x", "w", "i"), ("z",), ("gate_up", "down"), {"activation": "silu"}),
         buffers={"w": ("T", 2), "i": ("T", 2)}, weights={"gate_up": (3, 6, 8), "down": (3, 8, 6)}),
+    "latent_write takes x of shape .'T', 10., not .'T', 8.": program(Op("latent_write", ("x", "positions"), (), ("eight",), LATENT | NORM)),
+    "latent_write of 1 heads of 8 into layer 0 of .*head_dim=4": program(
+        Op("latent_write", ("x", "positions"), (), ("six",), LATENT | NORM), weights={"six": (6,)}),
+    "latent_attention reads KV layer 0 before it is written": program(
+        Op("latent_attention", ("q", "positions"), ("z",), ("square",), LATENT | {"scale": 1.0})),
+    "latent_attention with other .5, 6.: 5 rows are not keys and values of 2 heads of 4": program(
+        Op("latent_attention", ("q", "positions"), ("z",), ("other",), LATENT | {"scale": 1.0})),
     "add writes 'x', which is written already": program(Op("add", ("x", "x"), ("x",))),
     "add writes 'z' as .'T', 8., the program says .'T', 9.": program(Op("add", ("x", "x"), ("z",)), buffers={"z": ("T", 9)}),
     "add writes 'z' as .'T', 8., the program says None": program(Op("add", ("x", "x"), ("z",))),

@@ -5,12 +5,12 @@ import pytest
 
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
-from penstock.compute.ops import OPS
+from penstock.compute.ops import KINDS
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.steptime import KERNELS, Numbers, Roofline, Split, StepTime
 from penstock.core.catalogue.part import Efficiency, Link, Part
-from penstock.core.modelspec import ExpertsSpec, LayerSpec, ModelSpec, RopeSpec
+from penstock.core.modelspec import ExpertsSpec, GatingSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 from penstock.core.work import StepWork
 
 LINK = Link("wire", "wire", bandwidth=1e9, base_latency=1e-5, hop_latency=1e-6, efficiency=1.0)
@@ -117,6 +117,36 @@ def test_a_head_of_keys_is_not_divided() -> None:
     assert timer(split=Split(8)).told(DECODE).kv == pytest.approx(timer().told(DECODE).kv / 4)
 
 
+def latents(layers: int = 4) -> ModelSpec:
+    layer = LayerSpec(rope=RopeSpec(dim=32), experts=ExpertsSpec(16, 2, 256, True, 512, GatingSpec("sigmoid", True, 4, 2)))
+    return ModelSpec(1000, 512, 8, 1, 96, 1024, (layer,) * layers, 4096, dtype="float16", latent=LatentSpec(256, 128, 32, 64))
+
+
+def test_latents_are_read_whole_on_every_device() -> None:
+    """288 values a token and layer, that no number of ranks divides; what is made of them is divided by heads."""
+    one, eight = (timer(made=latents(), split=split) for split in (Split(), Split(8)))
+    assert one.told(DECODE).kv == pytest.approx(4 * 3 * 300 * 288 * 2 / 1e12) == pytest.approx(eight.told(DECODE).kv)
+    long = StepWork(((4000, 4000),))
+    program = build(latents(), FAMILY.names)
+    operations = Price(program, numbers(program).storage).count(long).operations
+    compute = one.told(long).compute
+    assert compute == pytest.approx(operations / 1e14, rel=0.06)
+    whole = 4 * 4000 * 2 * 512 * (288 + 128) / 1e14  # down to the latents every device multiplies alike
+    assert eight.told(long).compute == pytest.approx((compute - whole) / 8 + whole, rel=0.06)
+
+
+def test_weights_that_make_latents_are_read_on_every_device() -> None:
+    one, eight = (timer(made=latents(), split=split).told(DECODE).weights for split in (Split(), Split(8)))
+    whole = 4 * 2 * (512 * (288 + 128) + 16 * 513) / 1e12  # with the routers
+    assert eight == pytest.approx((one - whole) / 8 + whole, rel=0.01)
+
+
+def test_shared_experts_are_summed_with_the_others() -> None:
+    """Two sums a layer, as of any other model, and one for the embeddings."""
+    told = timer(made=latents(), split=Split(2)).told(DECODE)
+    assert told.network == pytest.approx(9 * LINK.all_reduce_seconds(3 * 512 * 2, 2) + LINK.gather_seconds(3 * 1000 * 2, 2))
+
+
 def test_stages_share_layers_and_send_on() -> None:
     whole, staged = timer(), timer(split=Split(1, 2))
     sent = LINK.send_seconds(3 * 512 * 2)
@@ -131,7 +161,7 @@ def test_times_add_up_and_scale() -> None:
 
 
 def test_every_op_has_its_kernels() -> None:
-    assert set(KERNELS) == set(OPS)
+    assert set(KERNELS) == set(KINDS)
 
 
 def measured(**shares: dict[int, dict[int, float]]) -> Part:

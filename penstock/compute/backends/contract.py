@@ -82,7 +82,7 @@ class Backend(Protocol):
              cache: PackedCache | None = None) -> Loaded:
         """`weights`: one for each of the program's, in numpy, as codes or piece by piece; each is asked for once, in any order, and let
         go when it has been taken in. `threads`: None: one for each processor. `cache`: where a backend that packs weights may find
-        and leave them packed. Raises KeyError when a weight is missing."""
+        and leave them packed. Raises KeyError when a weight is missing, ModelError for a program with ops that are planned with alone."""
         ...
 
     def step(self, loaded: Any, batch: Batch) -> Outputs: ...

@@ -1,5 +1,5 @@
 """The one decoder: ModelSpec -> Program. No family is named here; families are facts in `families/`."""
-from penstock.compute.models.blocks import attention, experts, mlp
+from penstock.compute.models.blocks import attention, experts, latent, mlp
 from penstock.compute.models.draft import Draft
 from penstock.compute.models.heads import lm_head
 from penstock.compute.models.names import TensorNames, fill
@@ -39,13 +39,14 @@ def append_layer(draft: Draft, x: str, i: int, kv_layer: int, max_len: int) -> s
     """Appends layer `i` over `x` [T, hidden], which reads the KV layer `kv_layer`, for sequences of at most `max_len` tokens."""
     at, spec = f"layers.{i}.", draft.spec
     normed = _norm(draft, x, i, "attention_norm")
-    y = attention.append(draft, normed, i, kv_layer, max_len)
+    attend = attention.append if spec.latent is None else latent.append
+    y = attend(draft, normed, i, kv_layer, max_len)
     if spec.post_norms:
         y = _norm(draft, y, i, "attention_post_norm")
     x = draft.op("add", (x, y), at + "after_attention")
     normed = _norm(draft, x, i, "mlp_norm")
     chosen = spec.layers[i].experts
-    y = mlp.append(draft, normed, i) if chosen is None else experts.append(draft, normed, i, chosen)
+    y = mlp.append(draft, normed, mlp.dense(draft, i)) if chosen is None else experts.append(draft, normed, i, chosen)
     if spec.post_norms:
         y = _norm(draft, y, i, "mlp_post_norm")
     return draft.op("add", (x, y), at + "after_mlp")

@@ -3,7 +3,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.compute.models.names import TensorNames
-from penstock.compute.ops import OPS, check
+from penstock.compute.ops import KINDS, check
 from penstock.compute.program import KVSpec, Op, Program, Shape, WeightSpec
 from penstock.core.modelspec import ModelSpec
 
@@ -39,7 +39,7 @@ class Draft:
         """Appends an op and returns the name of its first output ("" when it has none)."""
         outputs = (out,) if isinstance(out, str) else out
         op = Op(kind, inputs, outputs, weights, MappingProxyType(attrs))
-        shapes = OPS[kind].shapes(op, self._buffers, {name: self._weights[name].shape for name in weights})
+        shapes = KINDS[kind].shapes(op, self._buffers, {name: self._weights[name].shape for name in weights})
         self._buffers.update(zip(outputs, shapes, strict=True))
         self._ops.append(op)
         return outputs[0] if outputs else ""
@@ -49,7 +49,8 @@ class Draft:
 
     def finish(self, outputs: dict[str, str]) -> Program:
         spec = self.spec
-        kv = KVSpec(spec.num_kv_layers, spec.num_kv_heads, spec.head_dim)
+        kept = (spec.num_kv_heads, spec.head_dim) if spec.latent is None else (1, spec.kv_values, 1)
+        kv = KVSpec(spec.num_kv_layers, *kept)
         program = Program(
             tuple(self._ops), MappingProxyType(self._buffers), MappingProxyType(self._weights), kv,
             spec.vocab_size, spec.max_position, MappingProxyType(outputs), tuple(self._inputs), self.names.aliases,

@@ -15,8 +15,9 @@ Reader = Callable[[Fields, Fields], dict[str, Any]]  # (the scaling, config.json
 THETA = 10000.0
 
 
-def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool = False) -> RopeSpec:
-    """The one rope of all layers. `aliases`: other names of scalings; `partial`: the family may rotate a part of each head.
+def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool = False, dim: int | None = None) -> RopeSpec:
+    """The one rope of all layers. `aliases`: other names of scalings; `partial`: the family may rotate a part of each head; `dim`: the
+    dimensions that may be rotated, where config.json tells them apart from a head's.
 
     Raises ModelError on an unknown scaling, and on one that lacks a field.
     """
@@ -28,7 +29,7 @@ def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool
         part = given.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
         if part > 1:
             raise ModelError(f"config.json says partial_rotary_factor {part:g}, but it is a share, at most 1")
-    return _spec(fields, given, theta, part, aliases or {})
+    return _spec(fields, given, theta, int((dim or hf.head_dim(fields)) * part), aliases or {})
 
 
 def rope_by_type(fields: Fields, thetas: Mapping[str, tuple[str, float]]) -> dict[str, RopeSpec]:
@@ -44,15 +45,14 @@ def rope_by_type(fields: Fields, thetas: Mapping[str, tuple[str, float]]) -> dic
     for kind, (name, default) in thetas.items():
         given = (newer.section(kind) if newer is not None else older if kind == hf.FULL else None) or Fields({})
         theta = given.number("rope_theta", fields.number(name, default, above=1), above=1)
-        found[kind] = _spec(fields, given, theta, 1.0, {})
+        found[kind] = _spec(fields, given, theta, hf.head_dim(fields), {})
     return found
 
 
-def _spec(fields: Fields, given: Fields, theta: float, part: float, aliases: Mapping[str, str]) -> RopeSpec:
+def _spec(fields: Fields, given: Fields, theta: float, dim: int, aliases: Mapping[str, str]) -> RopeSpec:
     legacy = given.choice("type", (*KINDS, *aliases), "default")
     kind = given.choice("rope_type", (*KINDS, *aliases), legacy)
     scaling, reader = KINDS[aliases.get(kind, kind)]
-    dim = int(hf.head_dim(fields) * part)
     if dim < 2 or dim % 2:
         raise ModelError(f"config.json makes rope rotate {dim} dimensions of a head of {hf.head_dim(fields)}, but it rotates pairs")
     found = RopeSpec(theta=theta, dim=dim, scaling=scaling, **reader(given, fields))

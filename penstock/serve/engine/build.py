@@ -21,9 +21,9 @@ from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
-from penstock.compute.models.load.gguf import generation_config
 from penstock.compute.models.load.hub import Source
 from penstock.compute.models.load.weights import Forming, load_weights
+from penstock.compute.ops import check_served
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
@@ -57,19 +57,18 @@ from penstock.serve.engine.draft_memory import CountingHost, DraftMemory, Target
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
 from penstock.serve.engine.machine import has_native, look, measured_limits, num_cpus
+from penstock.serve.engine.recommended import recommended
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
 from penstock.serve.engine.selection import Selections
 from penstock.serve.engine.sides import EngineHost, Own
 from penstock.serve.scorers.allowed import Allowed, place_of
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
-from penstock.serve.text.folder import read_json
 from penstock.serve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
 UNBUILT = "the native module was not built here (no C++ compiler?), so this is slow"
 NO_CAPS = Caps(devices=(), dtypes=())  # what a scheduler has of a backend
-SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,15 @@ class Built:
 
 
 def find(config: EngineConfig) -> Found:
-    """Reads a model's config, downloading nothing else. Raises ModelError when there is none or it is not understood."""
+    """Reads the config of a model that is to be run, downloading nothing else. Raises ModelError as `look_up`, and for a model that is
+    planned with alone."""
+    found = look_up(config)
+    check_served(build_program(found.spec, found.family.names))
+    return found
+
+
+def look_up(config: EngineConfig) -> Found:
+    """A model that is told of, or planned with. Raises ModelError when there is none or it is not understood."""
     return understand(hub.fetch_config(config.model, config.revision))
 
 
@@ -360,14 +367,6 @@ def _timed(parsed: tuple[Any, Any], costs: StepCosts | None) -> Any:
         raise UsageError(f"{plugin.__name__} of the scheduler needs {' and '.join(lacks)}")
     given = [costs] if plugin.needs.step_timer else []
     return plugin(*given) if options is None else plugin(*given, options)
-
-
-def recommended(path: Path) -> dict[str, Any]:
-    """What generation_config.json or a GGUF file recommends, as fields of SamplingParams. Raises ModelError for a broken file."""
-    config = generation_config(path) if path.is_file() else read_json(path / "generation_config.json")
-    if not config.get("do_sample", False):
-        return {}
-    return {name: config[name] for name in SAMPLING_FIELDS if config.get(name) is not None}
 
 
 def make_selections(tokenizer: Tokenizer, prefixes: Sequence[str] | None) -> Selections:

@@ -1,9 +1,10 @@
 """What a model is and what of it fits here, from its config.json alone."""
 from dataclasses import dataclass, field
 
+from penstock.compute.ops import check_served
 from penstock.compute.price import Price, Storage
 from penstock.core.config import EngineConfig
-from penstock.core.errors import CapacityError
+from penstock.core.errors import CapacityError, ModelError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
@@ -37,7 +38,7 @@ class Description:
 
 def describe(config: EngineConfig) -> Description:
     """Loads no weights. Raises PenstockError when the model cannot be found or understood."""
-    found = build.find(config)
+    found = build.look_up(config)
     chosen = build.choose(config, found)
     spec, dtype, holding, held = found.spec, chosen.dtype, chosen.holding, chosen.holding.held
     kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
@@ -49,9 +50,10 @@ def describe(config: EngineConfig) -> Description:
         f"the {chosen.config.backend} backend holds the weights in {held.weight_bytes:,} bytes, keys and values in {held.dtype}; "
         f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
     try:
+        check_served(holding.program)
         resolved = resolve(chosen.config, spec, held, look())
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
-    except CapacityError as error:
+    except (CapacityError, ModelError) as error:
         served = 0, str(error)
     threads, reasons["threads"] = threads_of(config, spec, held.least_share, look())
     hardware = measured_limits(held.device, threads)

@@ -73,7 +73,7 @@ class CountingHost:
         backend, kv = self._target.backend, program.kv
         layout = KVLayout(-(-kv_tokens // self._block_size), self._block_size, backend.dtype)
         slots = layout.num_blocks * layout.block_size
-        self.num_bytes += weight_bytes + slots * 2 * kv.num_layers * kv.num_kv_heads * kv.head_dim * DTYPE_BYTES[backend.dtype]
+        self.num_bytes += weight_bytes + slots * kv.num_layers * kv.values_per_token * DTYPE_BYTES[backend.dtype]
         return LoadedSide(spec, backend, None, layout)
 
 

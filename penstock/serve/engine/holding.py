@@ -8,8 +8,7 @@ from typing import Any
 from penstock import __version__
 from penstock.compute.backends.contract import Backend
 from penstock.compute.backends.packed import PackedCache
-from penstock.compute.models.load.checkpoint import open_checkpoint
-from penstock.compute.models.load.weights import Forming, Weights, stored_codings
+from penstock.compute.models.load.weights import Forming, Weights, codings_of
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
@@ -69,8 +68,7 @@ def form_name(form: Form, columns: int) -> str:
 
 def holding(program: Program, source: Any, backend: Backend, forming: Forming) -> Holding:
     """`source`: of the hub module; a GGUF file is asked which of its matrices are codes. Raises ModelError as the file's reader does."""
-    stored = (lambda name: None) if source.stored is None else stored_codings(program, open_checkpoint(source.path))
-    forms = forming.forms(program, stored)
+    forms = forming.forms(program, codings_of(program, source))
     coded = any(isinstance(form, Coding) for form in forms.values())
     caps = backend.caps
     held_bytes = {name: backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()}

@@ -241,7 +241,8 @@ class _Trial:
             self.candidate.kv_dtype, fits, chunk=self.chunk, weight_bytes=self.stored.weight_bytes,
             kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
             longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason,
-            unserved=(*unserved(self.candidate.quant, self.candidate.kv_dtype), *lacking(self.candidate.part, split)))
+            unserved=(*unserved(self.candidate.quant, self.candidate.kv_dtype), *self.stored.unserved,
+                      *lacking(self.candidate.part, split)))
 
     @property
     def replica(self) -> Replica:

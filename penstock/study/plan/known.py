@@ -14,7 +14,7 @@ FILE = Path(__file__).with_name("known.toml")
 
 def known_models() -> dict[str, dict[str, Any]]:
     """Config by short name, without the name on the hub."""
-    return {name: {key: value for key, value in told.items() if key != "hub"} for name, told in _told().items()}
+    return {name: _config(told) for name, told in _told().items()}
 
 
 def known_config(name: str) -> Mapping[str, Any] | None:
@@ -22,7 +22,7 @@ def known_config(name: str) -> Mapping[str, Any] | None:
     wanted = name.lower()
     for short, told in _told().items():
         if wanted in (short, str(told["hub"]).lower()):
-            return {key: value for key, value in told.items() if key != "hub"}
+            return _config(told)
     return None
 
 
@@ -60,6 +60,11 @@ def check_weights(name: str, what: str) -> None:
     if told is not None and hub.local_path(name) is None:
         raise UsageError(f"{what} runs the model, and of {name!r} only the config is known: give a folder or a GGUF file with its weights, "
                          f"or its name on the hub, {told['hub']}")
+
+
+def _config(told: Mapping[str, Any]) -> dict[str, Any]:
+    """With null in the fields that `null` lists, as TOML has no word for it."""
+    return {key: value for key, value in told.items() if key not in ("hub", "null")} | dict.fromkeys(told.get("null", ()))
 
 
 def _told() -> dict[str, dict[str, Any]]:

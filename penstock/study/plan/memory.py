@@ -46,8 +46,8 @@ def room(stored: Stored, part: Part, split: Split, rows: int) -> Room:
     kv, ranks, stages = stored.program.kv, split.tensor_parallel, split.pipeline_parallel
     layers = math.ceil(kv.num_layers / stages) / kv.num_layers
     ends = sum(stored.tables) if stages == 1 else max(stored.tables)
-    weights = (stored.matrices * layers + ends) / ranks + stored.vectors * layers
-    cached = stored.kv_bytes_per_token * layers * math.ceil(kv.num_kv_heads / ranks) / kv.num_kv_heads
+    weights = (stored.matrices * layers + ends) / ranks + stored.whole * layers
+    cached = stored.kv_bytes_per_token * layers * kv.share(ranks)
     return Room(part.usable_bytes, weights, activations(stored, ranks, rows), cached)
 
 

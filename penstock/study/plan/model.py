@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.models.decoder import build as build_program
-from penstock.compute.models.load.checkpoint import open_checkpoint
-from penstock.compute.models.load.weights import Forming, stored_codings, tables_of
+from penstock.compute.models.load.weights import FP8, Forming, codings_of, fp8_coding, tables_of
 from penstock.compute.ops import numel
+from penstock.compute.ops import unserved as unserved_ops
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
-from penstock.compute.steptime import WHOLE, Numbers, Split
+from penstock.compute.steptime import Numbers, Split, is_whole
 from penstock.compute.weight import form_bytes
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
@@ -45,13 +45,14 @@ class Stored:
     price: Price
     kv_bytes_per_token: float
     tables: tuple[int, ...]  # the embeddings, and what the logits are made with, where that is another
-    matrices: int  # of the layers
-    vectors: int
+    matrices: int  # of the layers, but for those that every device holds whole
+    whole: int  # these, and all that is no matrix
     row_values: tuple[int, int]  # that an op has at once for a row, at most: of ops that every device does whole, and of divided ones
+    unserved: tuple[str, ...] = ()  # what the model has that this engine does not compute
 
     @property
     def weight_bytes(self) -> int:
-        return sum(self.tables) + self.matrices + self.vectors
+        return sum(self.tables) + self.matrices + self.whole
 
 
 class Model:
@@ -63,7 +64,9 @@ class Model:
         self.dtype = dtype or found.spec.dtype
         self.program = build_program(found.spec, found.family.names)
         self._row_values = _row_values(self.program)
-        self._coding = _codings(found, self.program)
+        self._coding = codings_of(self.program, found.source)
+        self.precision: str = found.source.precision  # of the checkpoint
+        self._unserved = unserved_ops(self.program)
         self._made: dict[tuple[str, str], Stored] = {}
 
     def stored(self, format: WeightFormat, kv_dtype: str) -> Stored:
@@ -78,26 +81,28 @@ class Model:
         if kv_name not in KV_FORMATS:
             raise UsageError(f"unknown KV format {kv_dtype!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
         value, scales = KV_FORMATS[kv_name]
-        kv = value + scales / self.spec.head_dim
+        kv = value + scales / self.program.kv.head_dim
         forms = Forming(dtype, format.scheme).forms(self.program, self._coding)
         held = {name: form_bytes(form, self.program.weights[name].shape) for name, form in forms.items()}
         coded = {name: form.bits for name, form in forms.items() if isinstance(form, Coding)}
         storage = Storage(activation=DTYPE_BYTES[dtype], kv=kv, weights=held)
-        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, format.product or COMPUTE_TYPES[dtype])
+        plain = FP8 if self.precision == FP8 and format.scheme.bits_per_weight() is None else COMPUTE_TYPES[dtype]
+        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, format.product or plain)
         tables = tables_of(self.program)
-        vectors = sum(count for name, count in held.items() if not self.program.weights[name].matrix)
+        weights = self.program.weights
+        whole = sum(count for name, count in held.items() if weights[name].whole or not weights[name].matrix)
         return Stored(
             self.program, numbers, Price(self.program, storage), self.spec.kv_bytes_per_token(kv), tuple(held[name] for name in tables),
-            sum(held.values()) - vectors - sum(held[name] for name in tables), vectors, self._row_values)
+            sum(held.values()) - whole - sum(held[name] for name in tables), whole, self._row_values, self._unserved)
 
 
 class Fp8:
     """Matrices in 8-bit floating point, rows rounded too, the tables as they are: what vLLM calls fp8. Planned with, not yet served."""
 
-    activations = "fp8"
+    activations = FP8
 
     def coding(self, shape: tuple[int, ...], table: bool) -> Coding | None:
-        return None if table else Coding(8, shape[-1], "float32")
+        return None if table else fp8_coding(shape)
 
     def quantize(self, matrix: object, coding: Coding) -> object:
         raise NotImplementedError("it is planned with alone")
@@ -108,7 +113,7 @@ class Fp8:
 
 DEVICES = ("cpu",)  # that backends of this engine compute on as fast as is planned
 PREFILL_APART = "replicas that only compute prompts"
-PLANNED: Mapping[str, Callable[[], Any]] = {"fp8": Fp8}  # formats beside those that the engine has
+PLANNED: Mapping[str, Callable[[], Any]] = {FP8: Fp8}  # formats beside those that the engine has
 
 
 def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightFormat:
@@ -138,13 +143,6 @@ def _row_values(program: Program) -> tuple[int, int]:
     most = [0, 0]
     for op in program.ops:
         if program.buffers[op.inputs[0]][0] == "T":
-            values = sum(numel(program.buffers[name], one) for name in (*op.inputs, *op.outputs))
-            most[op.kind not in WHOLE] = max(most[op.kind not in WHOLE], values)
+            values, divided = sum(numel(program.buffers[name], one) for name in (*op.inputs, *op.outputs)), not is_whole(op, program)
+            most[divided] = max(most[divided], values)
     return most[0], most[1]
-
-
-def _codings(found: Found, program: Program) -> Callable[[str], Coding | None]:
-    """What a GGUF file stores as codes."""
-    if found.source.stored is None:
-        return lambda name: None
-    return stored_codings(program, open_checkpoint(found.source.path))

@@ -104,7 +104,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
     here = request.hardware == HERE  # with the formats that this engine has
-    ours = SERVED if here else QUANTS
+    ours = tuple(name for name in (SERVED if here else QUANTS) if name != model.precision)  # what the checkpoint is in, is `none`
     quants = _listed(request.quant, ours, (NONE,) if steady else ours)
     kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or here else KV_DTYPES)
     for name in kv_dtypes:
@@ -202,7 +202,7 @@ def model_of(name: str, dtype: str | None = None) -> Model:
         return Model(name, build.understand(hub.Source(name, file.parent, read_object(file))), dtype)
     local, known = hub.local_path(name), known_config(name)
     if local is not None:
-        return Model(name, build.find(EngineConfig(model=name)), dtype)
+        return Model(name, build.look_up(EngineConfig(model=name)), dtype)
     if known is not None:
         return Model(name, build.understand(hub.Source(name, Path(name), known)), dtype)
     try:

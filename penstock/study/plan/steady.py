@@ -6,7 +6,7 @@ one they come at random and wait for a prompt's turn as in an M/D/1 queue. With 
 going through them, and a token takes as many passes as there are stages.
 """
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,13 +38,22 @@ class MeanStep:
     def num_logits(self) -> float:
         return self.decodes + self.prompts
 
+    def sequences(self) -> Iterator[tuple[float, float, float]]:
+        yield self.decodes, 1, self.context
+        if self.prompts:
+            yield self.prompts, *self._prompt()
+
     def windowed(self, window: int | None) -> tuple[float, float]:
         seen = self.context if window is None else min(self.context, window)
         read = pairs = self.decodes * seen
         if self.prompts:
-            own = StepWork(((max(1, round(self.rows)), max(1, round(self.total))),)).windowed(window)
+            own = StepWork((self._prompt(),)).windowed(window)
             read, pairs = read + self.prompts * own[0], pairs + self.prompts * own[1]
         return read, pairs
+
+    def _prompt(self) -> tuple[int, int]:
+        """Rows of each, and tokens of each in the cache after the step."""
+        return max(1, round(self.rows)), max(1, round(self.total))
 
 
 @dataclass(frozen=True, slots=True)

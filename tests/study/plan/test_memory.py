@@ -83,6 +83,35 @@ def test_a_head_of_keys_is_copied_where_there_are_more_devices() -> None:
     assert room(model, part, Split(16), 512).kv_bytes_per_token == room(model, part, Split(8), 512).kv_bytes_per_token
 
 
+@pytest.mark.parametrize("ranks", [1, 8, 16])
+def test_latents_are_kept_by_every_device(ranks: int) -> None:
+    """Of DeepSeek-V3 70,272 bytes a token in 16 bits, on however many (arXiv:2405.04434, section 2.1; arXiv:2505.09343, table 1)."""
+    part, model = CATALOGUE.part("h200-sxm"), stored("deepseek-v3")
+    assert room(model, part, Split(ranks), 512).kv_bytes_per_token == model.kv_bytes_per_token == 70_272
+    assert room(model, part, Split(1, 61), 512).kv_bytes_per_token == 70_272 / 61
+
+
+@pytest.mark.parametrize(("kv", "num_bytes"), [("fp8", 61 * 576), ("int8", 61 * 578)])
+def test_a_latent_has_one_scale(kv: str, num_bytes: int) -> None:
+    assert stored("deepseek-v3", kv=kv).kv_bytes_per_token == pytest.approx(num_bytes, abs=1)
+
+
+def test_what_makes_latents_is_held_by_every_device() -> None:
+    part, model = CATALOGUE.part("h200-sxm"), stored("deepseek-v2")
+    whole = 60 * 2 * 5120 * (512 + 64 + 1536) + 59 * 2 * 160 * 5120 + 2 * (60 * (2 * 5120 + 512 + 1536) + 5120)
+    assert model.whole == whole and model.weight_bytes == 2 * 235_741_434_880
+    assert room(model, part, Split(8), 512).weights == pytest.approx((model.weight_bytes - whole) / 8 + whole)
+
+
+def test_a_checkpoint_in_fp8_is_planned_with_as_it_is() -> None:
+    """A byte a weight of a matrix, two of a table's, and products in fp8; in other formats it is what other models are."""
+    model, tables = stored("deepseek-v3"), 2 * 129_280 * 7168
+    assert model.weight_bytes == pytest.approx(671_026_419_200 + tables, rel=0.002) and model.numbers.coded_dtype == "fp8"
+    assert model.weight_bytes == stored("deepseek-v3", "fp8").weight_bytes and stored("deepseek-v2").numbers.coded_dtype == "bf16"
+    int4 = stored("deepseek-v3", "int4")
+    assert int4.weight_bytes < 0.6 * model.weight_bytes and int4.numbers.coded_dtype == "bf16"
+
+
 def test_stages_that_layers_do_not_divide_into_are_rounded_up() -> None:
     part, model = CATALOGUE.part("h100-sxm"), stored("llama-2-70b")
     assert room(model, part, Split(1, 3), 512).kv_bytes_per_token == pytest.approx(model.kv_bytes_per_token * 27 / 80)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.compute.attends import Attends, Form
 from penstock.compute.steptime import Roofline, Split
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.work import StepWork
@@ -30,6 +31,9 @@ def test_a_mean_step_counts_as_the_step_that_it_stands_for() -> None:
     mean = MeanStep(5, 300, 1, 100, 400)
     assert (mean.num_tokens, mean.num_logits) == (work.num_tokens, work.num_logits)
     assert all(mean.windowed(window) == work.windowed(window) for window in (None, 50, 350))
+    assert list(mean.sequences()) == [(5, 1, 300), (1, 100, 400)] and len(list(work.sequences())) == 6
+    attends = Attends(1, (Form(7, row=100), Form(2, read=90)))
+    assert attends.counts(mean) == attends.counts(work)
     assert timer().seconds(mean) == pytest.approx(timer().seconds(work))
 
 

@@ -13,6 +13,7 @@ from penstock.compute.backends.cpu.lower import lower
 from penstock.compute.backends.cpu.packer import Packer
 from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.backends.packed import PackedCache
+from penstock.compute.ops import check_served
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.weight import Form, Given
 from penstock.core.errors import UsageError
@@ -86,7 +87,9 @@ class Cpu:
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
-        """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing."""
+        """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing, ModelError for a program
+        with ops that no backend has."""
+        check_served(program)
         model = self._native.Model(self._pool_of(threads or num_cpus()), self._kernels, self.dtype == "bfloat16", self._int8)
         natives = lower(program)
         outputs = tuple(program.outputs.values())

@@ -13,7 +13,7 @@ from penstock.compute.backends.packed import PackedCache
 from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
 from penstock.compute.backends.reference.kernels import Experts
-from penstock.compute.ops import OPS
+from penstock.compute.ops import OPS, check_served
 from penstock.compute.program import Op, Program, WeightSpec
 from penstock.compute.quant.codes import Coding
 from penstock.compute.weight import Form, Given, weight_of
@@ -96,7 +96,9 @@ class Reference:
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
         """Converts the weights (codes: to what they mean) and makes an empty KV pool. `threads` are those of the linear algebra libraries
-        of this process, also when they were loaded before. It packs nothing to keep. Raises KeyError when a weight is missing."""
+        of this process, also when they were loaded before. It packs nothing to keep. Raises KeyError when a weight is missing, ModelError
+        for a program with ops that no backend has."""
+        check_served(program)
         if threads is not None:
             threadpool_limits(threads)
         arrays = self.arrays

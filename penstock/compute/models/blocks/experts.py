@@ -1,14 +1,16 @@
-"""The mixture of experts: a router sends each token to a few gated feed-forward blocks."""
+"""The mixture of experts: a router sends each token to a few gated feed-forward blocks, and all to one beside them, where there is one."""
+from typing import Any
+
+from penstock.compute.models.blocks import mlp
 from penstock.compute.models.draft import Draft
 from penstock.compute.models.names import fill
 from penstock.compute.program import WeightSpec
-from penstock.core.modelspec import ExpertsSpec
+from penstock.core.modelspec import ExpertsSpec, GatingSpec
 
 
 def append(draft: Draft, x: str, i: int, experts: ExpertsSpec) -> str:
     spec, names, at = draft.spec, draft.names, f"layers.{i}."
     hidden, inner, count = spec.hidden_size, experts.intermediate_size, experts.num_experts
-    router = draft.weight(at + "router", (count, hidden), fill(names.router, i))
     gate_up = draft.declare(WeightSpec(
         at + "expert_gate_up", (count, 2 * inner, hidden), stacked=tuple(fill(names.expert_gate_up, i, e) for e in range(count)),
         fused=names.fused_expert_gate_up.format(i=i), matrix=True, parts=(inner, inner),
@@ -17,6 +19,24 @@ def append(draft: Draft, x: str, i: int, experts: ExpertsSpec) -> str:
         at + "expert_down", (count, hidden, inner), stacked=tuple(fill(names.expert_down, i, e) for e in range(count)),
         fused=names.fused_expert_down.format(i=i), matrix=True,
     ))
-    chosen = (at + "expert_weights", at + "expert_ids")
-    draft.op("moe_route", (x,), chosen, (router,), num_active=experts.num_active, renormalize=experts.renormalize)
-    return draft.op("moe_experts", (x, *chosen), at + "fed", (gate_up, down), activation=spec.activation)
+    fed = draft.op("moe_experts", (x, *_route(draft, x, i, experts)), at + "fed", (gate_up, down), activation=spec.activation)
+    if not experts.shared_size:
+        return fed
+    shared = mlp.Block(i, at + "shared_", experts.shared_size, names.shared_gate_up, names.shared_down)
+    return draft.op("add", (fed, mlp.append(draft, x, shared)), at + "fed_by_all")
+
+
+def _route(draft: Draft, x: str, i: int, experts: ExpertsSpec) -> tuple[str, str]:
+    """(weights, indices) of the experts that are chosen, [T, active] each."""
+    names, at, gating, count = draft.names, f"layers.{i}.", experts.gating, experts.num_experts
+    weights = [draft.weight(at + "router", (count, draft.spec.hidden_size), fill(names.router, i))]
+    chosen, attrs = (at + "expert_weights", at + "expert_ids"), {"num_active": experts.num_active, "renormalize": experts.renormalize}
+    if gating == GatingSpec():
+        draft.op("moe_route", (x,), chosen, tuple(weights), **attrs)
+        return chosen
+    if gating.bias:
+        weights.append(draft.weight(at + "router_bias", (count,), fill(names.router_bias, i)))
+    grouped: dict[str, Any] = {"scoring": gating.scoring, "num_groups": gating.num_groups, "num_active_groups": gating.num_active_groups,
+                               "scale": gating.scale}
+    draft.op("moe_route_grouped", (x,), chosen, tuple(weights), **attrs, **grouped)
+    return chosen

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.checkpoint import Checkpoint, open_checkpoint
 from penstock.compute.models.load.find import Finder, Placed
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.quant.codes import Codes, Coding, common
@@ -18,6 +18,7 @@ from penstock.core.errors import ModelError, UsageError
 Array = Any
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the weights as they are taken
 PIECE = 2 << 20  # weights that are handed over at once
+FP8 = "fp8"  # a method of quantization; it is planned with alone
 PANEL = 64  # rows of which a piece is a multiple, so that a backend gets whole panels to pack
 
 
@@ -91,6 +92,22 @@ def tables_of(program: Program) -> set[str]:
     while not last.weights:
         last = writer[last.inputs[0]]
     return {op.weights[0] for op in (*program.ops, last) if op.kind == "embed" or op is last}
+
+
+def codings_of(program: Program, source: Any) -> Callable[[str], Coding | None]:
+    """By the name of a matrix: the coding that a source (of the hub module) has it in; None: plain numbers. A GGUF file is asked, and of
+    safetensors config.json tells. Raises ModelError as the file's reader does."""
+    if source.stored is not None:
+        return stored_codings(program, open_checkpoint(source.path))
+    if source.precision != FP8:
+        return lambda name: None
+    tables = tables_of(program)
+    return lambda name: None if name in tables else fp8_coding(program.weights[name].shape)
+
+
+def fp8_coding(shape: tuple[int, ...]) -> Coding:
+    """8-bit floating point as far as bytes go: a scale for each row, where some checkpoints have one for 128 rows and columns."""
+    return Coding(8, shape[-1], "float32")
 
 
 def stored_codings(program: Program, checkpoint: Checkpoint) -> Callable[[str], Coding | None]:

@@ -1,6 +1,7 @@
 """Programs of heads: the same numbers as computed plainly, for any family, and what they take of a target."""
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.heads import eagle, medusa, stamp
-from penstock.core.modelspec import ExpertsSpec, LayerSpec, ModelSpec, RopeSpec
+from penstock.core.modelspec import ExpertsSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 from tests.compute.models.heads import plain
 from tests.tiny import CONFIG, write_heads, write_model
 
@@ -111,3 +112,13 @@ def test_a_stamp_tells_shapes_apart_but_not_dtypes() -> None:
 
     assert mark() == mark(torch_dtype="bfloat16") != mark(hidden_size=64)
     assert mark(rope_theta=5000.0) != mark() != mark(num_hidden_layers=3)
+
+
+def test_a_stamp_stays_what_it_was_when_specs_learn_more() -> None:
+    """Files of heads that were trained before keep their target."""
+    layers = (LayerSpec(rope=RopeSpec(dim=4)), LayerSpec(rope=None, window=3, experts=ExpertsSpec(8, 2, 12, True)))
+    spec = ModelSpec(11, 6, 2, 1, 4, 10, layers, 64)
+    assert stamp.fingerprint(spec) == "4b2d819a6bc16d2532d3cbf276fd1aff"
+    shared = replace(layers[1], experts=ExpertsSpec(8, 2, 12, True, shared_size=5))
+    assert len({stamp.fingerprint(each) for each in (
+        spec, replace(spec, layers=(layers[0], shared)), replace(spec, latent=LatentSpec(3, None, 2, 4)))}) == 3
