@@ -12,7 +12,7 @@ from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import as_value
 from penstock.compute.decoding.grammar.reasons import told_of_ebnf
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
-from penstock.compute.decoding.grammar.written import Written
+from penstock.compute.decoding.grammar.written import Written, line_and_column
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -38,6 +38,8 @@ ATTRIBUTES = {  # of rules, that llguidance reads and that are not obeyed
     "stop_capture": "captures are not told",
     "capture": "captures are not told",
 }
+# Strings, classes and comments of EBNF, which may hide the third: where a rule begins.
+EBNF_RULE = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\r\n]*|(?<![\w-])(?P<name>[\w-]+)[ \t]*::=', re.DOTALL)
 MOST_COMBINED = 12  # regexes that `&` combines: llguidance's time, without any limit, grows by a factor with each
 A_CHARACTER = 10  # steps of reading EBNF, for each
 
@@ -61,13 +63,21 @@ class Lark:
 
 
 def from_ebnf(text: str) -> str:
-    """Raises RequestError for what is no EBNF."""
+    """Raises RequestError for what is no EBNF, and for a rule that is defined twice, of which the converter would keep the last."""
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
-        return gbnf_to_lark(text)
+        found = gbnf_to_lark(text)
     except Exception as error:  # the converter raises bare Exceptions
         raise RequestError(f"grammar is not EBNF that can be read: {told_of_ebnf(error)}", "grammar") from None
+    places: dict[str, int] = {}
+    for begun in EBNF_RULE.finditer(text):
+        name, at = begun["name"], begun.start()
+        if name and (before := places.setdefault(name, at)) != at:
+            first, second = (line_and_column(text, each)[0] for each in (before, at))
+            raise RequestError(f"grammar defines the rule {name[:80]} twice, in lines {first} and {second}; alternatives of one rule stand "
+                               "behind one ::= with | between them", "grammar")
+    return found
 
 
 def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort, begin: str = HEADER, called: str = "g") -> Written:
