@@ -42,14 +42,13 @@ class JsonSchema:
 def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort, called: str = "g") -> Written:
     """A value that is valid by the schema, in llguidance's language; `called`: how the names of its definitions begin, which those of no
     other schema in the grammar do. Raises RequestError for what cannot be obeyed."""
-    from penstock.compute.decoding.grammar.patterns.syntax import PatternError
     from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
     from penstock.compute.decoding.grammar.schema.lower import lowered
 
     try:
         effort.spend(A_SCHEMA, PARTS)
         found, writer = lowered(schema, effort, wanted.disable_additional_properties, called)
-    except (UnsupportedError, PatternError) as error:
+    except UnsupportedError as error:
         raise RequestError(str(error), "json") from None
     except RecursionError:
         raise RequestError("it is nested too deeply", "json") from None

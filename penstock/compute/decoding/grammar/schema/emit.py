@@ -31,10 +31,12 @@ Schema = dict[str, Any] | bool
 
 @dataclass(slots=True)
 class Worked:
-    """A goal worked out: the records that a value may be one of; `anything` where it may be any."""
+    """A goal worked out: the records that a value may be one of; `anything` where it may be any. `within`: the goal that it was found in;
+    the root in itself."""
 
     name: str
     records: list[Record]
+    within: Goal
     anything: bool = False
     possible: bool = False  # whether there is any value, as far as that is found out
 
@@ -56,18 +58,25 @@ class Writer:
         self._find_possible()
         if not self._worked[goal].possible:
             return False
-        definitions = {each.name: self._definition(each) for each in self._worked.values() if each.possible and not each.anything}
+        definitions = {}
+        for part, worked in self._worked.items():
+            if worked.possible and not worked.anything:
+                self.at = part
+                definitions[worked.name] = self._definition(worked)
         whole = self._reference(goal)
         return whole if isinstance(whole, bool) else merged({**whole, "$defs": definitions})
 
     def place_of(self, definition: str) -> tuple[str, list[str]]:
-        """Where in the document what has this name in its `$defs` stands, as a reference, and the keywords there."""
+        """Where in the document what has this name in its `$defs` stands, as a reference, and the keywords there: see `said`."""
         return self.said(next((goal for goal, worked in self._worked.items() if worked.name == definition), ()))
 
     def said(self, goal: Goal) -> tuple[str, list[str]]:
-        """The place of a goal, "" where it has none, and its keywords."""
+        """The place of a goal and its keywords; of what it was found in, where it is nowhere in the document, as parts of a `const` are."""
+        place = self._expander.document.place_of(goal)
+        while not place and goal in self._worked and (within := self._worked[goal].within) != goal:
+            goal, place = within, self._expander.document.place_of(within)
         schemas = [literal.node.schema if literal.positive else ["not"] for literal in goal if isinstance(literal.node.schema, dict)]
-        return self._expander.document.place_of(goal), list(dict.fromkeys(name for schema in schemas for name in schema if name in SAID))
+        return place, list(dict.fromkeys(name for schema in schemas for name in schema if name in SAID))
 
     def hopeless(self, goal: Goal) -> Goal:
         """Of a goal that has been written, and that no value is valid by: the deepest part that it needs and that no value is valid by."""
@@ -86,21 +95,23 @@ class Writer:
             yield from (goal_of(record, name, self._algebra) for name in record.required)
 
     def _work_out(self, root: Goal) -> None:
-        queue = [root]
+        queue = [(root, root)]
         while queue:
-            goal = queue.pop()
+            goal, within = queue.pop()
             if goal in self._worked:
                 continue
             if len(self._worked) >= MAX_GOALS:
                 raise UnsupportedError(f"it has more than {MAX_GOALS} different parts")
             self.at = goal
+            self._worked[goal] = worked = Worked(f"{self._called}{len(self._worked)}", [], within)
             shapes = self._expander.goal(goal)
-            anything = any(shape == EVERY for shape in shapes)
-            records = [] if anything else [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
-            self._worked[goal] = Worked(f"{self._called}{len(self._worked)}", records, anything, anything)
-            for record in records:
+            if any(shape == EVERY for shape in shapes):
+                worked.anything = worked.possible = True
+                continue
+            worked.records = [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
+            for record in worked.records:
                 self._algebra.effort.spend(A_RECORD + 4 * bulk(record), PARTS)
-                queue += parts_of(record, self._algebra)
+                queue += [(part, goal) for part in parts_of(record, self._algebra)]
 
     def _settled(self, record: Record) -> Iterator[Record]:
         if isinstance(record, Arrays):

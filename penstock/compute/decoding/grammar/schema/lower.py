@@ -6,9 +6,9 @@ from typing import Any
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, place_in
 from penstock.compute.decoding.grammar.schema.emit import Writer
-from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, left_nothing
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, left_nothing
 from penstock.compute.decoding.grammar.schema.expand import Expander, Keyword
 from penstock.compute.decoding.grammar.schema.negate import WHY_UNTOLD
 
@@ -22,18 +22,30 @@ def lowered(schema: Any, effort: Effort, closed: bool = False, called: str = "g"
     Raises UnsupportedError, with the reason, for a schema that cannot be obeyed, and for one that nothing is valid by, and TooLargeError,
     with the place in the schema, for one that takes more steps than the effort has.
     """
-    document = Document(schema, effort)
+    try:
+        document = Document(schema, effort)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{error}{at(place_in(schema, error.schemas))}") from None
     goal: Goal = (Literal(document.root, True),)
     expander = Expander(document, Algebra(effort), closed=closed)
     writer = Writer(expander, called)
     try:
         written = writer.write(goal)
     except TooLargeError as error:
-        place = document.place_of(writer.at)
+        place, _ = writer.said(writer.at)
         raise TooLargeError(f"{error} (it had come to {place})" if place else str(error)) from None
+    except (UnsupportedError, PatternError, RecursionError) as error:
+        raise UnsupportedError(told(error, document, writer)) from None
     if written is False:
         raise UnsupportedError(untold(expander, goal) or nothing(writer, expander, goal))
     return written, writer
+
+
+def told(error: Exception, document: Document, writer: Writer) -> str:
+    """What is refused, and where: in the schema that was being read, or else where the goal stands that was being worked out."""
+    place = place_in(document.root.schema, error.schemas, error.inside) if isinstance(error, UnsupportedError) else ""
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return f"{reason}{at(place or writer.said(writer.at)[0])}"
 
 
 def untold(expander: Expander, goal: Goal) -> str:
@@ -48,7 +60,7 @@ def untold(expander: Expander, goal: Goal) -> str:
     shown = f"{keyword} {json.dumps(value)[:60]}" if isinstance(value, str) else keyword
     place = expander.document.place_of((Literal(node, True),))
     why = f": {WHY_UNTOLD[keyword]}" if keyword in WHY_UNTOLD else ""
-    return f"{shown}{f' (at {place})' if place else ''} cannot be excluded, as not, oneOf, if, else or maxContains asks for{why}"
+    return f"{shown}{at(place)} cannot be excluded, as not, oneOf, if, else or maxContains asks for{why}"
 
 
 def has_value(expander: Expander, goal: Goal, hoping: Collection[Keyword]) -> bool:
@@ -65,4 +77,4 @@ def nothing(writer: Writer, expander: Expander, goal: Goal) -> str:
     place, keywords = writer.said(writer.hopeless(goal))
     known = ", as far as that is known of what it excludes" if expander.excludes else ""
     why = f": {left_nothing(keywords, 'none')}" if keywords else ""
-    return f"no value is valid by it{known}{why}{f' (at {place})' if place else ''}"
+    return f"no value is valid by it{known}{why}{at(place)}"
