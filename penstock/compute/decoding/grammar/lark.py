@@ -54,12 +54,12 @@ class Lark:
             raise RequestError(f"grammar has {len(value)} characters; at most {MAX_SIZE} are read", "grammar")
         return value
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         text = wanted.grammar or ""
         if not EBNF.search(text):
-            return with_schemas(text, wanted, effort)
+            return with_schemas(text, wanted, effort, room)
         effort.spend(A_CHARACTER * len(text), RULES)
-        return replace(with_schemas(from_ebnf(text), wanted, effort), copied=())
+        return replace(with_schemas(from_ebnf(text), wanted, effort, room), copied=())
 
 
 def from_ebnf(text: str) -> str:
@@ -80,14 +80,17 @@ def from_ebnf(text: str) -> str:
     return found
 
 
-def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort, begin: str = HEADER, called: str = "g") -> Written:
-    """The grammar, behind `begin`, with each `%json {...}` in it read as JSON schemas are read everywhere else. `called`: how the names of
-    their definitions begin, and those of no other schemas in the grammar. Raises RequestError."""
+def with_schemas(
+    text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
+) -> Written:
+    """The grammar, behind `begin`, with each `%json {...}` in it read as JSON schemas are read everywhere else. `room`: characters, and no
+    answer has more. `called`: how the names of their definitions begin, and those of no other schemas in the grammar. Raises
+    RequestError."""
     parts = [begin]
     size = len(begin)
     copied: list[tuple[int, int]] = []
     schemas: dict[str, Writer] = {}
-    for piece, at in pieces(text, wanted, effort, called):
+    for piece, at in pieces(text, wanted, effort, room, called):
         copied.append((size, at))
         if isinstance(piece, Written):
             schemas |= piece.schemas
@@ -97,7 +100,7 @@ def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort, beg
     return Written("".join(parts), text, tuple(copied), schemas, has_json=bool(schemas))
 
 
-def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, called: str) -> Iterator[tuple[str | Written, int]]:
+def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
     """What the grammar is made of, and where that begins in the text: schemas, and what is between them as it stands there."""
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
@@ -108,7 +111,7 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, called: s
         if kind == "schema":
             yield text[begin : found.start()], begin
             schema, at = schema_at(text, found.end())
-            yield as_value(schema, wanted, effort, f"{called}{num_schemas}_"), found.start()
+            yield as_value(schema, wanted, effort, room, f"{called}{num_schemas}_"), found.start()
             num_schemas, begin = num_schemas + 1, at
             continue
         if kind == "attribute":

@@ -78,7 +78,8 @@ FAULTY = [
         {"type": "string", "pattern": "^a{5}$", "minLength": 7, "maxLength": 9},
         {"allOf": [{"format": "ipv4"}, {"format": "ipv6"}], "type": "string"},
         {"type": "object", "patternProperties": {"^a": {"type": "string", "format": "uri", "maxLength": 1}}},
-        {"type": "object", "propertyNames": {"format": "ipv4"}}, {"type": "string", "minLength": 2**32}, {"minProperties": 2**70},
+        {"type": "object", "propertyNames": {"format": "ipv4"}}, {"type": "string", "minLength": 2**32},
+        {"type": "object", "minProperties": 2**70},
         {"allOf": [{"pattern": each} for each in "abcdefghij"], "type": "string", "minLength": 100, "maxLength": 200})),
     *({"regex": regex} for regex in (
         "(a", "[z-a]", "*", r"\1", "a++", "(?>a)", r"\p{Foo}", "(?i-s:a)", "(?(1)a|b)", "[", "(?x) a", r"a\ud800", "$a", "(?P<x>a)(?P=x)",

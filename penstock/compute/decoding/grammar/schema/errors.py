@@ -37,7 +37,11 @@ def left_nothing(keywords: list[str], what: str) -> str:
     """`what` is left by a schema of these keywords."""
     if len(keywords) < 2:
         return f"{keywords[0]} leaves {what}" if keywords else f"{what} is valid by it"
-    return f"{', '.join(keywords[:-1])} and {keywords[-1]} together leave {what}"
+    return f"{listed(keywords)} together leave {what}"
+
+
+def listed(keywords: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(keywords[:-1]), *keywords[-1:])))
 
 
 def at(place: str) -> str:
