@@ -47,6 +47,7 @@ from penstock.serve.engine.machine import processor
 LEAST_VOCABULARY = 16384  # tokens: brook's, bytes, numbers, blanks and punctuation alone are half of them
 LEAST_STEPS = 2
 GOAL_US = 60.0  # at the median, mask and apply together
+MAX_LEN = 131_072  # tokens of a context
 STAGES = ("mask", "handed", "apply", "follow")
 
 
@@ -176,7 +177,7 @@ def main() -> None:
     spelled = [(wanted, other.spell(b"".join([own.token_bytes(token) for token in tokens]))) for wanted, tokens in answers]
     rows = []
     for name, tokens, num_tokens, replayed in (("brook", own, size, answers), ("made", other, other.size, spelled)):
-        compiler = make_compiler(tokens, replace(llm._built.spec, vocab_size=num_tokens))
+        compiler = make_compiler(tokens, replace(llm._built.spec, vocab_size=num_tokens), MAX_LEN)
         for wanted, _ in replayed:
             compiler.compile(wanted)
         total = sum(len(tokens) for _, tokens in replayed)

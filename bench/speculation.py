@@ -25,7 +25,7 @@ import argparse
 import itertools
 import json
 import statistics
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from penstock.serve.engine.build import build, find, understand
 from penstock.serve.engine.describe import describe
 from penstock.serve.engine.engine import Engine
 from penstock.serve.engine.machine import processor
+from penstock.serve.engine.resolve import AUTO
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.statistics import distribution, grouped_distribution
 
@@ -143,9 +144,9 @@ def switches(engine: Engine, requests: list[Ask], number: int) -> tuple[Ran, Ran
 
 def config_of(model: str, name: str, concurrency: int, args: argparse.Namespace) -> EngineConfig:
     """Of the engine that drafts by `name`; "": plain."""
-    config = EngineConfig(model=model, quant=args.quant, max_num_seqs=concurrency, max_model_len=LENGTH, threads=args.threads,
-                          prefix_cache=False, propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")
-    return config if args.backend is None else replace(config, backend=args.backend)
+    return EngineConfig(model=model, backend=args.backend, quant=args.quant, max_num_seqs=concurrency, max_model_len=LENGTH,
+                        threads=args.threads, prefix_cache=False,
+                        propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")
 
 
 def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, args: argparse.Namespace) -> list[Row]:
@@ -236,7 +237,8 @@ def make_parser() -> Parser:
     made.add_argument("--new", type=whole(8), default=128, help="tokens of an answer; default: %(default)s")
     made.add_argument("--rounds", type=whole(), default=5, help="in which everything is measured once; default: %(default)s")
     made.add_argument("--threads", type=whole(), help="of all engines; default: as many as the model gets by itself")
-    made.add_argument("--backend", type=said, help="of all engines, as penstock has it: cpu:kernels=avx512_vnni takes other kernels")
+    made.add_argument("--backend", type=said, default=AUTO,
+                      help="of all engines, as penstock has it: cpu:kernels=avx512_vnni takes other kernels; default: %(default)s")
     made.add_argument("--restarts", type=whole(), default=1, help="times that all engines are made anew; default: %(default)s")
     made.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
     made.add_argument("--record", action="store_true", help=RECORD)
@@ -299,7 +301,7 @@ def main() -> None:
         rows += measure(model, workloads, concurrency, args)
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             **({"drafter": args.drafter, "agree": args.agree} if args.drafter else {}),
-            **({"backend": args.backend} if args.backend else {}),
+            **({} if args.backend == AUTO else {"backend": args.backend}),
             "threads": describe(EngineConfig(model=model, threads=args.threads)).threads, "new": args.new, "rounds": args.rounds,
             "restarts": args.restarts, "switched": args.switched, "rows": [asdict(row) for row in rows]}
     if args.record:
@@ -307,7 +309,7 @@ def main() -> None:
         others = ("" if args.workloads == usual else "-" + "-".join(args.workloads)) + "-switched" * args.switched
         others += f"-agree-{args.agree:g}" * bool(args.drafter)
         others += "" if args.threads is None else f"-threads-{args.threads}"
-        others += "" if args.backend is None else f"-{slug(args.backend)}"
+        others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 

@@ -81,9 +81,11 @@ class LLM:
         return SamplingParams(**self._built.sampling_defaults)
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *, on_delta: OnDelta | None = None
     ) -> list[Output]:
-        """One Output per prompt, in order. A prompt is a string or {"prompt_token_ids": [...]}.
+        """One Output per prompt, in order. A prompt is a string or {"prompt_token_ids": [...]}. `on_delta` is called with whatever a step
+        adds to any of them.
 
         Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated.
         """
@@ -94,7 +96,7 @@ class LLM:
             raise RequestError(f"sampling_params are SamplingParams or a list of them, not {default!r:.80}", "sampling_params")
         if len(params) != len(listed):
             raise RequestError(f"{len(params)} sampling_params for {len(listed)} prompts; give one, or one for each", "sampling_params")
-        return self._run([self._request(prompt, each) for prompt, each in zip(listed, params, strict=True)])
+        return self._run([self._request(prompt, each) for prompt, each in zip(listed, params, strict=True)], on_delta)
 
     def chat(self, messages: Sequence[Any], sampling_params: SamplingParams | None = None) -> list[Output]:
         """One conversation (a list of messages), or a list of conversations."""

@@ -6,6 +6,8 @@ import pytest
 import speculation
 from drafts import echo
 
+from penstock.core.config import EngineConfig
+
 
 def record(rounds: int, **ratios: float) -> dict:
     return {"rounds": rounds, "date": "today", "rows": [
@@ -47,6 +49,7 @@ TEXT = ["--text", "{tmp}/text", "--concurrency", "1"]
     ([*TEXT, "--new", "1"], "at least 8, not 1"), ([*TEXT, "--new", "1000"], "--new 1,000 must be at most"),
     ([*TEXT, "--propose", "nobody"], "unknown proposer 'nobody'; known: "), ([*TEXT, "--propose", ""], "no value"),
     ([*TEXT, "--propose", "ngram:speed=1"], "no option 'speed'"), ([*TEXT, "--propose", "draft_model:model=nobody"], "no folder 'nobody'"),
+    ([*TEXT, "--backend", "nobody"], "unknown backend 'nobody'"),
     ([*TEXT, "--model", "nobody"], "no folder 'nobody'"), ([*TEXT, "--quant", "int3"], "unknown weight format 'int3'"),
     ([*TEXT, "--workloads", "tell"], "the workloads without --echo are story, copy, mixed, not tell"),
     ([*TEXT, "--workloads", "sing"], "invalid choice: 'sing'"), ([*TEXT, *ECHO], "leave out --model and --text"),
@@ -69,6 +72,12 @@ def chosen(*words: str):
     args = speculation.make_parser().parse_args(words)
     speculation.check(args)
     return args
+
+
+def test_the_backend_is_that_which_penstock_chooses_unless_one_is_named(text) -> None:
+    for words, backend in (((), EngineConfig().backend), (("--backend", "reference"), "reference")):
+        args = chosen("--text", str(text), "--concurrency", "1", *words)
+        assert args.backend == speculation.config_of("brook", "", 2, args).backend == backend
 
 
 def test_prompts_that_were_looked_at_come_again(text) -> None:

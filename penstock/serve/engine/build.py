@@ -212,7 +212,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     sampler = make_sampler(loaded.sampling)
     host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
     rule = _plugin(acceptance.TABLE.parse(engine_config.accept))
-    grammars = make_compiler(tokenizer, found.spec)
+    grammars = make_compiler(tokenizer, found.spec, engine_config.max_model_len or 0)
     decoding = Decoding(sampler, make_drafter(engine_config, host, loaded, clock), rule, Constraints(grammars))
     runner = Runner(backend, loaded, decoding, price, clock)
     if say is not None and engine_config.propose is not None and not rule.lossless:
@@ -251,9 +251,9 @@ def make_sampler(fused: Sampling | None) -> Sampler:
     return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
 
 
-def make_compiler(tokenizer: Tokenizer, spec: ModelSpec) -> Compiler:
+def make_compiler(tokenizer: Tokenizer, spec: ModelSpec, max_len: int) -> Compiler:
     """What compiles grammars for this model's tokens, when there are any."""
-    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, spec.vocab_size))
+    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, spec.vocab_size), max_len)
 
 
 def check_proposer(config: EngineConfig, backend: Any) -> None:

@@ -1,10 +1,11 @@
 """What proposers may ask of the engine they are made for: other models and heads, loaded beside its own on the same backend."""
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.compute.backends.contract import Backend, KVLayout
+from penstock.compute.decoding.propose.contract import LackingError
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.heads import stamp
@@ -69,7 +70,8 @@ class EngineHost:
         return self._load(found.spec, program, weights, kv_tokens)
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
-        """Raises ModelError where there are no such heads, or where they were trained for a model of another shape."""
+        """Raises ModelError where there are no such heads, or where they were trained for a model of another shape, LackingError where
+        there are not all of them."""
         file = heads_file(path, kind, self.own.path, self._config.model)
         joined = JoinedCheckpoint(open_checkpoint(self.own.path), file)
         if (target := joined.metadata.get(stamp.TARGET)) != stamp.fingerprint(self.spec):
@@ -77,9 +79,7 @@ class EngineHost:
         program = build(self.spec, self._names)
         own = {name for weight in program.weights.values() for name in weight.tensors if name.startswith(f"{kind}.")}
         if lacking := sorted(own.difference(joined.names())):
-            holds, asked = (num_heads(kind, names) for names in (joined.names(), own))
-            less = f"it holds {holds} heads, {asked} are asked for (heads={holds} takes those)" if 0 < holds < asked else "it holds less"
-            raise ModelError(f"--propose {self._config.propose}: {file} has no {lacking[0]}: {less}")
+            raise LackingError(f"--propose {self._config.propose}: {file} has no {lacking[0]}", tuple(joined.names()))
         weights = load_weights(program, joined, self.own.dtype, self.own.scheme, whole=False)
         return self._load(self.spec, program, weights, kv_tokens)
 
@@ -87,12 +87,6 @@ class EngineHost:
         size, backend = self._config.block_size, self.own.backend
         layout = KVLayout(-(-kv_tokens // size), size, backend.dtype)
         return LoadedSide(spec, backend, backend.load(program, weights, layout, self._config.threads), layout)
-
-
-def num_heads(kind: str, tensors: Iterable[str]) -> int:
-    """How many heads the names of their tensors number; 0 where they are not numbered."""
-    parts = [name.split(".") for name in tensors]
-    return len({part[1] for part in parts if part[0] == kind and part[1].isdigit()})
 
 
 def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:

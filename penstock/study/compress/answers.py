@@ -9,10 +9,12 @@ import torch
 
 from penstock.core.errors import UsageError
 from penstock.core.types import Output, SamplingParams
+from penstock.serve.engine.requests import Delta
 from penstock.serve.llm import LLM
 from penstock.study.compress.text import Beginnings
 
 Tensor = torch.Tensor
+Watch = Callable[[float, int], None]  # answers made, the parts of those that are under way included; of so many
 AT_ONCE = 64  # sequences that the model goes on with
 BATCHES = 8  # that are made at once, so that the sequences are many
 
@@ -37,8 +39,8 @@ class Windows:
 class Answers:
     """Draws batch after batch; the same ones for the same seed."""
 
-    def __init__(self, llm: LLM, beginnings: Beginnings, sizes: Sizes, seed: int, watch: Callable[[int, int], None] | None = None) -> None:
-        """`watch` is called with (answers made, of so many) while some are made. Raises UsageError where hardly any of the text is as long
+    def __init__(self, llm: LLM, beginnings: Beginnings, sizes: Sizes, seed: int, watch: Watch | None = None) -> None:
+        """`watch` is told of answers while they are made. Raises UsageError where hardly any of the text is as long
         as the shortest beginning."""
         self._longest = beginnings.reach(sizes.longest)
         if self._longest < sizes.shortest:
@@ -67,11 +69,18 @@ class Answers:
         return [windows([(ids, next(outputs).outputs[0].token_ids) for ids in batch]) for batch in drawn]
 
     def _answers(self, prompts: list[Any]) -> list[Output]:
-        params, made = SamplingParams(temperature=0, max_tokens=self._sizes.output), list[Output]()
-        for first in range(0, len(prompts), AT_ONCE):
+        most = self._sizes.output
+        params, made, num_tokens = SamplingParams(temperature=0, max_tokens=most), list[Output](), 0
+
+        def on_delta(delta: Delta) -> None:
+            """An answer that has ended counts as a whole one."""
+            nonlocal num_tokens
+            num_tokens += len(delta.token_ids) + (0 if delta.usage is None else most - delta.usage.completion_tokens)
             if self._watch is not None:
-                self._watch(first, len(prompts))
-            made += self._llm.generate(prompts[first : first + AT_ONCE], params)
+                self._watch(num_tokens / most, len(prompts))
+
+        for first in range(0, len(prompts), AT_ONCE):
+            made += self._llm.generate(prompts[first : first + AT_ONCE], params, on_delta=on_delta)
         return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from penstock.core.errors import UsageError
-from penstock.study.compress.answers import Answers, Sizes, open_llm
+from penstock.study.compress.answers import Answers, Sizes, Watch, open_llm
 from penstock.study.compress.measure import told
 from penstock.study.compress.store import make_folder, read, write
 from penstock.study.compress.target import Target
@@ -84,14 +84,14 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     return Result(save(), own, trained)
 
 
-def told_now_and_then(say: Callable[[str], None]) -> Callable[[int, int], None]:
-    """What tells how many answers are made, of how many, where they take long."""
+def told_now_and_then(say: Callable[[str], None]) -> Watch:
+    """What tells how much of the answers is made, where they take long."""
     said = time.monotonic()
 
-    def watch(made: int, wanted: int) -> None:
+    def watch(made: float, wanted: int) -> None:
         nonlocal said
         if time.monotonic() - said > SAY_S:
             said = time.monotonic()
-            say(f"{made} of {wanted} answers made")
+            say(f"{made / wanted:6.1%} of {wanted} answers made")
 
     return watch

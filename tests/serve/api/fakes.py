@@ -213,7 +213,7 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     app = create_app(Parts(
         engine=Selecting(engine, make_selections(tokenizer, config.scorer_url)), tokenizer=tokenizer,
         chat_template=ChatTemplate.of(tokenizer), config=config, metrics=metrics, limits=limits or Limits(),
-        **{"grammars": compiler(tokenizer), **(parts or {})}))
+        **{"grammars": compiler(tokenizer, engine.max_model_len), **(parts or {})}))
     listener = bind(config)
     host, port = listener.getsockname()[:2]
     server = make_server(app, config)
@@ -227,8 +227,8 @@ def serve(engine: FakeEngine | None = None, limits: Limits | None = None, templa
     return Running(engine, metrics, url, host, port, server, thread, app.state.desk, client)
 
 
-def compiler(tokenizer: Tokenizer) -> Compiler:
-    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, tokenizer.vocab_size))
+def compiler(tokenizer: Tokenizer, max_len: int) -> Compiler:
+    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, tokenizer.vocab_size), max_len)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:

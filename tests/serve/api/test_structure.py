@@ -119,6 +119,8 @@ def test_options_of_json_that_ask_for_nothing_are_harmless_everywhere(server: Ru
     (of_schema(SHORT), "response_format.json_schema.schema", "format, pattern and maxLength together leave no string (at #)"),
     ({"tools": [look(True, {"type": "object", "properties": {"day": SHORT}})]}, "tools[0].function.parameters",
      "leave no string (at #/properties/day)"),
+    (of_schema({"type": "object", "properties": {"a": {"type": "string", "minLength": 10**9}}, "required": ["a"]}),
+     "response_format.json_schema.schema", "(at #/properties/a)"),
     ({"structured_outputs": {"grammar": 'start: %json "a"'}}, "structured_outputs.grammar", "a JSON schema is an object"),
     ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "both given"),
     ({"guided_regex": "a", "min_tokens": 2}, "min_tokens", "structured output"),

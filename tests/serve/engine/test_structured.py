@@ -139,6 +139,20 @@ def test_an_answer_that_is_complete_with_its_last_token_has_stopped(folder: Path
         assert (answer.finish_reason, answer.text, answer.stop_reason) == (reason, text, None)
 
 
+def test_what_is_longer_than_the_context_holds_in_the_longest_tokens_is_refused(folder: Path) -> None:
+    llm = LLM(str(folder), max_model_len=40)
+    tokenizer, vocab_size = llm.get_tokenizer(), llm._built.spec.vocab_size
+    texts = (tokenizer.token_bytes(token) for token in range(vocab_size) if token not in tokenizer.special_ids)
+    room = 40 * max(map(len, texts))
+    for most in (room - 2, room - 1):
+        wanted = StructuredOutputsParams(json={"type": "string", "minLength": most})
+        if most == room - 2:
+            assert llm._built.grammars.compile(wanted)
+        else:
+            with pytest.raises(RequestError, match=f"has at most {room:,}; minLength could be at most {room - 2:,} "):
+                llm.generate("x", SamplingParams(structured_outputs=wanted))
+
+
 def test_stop_strings_and_stop_tokens_end_an_answer_before_its_grammar_does(folder: Path) -> None:
     llm, wanted = LLM(str(folder)), StructuredOutputsParams(regex="abc, def, ghi")
     answer = llm.generate("x", SamplingParams(max_tokens=40, stop=[", g"], structured_outputs=wanted))[0].outputs[0]

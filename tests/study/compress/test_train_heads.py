@@ -129,10 +129,21 @@ def test_one_step_is_made_whatever_the_time(folder: Path, tmp_path: Path) -> Non
 
 
 def test_answers_are_told_of_while_they_are_made(folder: Path) -> None:
-    llm, told = open_llm(str(folder), SMALL, 1), list[tuple[int, int]]()
+    llm, told = open_llm(str(folder), SMALL, 1), list[tuple[float, int]]()
     Answers(llm, Beginnings(TEXT, llm.get_tokenizer(), 0), SMALL, 0, lambda *each: told.append(each)).draw()
-    wanted = told[0][1]
-    assert wanted > 64 and told == [(first, wanted) for first in range(0, wanted, 64)]
+    made, wanted = [each[0] for each in told], told[0][1]
+    assert {each[1] for each in told} == {wanted} and wanted > 64
+    assert made == sorted(made) and made[-1] == wanted
+    assert len([each for each in made if each < 64]) > 64  # also of those that are made at once
+
+
+def test_answers_that_are_under_way_are_told_of_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    watch = module.told_now_and_then(said.append)
+    watch(0.5, 40)
+    monkeypatch.setattr(module, "SAY_S", -1.0)
+    watch(1.5, 40)
+    assert said == ["  3.8% of 40 answers made"]
 
 
 def test_a_number_of_steps_is_repeatable(folder: Path, tmp_path: Path) -> None:

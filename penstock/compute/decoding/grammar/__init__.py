@@ -2,7 +2,7 @@
 
     class Structure:                                  # contract.py; called after a field of StructuredOutputsParams
         def checked(self, value) -> value             # in one form that can be compared; raises RequestError
-        def grammar(self, wanted, effort) -> Written  # in llguidance's language, Lark with extensions; raises RequestError
+        def grammar(self, wanted, effort, room) -> Written  # in llguidance's language, Lark with extensions; raises RequestError
 
 `compiler.py` compiles each grammar once, `matcher.py` follows one sequence through it, `masks.py` says what the rows of a step may choose
 while the step is computed. llguidance (https://github.com/guidance-ai/llguidance) is the parser: an Earley parser over a lexer of

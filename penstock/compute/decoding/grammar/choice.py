@@ -2,7 +2,7 @@
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort
-from penstock.compute.decoding.grammar.syntax import HEADER, MOST_NEEDED, one_of
+from penstock.compute.decoding.grammar.syntax import HEADER, MOST_NEEDED, one_of, too_long
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
@@ -16,5 +16,8 @@ class Choice:
             raise RequestError(f"choice has a text of {longest:,} characters; at most {MOST_NEEDED:,} are written", "choice")
         return tuple(dict.fromkeys(value))
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
-        return Written(f"{HEADER}start: ONE\nONE: {one_of(wanted.choice or ())}")
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
+        texts = wanted.choice or ()
+        if (least := min(map(len, texts), default=0)) > room:
+            raise RequestError(too_long("each choice", least, room), "choice")
+        return Written(f"{HEADER}start: ONE\nONE: {one_of(texts)}")

@@ -29,10 +29,11 @@ OPTIONS = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable
 class Compiler:
     """May be asked from several threads; those that ask for the same grammar at once may compile it twice."""
 
-    def __init__(self, structures: Mapping[str, Structure], vocabulary: Vocabulary) -> None:
-        """`structures` by the field of StructuredOutputsParams that they read."""
+    def __init__(self, structures: Mapping[str, Structure], vocabulary: Vocabulary, max_len: int) -> None:
+        """`structures` by the field of StructuredOutputsParams that they read; `max_len`: tokens of a prompt and its answer together."""
         self.vocabulary = vocabulary
         self._structures = structures
+        self._max_len = max_len
         self._lock = threading.Lock()
         self._live: weakref.WeakValueDictionary[StructuredOutputsParams, Compiled] = weakref.WeakValueDictionary()
         self._kept: OrderedDict[StructuredOutputsParams, Compiled] = OrderedDict()  # the latest used last
@@ -87,9 +88,12 @@ class Compiler:
 
     def _compile(self, wanted: StructuredOutputsParams, effort: Effort) -> Compiled:
         structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
+        room = self._max_len * self.vocabulary.longest  # characters, each of a byte or more
         try:
-            body = structure.grammar(wanted, effort)
-            frame = None if wanted.frame is None else with_schemas(wanted.frame, wanted, effort, f"{HEADER}start: frame\n", "frame")
+            body = structure.grammar(wanted, effort, room)
+            frame = None
+            if wanted.frame is not None:
+                frame = with_schemas(wanted.frame, wanted, effort, room, f"{HEADER}start: frame\n", "frame")
         except TooLargeError as error:
             raise RequestError(str(error), FIELD, code=TOO_COMPLEX) from None
         check_options(wanted, body)

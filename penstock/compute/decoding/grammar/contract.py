@@ -11,9 +11,9 @@ class Structure(Protocol):
         """The field's value in one form, hashable. Raises RequestError for one of a wrong type or size."""
         ...
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
-        """The grammar in llguidance's language; `wanted` is checked. Raises RequestError for what cannot be obeyed, with the reason, and
-        TooLargeError for what takes more steps than the effort has."""
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
+        """The grammar in llguidance's language; `wanted` is checked; `room`: characters, and no answer has more. Raises RequestError for
+        what cannot be obeyed, with the reason, and TooLargeError for what takes more steps than the effort has."""
         ...
 
 

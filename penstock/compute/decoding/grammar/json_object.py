@@ -15,5 +15,5 @@ class JsonObject:
             raise RequestError(f"json_object is {value!r:.80}, but must be true, or left out", "json_object")
         return True
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         return Written(f"{HEADER}start: {json_value({'type': 'object'}, json_options(wanted))}", has_json=True)

@@ -33,23 +33,22 @@ class JsonSchema:
             raise RequestError(f"json has {len(text)} characters; at most {MAX_SIZE} are read", "json")
         return text
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         assert isinstance(wanted.json, str)
-        value = as_value(json.loads(wanted.json), wanted, effort)
+        value = as_value(json.loads(wanted.json), wanted, effort, room)
         return replace(value, text=f"{HEADER}start: {value.text}")
 
 
-def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort, called: str = "g") -> Written:
-    """A value that is valid by the schema, in llguidance's language; `called`: how the names of its definitions begin, which those of no
-    other schema in the grammar do. Raises RequestError for what cannot be obeyed."""
-    from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str = "g") -> Written:
+    """A value that is valid by the schema, in llguidance's language; `room`: characters, and no answer has more; `called`: how the names of
+    its definitions begin, which those of no other schema in the grammar do. Raises RequestError for what cannot be obeyed."""
     from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
     from penstock.compute.decoding.grammar.schema.lower import lowered
 
     try:
         effort.spend(A_SCHEMA, PARTS)
-        found, writer = lowered(schema, effort, wanted.disable_additional_properties, called)
-    except (UnsupportedError, PatternError) as error:
+        found, writer = lowered(schema, effort, room, wanted.disable_additional_properties, called)
+    except UnsupportedError as error:
         raise RequestError(str(error), "json") from None
     except RecursionError:
         raise RequestError("it is nested too deeply", "json") from None

@@ -12,7 +12,7 @@ from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import as_value
 from penstock.compute.decoding.grammar.reasons import told_of_ebnf
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
-from penstock.compute.decoding.grammar.written import Written
+from penstock.compute.decoding.grammar.written import Written, line_and_column
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -38,6 +38,8 @@ ATTRIBUTES = {  # of rules, that llguidance reads and that are not obeyed
     "stop_capture": "captures are not told",
     "capture": "captures are not told",
 }
+# Strings, classes and comments of EBNF, which may hide the third: where a rule begins.
+EBNF_RULE = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\r\n]*|(?<![\w-])(?P<name>[\w-]+)[ \t]*::=', re.DOTALL)
 MOST_COMBINED = 12  # regexes that `&` combines: llguidance's time, without any limit, grows by a factor with each
 A_CHARACTER = 10  # steps of reading EBNF, for each
 
@@ -52,32 +54,43 @@ class Lark:
             raise RequestError(f"grammar has {len(value)} characters; at most {MAX_SIZE} are read", "grammar")
         return value
 
-    def grammar(self, wanted: StructuredOutputsParams, effort: Effort) -> Written:
+    def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         text = wanted.grammar or ""
         if not EBNF.search(text):
-            return with_schemas(text, wanted, effort)
+            return with_schemas(text, wanted, effort, room)
         effort.spend(A_CHARACTER * len(text), RULES)
-        return replace(with_schemas(from_ebnf(text), wanted, effort), copied=())
+        return replace(with_schemas(from_ebnf(text), wanted, effort, room), copied=())
 
 
 def from_ebnf(text: str) -> str:
-    """Raises RequestError for what is no EBNF."""
+    """Raises RequestError for what is no EBNF, and for a rule that is defined twice, of which the converter would keep the last."""
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
-        return gbnf_to_lark(text)
+        found = gbnf_to_lark(text)
     except Exception as error:  # the converter raises bare Exceptions
         raise RequestError(f"grammar is not EBNF that can be read: {told_of_ebnf(error)}", "grammar") from None
+    places: dict[str, int] = {}
+    for begun in EBNF_RULE.finditer(text):
+        name, at = begun["name"], begun.start()
+        if name and (before := places.setdefault(name, at)) != at:
+            first, second = (line_and_column(text, each)[0] for each in (before, at))
+            raise RequestError(f"grammar defines the rule {name[:80]} twice, in lines {first} and {second}; alternatives of one rule stand "
+                               "behind one ::= with | between them", "grammar")
+    return found
 
 
-def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort, begin: str = HEADER, called: str = "g") -> Written:
-    """The grammar, behind `begin`, with each `%json {...}` in it read as JSON schemas are read everywhere else. `called`: how the names of
-    their definitions begin, and those of no other schemas in the grammar. Raises RequestError."""
+def with_schemas(
+    text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
+) -> Written:
+    """The grammar, behind `begin`, with each `%json {...}` in it read as JSON schemas are read everywhere else. `room`: characters, and no
+    answer has more. `called`: how the names of their definitions begin, and those of no other schemas in the grammar. Raises
+    RequestError."""
     parts = [begin]
     size = len(begin)
     copied: list[tuple[int, int]] = []
     schemas: dict[str, Writer] = {}
-    for piece, at in pieces(text, wanted, effort, called):
+    for piece, at in pieces(text, wanted, effort, room, called):
         copied.append((size, at))
         if isinstance(piece, Written):
             schemas |= piece.schemas
@@ -87,7 +100,7 @@ def with_schemas(text: str, wanted: StructuredOutputsParams, effort: Effort, beg
     return Written("".join(parts), text, tuple(copied), schemas, has_json=bool(schemas))
 
 
-def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, called: str) -> Iterator[tuple[str | Written, int]]:
+def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
     """What the grammar is made of, and where that begins in the text: schemas, and what is between them as it stands there."""
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
@@ -98,7 +111,7 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, called: s
         if kind == "schema":
             yield text[begin : found.start()], begin
             schema, at = schema_at(text, found.end())
-            yield as_value(schema, wanted, effort, f"{called}{num_schemas}_"), found.start()
+            yield as_value(schema, wanted, effort, room, f"{called}{num_schemas}_"), found.start()
             num_schemas, begin = num_schemas + 1, at
             continue
         if kind == "attribute":

@@ -8,6 +8,11 @@ MAX_SIZE = 1 << 20  # characters of a grammar
 MOST_NEEDED = 20_000  # characters that must come, one after another: all of them are gone over for each mask
 
 
+def too_long(what: str, least: int, room: int) -> str:
+    """Why no answer can be what is asked for."""
+    return f"{what} has at least {least:,} characters, but an answer that fits into this model's context has at most {room:,}"
+
+
 def literal(text: str) -> str:
     """A text that stands for itself."""
     return json.dumps(text, ensure_ascii=False)

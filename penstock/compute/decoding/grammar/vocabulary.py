@@ -69,6 +69,11 @@ class Vocabulary:
         error = trial.get_error()
         return "" if DEAD_END in error else error
 
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token that stands for text."""
+        return max([len(self._tokens.token_bytes(token)) for token in range(self.size) if token not in self.special_ids], default=0)
+
     @property
     def _tokenizer(self) -> LLTokenizer:
         with self._lock:

@@ -8,6 +8,7 @@ from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
+from penstock.core.errors import ModelError
 from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Needs
@@ -57,6 +58,14 @@ class Draftable:
     state: RowState | None = None
 
 
+class LackingError(ModelError):
+    """A file of heads has not all that is asked for. `held`: the names of the tensors in it."""
+
+    def __init__(self, message: str, held: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.held = held
+
+
 class Side(Protocol):
     """A program beside the model's, loaded on the same backend with a KV cache of its own."""
 
@@ -86,7 +95,7 @@ class Host(Protocol):
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> Side:
         """Heads on the target's hidden states: `build` says how they are computed; their weights, and the target's where the program
         names them, come from `<kind>.safetensors` in the folder or the file `path` (None: the target's own folder). Raises ModelError
-        when there is none."""
+        when there is none, LackingError when there is one with less in it."""
         ...
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch
-from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
+from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host, LackingError
 from penstock.compute.decoding.propose.sureness import softened
 from penstock.compute.decoding.propose.tables import NO_COPIES
 from penstock.compute.models.heads import medusa
+from penstock.core.errors import ModelError
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
 
@@ -34,7 +35,13 @@ class Medusa:
         """Raises UsageError for options without sense, ModelError where there are not so many heads, or they are for another model."""
         check_ranges("medusa", options, heads=(1, MOST_HEADS), k=(1, MOST), width=(1, MOST))
         self._options = options
-        self._side = host.heads(options.path, "medusa", medusa.builder(options.heads), host.max_num_seqs)
+        try:
+            self._side = host.heads(options.path, "medusa", medusa.builder(options.heads), host.max_num_seqs)
+        except LackingError as error:
+            if not 0 < (held := num_heads(error.held)) < options.heads:
+                raise
+            asked = f"it holds {held} heads, {options.heads} are asked for (heads={held} takes those)"
+            raise ModelError(f"{error}: {asked}") from None
         self._sampler = host.sampler
         self._outputs = tuple([f"logits{i}" for i in range(1, options.heads)])  # beside those of the first
 
@@ -85,3 +92,9 @@ def tree(heads: Sequence[Candidates], room: int) -> Drafts:
         if rank + 1 < len(heads[head]):
             heapq.heappush(found, (above - heads[head][rank + 1][1], head, rank + 1, parent, above))
     return Drafts(tuple(tokens), tuple(parents))
+
+
+def num_heads(tensors: Sequence[str]) -> int:
+    """How many heads have tensors of these names, which number them."""
+    numbers = [name.removeprefix(medusa.PREFIX).partition(".")[0] for name in tensors if name.startswith(medusa.PREFIX)]
+    return len({number for number in numbers if number.isdigit()})

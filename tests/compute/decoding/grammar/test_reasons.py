@@ -49,6 +49,19 @@ def test_lines_of_ebnf_are_those_that_the_user_wrote(grammar: str, where: str) -
     assert where in why_not(grammar=grammar)
 
 
+@pytest.mark.parametrize(("grammar", "said"), [
+    ('root ::= a\na ::= "x"\n\na ::= "y"', "the rule a twice, in lines 2 and 4"),
+    ('root ::= "x"\nb-c ::= "\\"b ::=" # b-c ::= \n  root ::= "y"', "the rule root twice, in lines 1 and 3"),
+])
+def test_a_rule_of_ebnf_that_is_defined_twice_is_refused(grammar: str, said: str) -> None:
+    """As Lark's own are; llama.cpp and the converter keep the last."""
+    assert said in why_not(grammar=grammar)
+
+
+def test_what_looks_like_a_second_definition_in_ebnf_is_none() -> None:
+    assert COMPILER.compile(Wanted(grammar='root ::= a "a ::=" [\\]"] # a ::=\na ::= "x"'))
+
+
 def test_no_line_is_told_of_what_ebnf_became() -> None:
     assert why_not(grammar='root ::= "a" |\n  [z-a]') == (
         'the regex "[z-a]" cannot be read: invalid character class range, the start must be <= the end')
@@ -65,7 +78,8 @@ FAULTY = [
         {"type": "string", "pattern": "^a{5}$", "minLength": 7, "maxLength": 9},
         {"allOf": [{"format": "ipv4"}, {"format": "ipv6"}], "type": "string"},
         {"type": "object", "patternProperties": {"^a": {"type": "string", "format": "uri", "maxLength": 1}}},
-        {"type": "object", "propertyNames": {"format": "ipv4"}}, {"type": "string", "minLength": 2**32}, {"minProperties": 2**70},
+        {"type": "object", "propertyNames": {"format": "ipv4"}}, {"type": "string", "minLength": 2**32},
+        {"type": "object", "minProperties": 2**70},
         {"allOf": [{"pattern": each} for each in "abcdefghij"], "type": "string", "minLength": 100, "maxLength": 200})),
     *({"regex": regex} for regex in (
         "(a", "[z-a]", "*", r"\1", "a++", "(?>a)", r"\p{Foo}", "(?i-s:a)", "(?(1)a|b)", "[", "(?x) a", r"a\ud800", "$a", "(?P<x>a)(?P=x)",

@@ -17,6 +17,7 @@ WORDS = [
 ]
 END, OTHER_END, MARK = 256, 257, 258
 SIZE = 300
+MAX_LEN = 10_000  # tokens of a context, the longest of which have five characters
 HEAVY = set(b'"}]')  # tokens with one of these are likelier to be written: texts come to an end
 
 
@@ -51,8 +52,8 @@ class Tokens:
 TOKENS = Tokens()
 
 
-def compiler(tokens: Tokens = TOKENS) -> Compiler:
-    return Compiler({name: TABLE.load(name)() for name in TABLE}, Vocabulary(tokens, SIZE))
+def compiler(tokens: Tokens = TOKENS, max_len: int = MAX_LEN) -> Compiler:
+    return Compiler({name: TABLE.load(name)() for name in TABLE}, Vocabulary(tokens, SIZE), max_len)
 
 
 def matcher_of(made: Compiler, wanted: StructuredOutputsParams, **params: object) -> Matcher:

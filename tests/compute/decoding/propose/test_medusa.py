@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
-from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.compute.decoding.propose.contract import Draftable, Drafts, LackingError
 from penstock.compute.decoding.propose.medusa import Medusa, tree
 from penstock.compute.decoding.sampler import Sampler
-from penstock.core.errors import UsageError
+from penstock.core.errors import ModelError, UsageError
 
 Array = Any
 
@@ -100,3 +100,18 @@ def test_options_without_sense_are_refused() -> None:
     for options in (Medusa.Options(heads=0), Medusa.Options(k=0), Medusa.Options(width=10**11)):
         with pytest.raises(UsageError, match="medusa: (heads|k|width) must be from 1 to"):
             Medusa(options, Host())
+
+
+@pytest.mark.parametrize(("held", "told"), [
+    (("medusa.0.up.weight", "medusa.0.down.weight", "medusa.1.up.weight", "medusa.token_norm.weight", "model.2.x"),
+     "the file has no x: it holds 2 heads, 5 are asked for (heads=2 takes those)"),
+    (("eagle.0.up.weight",), "the file has no x"), (tuple(f"medusa.{at}.up.weight" for at in range(5)), "the file has no x"),
+])
+def test_more_heads_than_a_file_holds_are_refused_with_how_many_it_does(held: tuple[str, ...], told: str) -> None:
+    class Few(Host):
+        def heads(self, path: str | None, kind: str, build: Any, kv_tokens: int) -> Heads:
+            raise LackingError("the file has no x", held)
+
+    with pytest.raises(ModelError) as refusal:
+        Medusa(Medusa.Options(heads=5), Few())
+    assert str(refusal.value) == told

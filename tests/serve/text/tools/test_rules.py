@@ -16,7 +16,7 @@ from penstock.serve.text.answer import Answer, AnswerParser, collect
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools import TABLE
 from penstock.serve.text.tools.rules import Function, Wanted
-from tests.compute.decoding.grammar.tokens import END, SIZE, TOKENS, Tokens, matcher_of, write
+from tests.compute.decoding.grammar.tokens import END, MAX_LEN, SIZE, TOKENS, Tokens, matcher_of, write
 from tests.serve.text.tools.reading import events_of, numbered, read
 
 WEATHER: dict[str, Any] = {
@@ -50,7 +50,7 @@ class Marked(Tokens):
 
 MARKED = Marked()
 VOCABULARIES = {"plain": (TOKENS, lambda text: None), "marked": (MARKED, MARKED.id_of)}
-COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE))
+COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE), MAX_LEN)
              for name, (tokens, _) in VOCABULARIES.items()}
 
 

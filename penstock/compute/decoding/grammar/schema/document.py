@@ -1,13 +1,13 @@
 """A schema as a document: where its references lead."""
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
 from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.schema.dialect import LATEST, draft_of
-from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, reading
 
 VALUES = ("const", "enum", "default", "examples")  # keywords whose content is no schema
 NAMED = frozenset(("$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"))  # schemas by name
@@ -75,12 +75,13 @@ class Document:
     def child(self, parent: Node, schema: Any) -> Node:
         """A schema inside of another; where that is nothing but a reference, what it leads to."""
         if not isinstance(schema, dict | bool):
-            raise UnsupportedError(f"{json.dumps(schema)[:60]} stands where a schema is needed")
+            raise UnsupportedError(f"{json.dumps(schema)[:60]} stands where a schema is needed", misplaced(parent.schema, schema))
         node = self._node(schema, *self._place(schema, parent.base, parent.draft))
         for _ in range(MAX_REFERENCES):
             if not isinstance(node.schema, dict) or "$ref" not in node.schema or not node.schema.keys() <= BESIDE_REFERENCES:
                 break
-            node = self.resolve(node, node.schema["$ref"])
+            with reading(node.schema):
+                node = self.resolve(node, node.schema["$ref"])
         return node
 
     def made(self, schema: Any, draft: int = LATEST) -> Node:
@@ -103,7 +104,7 @@ class Document:
         """Where a `$ref` in `node` leads. Raises UnsupportedError when that is nowhere in the document."""
         self._effort.spend(A_REFERENCE, PARTS)
         if not isinstance(reference, str):
-            raise UnsupportedError("$ref is not a string")
+            raise UnsupportedError(f"a reference is {json.dumps(reference)[:60]}, but must be a string")
         address, fragment = urldefrag(joined(node.base, reference))
         resource = self._resources.get(address)
         if resource is None:
@@ -128,17 +129,7 @@ class Document:
 
     def place_of(self, goal: Goal) -> str:
         """Where in the document a schema of the goal stands, as a reference to it; "" where none does."""
-        wanted = {id(literal.node.schema) for literal in goal if isinstance(literal.node.schema, dict)}
-        stack: list[tuple[Any, str]] = [(self.root.schema, "#")]
-        while stack:
-            value, place = stack.pop()
-            if id(value) in wanted:
-                return place if len(place) <= MAX_PLACE else place[: MAX_PLACE - 3] + "..."
-            if isinstance(value, dict):
-                stack += [(each, f"{place}/{name.replace('~', '~0').replace('/', '~1')}") for name, each in value.items()]
-            elif isinstance(value, list):
-                stack += [(each, f"{place}/{at}") for at, each in enumerate(value)]
-        return ""
+        return place_in(self.root.schema, [literal.node.schema for literal in goal])
 
     def _pointed(self, node: Node, pointer: str, reference: str) -> Node:
         found = node.schema
@@ -152,7 +143,11 @@ class Document:
                 raise UnsupportedError(f"$ref {reference[:80]!r} leads nowhere in the schema")
             if isinstance(found, dict):
                 node = self._node(found, *self._place(found, node.base, node.draft))
-        return node if found is node.schema else self.child(node, found)
+        if isinstance(found, bool):
+            return self.made(found)
+        if found is not node.schema:
+            raise UnsupportedError(f"$ref {reference[:80]!r} leads to {json.dumps(found)[:60]}, which is no schema")
+        return node
 
     def _node(self, schema: Any, base: str, draft: int) -> Node:
         if isinstance(schema, bool):
@@ -169,7 +164,7 @@ class Document:
         draft = draft_of(schema, draft)
         alone = draft <= 7 and "$ref" in schema  # then nothing else counts
         named = None if alone else schema.get("$id" if draft > 4 else "id")
-        return (urldefrag(joined(base, named))[0] if isinstance(named, str) else base), draft
+        return (address_of(schema, base, named)[0] if isinstance(named, str) else base), draft
 
     def _walk(self, root: Node) -> Iterator[Node]:
         """All objects that may be schemas, with the addresses that they have: first those that are, then those in unknown keywords."""
@@ -195,7 +190,7 @@ class Document:
             return
         for named in (node.schema.get("$id"), node.schema.get("id")):
             if isinstance(named, str):
-                address, anchor = urldefrag(joined(node.base, named))
+                address, anchor = address_of(node.schema, node.base, named)
                 self._resources.setdefault(address, node)
                 if anchor:
                     self._anchors.setdefault((address, anchor), node)
@@ -207,6 +202,56 @@ class Document:
             self._dynamic.setdefault(node.schema["$dynamicAnchor"], []).append(node)
         if node.schema.get("$recursiveAnchor") is True:
             self._dynamic.setdefault("", []).append(node)
+
+
+def place_in(document: Any, schemas: Sequence[Any], inside: str = "") -> str:
+    """Where the first of the schemas that stands in a document does, as a reference to it, or to what is `inside` of it; "" where none
+    does."""
+    wanted = {id(schema) for schema in schemas if isinstance(schema, dict)}
+    found: dict[int, str] = {}
+    stack: list[tuple[Any, str]] = [(document, "#")] if wanted else []
+    while stack:
+        value, place = stack.pop()
+        if id(value) in wanted:
+            found[id(value)] = place
+        stack += [(each, place + step(name)) for name, each in parts(value)]
+    place = next((found[id(schema)] for schema in schemas if id(schema) in found), "")
+    return shown(place + inside) if place else ""
+
+
+def shown(place: str) -> str:
+    return place if len(place) <= MAX_PLACE else place[: MAX_PLACE - 3] + "..."
+
+
+def step(name: str | int) -> str:
+    """Of a reference."""
+    return f"/{str(name).replace('~', '~0').replace('/', '~1')}"
+
+
+def parts(value: Any) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
+def misplaced(schema: Any, value: Any) -> str:
+    """Where in a schema this value, which is none, stands instead of one: as a reference from there."""
+    for name, each in parts(schema):
+        if name in SCHEMAS and name != "type":
+            if each is value:
+                return step(name)
+            places = parts(each) if isinstance(each, list) else ()
+        else:
+            places = parts(each) if name in NAMED else ()
+        found = next((at for at, part in places if part is value), None)
+        if found is not None:
+            return step(name) + step(found)
+    return ""
+
+
+def address_of(schema: Any, base: str, named: str) -> tuple[str, str]:
+    """That a schema gives itself, and the anchor in it. Raises UnsupportedError."""
+    with reading(schema):
+        address, anchor = urldefrag(joined(base, named))
+    return address, anchor
 
 
 def joined(base: str, reference: str) -> str:

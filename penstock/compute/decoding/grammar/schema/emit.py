@@ -1,6 +1,8 @@
 """Goals written as the schemas that llguidance knows: types, bounds, patterns, properties, anyOf, references to definitions."""
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from math import inf
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PARTS, PATTERNS
@@ -17,8 +19,10 @@ from penstock.compute.decoding.grammar.schema.merge import merged
 from penstock.compute.decoding.grammar.schema.numbers import written as number_written
 from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings, bulk
 from penstock.compute.decoding.grammar.schema.settle import Settling
+from penstock.compute.decoding.grammar.schema.shortest import UNLIMITED, Outline, most, outline
 
 MAX_GOALS = 20_000
+MOST_COUNTED = 10**9  # characters and properties: more are never written
 LEFT_OPEN = 10_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
 MOST_COMBINED = 12  # patterns that llguidance combines at one place: its time, without any limit, grows by a factor with each
 MOST_KEPT_APART = 3  # patterns beside one that is found anywhere, beyond which its text stands alone
@@ -31,18 +35,23 @@ Schema = dict[str, Any] | bool
 
 @dataclass(slots=True)
 class Worked:
-    """A goal worked out: the records that a value may be one of; `anything` where it may be any."""
+    """A goal worked out: the records that a value may be one of, and how short they are; `anything` where it may be any. `within`: the
+    goal that it was found in; the root in itself."""
 
     name: str
-    records: list[Record]
+    within: Goal
+    records: list[Record] = field(default_factory=list)
+    outlines: list[Outline] = field(default_factory=list)
     anything: bool = False
-    possible: bool = False  # whether there is any value, as far as that is found out
+    least: float = inf  # characters of the shortest value, as far as that is found out; infinity: none is known
 
 
 class Writer:
-    """Writes goals with all that they lead to; for one document. `called`: what the names of definitions begin with."""
+    """Writes goals with all that they lead to; for one document. `room`: characters, and no value has more. `called`: what the names of
+    definitions begin with."""
 
-    def __init__(self, expander: Expander, called: str = "g") -> None:
+    def __init__(self, expander: Expander, room: int = UNLIMITED, called: str = "g") -> None:
+        self.room = room
         self._expander = expander
         self._called = called
         self._algebra = expander.algebra
@@ -53,57 +62,73 @@ class Writer:
     def write(self, goal: Goal) -> Schema:
         """Raises UnsupportedError for what cannot be obeyed; gives False where no value is valid."""
         self._work_out(goal)
-        self._find_possible()
-        if not self._worked[goal].possible:
+        self._find_shortest()
+        if not self._can(goal):
             return False
-        definitions = {each.name: self._definition(each) for each in self._worked.values() if each.possible and not each.anything}
+        definitions = {}
+        for part, worked in self._worked.items():
+            if self._can(part) and not worked.anything:
+                self.at = part
+                definitions[worked.name] = self._definition(worked)
         whole = self._reference(goal)
         return whole if isinstance(whole, bool) else merged({**whole, "$defs": definitions})
 
     def place_of(self, definition: str) -> tuple[str, list[str]]:
-        """Where in the document what has this name in its `$defs` stands, as a reference, and the keywords there."""
+        """Where in the document what has this name in its `$defs` stands, as a reference, and the keywords there: see `said`."""
         return self.said(next((goal for goal, worked in self._worked.items() if worked.name == definition), ()))
 
     def said(self, goal: Goal) -> tuple[str, list[str]]:
-        """The place of a goal, "" where it has none, and its keywords."""
+        """The place of a goal and its keywords; of what it was found in, where it is nowhere in the document, as parts of a `const` are."""
+        place = self._expander.document.place_of(goal)
+        while not place and goal in self._worked and (within := self._worked[goal].within) != goal:
+            goal, place = within, self._expander.document.place_of(within)
         schemas = [literal.node.schema if literal.positive else ["not"] for literal in goal if isinstance(literal.node.schema, dict)]
-        return self._expander.document.place_of(goal), list(dict.fromkeys(name for schema in schemas for name in schema if name in SAID))
+        return place, list(dict.fromkeys(name for schema in schemas for name in schema if name in SAID))
 
     def hopeless(self, goal: Goal) -> Goal:
         """Of a goal that has been written, and that no value is valid by: the deepest part that it needs and that no value is valid by."""
         seen: set[Goal] = set()
         while goal not in seen:
             seen.add(goal)
-            records = self._worked[goal].records
-            needed = self._needed(records[0]) if len(records) == 1 else ()
+            outlines = self._worked[goal].outlines
+            needed = [part for part, _ in outlines[0].inside] if len(outlines) == 1 else []
             goal = next((part for part in needed if not self._can(part)), goal)
         return goal
 
-    def _needed(self, record: Record) -> Iterator[Goal]:
-        if isinstance(record, Arrays):
-            yield from (record.item(at) for at in range(min(record.low, len(record.prefix) + 1)))
-        elif isinstance(record, Objects):
-            yield from (goal_of(record, name, self._algebra) for name in record.required)
+    def least(self, goal: Goal) -> float:
+        """Characters of the shortest value of a goal that has been written; infinity where there is none, however long."""
+        return self._worked[goal].least if goal else 1
+
+    def most(self, goal: Goal) -> tuple[str, int] | None:
+        """Where a goal's own keyword asks for too many characters, items or properties: it, and the largest number that it could be."""
+        records = self._worked[goal].records
+        found = most(records[0], self._algebra, lambda each: self._least_of(each) <= self.room) if len(records) == 1 else None
+        return found if found is not None and found[0] in self.said(goal)[1] else None
 
     def _work_out(self, root: Goal) -> None:
-        queue = [root]
+        queue = [(root, root)]
         while queue:
-            goal = queue.pop()
+            goal, within = queue.pop()
             if goal in self._worked:
                 continue
             if len(self._worked) >= MAX_GOALS:
                 raise UnsupportedError(f"it has more than {MAX_GOALS} different parts")
             self.at = goal
+            self._worked[goal] = worked = Worked(f"{self._called}{len(self._worked)}", within)
             shapes = self._expander.goal(goal)
-            anything = any(shape == EVERY for shape in shapes)
-            records = [] if anything else [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
-            self._worked[goal] = Worked(f"{self._called}{len(self._worked)}", records, anything, anything)
-            for record in records:
+            if any(shape == EVERY for shape in shapes):
+                worked.anything, worked.least = True, 1
+                continue
+            worked.records = [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
+            for record in worked.records:
                 self._algebra.effort.spend(A_RECORD + 4 * bulk(record), PARTS)
-                queue += parts_of(record, self._algebra)
+                worked.outlines.append(outline(record, self._algebra))
+                queue += [(part, goal) for part in parts_of(record, self._algebra)]
 
     def _settled(self, record: Record) -> Iterator[Record]:
-        if isinstance(record, Arrays):
+        if isinstance(record, Arrays | Objects) and record.low > self.room:
+            yield record  # which is never written
+        elif isinstance(record, Arrays):
             yield from self._settling.arrays(record)
         elif isinstance(record, Objects):
             yield from self._settling.objects(record)
@@ -137,35 +162,36 @@ class Writer:
             return record
         return replace(record, excluded=excluded)
 
-    def _find_possible(self) -> None:
+    def _find_shortest(self) -> None:
         """What has a finite value; what only has others, such as an object that must hold itself, has none."""
         found = True
         while found:
             found = False
             for worked in reversed(self._worked.values()):  # what others are made of was found later
                 self._algebra.effort.spend(1, PARTS)
-                if not worked.possible and any(self._is_possible(record) for record in worked.records):
-                    worked.possible = found = True
+                least = min(map(self._least_of, worked.outlines), default=inf)
+                if least < worked.least:
+                    worked.least, found = least, True
 
-    def _is_possible(self, record: Record) -> bool:
-        free = True
-        if isinstance(record, Objects):
-            free = record.low <= len(record.required) or self._can(record.rest) or any(self._can(each.goal) for each in record.regions)
-        return free and all(self._can(goal) for goal in self._needed(record))
+    def _least_of(self, record: Outline) -> float:
+        if record.more is not None and not any(map(self._can, record.more)):
+            return inf
+        return record.fixed + sum([times * self.least(goal) for goal, times in record.inside])
 
     def _can(self, goal: Goal) -> bool:
-        return not goal or self._worked[goal].possible
+        return self.least(goal) <= self.room
 
     def _reference(self, goal: Goal) -> Schema:
         if not goal:
             return True
         worked = self._worked[goal]
-        if worked.anything or not worked.possible:
-            return worked.possible
+        if worked.anything or not self._can(goal):
+            return worked.anything
         return {"$ref": f"#/$defs/{worked.name}"}
 
     def _definition(self, worked: Worked) -> Schema:
-        written = [self._record(record) for record in worked.records if self._is_possible(record)]
+        possible = [self._least_of(each) <= self.room for each in worked.outlines]
+        written = [self._record(record) for record in compress(worked.records, possible)]
         distinct = [each for at, each in enumerate(written) if len(written) > 64 or each not in written[:at]]
         return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
@@ -215,7 +241,7 @@ class Writer:
         if record.low:
             found["minProperties"] = record.low
         if record.high is not None:
-            found["maxProperties"] = record.high
+            found["maxProperties"] = min(record.high, MOST_COUNTED)
         return found
 
 
@@ -236,7 +262,7 @@ def string_written(record: Strings, algebra: Algebra) -> dict[str, Any]:
     if record.low:
         found["minLength"] = record.low
     if record.high is not None:
-        found["maxLength"] = record.high
+        found["maxLength"] = min(record.high, MOST_COUNTED)
     patterns = patterns_written(record, algebra)
     if len(patterns) + len(record.formats) > 1:
         return {"allOf": [{**found, "pattern": each} for each in patterns] + [{**found, "format": each} for each in record.formats]}

@@ -9,7 +9,7 @@ from penstock.compute.decoding.grammar.schema import values
 from penstock.compute.decoding.grammar.schema.dialect import keywords
 from penstock.compute.decoding.grammar.schema.disjoint import Disjoint
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, is_impossible, join
-from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, reading
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for
 from penstock.compute.decoding.grammar.schema.meet import goal_of, meet
 from penstock.compute.decoding.grammar.schema.negate import NEGATIVE, untold
@@ -87,7 +87,8 @@ class Expander:
         for shapes in self._parts(list(goal), {}, choices):
             found = self.cross(found, shapes)
         for node, listed in choices:
-            found = self._one_of(node, listed, found)
+            with reading(node.schema):
+                found = self._one_of(node, listed, found)
         return found
 
     def _parts(self, literals: list[Literal], seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
@@ -99,18 +100,22 @@ class Expander:
                 continue
             self.algebra.effort.spend(A_MEETING, CHOICES)
             seen[literal] = True
-            node = literal.node
-            if isinstance(node.schema, bool):
-                yield [EVERY] if node.schema is literal.positive else []
-            elif not literal.positive:
-                yield self._denied(node)
-            else:
-                words = keywords(node.schema, node.draft, strictly=False)
-                if UNEVALUATED & words.keys():
-                    yield self._evaluated(node, words)
-                else:
-                    yield from self._allowed(node, words, seen, choices)
+            with reading(literal.node.schema):
+                yield from self._said(literal, seen, choices)
             seen[literal] = False
+
+    def _said(self, literal: Literal, seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+        node = literal.node
+        if isinstance(node.schema, bool):
+            yield [EVERY] if node.schema is literal.positive else []
+        elif not literal.positive:
+            yield self._denied(node)
+        else:
+            words = keywords(node.schema, node.draft, strictly=False)
+            if UNEVALUATED & words.keys():
+                yield self._evaluated(node, words)
+            else:
+                yield from self._allowed(node, words, seen, choices)
 
     def _denied(self, node: Node) -> Shapes:
         self.excludes = True

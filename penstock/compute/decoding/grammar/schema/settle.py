@@ -197,7 +197,8 @@ class Settling:
 
         `chosen` are the first of those that are there, so that no object is of two choices.
         """
-        for chosen in islice(combinations(optional, need), max(1, min(MOST, MOST_WRITTEN // max(1, len(optional))))):
+        listed = combinations(optional, need) if need <= len(optional) else ()
+        for chosen in islice(listed, max(1, min(MOST, MOST_WRITTEN // max(1, len(optional))))):
             before = frozenset(optional[: optional.index(chosen[-1])]).difference(chosen)
             absent = {**record.named, **dict.fromkeys(before, self._document.nothing)}
             yield from self._counted(replace(record, named=absent, required=(*record.required, *chosen)))

@@ -13,7 +13,6 @@ from penstock.compute.decoding.grammar.schema.numbers import DIGITS, EXACT
 from penstock.compute.decoding.grammar.schema.records import BOOLEAN, NULL, NUMBER, STRING, Booleans, Nulls, Number, Numbers, Shape, Strings
 from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
-MOST_COUNTED = 10**9  # characters, items, properties: more are never written
 LAST_INTEGER = 1 << 63  # listed integers below it are read as they are
 
 
@@ -24,9 +23,7 @@ def refuse(keyword: str, value: Any, wanted: str) -> UnsupportedError:
 def count(keyword: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
         raise refuse(keyword, value, "a whole number of at least 0")
-    if value > MOST_COUNTED and keyword.startswith("min"):
-        raise UnsupportedError(f"{keyword} is {str(value)[:80]}; at most {MOST_COUNTED:,} are counted")
-    return min(int(value), MOST_COUNTED)
+    return int(value)
 
 
 def number(keyword: str, value: Any) -> Number:

@@ -291,8 +291,6 @@ NONE = "no value is valid by it: "
     (False, "no value is valid by it"),
     ({"type": "string", "pattern": "a", "minLength": 3000, "not": {"pattern": "b"}},
      "its patterns and lengths are too complex together to tell whether any text fits all (at #)"),
-    ({"minLength": 10**10}, "minLength is 10000000000; at most 1,000,000,000 are counted"),
-    ({"minProperties": 2**70}, f"minProperties is {2**70}; at most 1,000,000,000 are counted"),
 ])
 def test_what_leaves_nothing_is_told_by_its_place_and_its_keywords(schema: Any, why: str) -> None:
     with pytest.raises(RequestError) as refusal:
