@@ -1,48 +1,48 @@
-"""What a runner does for sequences that follow a grammar: masks for a step's rows, and what must come next as drafts for the next step."""
+"""Structured outputs in the runner: masks for the rows of a step, and tokens that a grammar forces as drafts for the next step."""
 from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.masks import Masks, Path
 from penstock.compute.decoding.masking import RowMasks
-from penstock.compute.runner.batch import Choosing, drafts_of
-from penstock.compute.runner.known import Known
+from penstock.compute.runner.batch import SampledRows, drafts_of
+from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.types import SeqResult, StepPlan
 
-MOST_FORCED = 32  # tokens that are offered at once
+MAX_FORCED = 32  # tokens of a sequence that are drafted in one step
 
 
 class Constraints:
-    """Of one step at a time: `began`, `masks`, `follow`."""
+    """Called once in each step, in this order: `begin_step`, `masks`, `advance`."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._masks = Masks(compiler.vocabulary.width)
         self._live: set[int] = set()  # sequences that follow a grammar
-        self._rows: list[int] = []  # of this step, among those that choose
+        self._rows: list[int] = []  # of this step: indices into SampledRows that have a mask
 
-    def enter(self, seq_id: int, known: Known, before: Known | None) -> None:
-        """A sequence that the runner sees for the first time, or again after it was preempted: then its grammar is still where it was.
-        `before`: what was known of it."""
-        if known.info.params.structured_outputs is not None:
+    def enter(self, seq_id: int, cached: CachedSeq, before: CachedSeq | None) -> None:
+        """A sequence that is new to the runner, or comes back after a preemption: then `before` is what was kept of it, and its matcher is
+        used again if it is still in the right state."""
+        if cached.info.params.structured_outputs is not None:
             matcher = None if before is None else before.state.matcher
-            if matcher is None or not matcher.stands_behind(known.info.output):
-                matcher = self._compiler.matcher(known.info.params, known.info.output)
-            known.state.matcher = matcher
+            if matcher is None or not matcher.stands_behind(cached.info.output):
+                matcher = self._compiler.matcher(cached.info.params, cached.info.output)
+            cached.state.matcher = matcher
             self._live.add(seq_id)
 
     def forget(self, seq_id: int) -> None:
         self._live.discard(seq_id)
 
-    def began(self, plan: StepPlan, choosing: Choosing) -> None:
-        """Masks are worked out from here on, on another thread."""
+    def begin_step(self, plan: StepPlan, sampled: SampledRows) -> None:
+        """Begins to compute the masks, on another thread."""
         self._rows = []
         if not self._live:
             return
         paths = []
-        starts = {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **choosing.drafted}
+        starts = {**dict(zip(sampled.places, range(len(sampled.places)), strict=True)), **sampled.drafted}
         for place, first in starts.items():
-            matcher = choosing.states[first].matcher
+            matcher = sampled.states[first].matcher
             if matcher is not None:
                 planned = plan.seqs[place]
                 path = Path(matcher, drafts_of(planned), planned.draft_parents) if planned.num_drafts else Path(matcher)
@@ -52,18 +52,18 @@ class Constraints:
             self._masks.begin(paths)
 
     def masks(self) -> RowMasks | None:
-        """Of the rows that choose, once the step is computed."""
+        """The masks of this step's rows, once the backend's step has ended."""
         return RowMasks(self._rows, self._masks.take()) if self._rows else None
 
-    def follow(self, known: Sequence[Known], results: list[SeqResult]) -> None:
-        """Grammars go on over what was chosen. Nothing is kept behind the end of one; what one spells out next becomes drafts."""
+    def advance(self, cached: Sequence[CachedSeq], results: list[SeqResult]) -> None:
+        """Advances grammars over the chosen tokens. Tokens after a grammar's end are removed; those that it forces next become drafts."""
         if not self._live:
             return
         for place, found in enumerate(results):
-            matcher = known[place].state.matcher
+            matcher = cached[place].state.matcher
             if matcher is None or not found.tokens:
                 continue
             num_kept = matcher.take(found.tokens)
-            forced = tuple(matcher.forced()[:MOST_FORCED])
+            forced = tuple(matcher.forced()[:MAX_FORCED])
             results[place] = replace(
                 found, tokens=found.tokens[:num_kept], logprobs=found.logprobs[:num_kept], ended=matcher.ended, drafts=forced)

@@ -1,4 +1,4 @@
-"""All that has a say in which tokens come out."""
+"""Everything that decides which tokens come out of the runner."""
 from dataclasses import dataclass, field
 
 from penstock.compute.decoding.acceptance.contract import Acceptance
@@ -10,9 +10,7 @@ from penstock.compute.runner.drafter import Drafter
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """`drafter` None: nothing is drafted; `constraints` None: no sequence follows a grammar."""
-
     sampler: Sampler
-    drafter: Drafter | None = None
+    drafter: Drafter | None = None  # None: only grammars draft
     acceptance: Acceptance = field(default_factory=Exact)
-    constraints: Constraints | None = None
+    constraints: Constraints | None = None  # None: no sequence follows a grammar

@@ -1,15 +1,15 @@
-"""What a runner does for drafts: checks those of a step, and asks for those of the next."""
+"""Speculative decoding in the runner: reports what became of a step's drafts, and obtains those of the next step."""
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.control.contract import Control, load_of
-from penstock.compute.decoding.control.rest import Rest
+from penstock.compute.decoding.control.contract import Controller, step_load
+from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts, Proposer
 from penstock.compute.runner.batch import drafts_of
-from penstock.compute.runner.known import Known
+from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
@@ -18,183 +18,192 @@ Array = Any
 
 
 @dataclass(frozen=True, slots=True)
-class DryRun:
-    """Drafts that no step checks: the sequence had `begin` tokens when they were made, and room for `room` drafts."""
+class DryTrial:
+    """Drafts that are not verified by a step but compared with the tokens that plain decoding yields after them."""
 
-    known: Known
-    begin: int
-    room: int
+    cached: CachedSeq
+    begin: int  # tokens of the sequence when the drafts were made
+    room: int  # drafts that the proposer was allowed
     drafts: Drafts
 
-    def is_over(self) -> bool:
-        """Whether as many tokens have come as there was room for: if failures were told before successes, those who are told would believe
-        in too few of these."""
-        return len(self.known.tokens) - self.begin >= self.room
+    def is_complete(self) -> bool:
+        """Whether `room` tokens have been generated since. A failure may be certain before, but reporting failures sooner than successes
+        would bias the acceptance observed so far."""
+        return len(self.cached.tokens) - self.begin >= self.room
 
-    def path(self) -> tuple[int, ...]:
-        """Those that would have been accepted (indices), by the tokens that have come since."""
-        came, drafts = self.known.tokens[self.begin :], self.drafts
+    def accepted_path(self) -> tuple[int, ...]:
+        """The drafts that would have been accepted (indices)."""
+        generated, drafts = self.cached.tokens[self.begin :], self.drafts
         if drafts.parents is None:
-            right = 0
-            while right < min(len(came), len(drafts.tokens)) and came[right] == drafts.tokens[right]:
-                right += 1
-            return tuple(range(right))
-        ranks = (0, *depths(drafts.parents))  # by row of `walk`
-        rows, _ = walk(drafts.tokens, drafts.parents, lambda row: came[ranks[row]] if ranks[row] < len(came) else None)
+            num_right = 0
+            while num_right < min(len(generated), len(drafts.tokens)) and generated[num_right] == drafts.tokens[num_right]:
+                num_right += 1
+            return tuple(range(num_right))
+        row_depths = (0, *depths(drafts.parents))  # by row of `walk`
+        rows, _ = walk(drafts.tokens, drafts.parents, lambda row: generated[row_depths[row]] if row_depths[row] < len(generated) else None)
         return tuple([row - 1 for row in rows[1:]])
 
 
 class Drafter:
-    """Of one step at a time: `began`, `check` if it has drafts, `keep`, `propose`. None of it where more of `rest` is left than it wants
-    to hear of; what was chosen meanwhile it then asks for.
+    """Connects the runner, a proposer and the controller that limits drafts.
+
+    Called once in each step, in this order: `begin_step`, `record_verified` for each sequence with drafts, `keep_states`, `propose`. A step
+    may leave out all of these while `skip.left` exceeds `skip.num_shown`, decrementing `skip.left` instead; the tokens of such steps are
+    requested later, by `propose`.
     """
 
-    def __init__(self, proposer: Proposer, control: Control, clock: Clock) -> None:
-        self.buffers = proposer.needs.buffers  # of every step
-        self.rest = Rest(control)
+    def __init__(self, proposer: Proposer, controller: Controller, clock: Clock) -> None:
+        self.buffers = proposer.needs.buffers  # that every step must output
+        self.skip = Skip(controller)
         self._proposer = proposer
-        self._control = control
+        self._controller = controller
         self._clock = clock
-        self._checked: dict[int, Checked] = {}  # by sequence, of this step
-        self._own: set[int] = set()  # sequences whose drafts, in the next step, are the proposer's and not a grammar's
-        self._dry: dict[int, DryRun] = {}  # by sequence
-        self._rests = False  # the controller, in this step
-        self._spent_s = 0.0  # here, of this step, before its rows were computed
-        self._listen()
+        self._checked: dict[int, Checked] = {}  # by sequence: the drafts that this step verified
+        self._proposed: set[int] = set()  # sequences whose drafts in the next step are the proposer's, not a grammar's
+        self._trials: dict[int, DryTrial] = {}  # by sequence
+        self._is_skipped = False  # the controller does not observe this step
+        self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
+        self._set_num_shown()
 
-    def end(self, seq_id: int) -> None:
-        """A sequence has ended, and so has its dry run: no more tokens will come."""
-        run = self._dry.pop(seq_id, None)
-        if run is not None:
-            self.rest.end()
-            self._control.tried(seq_id, run.room, len(run.drafts.tokens), run.path())
+    def finish(self, seq_id: int) -> None:
+        """A sequence has ended, and with it its dry trial."""
+        trial = self._trials.pop(seq_id, None)
+        if trial is not None:
+            self.skip.end()
+            self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
         self.forget(seq_id)
 
     def forget(self, seq_id: int) -> None:
-        """It is as if it were new."""
+        """Drops everything about a sequence, which may come back as a new one."""
         self._proposer.forget(seq_id)
-        self.rest.end()
-        self._control.forget(seq_id)
-        self._own.discard(seq_id)
-        self._dry.pop(seq_id, None)
-        self.rest.begin()
-        self._listen()
+        self.skip.end()
+        self._controller.forget(seq_id)
+        self._proposed.discard(seq_id)
+        self._trials.pop(seq_id, None)
+        self.skip.begin()
+        self._set_num_shown()
 
-    def _listen(self) -> None:
-        """Every token counts for a dry run, every hidden state for a proposer that takes them; else the last step of a rest is soon
-        enough to ask for what was missed."""
-        self.rest.heard = sys.maxsize if self._dry or self.buffers else 1
+    def _set_num_shown(self) -> None:
+        """A dry trial needs every token as it comes, a proposer with buffers needs those of every step. Otherwise only the last skipped
+        step is needed, so that missing tokens can be requested before the first step that is not skipped."""
+        self.skip.num_shown = sys.maxsize if self._trials or self.buffers else 1
 
-    def began(self, plan: StepPlan) -> None:
-        self._rests = self.rest.left > 0
-        if self._rests:
-            self.rest.left -= 1
+    def begin_step(self, plan: StepPlan) -> None:
+        self._is_skipped = self.skip.left > 0
+        if self._is_skipped:
+            self.skip.left -= 1
             return
         now = self._clock.now()
-        self.rest.end()
-        spelled = any(planned.num_drafts and planned.seq_id not in self._own for planned in plan.seqs)
-        self._control.began(now, load_of(plan, spelled))
+        self.skip.end()
+        has_grammar_drafts = any(planned.num_drafts and planned.seq_id not in self._proposed for planned in plan.seqs)
+        self._controller.begin_step(now, step_load(plan, has_grammar_drafts))
         self._spent_s = self._clock.now() - now
 
-    def check(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
-        """`rows` as accept.walk gives them; `choices`: of all rows, if they are known."""
+    def record_verified(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
+        """`rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row, empty if some are unknown."""
         drafts = Drafts(drafts_of(planned), planned.draft_parents)
         path = tuple([row - 1 for row in rows[1:]])
         self._checked[planned.seq_id] = Checked(drafts, path, choices)
-        if planned.seq_id in self._own:
-            self._control.checked(planned.seq_id, path)
+        if planned.seq_id in self._proposed:
+            self._controller.record_verified(planned.seq_id, path)
 
-    def keep(self, plan: StepPlan, known: Sequence[Known], buffers: Mapping[str, Array]) -> None:
-        """Hidden states of tokens that stay wait for the next proposal."""
+    def keep_states(self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array]) -> None:
+        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal."""
         first = 0
-        for planned, each in zip(plan.seqs, known, strict=True):
-            fixed = len(planned.tokens) - planned.num_drafts
+        for planned, seq in zip(plan.seqs, cached, strict=True):
+            num_fixed = len(planned.tokens) - planned.num_drafts
             states = buffers["hidden"][first : first + len(planned.tokens)]
             checked = self._checked.get(planned.seq_id)
-            stays = [*range(fixed), *(fixed + at for at in (checked.path if checked else ()))]
-            each.keep_states(planned.start, states if len(stays) == len(states) else states[stays])
+            kept = [*range(num_fixed), *(num_fixed + draft for draft in (checked.path if checked else ()))]
+            seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
             first += len(planned.tokens)
 
-    def propose(self, plan: StepPlan, known: Sequence[Known], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:
-        """Adds drafts for the next step to the results of sequences that chose a token and go on, unless their grammar has drafted.
-        What it does not know, and would have to: (seq_id, from which token on)."""
+    def propose(self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:
+        """Adds drafts for the next step to the results of sequences that chose a token and continue, unless their grammar has drafted.
+
+        Returns `StepResult.asks`: (seq_id, index of the first missing token) of sequences of which tokens are missing here. Nothing is
+        drafted until the next plan has brought them.
+        """
         began = self._clock.now()
         self._checked, checked = {}, self._checked
-        asks = note(plan, known, results)
-        self._own = set()
-        if self._rests:
-            return asks
-        if self._dry:
-            self._end_dry_runs()
+        missing = append_tokens(plan, cached, results)
+        self._proposed = set()
+        if self._is_skipped:
+            return missing
+        if self._trials:
+            self._end_trials()
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
-        others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
-        others += sum([1 + len(found.drafts) for found in results if found.drafts])
-        rooms = self._control.rooms([plan.seqs[place].seq_id for place in places], others) if places and not asks else None
+        num_other_rows = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
+        num_other_rows += sum([1 + len(found.drafts) for found in results if found.drafts])
+        can_draft = places and not missing
+        limits = self._controller.limits([plan.seqs[place].seq_id for place in places], num_other_rows) if can_draft else None
         num_asked = 0
-        if rooms is not None:
-            given = [(place, min(room, of_use(plan.seqs[place], known[place]))) for place, room in zip(places, rooms.most, strict=True)]
-            asked = [(place, room) for place, room in given if room > 0]
-            rows = [draftable(plan.seqs[place], known[place], room, checked) for place, room in asked]
+        if limits is not None:
+            rooms = [(place, min(limit, max_useful_drafts(plan.seqs[place], cached[place])))
+                     for place, limit in zip(places, limits.max_drafts, strict=True)]
+            asked = [(place, room) for place, room in rooms if room > 0]
+            rows = [draftable(plan.seqs[place], cached[place], room, checked) for place, room in asked]
             num_asked = len(rows)
-            for (place, room), row, offered in zip(asked, rows, self._proposer.propose(rows), strict=True):
-                drafts = allowed(known[place], offered if len(offered.tokens) <= room else among(offered, range(room)))
-                if rooms.dry:
-                    self._dry[row.seq_id] = DryRun(known[place], len(known[place].tokens), room, drafts)
+            for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
+                drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
+                if limits.dry:
+                    self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
                     continue
-                self._control.offered(row.seq_id, room, len(drafts.tokens))
+                self._controller.record_proposal(row.seq_id, room, len(drafts.tokens))
                 if drafts.tokens:
-                    self._own.add(row.seq_id)
+                    self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
-        self._control.ended(now, self._spent_s + now - began, num_asked)
-        self.rest.begin()
-        self._listen()
-        return asks
+        self._controller.end_step(now, self._spent_s + now - began, num_asked)
+        self.skip.begin()
+        self._set_num_shown()
+        return missing
 
-    def _end_dry_runs(self) -> None:
-        for seq_id, run in list(self._dry.items()):
-            if run.is_over():
-                del self._dry[seq_id]
-                self._control.tried(seq_id, run.room, len(run.drafts.tokens), run.path())
+    def _end_trials(self) -> None:
+        for seq_id, trial in list(self._trials.items()):
+            if trial.is_complete():
+                del self._trials[seq_id]
+                self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
 
 
-def note(plan: StepPlan, known: Sequence[Known], results: Sequence[SeqResult]) -> tuple[tuple[int, int], ...]:
-    """Adds what was chosen to the tokens of those of whom all before it are known; of the others that go on (seq_id, how many are)."""
-    behind = []
-    for planned, each, found in zip(plan.seqs, known, results, strict=True):
+def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence[SeqResult]) -> tuple[tuple[int, int], ...]:
+    """Appends the chosen tokens to each sequence whose earlier tokens are all known. Returns (seq_id, number of known tokens) of the
+    others that continue."""
+    missing = []
+    for planned, seq, found in zip(plan.seqs, cached, results, strict=True):
         if not found.tokens:
             continue
-        if len(each.tokens) == planned.start + len(planned.tokens) - planned.num_drafts:
-            each.tokens.extend(found.tokens)
+        if len(seq.tokens) == planned.start + len(planned.tokens) - planned.num_drafts:
+            seq.tokens.extend(found.tokens)
         elif found.ended is None:
-            behind.append((planned.seq_id, len(each.tokens)))
-    return tuple(behind)
+            missing.append((planned.seq_id, len(seq.tokens)))
+    return tuple(missing)
 
 
-def draftable(planned: PlannedSeq, known: Known, room: int, checked: Mapping[int, Checked]) -> Draftable:
-    return Draftable(planned.seq_id, known.tokens, planned.num_prompt, room, known.info.salt, known.take_states(),
-                     checked.get(planned.seq_id), known.state)
+def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, checked: Mapping[int, Checked]) -> Draftable:
+    return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.take_states(),
+                     checked.get(planned.seq_id), cached.state)
 
 
-def of_use(planned: PlannedSeq, known: Known) -> int:
-    """Drafts that a sequence can take at most: the token after the last of them is its last by max_tokens."""
-    most = known.info.params.max_tokens
-    return sys.maxsize if most is None else most - (len(known.tokens) - planned.num_prompt) - 1
+def max_useful_drafts(planned: PlannedSeq, cached: CachedSeq) -> int:
+    """With one draft more, the token after the last draft would exceed max_tokens."""
+    max_tokens = cached.info.params.max_tokens
+    return sys.maxsize if max_tokens is None else max_tokens - (len(cached.tokens) - planned.num_prompt) - 1
 
 
-def allowed(known: Known, drafts: Drafts) -> Drafts:
-    """Those that the sequence's grammar allows."""
-    matcher = known.state.matcher
+def allowed(cached: CachedSeq, drafts: Drafts) -> Drafts:
+    """The drafts that the sequence's grammar allows."""
+    matcher = cached.state.matcher
     if matcher is None or not drafts.tokens:
         return drafts
     kept = matcher.allowed(drafts.tokens, drafts.parents)
-    return drafts if len(kept) == len(drafts.tokens) else among(drafts, kept)
+    return drafts if len(kept) == len(drafts.tokens) else subset(drafts, kept)
 
 
-def among(drafts: Drafts, kept: Sequence[int]) -> Drafts:
-    """Some of the drafts, in their order; with each the one that it follows."""
-    tokens = tuple([drafts.tokens[at] for at in kept])
+def subset(drafts: Drafts, kept: Sequence[int]) -> Drafts:
+    """The drafts at these indices, which are rising and with each draft contain its parent."""
+    tokens = tuple([drafts.tokens[draft] for draft in kept])
     if drafts.parents is None:
         return Drafts(tokens)
-    place = {-1: -1, **{at: i for i, at in enumerate(kept)}}
-    return Drafts(tokens, tuple([place[drafts.parents[at]] for at in kept]))
+    index = {-1: -1, **{draft: i for i, draft in enumerate(kept)}}
+    return Drafts(tokens, tuple([index[drafts.parents[draft]] for draft in kept]))

@@ -1,4 +1,4 @@
-"""Executes plans: assembles the batch, runs the backend's step, chooses tokens."""
+"""Executes plans: assembles the batch, runs the backend's step, samples tokens, verifies drafts and obtains new ones."""
 from dataclasses import replace
 from typing import Any
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from penstock.compute.backends.contract import Backend
 from penstock.compute.price import Price
-from penstock.compute.runner.batch import Choosing, assemble, moves_of
+from penstock.compute.runner.batch import SampledRows, assemble, moves_of
+from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import Drafter
-from penstock.compute.runner.known import Known
 from penstock.compute.runner.verify import verify
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
@@ -18,7 +18,7 @@ Array = Any
 
 
 class Runner:
-    """Keeps what sampling needs of each sequence from its first row until the plan says that it has finished."""
+    """Keeps a `CachedSeq` of each sequence from its first row until a plan says that it has finished."""
 
     def __init__(self, backend: Backend, loaded: Any, decoding: Decoding, price: Price, clock: Clock) -> None:
         self._sampler = decoding.sampler
@@ -31,114 +31,115 @@ class Runner:
         self._price = price
         self._clock = clock
         self._block_size: int = loaded.layout.block_size
-        self._known: dict[int, Known] = {}
-        self._moves: list[tuple[int, int]] = []  # slots, before anything else in the next step
+        self._cached: dict[int, CachedSeq] = {}  # by sequence
+        self._moves: list[tuple[int, int]] = []  # (source, target) slots, to move before anything else in the next step
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """One step. Raises whatever the backend raises; nothing is half-done then but slots that will be written again.
+        """One step. Raises whatever the backend raises; the step can be repeated then, since nothing but slots that it writes was changed.
 
-        What can be made before the backend's step is made before it: a model's weights leave nothing else in the caches.
+        What can be computed before the backend's step is computed before it: the model's weights leave nothing else in the CPU's caches.
         """
-        known = self._look_up(plan)
+        cached = self._look_up(plan)
         drafter = self._drafter
         if drafter is not None:
-            rest = drafter.rest
-            if rest.left > rest.heard:
-                rest.left -= 1
+            skip = drafter.skip
+            if skip.left > skip.num_shown:
+                skip.left -= 1
                 drafter = None
             else:
-                drafter.began(plan)
-        made = assemble(plan, known, self._block_size, self._moves, self._buffers)
+                drafter.begin_step(plan)
+        made = assemble(plan, cached, self._block_size, self._moves, self._buffers)
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]
-        drafted = made.choosing.drafted
-        penalized = [place for place, each in enumerate(known) if each.state.penalized and place not in drafted]
+        drafted = made.sampled.drafted
+        penalized = [place for place, seq in enumerate(cached) if seq.state.penalized and place not in drafted]
         if self._constraints is not None:
-            self._constraints.began(plan, made.choosing)
+            self._constraints.begin_step(plan, made.sampled)
         began = self._clock.now()
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
         self._moves = []
         if self._constraints is not None:
-            made.choosing.masks = self._constraints.masks()
+            made.sampled.masks = self._constraints.masks()
         if drafted:
-            results = self._verify(plan, known, made.choosing, outputs.logits, drafter)
+            results = self._verify(plan, cached, made.sampled, outputs.logits, drafter)
         else:
-            results = self._choose(seq_ids, made.choosing, outputs.logits)
+            results = self._sample(seq_ids, made.sampled, outputs.logits)
         for place in penalized:
-            known[place].state.extend(results[place].tokens)
+            cached[place].state.extend(results[place].tokens)
         if self._constraints is not None:
-            self._constraints.follow(known, results)
+            self._constraints.advance(cached, results)
         asks: tuple[tuple[int, int], ...] = ()
         if drafter is not None:
             if self._buffers:
-                drafter.keep(plan, known, outputs.buffers)
-            asks = drafter.propose(plan, known, results)
-        for each in made.special:
-            place = each.place
+                drafter.keep_states(plan, cached, outputs.buffers)
+            asks = drafter.propose(plan, cached, results)
+        for extra in made.extras:
+            place = extra.place
             results[place] = replace(
-                results[place], prompt_logprobs=self._score_prompt(plan.seqs[place], known[place], outputs.logits[each.prompt_rows]),
-                embedding=None if each.embedding_row is None else normalized(outputs.buffers["hidden"][each.embedding_row]))
+                results[place], prompt_logprobs=self._score_prompt(plan.seqs[place], cached[place], outputs.logits[extra.prompt_rows]),
+                embedding=None if extra.embedding_row is None else normalized(outputs.buffers["hidden"][extra.embedding_row]))
         return StepResult(
             plan.step_id, tuple(results), seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations,
             made.work, asks)
 
-    def _look_up(self, plan: StepPlan) -> list[Known]:
-        """What is known of each planned sequence, their tokens where they were asked for; forgets those that have finished."""
+    def _look_up(self, plan: StepPlan) -> list[CachedSeq]:
+        """What is kept of each planned sequence, with tokens that the plan brings. Drops the sequences that have finished."""
         for seq_id in plan.finished:
-            self._known.pop(seq_id, None)
+            self._cached.pop(seq_id, None)
             if self._drafter is not None:
-                self._drafter.end(seq_id)
+                self._drafter.finish(seq_id)
             if self._constraints is not None:
                 self._constraints.forget(seq_id)
         for planned in plan.seqs:
             if planned.new is not None:
                 if self._drafter is not None:
                     self._drafter.forget(planned.seq_id)
-                before = self._known.get(planned.seq_id)
-                self._known[planned.seq_id] = Known(planned.new)
+                before = self._cached.get(planned.seq_id)
+                self._cached[planned.seq_id] = CachedSeq(planned.new)
                 if self._constraints is not None:
-                    self._constraints.enter(planned.seq_id, self._known[planned.seq_id], before)
+                    self._constraints.enter(planned.seq_id, self._cached[planned.seq_id], before)
         for seq_id, start, tokens in plan.tails:
-            self._known[seq_id].tokens[start:] = tokens
-        return [self._known[planned.seq_id] for planned in plan.seqs]
+            self._cached[seq_id].tokens[start:] = tokens
+        return [self._cached[planned.seq_id] for planned in plan.seqs]
 
-    def _choose(self, seq_ids: list[int], choosing: Choosing, logits: Array) -> list[SeqResult]:
-        """What each planned sequence chose, if anything."""
-        rows = choosing.rows
+    def _sample(self, seq_ids: list[int], sampled: SampledRows, logits: Array) -> list[SeqResult]:
+        """The results of a step without drafts, one for each planned sequence."""
+        rows = sampled.rows
         if not rows:
             return [SeqResult(seq_id) for seq_id in seq_ids]
         chosen = self._sampler.sample(
-            logits if len(rows) == len(logits) else logits[rows], choosing.states, choosing.output_index, choosing.masks)
+            logits if len(rows) == len(logits) else logits[rows], sampled.states, sampled.output_index, sampled.masks)
         if len(rows) == len(seq_ids) and not chosen.logprobs and not chosen.candidates:
             return [SeqResult(seq_id, (token,)) for seq_id, token in zip(seq_ids, chosen.tokens, strict=True)]
         found = [SeqResult(seq_id) for seq_id in seq_ids]
-        for row, (place, token) in enumerate(zip(choosing.places, chosen.tokens, strict=True)):
+        for row, (place, token) in enumerate(zip(sampled.places, chosen.tokens, strict=True)):
             logprobs = (chosen.logprobs[row],) if row in chosen.logprobs else ()
             tokens = () if token is None else (token,)
             found[place] = SeqResult(seq_ids[place], tokens, logprobs, candidates=chosen.candidates.get(row, ()))
         return found
 
     def _verify(
-        self, plan: StepPlan, known: list[Known], choosing: Choosing, logits: Array, drafter: Drafter | None
+        self, plan: StepPlan, cached: list[CachedSeq], sampled: SampledRows, logits: Array, drafter: Drafter | None
     ) -> list[SeqResult]:
-        """The same of a step with drafts: those that were accepted, and the token after them. `drafter`: unless it rests."""
+        """The same of a step with drafts: accepted drafts and the token after them. `drafter` None: there is none, or it skips the step."""
         found = [SeqResult(planned.seq_id) for planned in plan.seqs]
-        for each in verify(self._sampler, self._acceptance, plan, choosing, logits):
-            planned, found[each.place] = plan.seqs[each.place], each.result
+        for verified in verify(self._sampler, self._acceptance, plan, sampled, logits):
+            place = verified.place
+            planned, found[place] = plan.seqs[place], verified.result
             if planned.num_drafts:
-                if planned.draft_parents is not None:  # what is accepted of a chain stands where it belongs
-                    self._moves += moves_of(planned, each.rows, known[each.place].table, self._block_size)
+                if planned.draft_parents is not None:  # the accepted drafts of a chain are contiguous already
+                    self._moves += moves_of(planned, verified.rows, cached[place].table, self._block_size)
                 if drafter is not None:
-                    drafter.check(planned, each.rows, each.choices)
+                    drafter.record_verified(planned, verified.rows, verified.choices)
         return found
 
-    def _score_prompt(self, planned: PlannedSeq, known: Known, logits: Array) -> tuple[TokenLogprobs, ...]:
-        tokens = known.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]
-        return tuple(self._sampler.score(logits, tokens, [known.info.params.prompt_logprobs or 0] * len(tokens)))
+    def _score_prompt(self, planned: PlannedSeq, cached: CachedSeq, logits: Array) -> tuple[TokenLogprobs, ...]:
+        tokens = cached.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]
+        return tuple(self._sampler.score(logits, tokens, [cached.info.params.prompt_logprobs or 0] * len(tokens)))
 
 
 def normalized(hidden: Array) -> tuple[float, ...]:
-    """The last token's hidden state at length one: what a decoder has to say of a text."""
+    """A hidden state [width] scaled to length one. That of a text's last token is its embedding."""
     wide = hidden.astype(np.float64)
     return tuple((wide / max(float(np.sqrt((wide * wide).sum())), 1e-12)).tolist())

@@ -1,11 +1,11 @@
-"""Chooses the tokens of a step that has drafts: for each sequence those that are accepted, and the one after them."""
+"""Chooses the tokens of a step with drafts: for each sequence the accepted drafts, and the token after the last of them."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.compute.decoding.accept import Instead, walk
+from penstock.compute.decoding.accept import Substitute, walk
 from penstock.compute.decoding.acceptance.contract import Acceptance
 from penstock.compute.decoding.sampler import Chosen, Sampler
-from penstock.compute.runner.batch import Choosing, drafts_of
+from penstock.compute.runner.batch import SampledRows, drafts_of
 from penstock.core.message import message
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, TokenLogprobs
 
@@ -14,84 +14,91 @@ Array = Any
 
 @message
 class Verified:
-    """What became of one sequence that chooses. `rows` as accept.walk gives them; `choices`: after each row, where all are known."""
+    """One sequence that sampled. `rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row of the
+    sequence, [1 + drafts], empty where these depend on each other."""
 
-    place: int  # in the plan
+    place: int  # index in the plan
     result: SeqResult
     rows: list[int]
     choices: tuple[int, ...] = ()
 
 
-def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, choosing: Choosing, logits: Array) -> Iterator[Verified]:
-    """A row's choice does not depend on the rows before it but where penalties count their tokens; those are chosen one by one. A mask
-    belongs to the path of drafts that leads to its row, and is known like the row's logits."""
-    states, drafted = choosing.states, choosing.drafted
-    alone = {place for place, first in drafted.items() if states[first].penalized}
-    chosen = at_once(sampler, choosing, logits, alone)
-    for place, first in {**dict(zip(choosing.places, range(len(choosing.places)), strict=True)), **drafted}.items():
+def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: SampledRows, logits: Array) -> Iterator[Verified]:
+    """Verifies the drafts of all sequences.
+
+    All rows are sampled in one call, since a row's choice does not depend on the rows before it. Penalties are the exception, because they
+    count the tokens before a row: sequences with penalties and drafts are sampled row by row. A grammar's mask belongs to the draft path
+    that leads to its row, so it is known beforehand.
+    """
+    states, drafted = sampled.states, sampled.drafted
+    sequential = {place for place, first in drafted.items() if states[first].penalized}
+    chosen = sample_parallel(sampler, sampled, logits, sequential)
+    for place, first in {**dict(zip(sampled.places, range(len(sampled.places)), strict=True)), **drafted}.items():
         planned = plan.seqs[place]
-        if place in alone:
-            yield in_turn(sampler, place, planned, choosing, logits)
+        if place in sequential:
+            yield sample_sequential(sampler, place, planned, sampled, logits)
             continue
         choices = chosen.tokens[first : first + planned.num_drafts + 1]
         rows, tokens = [0], choices
         if planned.num_drafts:
-            instead = None if acceptance.lossless else replacing(sampler, acceptance, planned, choosing, first, logits)
-            rows, tokens = walk(drafts_of(planned), planned.draft_parents, choices.__getitem__, instead)
+            substitute = None if acceptance.lossless else substitution(sampler, acceptance, planned, sampled, first, logits)
+            rows, tokens = walk(drafts_of(planned), planned.draft_parents, choices.__getitem__, substitute)
         logprobs = tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]) if chosen.logprobs else ()
-        result = SeqResult(planned.seq_id, whole(tokens), logprobs, (), chosen.candidates.get(first, ()))
-        yield Verified(place, result, rows, () if states[first].matcher is not None else whole(choices))
+        result = SeqResult(planned.seq_id, without_none(tokens), logprobs, (), chosen.candidates.get(first, ()))
+        yield Verified(place, result, rows, () if states[first].matcher is not None else without_none(choices))
 
 
-def at_once(sampler: Sampler, choosing: Choosing, logits: Array, alone: set[int]) -> Chosen:
-    """What all rows come to but those of the places that are chosen alone."""
-    if not alone:
-        return sampler.sample(some_of(logits, choosing.rows), choosing.states, choosing.output_index, choosing.masks)
-    those = [i for i, place in enumerate(choosing.places) if place not in alone]
+def sample_parallel(sampler: Sampler, sampled: SampledRows, logits: Array, excluded: set[int]) -> Chosen:
+    """Samples all rows at once, except those of the `excluded` places, whose tokens are None."""
+    if not excluded:
+        return sampler.sample(select_rows(logits, sampled.rows), sampled.states, sampled.output_index, sampled.masks)
+    kept = [i for i, place in enumerate(sampled.places) if place not in excluded]
     chosen = sampler.sample(
-        some_of(logits, [choosing.rows[i] for i in those]), [choosing.states[i] for i in those], [choosing.output_index[i] for i in those],
-        None if choosing.masks is None else choosing.masks.among(those))
-    tokens: list[int | None] = [None] * len(choosing.places)
-    for i, token in zip(those, chosen.tokens, strict=True):
+        select_rows(logits, [sampled.rows[i] for i in kept]), [sampled.states[i] for i in kept], [sampled.output_index[i] for i in kept],
+        None if sampled.masks is None else sampled.masks.among(kept))
+    tokens: list[int | None] = [None] * len(sampled.places)
+    for i, token in zip(kept, chosen.tokens, strict=True):
         tokens[i] = token
-    return Chosen(tokens, {those[row]: found for row, found in chosen.logprobs.items()},
-                  {those[row]: found for row, found in chosen.candidates.items()})
+    return Chosen(tokens, {kept[row]: found for row, found in chosen.logprobs.items()},
+                  {kept[row]: found for row, found in chosen.candidates.items()})
 
 
-def some_of(logits: Array, rows: list[int]) -> Array:
-    """Without a copy where it is all of them, in their order."""
+def select_rows(logits: Array, rows: list[int]) -> Array:
+    """No copy where these are all rows in their order."""
     return logits if rows == list(range(len(logits))) else logits[rows]
 
 
-def whole(tokens: Sequence[int | None]) -> tuple[int, ...]:
+def without_none(tokens: Sequence[int | None]) -> tuple[int, ...]:
     return tuple([token for token in tokens if token is not None])
 
 
-def replacing(sampler: Sampler, acceptance: Acceptance, planned: PlannedSeq, choosing: Choosing, first: int, logits: Array,
-              ) -> Instead | None:
-    """What may stand in for the choices of a sequence whose rows begin at `first`, where its choices may be replaced at all."""
-    state = choosing.states[first]
+def substitution(sampler: Sampler, acceptance: Acceptance, planned: PlannedSeq, sampled: SampledRows, first: int, logits: Array,
+                 ) -> Substitute | None:
+    """A lossy acceptance rule applied to the sequence whose rows begin at index `first`. None where the rule does not apply: the sequence
+    is greedy, or anything but temperature and filters is asked of it."""
+    state = sampled.states[first]
     if not state.plain or state.params.temperature == 0:
         return None
     drafts = drafts_of(planned)
 
-    def instead(row: int, after: list[int]) -> int | None:
-        found = acceptance.instead(sampler.scaled(logits[choosing.rows[first + row]], state.params), [drafts[i] for i in after])
-        return None if found is None else after[found]
+    def substitute(row: int, children: list[int]) -> int | None:
+        scaled = sampler.scaled(logits[sampled.rows[first + row]], state.params)
+        found = acceptance.substitute(scaled, [drafts[i] for i in children])
+        return None if found is None else children[found]
 
-    return instead
+    return substitute
 
 
-def in_turn(sampler: Sampler, place: int, planned: PlannedSeq, choosing: Choosing, logits: Array) -> Verified:
-    """Row after row along the accepted path; the sequence's state is told of each choice."""
-    first = choosing.drafted[place]
-    state = choosing.states[first]
+def sample_sequential(sampler: Sampler, place: int, planned: PlannedSeq, sampled: SampledRows, logits: Array) -> Verified:
+    """Samples row after row along the accepted path, and adds each choice to the sequence's state before the next."""
+    first = sampled.drafted[place]
+    state = sampled.states[first]
     logprobs: list[TokenLogprobs] = []
 
     def choose(row: int) -> int:
-        at = choosing.rows[first + row]
-        masks = None if choosing.masks is None else choosing.masks.among([first + row])
-        chosen = sampler.sample(logits[at : at + 1], [state], [choosing.output_index[first + row]], masks)
+        logit_row = sampled.rows[first + row]
+        masks = None if sampled.masks is None else sampled.masks.among([first + row])
+        chosen = sampler.sample(logits[logit_row : logit_row + 1], [state], [sampled.output_index[first + row]], masks)
         (token,) = chosen.tokens
         assert token is not None
         state.extend((token,))
@@ -99,4 +106,4 @@ def in_turn(sampler: Sampler, place: int, planned: PlannedSeq, choosing: Choosin
         return token
 
     rows, tokens = walk(drafts_of(planned), planned.draft_parents, choose)
-    return Verified(place, SeqResult(planned.seq_id, whole(tokens), tuple(logprobs)), rows)
+    return Verified(place, SeqResult(planned.seq_id, without_none(tokens), tuple(logprobs)), rows)

@@ -75,11 +75,11 @@ def generate(sampler, params, seed, drafted, rule=None):
             state.extend((token,))
             return token
 
-        def instead(row, after, before=before, drafts=drafts):
-            found = rule.instead(sampler.scaled(logits_after(before(row))[0], params), [drafts[i] for i in after])
+        def substitute(row, after, before=before, drafts=drafts):
+            found = rule.substitute(sampler.scaled(logits_after(before(row))[0], params), [drafts[i] for i in after])
             return None if found is None else after[found]
 
-        out += walk(drafts, parents, choose, None if rule is None else instead)[1]
+        out += walk(drafts, parents, choose, None if rule is None else substitute)[1]
     return tuple(out[:3]), passes
 
 
@@ -163,11 +163,11 @@ def test_a_rule_may_take_another_draft_than_the_choice():
     choices = [9, 0, 8, 0, 7]
     asked = []
 
-    def instead(row, after):
+    def substitute(row, after):
         asked.append((row, after))
         return after[-1]
 
-    assert walk(drafts, parents, choices.__getitem__, instead) == ([0, 2, 4], [2, 4, 7])
+    assert walk(drafts, parents, choices.__getitem__, substitute) == ([0, 2, 4], [2, 4, 7])
     assert asked == [(0, [0, 1]), (2, [2, 3])]
     assert walk((5, 6), None, [5, 9, 8].__getitem__, lambda row, after: None) == ([0, 1], [5, 9])
 
@@ -178,9 +178,9 @@ class TestTypical:
 
     def test_likely_drafts_are_taken_by_a_bound_that_falls_with_entropy(self):
         rule = Typical(Typical.Options(epsilon=0.3, delta=0.5))
-        assert rule.instead(self.SHARP, [1, 0]) == 1 and rule.instead(self.SHARP, [1]) is None
-        assert rule.instead(self.FLAT, [2]) == 0  # a quarter is more than half of exp(-log 4)
-        assert Typical(Typical.Options(epsilon=1.0, delta=1.0)).instead(self.FLAT, [2]) is None
+        assert rule.substitute(self.SHARP, [1, 0]) == 1 and rule.substitute(self.SHARP, [1]) is None
+        assert rule.substitute(self.FLAT, [2]) == 0  # a quarter is more than half of exp(-log 4)
+        assert Typical(Typical.Options(epsilon=1.0, delta=1.0)).substitute(self.FLAT, [2]) is None
 
     @pytest.mark.parametrize(("params", "first", "second"), [
         ({"temperature": 1.0}, 0, None), ({"temperature": 5.0}, 0, 0), ({"temperature": 5.0, "top_k": 1}, 0, None),
@@ -190,7 +190,7 @@ class TestTypical:
         """What is not drawn from is never accepted."""
         rule = Typical(Typical.Options(epsilon=0.09, delta=1.0))
         scaled = sampler.scaled(self.SHARP.astype(np.float32), SamplingParams(**params))
-        assert rule.instead(scaled, [0]) == first and rule.instead(scaled, [1]) == second
+        assert rule.substitute(scaled, [0]) == first and rule.substitute(scaled, [1]) == second
 
     @pytest.mark.parametrize("options", [Typical.Options(epsilon=0), Typical.Options(delta=0), Typical.Options(epsilon=2)])
     def test_bounds_are_probabilities(self, options):

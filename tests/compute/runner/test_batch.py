@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.compute.runner.batch import FEW, Special, assemble, prompt_rows
-from penstock.compute.runner.known import Known
+from penstock.compute.runner.batch import MAX_LOOP_TOKENS, ExtraOutputs, assemble, num_prompt_rows
+from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 from penstock.core.work import StepWork
 
@@ -15,13 +15,13 @@ def planned(
     return PlannedSeq(0, start, tokens, block_ids, samples, num_prompt=4, num_output=num_output)
 
 
-def known(prompt_logprobs: int | None = None, **info: bool) -> Known:
-    return Known(SeqInfo(SamplingParams(prompt_logprobs=prompt_logprobs), (1, 2, 3, 4), 0, **info))
+def cached(prompt_logprobs: int | None = None, **info: bool) -> CachedSeq:
+    return CachedSeq(SeqInfo(SamplingParams(prompt_logprobs=prompt_logprobs), (1, 2, 3, 4), 0, **info))
 
 
 def test_a_plan_becomes_flat_arrays() -> None:
     seqs = (planned(1, (50, 51, 52), (7, 2)), planned(0, (10,), (4,), num_output=3), planned(2, (20, 21), (3, 0, 1), samples=False))
-    sequences = [known(prompt_logprobs=1), known(), known(prompt_logprobs=0)]
+    sequences = [cached(prompt_logprobs=1), cached(), cached(prompt_logprobs=0)]
     made = assemble(StepPlan(0, seqs, copies=((7, 2), (5, 0))), sequences, 4)
     batch = made.batch
     assert batch.tokens.tolist() == [50, 51, 52, 10, 20, 21]
@@ -33,37 +33,37 @@ def test_a_plan_becomes_flat_arrays() -> None:
     assert batch.logit_rows.tolist() == [0, 1, 2, 3, 4]
     assert batch.copies.tolist() == [[7, 2], [5, 0]] and batch.wanted == ()
     assert made.work == StepWork(((3, 4), (1, 1), (2, 4)), num_logits=5)
-    assert (made.choosing.places, made.choosing.rows, made.choosing.output_index) == ([0, 1], [2, 3], [0, 3])
-    assert made.choosing.states == [sequences[0].state, sequences[1].state]
-    assert made.special == [Special(0, slice(0, 2), None), Special(2, slice(4, 5), None)]
+    assert (made.sampled.places, made.sampled.rows, made.sampled.output_index) == ([0, 1], [2, 3], [0, 3])
+    assert made.sampled.states == [sequences[0].state, sequences[1].state]
+    assert made.extras == [ExtraOutputs(0, slice(0, 2), None), ExtraOutputs(2, slice(4, 5), None)]
     arrays = (batch.tokens, batch.positions, batch.slots, batch.row_starts, batch.contexts, batch.logit_rows, batch.copies)
     assert {array.dtype for array in (*arrays, *batch.block_tables)} == {np.dtype(np.int64)}
 
 
 def test_a_step_without_logits_or_copies() -> None:
-    made = assemble(StepPlan(0, (planned(0, (1, 2), samples=False),)), [known()], 16)
+    made = assemble(StepPlan(0, (planned(0, (1, 2), samples=False),)), [cached()], 16)
     assert made.batch.logit_rows.shape == (0,) and made.batch.copies.shape == (0, 2)
-    assert made.work == StepWork(((2, 2),)) and not made.special and not made.choosing.rows
+    assert made.work == StepWork(((2, 2),)) and not made.extras and not made.sampled.rows
 
 
 @pytest.mark.parametrize("samples", [False, True])
 def test_the_hidden_state_is_wanted_of_the_last_row_of_an_embedding(samples: bool) -> None:
-    made = assemble(StepPlan(0, (planned(0, (1, 2)), planned(1, (2, 3, 4), samples=samples))), [known(), known(wants_embedding=True)], 16)
+    made = assemble(StepPlan(0, (planned(0, (1, 2)), planned(1, (2, 3, 4), samples=samples))), [cached(), cached(wants_embedding=True)], 16)
     assert made.batch.wanted == (("hidden",) if samples else ()) and made.batch.logit_rows.tolist() == [1]
-    assert made.special == [Special(1, slice(1, 1), 4 if samples else None)]
+    assert made.extras == [ExtraOutputs(1, slice(1, 1), 4 if samples else None)]
 
 
-# A prompt of 4 tokens has logits that tell of its tokens 1, 2 and 3: those of rows 0, 1 and 2.
+# Of a prompt of 4 tokens, rows 0, 1 and 2 give the log-probabilities of tokens 1, 2 and 3.
 @pytest.mark.parametrize(("start", "count", "num_prompt"), [
     (0, 4, 3), (0, 3, 3), (0, 2, 2), (2, 1, 1), (2, 2, 1), (3, 1, 0), (4, 1, 0), (0, 6, 3), (1, 5, 2), (7, 3, 0)])
-def test_rows_that_tell_of_the_prompt(start: int, count: int, num_prompt: int) -> None:
-    assert prompt_rows(planned(start, (1,) * count)) == num_prompt
+def test_rows_that_are_followed_by_a_prompt_token(start: int, count: int, num_prompt: int) -> None:
+    assert num_prompt_rows(planned(start, (1,) * count)) == num_prompt
 
 
-@pytest.mark.parametrize("count", [FEW - 1, FEW, FEW + 1, 4 * FEW])
+@pytest.mark.parametrize("count", [MAX_LOOP_TOKENS - 1, MAX_LOOP_TOKENS, MAX_LOOP_TOKENS + 1, 4 * MAX_LOOP_TOKENS])
 def test_slots_of_few_and_of_many_tokens(count: int) -> None:
     blocks = tuple(range(40, 0, -1))
-    made = assemble(StepPlan(0, (planned(3, (1,) * count, blocks),)), [known()], 4)
+    made = assemble(StepPlan(0, (planned(3, (1,) * count, blocks),)), [cached()], 4)
     assert made.batch.slots.tolist() == [blocks[at // 4] * 4 + at % 4 for at in range(3, 3 + count)]
 
 
@@ -73,7 +73,7 @@ def test_a_result_with_drafts_is_otherwise_the_same() -> None:
 
 
 def test_a_table_is_that_of_the_last_plan() -> None:
-    one = known()
+    one = cached()
     for ids in ([0, 1, 2], [0, 1, 2], [0, 1, 2, 9], list(range(40)), list(range(40, 60)), [7], [], [3, 4]):
-        one.take_blocks(tuple(ids))
+        one.set_blocks(tuple(ids))
         assert one.table.tolist() == ids and one.block_ids == tuple(ids)

@@ -1,6 +1,6 @@
 """A sequence's place in its grammar outlives a preemption."""
+from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.compute.runner.constrain import Constraints
-from penstock.compute.runner.known import Known
 from penstock.core.types import SamplingParams, SeqInfo, StructuredOutputsParams
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler
 
@@ -10,11 +10,11 @@ def test_what_was_written_before_a_preemption_is_not_gone_over_again() -> None:
     constraints = Constraints(made)
     params = SamplingParams(structured_outputs=made.checked(StructuredOutputsParams(regex="[a-z]+")))
     output = tuple(TOKENS.encode("abc"))
-    first = Known(SeqInfo(params, (1,), 0))
+    first = CachedSeq(SeqInfo(params, (1,), 0))
     constraints.enter(7, first, None)
     matcher = first.state.matcher
     assert matcher is not None and matcher.take(output) == 3
-    again, other = (Known(SeqInfo(params, (1,), 0, output=written)) for written in (output, output[:2]))
+    again, other = (CachedSeq(SeqInfo(params, (1,), 0, output=written)) for written in (output, output[:2]))
     constraints.enter(7, again, first)
     assert again.state.matcher is matcher
     constraints.enter(7, other, first)

@@ -189,7 +189,7 @@ def test_a_sequence_that_finished_is_forgotten() -> None:
     rig.known.add(0)
     with pytest.raises(KeyError):
         rig.run((0, 6, 1))
-    assert set(rig.runner._known) == {1}
+    assert set(rig.runner._cached) == {1}
 
 
 def test_what_was_preempted_goes_on_as_if_it_had_not_been() -> None:

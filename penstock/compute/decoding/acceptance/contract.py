@@ -1,4 +1,4 @@
-"""What an acceptance rule decides."""
+"""The interface of acceptance rules: which drafts are accepted in place of the token that the model chooses."""
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -6,10 +6,10 @@ from penstock.compute.arrays import Array
 
 
 class Acceptance(Protocol):
-    lossless: bool  # output is that of plain decoding
+    lossless: bool  # the output is that of plain decoding
 
-    def instead(self, scaled: Array, drafts: Sequence[int]) -> int | None:
-        """Which of these different drafts (an index) is taken where the model's own choice is none of them; None: none. `scaled` [vocab]:
-        what the choice was drawn from, see Sampler.scaled. Asked only of sequences that nothing but temperature and filters is asked of,
-        and that are drawn."""
+    def substitute(self, scaled: Array, drafts: Sequence[int]) -> int | None:
+        """Called where the model's choice is none of these distinct drafts. Returns which of them (an index) is taken in its place; None:
+        none. `scaled` [vocab]: what the choice was drawn from, see Sampler.scaled. Never called for greedy sequences, nor for those of
+        which anything but temperature and filters is asked."""
         ...

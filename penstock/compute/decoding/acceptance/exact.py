@@ -7,5 +7,5 @@ from penstock.compute.arrays import Array
 class Exact:
     lossless = True
 
-    def instead(self, scaled: Array, drafts: Sequence[int]) -> int | None:
+    def substitute(self, scaled: Array, drafts: Sequence[int]) -> int | None:
         return None

@@ -24,7 +24,7 @@ class Typical:
             raise UsageError(f"typical: epsilon and delta must be above 0 and at most 1, not {options.epsilon} and {options.delta}")
         self._options = options
 
-    def instead(self, scaled: Array, drafts: Sequence[int]) -> int | None:
+    def substitute(self, scaled: Array, drafts: Sequence[int]) -> int | None:
         wide = np.asarray(scaled, dtype=np.float64)
         shares = np.exp(wide - wide.max())
         shares /= shares.sum()

@@ -1,1 +1,1 @@
-"""How many drafts each sequence may have in the next step: always as many as the proposer has, or as many as pay."""
+"""How many tokens are drafted for each sequence: always the proposer's maximum, or only what is expected to pay."""

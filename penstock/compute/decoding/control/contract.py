@@ -1,4 +1,4 @@
-"""What the runner asks of whoever decides on drafts, and tells it; and the one that never says no."""
+"""The interface between the runner and what decides how many tokens are drafted, and the controller that always drafts the maximum."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,108 +7,117 @@ from penstock.core.types import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """Drafts that each sequence may have in the next step. `dry`: they are not to be checked by the model, but compared with what comes."""
+class DraftLimits:
+    """The number of drafts that each sequence may have in the next step, in the order in which the sequences were given.
 
-    most: Sequence[int]
+    `dry`: the drafts are a trial. The proposer is asked, but the model does not verify the drafts: they are compared with the tokens that
+    plain decoding yields in the steps that follow.
+    """
+
+    max_drafts: Sequence[int]  # [seqs]
     dry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What a step has to do. `context`: tokens that its sequences had before it, in all. `steady`: every sequence of it goes on with one
-    token and its drafts, and no drafts are a grammar's. `together`: there are several, which have come to as many tokens of output each."""
+class StepLoad:
+    """The work of one step."""
 
-    seqs: int
-    rows: int
-    drafts: int
-    context: int
-    steady: bool
-    together: bool = False
-
-
-def load_of(plan: StepPlan, spelled: bool = False) -> Load:
-    """`spelled`: some of its drafts are a grammar's."""
-    seqs, rows = plan.seqs, plan.num_tokens
-    drafts, context = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
-    steady = rows - drafts == len(seqs) and not spelled and all(planned.samples for planned in seqs)
-    together = steady and len(seqs) > 1 and all(planned.num_output == seqs[0].num_output for planned in seqs)
-    return Load(len(seqs), rows, drafts, context, steady, together)
+    num_seqs: int
+    num_rows: int  # drafts included
+    num_drafts: int
+    num_context_tokens: int  # computed before the step, over all sequences
+    is_decode: bool  # every sequence has one token and its drafts, and no draft comes from a grammar
+    in_lockstep: bool = False  # a decode step of several sequences that have equally many output tokens
 
 
-class Control(Protocol):
-    """Told of every step in this order: began, checked for each sequence with drafts, tried for each whose dry run has come to an end,
-    rooms if any sequence goes on, offered for each with room that is not dry, ended. Before it, of each sequence that has ended: tried
-    if it was in a dry run, forget. `rests` says through how many steps it need not be told anything; how many of these were made,
-    `passed` tells it before anything else."""
+def step_load(plan: StepPlan, has_grammar_drafts: bool = False) -> StepLoad:
+    seqs, num_rows = plan.seqs, plan.num_tokens
+    num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
+    is_decode = num_rows - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
+    in_lockstep = is_decode and len(seqs) > 1 and all(planned.num_output == seqs[0].num_output for planned in seqs)
+    return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep)
 
-    def rests(self) -> int:
-        """How many of the next steps are of no interest, nobody drafting for the step after any of them. Asked after `ended` and
-        `forget`, which end a rest."""
+
+class Controller(Protocol):
+    """Decides how many drafts each sequence may have, from what it observes of each step.
+
+    The calls of one step, in this order: `begin_step`; `record_verified` for each sequence whose drafts the step verified; `record_trial`
+    for each whose dry trial is complete; `limits` if any sequence continues; `record_proposal` for each sequence that was given a limit
+    above zero, unless the limits are dry; `end_step`. A sequence that has ended is reported before `begin_step`: `record_trial` if it was
+    in a dry trial, then `forget`.
+
+    After `end_step` or `forget`, `num_skippable` says how many steps may now be made without any of these calls. `skipped` reports how many
+    were, before any other call.
+    """
+
+    def num_skippable(self) -> int:
+        """The number of next steps that need not be observed, and after none of which anything is drafted."""
         ...
 
-    def passed(self, num_steps: int) -> None:
-        """So many steps of its rest have been made."""
+    def skipped(self, num_steps: int) -> None:
+        """This many steps were made without being observed."""
         ...
 
-    def began(self, now: float, load: Load) -> None:
-        """A step begins."""
+    def begin_step(self, now: float, load: StepLoad) -> None:
+        """A step of this load begins at `now` (seconds)."""
         ...
 
-    def checked(self, seq_id: int, path: Sequence[int]) -> None:
-        """Of a sequence's drafts those of `path` were accepted (indices)."""
+    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
+        """The step accepted these of the sequence's drafts (indices)."""
         ...
 
-    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        """Of a sequence that was given room to run dry: how many drafts the proposer had, and which would have been accepted (indices)."""
+    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
+        """A dry trial is complete: allowed `limit` drafts, the proposer made `num_drafts`, of which those in `path` (indices) would have
+        been accepted."""
         ...
 
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
-        """What these sequences may have in the next step, of about `num_rows` rows beside theirs; None: nobody any."""
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
+        """What these sequences may have in the next step, which has about `num_other_rows` rows of other sequences. None: no drafts."""
         ...
 
-    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
-        """How much the proposer had for a sequence that was given room."""
+    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+        """Allowed `limit` drafts, the proposer made `num_drafts`, which the next step verifies. `limit` is lower than the one decided on
+        where the sequence will end before."""
         ...
 
-    def ended(self, now: float, asking_s: float, num_asked: int) -> None:
-        """It has ended; all that was done for drafts besides computing them took `asking_s` of it, the proposer asked about so many
-        sequences. A step through which it rests takes less by that."""
+    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
+        """The step ends at `now` (seconds). `drafting_s` of it went into everything that is done for drafts except computing their rows,
+        the proposer having been asked for `num_asked` sequences: a skipped step takes that much less."""
         ...
 
     def forget(self, seq_id: int) -> None:
-        """A sequence has ended, or a new one of this id begins."""
+        """A sequence has ended, or a new one with this id begins."""
         ...
 
 
 class Always:
-    """As many as there are."""
+    """Every sequence may have the maximum in every step."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_drafts: int) -> None:
+        self._max_drafts = max_drafts
 
-    def rests(self) -> int:
+    def num_skippable(self) -> int:
         return 0
 
-    def passed(self, num_steps: int) -> None:
+    def skipped(self, num_steps: int) -> None:
         pass
 
-    def began(self, now: float, load: Load) -> None:
+    def begin_step(self, now: float, load: StepLoad) -> None:
         pass
 
-    def checked(self, seq_id: int, path: Sequence[int]) -> None:
+    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
         pass
 
-    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
+    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
         pass
 
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
-        return Rooms([self._most] * len(seq_ids))
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
+        return DraftLimits([self._max_drafts] * len(seq_ids))
 
-    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
+    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
         pass
 
-    def ended(self, now: float, asking_s: float, num_asked: int) -> None:
+    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
         pass
 
     def forget(self, seq_id: int) -> None:

@@ -1,320 +1,344 @@
-"""As many drafts as pay.
+"""Drafts as many tokens as are expected to pay.
 
-The controller weighs the tokens that drafts are expected to add against the time that they are expected to take, and takes the number
-with the most tokens a second, which may be none (as TurboSpec does: Liu et al. 2024, arXiv:2406.14066). Time comes from a curve of step
-time against rows, measured at start, and from what steps with and without drafts really took since. Acceptance is kept for each sequence by
-the position of the draft, and leans on that of all sequences while little is known. Where drafts do not pay, a sequence tries again now
-and then, half as often after each failure. A trial is dry: the proposer is asked, and what it has is compared with the tokens that come,
-since those are what the target would have accepted; no row is computed for it. All trials together take no more than a small share of the
-time, and a smaller one where the best of drafts would gain little, or where trials keep coming to nothing. What comes of drafts is compared
-with what was hoped of them, since those that promise most are taken. Drafts that were expected to pay and turned out to cost time are not
-made again for a while, longer each time.
+**Decisions** (`_decide`). Every few steps the controller chooses the drafts with the most expected tokens per second, over all sequences,
+the likeliest drafts first; none, unless they promise MIN_SPEEDUP (after TurboSpec, Liu et al. 2024, arXiv:2406.14066). The choice holds for
+some steps, and is adapted when a few sequences join or leave.
+
+**Estimates.** Acceptance is kept by sequence and position of the draft, with the acceptance over all sequences as its prior
+(`AcceptanceStats`). Step time comes from a curve over the number of rows and from costs of contexts, both measured at startup, and from
+overheads observed while serving (`StepOverheads`), for which now and then a step is made without drafts. Since the drafts with the highest
+estimates are chosen, what they bring is compared with what was expected of them, and later expectations are scaled (`Calibration`).
+
+**Dry trials** (`_start_trials`). While the decision is against drafts, each sequence tries again now and then: the proposer is asked, and
+its drafts are compared with the tokens of the next steps. The model would have accepted exactly those that agree, so no row is computed for
+them. A failure doubles the sequence's time to its next trial; a success makes the next decision come soon.
+
+**The trial budget.** Trials, and decisions against drafts, take time and yield no tokens. So each step adds a share of its time to a budget
+of seconds that they are paid from: MAX_TRIAL_SHARE where perfect drafts would gain FULL_SHARE_GAIN, and with the square of the gain less
+below (`_trial_worth`). What they would gain is computed from all that is known of step times and from the rows alone; the former, which
+promises more, counts for less and less while trials lead to decisions against drafts.
+
+**Realized gain.** What steps with drafts gain over plain steps is added up (`RealizedGain`). Drafting that loses time ends, as soon as the
+loss is significant, for 32 steps, then 64, up to 1,024.
+
+**Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
+SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, to follow what plain steps take.
 """
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.compute.decoding.control.books import (
-    AGAINST,
-    FEW,
-    FOR,
-    LOOKS,
-    PLAIN,
-    SELDOM,
-    SOON,
-    WAIT,
-    Decision,
-    Gain,
-    Hoped,
-    Record,
-    Running,
-    Times,
-    Trust,
-    Trying,
-)
-from penstock.compute.decoding.control.contract import Load, Rooms
+from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
+from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, RealizedGain
+from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
+from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
 
-WORTH = 1.08  # what drafts must be expected to give, to be worth their uncertainty
-TRIALS = 0.015  # of the time, for drafts that are not expected to pay: as much where the best could double the speed, far less below
-ENOUGH = 1.6  # what the best of drafts must add to the speed for all of that
-LOSES, LEAST = 0.5, 0.15  # of the faith in trials with each decision against drafts; no less of it is left
-JUST = 1 - 1e-9  # as likely, but for the rounding of sums
-BUSY_S = 1e-3  # a longer pause between two steps is not part of their time
-TELLING = 6  # steps with drafts that tell whether they gain
-SURE, MOST_SURE = 3, 6  # decisions for drafts, less those against, before sequences that came together are parted; so many are remembered
-GATHER = 8  # steps within which what is due, and sequences that come, are seen together
+MIN_SPEEDUP = 1.08  # that drafts must promise, to be worth their uncertainty
+DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps for which a decision for drafts holds, and sequences for which it holds one more
+MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before it is made anew
+MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
+LOCKSTEP_WINS, MAX_WINS = 3, 6  # `_wins` that it takes to draft for sequences in lockstep, and the most that are counted
+MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # most of the time that trials may take: where perfect drafts would add so much to the speed
+CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
+REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
+BATCHING_STEPS = 8  # steps over which trials that are due, and sequences that join, are gathered to be seen to together
+SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # steps observed in each period while nothing is due; a longer decision's length is the period
+MAX_PAUSE_S = 1e-3  # after a longer pause between two steps, the time from one to the next says nothing of the former
+NEARLY = 1 - 1e-9  # equal but for rounding
 
 
 @dataclass(slots=True)
 class Priced:
-    """As many as pay. `seconds`: what a step of so many rows takes, [rows]; `most`: drafts of a sequence; `read_s`: more for each token of
-    context that a sequence has; `pair_s`: more for each that one of its rows sees.
+    """A `Controller`. `step_s` [rows + 1]: seconds of a step by its number of rows; `max_drafts` of a sequence; `context_s`: seconds more
+    for each context token of a sequence; `pair_s`: seconds more for each context token that a row attends to."""
 
-    While nothing is drafted and nobody is due to try, it rests through most steps: to look at one costs as much as a trial.
-    """
-
-    seconds: Sequence[float]
-    most: int
-    read_s: float = 0.0
+    step_s: Sequence[float]
+    max_drafts: int
+    context_s: float = 0.0
     pair_s: float = 0.0
-    _all: Record = field(init=False)
-    _curve: list[float] = field(init=False)
-    _seqs: dict[int, Trying] = field(default_factory=dict)
-    _times: Times = field(default_factory=Times)
-    _gain: Gain = field(default_factory=Gain)
-    _trust: Trust = field(default_factory=Trust)
-    _step: Running | None = None
-    _hoped: Hoped | None = None  # of the step to come
+    _curve: list[float] = field(init=False)  # `step_s`
+    _step: int = 0  # number of the current step
+    _in_flight: StepInFlight | None = None  # None: the step before was skipped
+    _idle_until: int = 0  # the step before which nothing is due
+
+    _pooled: AcceptanceStats = field(init=False)  # over all sequences
+    _seqs: dict[int, SeqState] = field(default_factory=dict)
+    _overheads: StepOverheads = field(default_factory=StepOverheads)
+    _calibration: Calibration = field(default_factory=Calibration)
+    _gain: RealizedGain = field(default_factory=RealizedGain)
+
     _decision: Decision = field(default_factory=Decision)
-    _credit: float = 0.0  # seconds that trials, hearing of them, and decisions against drafts may still take
-    _credited: int = 0  # the step up to which
-    _share: float = 0.0  # of the time, that is added to it
-    _weighed: int | None = None  # the step of the decision against drafts that it was reckoned after
-    _earning: float = 0.0  # what a step adds
-    _saved: float = 0.0  # the most that it comes to: a step, and what takes longer than that is saved for
-    _faith: float = 1.0  # in trials of which the rows alone promise little
-    _failed: bool = False  # whether a trial has failed since the last decision against drafts
-    _sure: int = 0  # decisions for drafts, less those against, where something new was known
-    _is_news: bool = False  # what became of drafts, since the last decision
-    _heard: bool = False  # what became of a trial, in this step
-    _now: int = 0  # steps
-    _quiet: int = 0  # the step before which nothing is due
-    _saves: bool = False  # time for trials, until then
-    _tells: int = 0  # the step at which it is known what came of the latest trials
+    _next_expected: Expected | None = None  # of the drafts of the next step
+    _has_news: bool = False  # some drafts were verified or tried since the last decision
+    _wins: int = 0  # decisions for drafts less those against, counted where there was news, from 0 to MAX_WINS
+
+    _budget_s: float = 0.0  # for trials and decisions against drafts
+    _budget_step: int = 0  # up to which steps have added to it
+    _trial_share: float = 0.0  # of a step's time that is added
+    _share_decided_at: int | None = None  # the decision against drafts after which that share was computed, by its step
+    _income_s: float = 0.0  # added by a step
+    _max_budget_s: float = 0.0  # a step, or two trials where these take longer, so that they can be saved for
+    _trial_confidence: float = 1.0  # in what perfect drafts gain by all that is known, relative to the gain by rows alone
+    _trial_failed: bool = False  # since the last decision against drafts
+    _is_trial_end: bool = False  # a trial was completed in this step
+    _is_saving: bool = False  # a trial is due but cannot be paid before `_idle_until`
+    _trials_end: int = 0  # the step at which the latest trials are complete
 
     def __post_init__(self) -> None:
-        self._all = Record.of(self.most, weight=1.0)
-        self._curve = list(map(float, self.seconds))
+        self._pooled = AcceptanceStats.empty(self.max_drafts, prior_weight=1.0)
+        self._curve = list(map(float, self.step_s))
 
-    def rests(self) -> int:
-        first, seldom = self._now + 1, self._seldom()
-        if self._times.plain is None or first >= self._quiet or first % seldom < LOOKS:
+    def num_skippable(self) -> int:
+        following, period = self._step + 1, self._sample_period()
+        if self._overheads.plain_s is None or following >= self._idle_until or following % period < SAMPLED_STEPS:
             return 0
-        self._step = None
-        return min(self._quiet, first - first % seldom + seldom) - first
+        self._in_flight = None
+        return min(self._idle_until, following - following % period + period) - following
 
-    def passed(self, num_steps: int) -> None:
-        self._now += num_steps
+    def skipped(self, num_steps: int) -> None:
+        self._step += num_steps
 
-    def began(self, now: float, load: Load) -> None:
-        self._now += 1
-        before, steps = self._step, min(self._now - self._credited, AGAINST[1])
-        if before is not None and now - before.ended < BUSY_S:
-            interval = now - before.began
-            if before.load.steady:
-                if self._decision.rooms is None and self._weighed != self._decision.made:  # else nobody tries, or it is known
-                    self._share = TRIALS * max(self._worth(before.load), self._faith * self._worth(before.load, self._times))
-                    self._weighed = self._decision.made
-                self._times.told(before, interval, self._expected(before.load, before.load.rows))
-                self._tell_gain(before, interval)
-            self._earning, self._saved = self._share * interval, max(interval, 2 * self._times.trying)
-        if before is None or before.hoped is None and not before.load.drafts:
-            self._trust.fade(steps)
-        self._credit, self._credited = min(self._credit + self._earning * steps, self._saved), self._now
-        self._step, self._hoped = Running(now, load, self._hoped, before is not None and before.load.drafts > 0), None
+    def begin_step(self, now: float, load: StepLoad) -> None:
+        """Only now is it known what the step before this one took."""
+        self._step += 1
+        last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
+        if last is not None and now - last.end_s < MAX_PAUSE_S:
+            interval = now - last.begin_s
+            if last.load.is_decode:
+                if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
+                    self._trial_share = MAX_TRIAL_SHARE * max(
+                        self._trial_worth(last.load), self._trial_confidence * self._trial_worth(last.load, self._overheads))
+                    self._share_decided_at = self._decision.made_at
+                self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
+                self._observe_gain(last, interval)
+            self._income_s, self._max_budget_s = self._trial_share * interval, max(interval, 2 * self._overheads.trial_s)
+        if last is None or last.expected is None and not last.load.num_drafts:
+            self._calibration.fade(num_steps)
+        self._budget_s, self._budget_step = min(self._budget_s + self._income_s * num_steps, self._max_budget_s), self._step
+        after_drafts = last is not None and last.load.num_drafts > 0
+        self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
 
-    def checked(self, seq_id: int, path: Sequence[int]) -> None:
-        trying, self._is_news = self._of(seq_id), True
-        trying.own.accepted(path)
-        if trying.offer[1]:  # told only now: what others offer before this is known would make it count for more
-            self._all.offered(*trying.offer)
-            self._all.accepted(path)
-        if self._step is not None:
-            self._step.num_accepted += len(path)
+    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
+        seq, self._has_news = self._seq(seq_id), True
+        seq.stats.record_accepted(path)
+        if seq.last_proposal[1]:  # pooled only now, so that the acceptance weighs as much as the proposal, whatever others proposed since
+            self._pooled.record_proposal(*seq.last_proposal)
+            self._pooled.record_accepted(path)
+        if self._in_flight is not None:
+            self._in_flight.num_accepted += len(path)
 
-    def tried(self, seq_id: int, room: int, num_drafts: int, path: Sequence[int]) -> None:
-        trying, self._failed = self._of(seq_id), self._failed or not path
-        self._is_news = self._heard = True
-        for record in (self._all, trying.own):
-            record.offered(room, num_drafts)
-            record.accepted(path)
+    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
+        seq, self._trial_failed = self._seq(seq_id), self._trial_failed or not path
+        self._has_news = self._is_trial_end = True
+        for stats in (self._pooled, seq.stats):
+            stats.record_proposal(limit, num_drafts)
+            stats.record_accepted(path)
         if path:
-            trying.wait, trying.due = WAIT[0], self._now + WAIT[0]
-            soon = max(self._now, self._decision.made + max(SOON * len(self._decision.seq_ids), self._gain.wait))
-            self._decision.until, self._quiet = min(self._decision.until, soon), min(self._quiet, soon)
+            seq.backoff, seq.trial_due = TRIAL_BACKOFF[0], self._step + TRIAL_BACKOFF[0]
+            steps = max(REVISION_STEPS_PER_SEQ * len(self._decision.seq_ids), self._gain.cooldown)
+            revision = max(self._step, self._decision.made_at + steps)
+            self._decision.valid_until, self._idle_until = min(self._decision.valid_until, revision), min(self._idle_until, revision)
         elif num_drafts:
-            trying.due, trying.wait = self._now + trying.wait, min(2 * trying.wait, WAIT[1])
+            seq.trial_due, seq.backoff = self._step + seq.backoff, min(2 * seq.backoff, TRIAL_BACKOFF[1])
         else:
-            trying.due = self._now + GATHER
+            seq.trial_due = self._step + BATCHING_STEPS
 
-    def rooms(self, seq_ids: Sequence[int], num_rows: int) -> Rooms | None:
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
         last = self._decision
-        same = seq_ids == last.seq_ids
-        if self._now < self._quiet and same:
+        is_same = seq_ids == last.seq_ids
+        if self._step < self._idle_until and is_same:
             return None
-        self._quiet = self._now
-        is_due = self._now >= last.until and (last.rooms is not None or self._credit > 0)
-        if is_due or not same and not self._adapt(last, list(seq_ids)):
-            self._decision = self._decide(list(seq_ids), num_rows)
-        found = self._decision.rooms
-        if found is not None and self._times.is_plain_due():
+        self._idle_until = self._step
+        is_due = self._step >= last.valid_until and (last.limits is not None or self._budget_s > 0)
+        if is_due or not is_same and not self._adapt(last, list(seq_ids)):
+            self._decision = self._decide(list(seq_ids), num_other_rows)
+        limits = self._decision.limits
+        if limits is None:
+            self._next_expected = None
+            return self._start_trials(seq_ids)
+        if self._overheads.takes_probe():
             return None
-        given, self._hoped = (self._try(seq_ids), None) if found is None else (Rooms(found), self._decision.hoped)
-        return given
+        self._next_expected = self._decision.expected
+        return DraftLimits(limits)
 
-    def offered(self, seq_id: int, room: int, num_drafts: int) -> None:
-        trying = self._of(seq_id)
-        trying.own.offered(room, num_drafts)
-        trying.offer = room, num_drafts
-        if not num_drafts:
-            self._all.offered(room, 0)
+    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+        seq = self._seq(seq_id)
+        seq.stats.record_proposal(limit, num_drafts)
+        seq.last_proposal = limit, num_drafts
+        if not num_drafts:  # nothing will be verified, see `record_verified`
+            self._pooled.record_proposal(limit, 0)
 
-    def ended(self, now: float, asking_s: float, num_asked: int) -> None:
-        if self._step is not None:
-            self._step.ended, self._step.asking_s = now, asking_s
-        decided = self._decision.made == self._now
-        if self._decision.rooms is None and (num_asked or decided or self._heard):
-            self._credit -= asking_s
-        self._heard = False
-        if num_asked and not (decided and self._times.asking):
-            (self._times.tried if self._decision.rooms is None else self._times.asked)(asking_s, num_asked)
+    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
+        if self._in_flight is not None:
+            self._in_flight.end_s, self._in_flight.drafting_s = now, drafting_s
+        has_decided = self._decision.made_at == self._step
+        if self._decision.limits is None and (num_asked or has_decided or self._is_trial_end):
+            self._budget_s -= drafting_s
+        self._is_trial_end = False
+        if num_asked and not (has_decided and self._overheads.propose_s):  # a decision's time is in it: a first guess at best
+            overheads = self._overheads
+            (overheads.observe_trials if self._decision.limits is None else overheads.observe_proposals)(drafting_s, num_asked)
 
     def forget(self, seq_id: int) -> None:
-        """It has ended, or begins."""
         self._seqs.pop(seq_id, None)
-        if not self._saves:
-            self._quiet = min(self._quiet, self._now + GATHER)
+        if not self._is_saving:
+            self._idle_until = min(self._idle_until, self._step + BATCHING_STEPS)
 
-    def _tell_gain(self, step: Running, interval: float) -> None:
-        count = step.load.seqs
-        if step.hoped is not None:
-            self._trust.told(step.hoped, step.load.drafts, step.num_accepted)
-        if step.load.drafts and self._times.plain is not None:
-            plain = self._expected(step.load, count) + count * self._times.plain
-            self._gain.add((1 + step.num_accepted / count) * plain - interval)
-            if self._gain.num_steps >= TELLING and self._gain.is_surely_loss():
-                self._decision.until = self._now
+    def _seq(self, seq_id: int) -> SeqState:
+        known = self._seqs.get(seq_id)
+        if known is None:
+            known = self._seqs[seq_id] = SeqState(AcceptanceStats.empty(self.max_drafts), self._step)
+        return known
 
-    def _decide(self, seq_ids: list[int], num_rows: int) -> Decision:
-        if self._gain.num_steps >= TELLING and self._gain.is_loss():
-            return Decision(seq_ids, None, None, self._now, self._now + self._gain.wait)
-        best, last = self._best(seq_ids, num_rows), self._decision
-        if self._is_news:
-            self._sure = max(self._sure - 1, 0) if best is None else min(self._sure + 1, MOST_SURE)
-            self._is_news = False
-        parts = self._step is not None and self._step.load.together
-        if best is not None and (self._sure >= SURE or not parts):
-            self._faith = min(1.0, 2 * self._faith)
-            if last.rooms is None:
-                self._times.patience = PLAIN[0]
-            rooms, hoped, least = best
-            return Decision(seq_ids, rooms, hoped, self._now, self._now + FOR + len(seq_ids) // 4, least=least)
-        length = min(2 * last.length, AGAINST[1]) if last.rooms is None and best is None else AGAINST[0]
-        if self._failed and best is None:
-            self._faith, self._failed = max(LOSES * self._faith, LEAST), False
-        return Decision(seq_ids, None, None, self._now, self._now + length, length)
+    def _rows_s(self, num_rows: int) -> float:
+        return self._curve[min(num_rows, len(self._curve) - 1)]
+
+    def _model_s(self, load: StepLoad, num_rows: int) -> float:
+        """Seconds of a step of this load's sequences with so many rows, without overheads."""
+        return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
+
+    def _observe_gain(self, step: StepInFlight, interval: float) -> None:
+        """Takes note of what a decode step's drafts came to. A significant loss ends the decision."""
+        count = step.load.num_seqs
+        if step.expected is not None:
+            self._calibration.observe(step.expected, step.load.num_drafts, step.num_accepted)
+        if step.load.num_drafts and self._overheads.plain_s is not None:
+            plain_s = self._model_s(step.load, count) + count * self._overheads.plain_s
+            self._gain.add((1 + step.num_accepted / count) * plain_s - interval)
+            if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.is_significant_loss():
+                self._decision.valid_until = self._step
+
+    def _decide(self, seq_ids: list[int], num_other_rows: int) -> Decision:
+        if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.settle():
+            return Decision(seq_ids, made_at=self._step, valid_until=self._step + self._gain.cooldown)
+        best, last = self._choose(seq_ids, num_other_rows), self._decision
+        if self._has_news:
+            self._wins = max(self._wins - 1, 0) if best is None else min(self._wins + 1, MAX_WINS)
+            self._has_news = False
+        # Sequences in lockstep end together, so that the prompts of the next ones are computed together too: drafts would part them.
+        in_lockstep = self._in_flight is not None and self._in_flight.load.in_lockstep
+        if best is not None and (self._wins >= LOCKSTEP_WINS or not in_lockstep):
+            self._trial_confidence = min(1.0, 2 * self._trial_confidence)
+            if last.limits is None:
+                self._overheads.probe_period = PROBE_PERIOD[0]
+            limits, expected, min_accepted = best
+            valid_until = self._step + DRAFT_DECISION_STEPS + len(seq_ids) // SEQS_PER_STEP
+            return Decision(seq_ids, limits, expected, self._step, valid_until, min_accepted=min_accepted)
+        is_repeated = last.limits is None and best is None
+        num_steps = min(2 * last.num_steps, PLAIN_DECISION_STEPS[1]) if is_repeated else PLAIN_DECISION_STEPS[0]
+        if self._trial_failed and best is None:
+            self._trial_confidence, self._trial_failed = max(CONFIDENCE_DECAY * self._trial_confidence, MIN_CONFIDENCE), False
+        return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps)
 
     def _adapt(self, decision: Decision, seq_ids: list[int]) -> bool:
-        """To sequences of which few have come or gone: to decide takes as long as a step of few rows may. Who has come gets the drafts that
-        are as likely as those that others have."""
-        if decision.rooms is not None and decision.hoped is not None:
-            rooms = dict(zip(decision.seq_ids, decision.rooms, strict=True))
-            come = [seq_id for seq_id in seq_ids if seq_id not in rooms]
-            decision.num_changed += 2 * len(come) + len(rooms) - len(seq_ids)
-            if decision.num_changed > FEW * len(seq_ids):
+        """Adapts a decision to sequences that have joined or left; False: a new one is needed. Deciding may take as long as a step, so that
+        a few sequences do not cause it. Those that have joined get the drafts that are as likely as those of the others."""
+        if decision.limits is not None and decision.expected is not None:
+            limits = dict(zip(decision.seq_ids, decision.limits, strict=True))
+            joined = [seq_id for seq_id in seq_ids if seq_id not in limits]
+            decision.num_changed += 2 * len(joined) + len(limits) - len(seq_ids)
+            if decision.num_changed > MAX_TURNOVER * len(seq_ids):
                 return False
-            first = self._first_hopes()
-            for seq_id in come:
-                rooms[seq_id] = sum([gain >= JUST * decision.least for gain, _ in self._of(seq_id).own.hopes(*first)])
-            adapted = [rooms[seq_id] for seq_id in seq_ids]
+            prior = self._pooled_estimate()
+            for seq_id in joined:
+                estimates = self._seq(seq_id).stats.estimate(*prior)
+                limits[seq_id] = sum([accepted >= NEARLY * decision.min_accepted for accepted, _ in estimates])
+            adapted = [limits[seq_id] for seq_id in seq_ids]
             if not any(adapted):
                 return False
-            decision.hoped = decision.hoped.times(sum(adapted) / sum(decision.rooms))
-            decision.rooms = adapted
+            decision.expected = decision.expected.scaled(sum(adapted) / sum(decision.limits))
+            decision.limits = adapted
         decision.seq_ids = seq_ids
         return True
 
-    def _worth(self, load: Load, times: Times | None = None) -> float:
-        """Which part of the time for trials the best of drafts would be worth in steps like this one: those that are always right. Counted
-        are the rows alone, which hides what a step takes whether there are drafts or not, and with `times` all that is known."""
-        count, rows = load.seqs, self._of_rows(load.seqs)
-        plain, draft = rows, 0.0
-        if times is not None:
-            plain = self._expected(load, count) + count * (times.plain or 0.0)
-            draft = load.context * self.pair_s + count * times.checking  # beside its rows, one of each sequence
-        found = [(1 + each) * plain / (plain + self._of_rows(count * (1 + each)) - rows + each * draft) for each in range(1, self.most + 1)]
-        return min(1.0, max(0.0, max(found) - 1) / ENOUGH) ** 2
+    def _choose(self, seq_ids: Sequence[int], num_other_rows: int) -> tuple[list[int], Expected, float] | None:
+        """The drafts with the most expected tokens per second: (limits, what is expected of them, the least of their probabilities). None:
+        no drafts.
 
-    def _of_rows(self, rows: int) -> float:
-        return self._curve[min(rows, len(self._curve) - 1)]
-
-    def _of(self, seq_id: int) -> Trying:
-        known = self._seqs.get(seq_id)
-        if known is None:
-            known = self._seqs[seq_id] = Trying(Record.of(self.most), self._now)
-        return known
-
-    def _expected(self, load: Load, rows: int) -> float:
-        """Seconds of so many rows of the sequences of this load, before what `Times` adds."""
-        return self._of_rows(rows) + load.context * (self.read_s + self.pair_s * rows / load.seqs)
-
-    def _try(self, seq_ids: Sequence[int]) -> Rooms | None:
-        """Room for those whose turn it is, the longest due first, as many as the time for trials allows."""
-        lacking = self._times.trying - self._credit
-        self._saves = lacking >= 0
-        if self._saves:
-            self._wait(self._now + min(int(lacking / max(self._earning, 1e-12)), self._seldom()))
-            return None
-        due = [self._of(seq_id).due for seq_id in seq_ids]
-        if min(due) > self._now:
-            self._wait(min(due))
-            return None
-        turns = sorted([(when, at) for at, when in enumerate(due) if when <= self._now])
-        count = min(len(turns), int(self._credit / self._times.trying)) if self._times.trying else 1
-        self._tells = self._quiet = self._now + self.most + 1
-        most = [0] * len(seq_ids)
-        for _, at in turns[:count]:
-            most[at] = self.most
-            self._of(seq_ids[at]).due = self._tells
-        return Rooms(most, dry=True)
-
-    def _seldom(self) -> int:
-        return max(self._decision.length, SELDOM)
-
-    def _wait(self, until: int) -> None:
-        """Nobody tries before; those that are due meanwhile try together."""
-        later = min(max(until, self._now + GATHER), self._tells if self._tells > self._now else sys.maxsize)
-        self._quiet = min(self._decision.until, later) if self._credit > 0 else later
-
-    def _best(self, seq_ids: Sequence[int], num_rows: int) -> tuple[list[int], Hoped, float] | None:
-        """The most tokens a second, over all numbers of drafts, the likeliest first, and how likely the last is. None: without drafts."""
-        count, times, curve = len(seq_ids), self._times, self._curve
-        base, last = count + num_rows, len(curve) - 1
-        context = self._step.load.context / self._step.load.seqs if self._step is not None else 0.0
-        seeing = context * self.pair_s  # of each row
-        rest = count * ((times.plain or 0.0) + context * self.read_s + seeing)
-        least = curve[min(base, last)]
-        best_rate, best, gained, drafted, asking, none = WORTH * count / (least + rest), 0, 0.0, 0.0, 0.0, 1.0
-        offers, trust = self._offers(seq_ids), (self._trust.made, self._trust.accepted)
-        for number, (gain, _, is_first, there) in enumerate(offers, 1):
+        Drafts are added one by one, the likeliest first; a sequence's own are in order, since their probabilities never rise. The expected
+        time of a step has a part for each draft, and one that is there only if any sequence has a draft at all: more rows, and the overhead
+        of verifying.
+        """
+        count, overheads, curve = len(seq_ids), self._overheads, self._curve
+        base_rows, last = count + num_other_rows, len(curve) - 1
+        context = self._in_flight.load.num_context_tokens / self._in_flight.load.num_seqs if self._in_flight is not None else 0.0
+        attention_s = context * self.pair_s  # of a row
+        base_s = curve[min(base_rows, last)]
+        other_s = count * ((overheads.plain_s or 0.0) + context * self.context_s + attention_s)  # of a plain step
+        candidates = self._candidates(seq_ids)
+        drafts_ratio, accepted_ratio = self._calibration.drafts_ratio, self._calibration.accepted_ratio
+        best_rate, num_best = MIN_SPEEDUP * count / (base_s + other_s), 0
+        num_accepted, num_drafts, propose_s, none_proposed = 0.0, 0.0, 0.0, 1.0  # expected numbers; probability that nobody has a draft
+        for number, (accepted, _, is_first, proposed) in enumerate(candidates, 1):
             if is_first:
-                none *= 1 - there  # how likely nobody has any
-                asking += times.asking
-            gained += trust[1] * gain
-            drafted += trust[0] * there  # rows that are expected
-            rows = base + round(drafted / max(1 - none, 1e-9))  # if there are any
-            drafting = curve[min(rows, last)] - least + count * times.with_drafts
-            rate = (count + gained) / (least + (1 - none) * drafting + rest + (times.checking + seeing) * drafted + asking)
+                none_proposed *= 1 - proposed
+                propose_s += overheads.propose_s
+            num_accepted += accepted_ratio * accepted
+            num_drafts += drafts_ratio * proposed
+            rows = base_rows + round(num_drafts / max(1 - none_proposed, 1e-9))  # if anybody has a draft
+            verify_s = curve[min(rows, last)] - base_s + count * overheads.drafting_s
+            step_s = base_s + (1 - none_proposed) * verify_s + other_s + (overheads.per_draft_s + attention_s) * num_drafts + propose_s
+            rate = (count + num_accepted) / step_s
             if rate > best_rate:
-                best_rate, best = rate, number
-        if not best:
+                best_rate, num_best = rate, number
+        if not num_best:
             return None
-        rooms = [0] * count
-        for _, at, _, _ in offers[:best]:
-            rooms[at] += 1
-        taken = offers[:best]
-        return rooms, Hoped(sum([offer[3] for offer in taken]), sum([offer[0] for offer in taken])), taken[-1][0]
+        chosen, limits = candidates[:num_best], [0] * count
+        for _, place, _, _ in chosen:
+            limits[place] += 1
+        expected = Expected(sum([proposed for _, _, _, proposed in chosen]), sum([accepted for accepted, _, _, _ in chosen]))
+        return limits, expected, chosen[-1][0]
 
-    def _offers(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
-        """(how likely a draft is there and accepted, place of its sequence, whether it is the first of it, how likely it is there), the
-        likeliest first."""
-        first = self._first_hopes()
-        offers = [(gain, place, at == 0, there)
-                  for place, seq_id in enumerate(seq_ids) for at, (gain, there) in enumerate(self._of(seq_id).own.hopes(*first))]
-        offers.sort(key=lambda offer: -offer[0])
-        return offers
+    def _candidates(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
+        """All drafts that may be made, the likeliest first, each as (probability that it is proposed and accepted, index of its sequence,
+        whether it is the first of that sequence, probability that it is proposed)."""
+        prior = self._pooled_estimate()
+        found = [(accepted, place, position == 0, proposed) for place, seq_id in enumerate(seq_ids)
+                 for position, (accepted, proposed) in enumerate(self._seq(seq_id).stats.estimate(*prior))]
+        found.sort(key=lambda draft: -draft[0])
+        return found
 
-    def _first_hopes(self) -> tuple[float, float]:
-        """How likely a first draft is there and accepted, and there, by what is known of all sequences."""
-        room, had, hit = self._all.counts(0)
-        return hit / room, had / room
+    def _pooled_estimate(self) -> tuple[float, float]:
+        """Over all sequences the probability that a first draft is proposed and accepted, and that it is proposed."""
+        num_allowed, num_proposed, num_accepted = self._pooled.counts(0)
+        return num_accepted / num_allowed, num_proposed / num_allowed
+
+    def _trial_worth(self, load: StepLoad, overheads: StepOverheads | None = None) -> float:
+        """The part of MAX_TRIAL_SHARE, from 0 to 1, that trials deserve: by what drafts that are always accepted would gain in steps of
+        this load. Without `overheads` only the time of rows counts, and not what a step takes whether it has drafts or not."""
+        count, rows_s = load.num_seqs, self._rows_s(load.num_seqs)
+        plain_s, draft_s = rows_s, 0.0
+        if overheads is not None:
+            plain_s = self._model_s(load, count) + count * (overheads.plain_s or 0.0)
+            draft_s = load.num_context_tokens * self.pair_s + count * overheads.per_draft_s  # beside its row, one for each sequence
+        speedups = [(1 + each) * plain_s / (plain_s + self._rows_s(count * (1 + each)) - rows_s + each * draft_s)
+                    for each in range(1, self.max_drafts + 1)]
+        return min(1.0, max(0.0, max(speedups) - 1) / FULL_SHARE_GAIN) ** 2
+
+    def _start_trials(self, seq_ids: Sequence[int]) -> DraftLimits | None:
+        """Dry trials of the sequences that have been due for longest, as many as the budget pays for."""
+        lacking_s = self._overheads.trial_s - self._budget_s
+        self._is_saving = lacking_s >= 0
+        if self._is_saving:
+            self._postpone_trials(self._step + min(int(lacking_s / max(self._income_s, 1e-12)), self._sample_period()))
+            return None
+        due = [self._seq(seq_id).trial_due for seq_id in seq_ids]
+        if min(due) > self._step:
+            self._postpone_trials(min(due))
+            return None
+        turns = sorted([(when, place) for place, when in enumerate(due) if when <= self._step])
+        count = min(len(turns), int(self._budget_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
+        self._trials_end = self._idle_until = self._step + self.max_drafts + 1
+        limits = [0] * len(seq_ids)
+        for _, place in turns[:count]:
+            limits[place] = self.max_drafts
+            self._seq(seq_ids[place]).trial_due = self._trials_end
+        return DraftLimits(limits, dry=True)
+
+    def _postpone_trials(self, until: int) -> None:
+        """No trial starts before; those that become due meanwhile start together."""
+        later = min(max(until, self._step + BATCHING_STEPS), self._trials_end if self._trials_end > self._step else sys.maxsize)
+        self._idle_until = min(self._decision.valid_until, later) if self._budget_s > 0 else later
+
+    def _sample_period(self) -> int:
+        return max(self._decision.num_steps, SAMPLE_PERIOD)

@@ -1,10 +1,10 @@
-"""Speculation in the twin: the real controller decides how much is drafted; what becomes of drafts is drawn from what was measured."""
+"""Speculative decoding in the twin: the engine's own controller limits the drafts; their acceptance is drawn from measured rates."""
 import random
 from dataclasses import dataclass
 
-from penstock.compute.decoding.control.contract import Always, Control, load_of
+from penstock.compute.decoding.control.contract import Always, Controller, step_load
 from penstock.compute.decoding.control.priced import Priced
-from penstock.compute.decoding.control.rest import Rest
+from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.timing import FAR, context_costs
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
@@ -13,89 +13,93 @@ from penstock.core.work import StepTimer, StepWork
 
 
 @dataclass(frozen=True, slots=True)
-class Guesses:
-    """A proposer. `acceptance`: of chains, the share of drafts at each position that are accepted (those before them included, so that it
-    never rises); `had`: the share of askings in which it has any; `asking_s`: seconds of asking for one sequence."""
+class ProposerModel:
+    """How a proposer of chains behaves. `acceptance`: for each position the share of drafts that are accepted there, with all before them,
+    so that it never rises; `proposal_rate`: how often it has drafts when it is asked; `propose_s`: seconds to ask it for one sequence."""
 
     acceptance: tuple[float, ...]
-    had: float = 1.0
-    asking_s: float = 0.0
+    proposal_rate: float = 1.0
+    propose_s: float = 0.0
 
 
-def guesses_of(seen: Drafting, num_answers: int, asking_s: float = 0.0) -> Guesses:
-    """What an engine saw of its drafts while it made `num_answers` tokens in `num_answers` - drafts accepted passes."""
-    passes = num_answers - seen.num_accepted
-    falling, least = [], 1.0
+def proposer_model(seen: Drafting, num_tokens: int, propose_s: float = 0.0) -> ProposerModel:
+    """From the drafts of an engine that generated `num_tokens` tokens, each pass yielding its accepted drafts and one token more."""
+    passes = num_tokens - seen.num_accepted
+    acceptance, lowest = [], 1.0
     for share in seen.acceptance:
-        least = min(least, share)
-        falling.append(least)
-    return Guesses(tuple(falling), min(1.0, seen.passes / passes) if passes > 0 else 1.0, asking_s)
+        lowest = min(lowest, share)
+        acceptance.append(lowest)
+    return ProposerModel(tuple(acceptance), min(1.0, seen.passes / passes) if passes > 0 else 1.0, propose_s)
 
 
-def control_of(config: EngineConfig, guesses: Guesses, timer: StepTimer) -> Control:
-    """As the engine's own is made, but for the curve of step times, which comes from the timer."""
-    most = len(guesses.acceptance)
+def make_controller(config: EngineConfig, proposer: ProposerModel, timer: StepTimer) -> Controller:
+    """As in the engine, except that the step times come from `timer` instead of a measurement."""
+    max_drafts = len(proposer.acceptance)
     if config.draft_control == "always":
-        return Always(most)
-    rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
-    seconds = [timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(rows + 1)]
-    return Priced(seconds, most, *context_costs(timer.seconds, FAR))
+        return Always(max_drafts)
+    num_rows = config.max_num_seqs * (1 + max_drafts) + config.max_num_batched_tokens
+    curve = [timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(num_rows + 1)]
+    return Priced(curve, max_drafts, *context_costs(timer.seconds, FAR))
 
 
-class Drafts:
-    """Of one step at a time: `began`, `accepted` for each sequence with drafts, `wanted`, `ended`."""
+class SimulatedDrafter:
+    """The twin's counterpart of the runner's `Drafter`, without tokens: drafts are counts, and the outcome of a dry trial is known at once.
 
-    def __init__(self, control: Control, guesses: Guesses) -> None:
-        self._control, self._guesses = control, guesses
-        self._rest = Rest(control)
-        self._awake = True  # in this step
+    Called once in each step, in this order: `begin_step`, `verify` for each sequence with drafts, `propose`, `end_step`.
+    """
+
+    def __init__(self, controller: Controller, proposer: ProposerModel) -> None:
+        self._controller, self._proposer = controller, proposer
+        self._skip = Skip(controller)
+        self._is_observed = True  # the controller observes this step
         self._num_asked = 0  # in this step
         self._rng = random.Random(0)
 
-    def began(self, plan: StepPlan, now: float) -> None:
+    def begin_step(self, plan: StepPlan, now: float) -> None:
         for seq_id in plan.finished:
-            self._rest.end()
-            self._control.forget(seq_id)
-            self._rest.begin()
-        self._awake = self._rest.left == 0
-        if self._awake:
-            self._rest.end()
-            self._control.began(now, load_of(plan))
+            self._skip.end()
+            self._controller.forget(seq_id)
+            self._skip.begin()
+        self._is_observed = self._skip.left == 0
+        if self._is_observed:
+            self._skip.end()
+            self._controller.begin_step(now, step_load(plan))
         else:
-            self._rest.left -= 1
+            self._skip.left -= 1
 
-    def accepted(self, planned: PlannedSeq) -> int:
-        """Of the sequence's drafts."""
-        count = self._right(planned.num_drafts)
-        self._control.checked(planned.seq_id, range(count))
+    def verify(self, planned: PlannedSeq) -> int:
+        """The number of the sequence's drafts that are accepted."""
+        count = self._draw_accepted(planned.num_drafts)
+        self._controller.record_verified(planned.seq_id, range(count))
         return count
 
-    def wanted(self, plan: StepPlan) -> tuple[dict[int, int], float]:
-        """(drafts of each sequence for the next step, seconds that it took to make them)."""
+    def propose(self, plan: StepPlan) -> tuple[dict[int, int], float]:
+        """(number of drafts by sequence for the next step, seconds that it took to make them)."""
         self._num_asked = 0
-        if not self._awake:
+        if not self._is_observed:
             return {}, 0.0
         seq_ids = [planned.seq_id for planned in plan.seqs if planned.samples]
-        others = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
-        rooms = self._control.rooms(seq_ids, others) if seq_ids else None
-        found: dict[int, int] = {}
-        for seq_id, room in zip(seq_ids, rooms.most if rooms is not None else (), strict=False):
-            if room and rooms is not None:
+        num_other_rows = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
+        limits = self._controller.limits(seq_ids, num_other_rows) if seq_ids else None
+        num_drafts: dict[int, int] = {}
+        for seq_id, limit in zip(seq_ids, limits.max_drafts if limits is not None else (), strict=False):
+            if limit and limits is not None:
                 self._num_asked += 1
-                room = min(room, len(self._guesses.acceptance))
-                count = room if self._rng.random() < self._guesses.had else 0
-                if rooms.dry:
-                    self._control.tried(seq_id, room, count, range(self._right(count)))
+                limit = min(limit, len(self._proposer.acceptance))
+                count = limit if self._rng.random() < self._proposer.proposal_rate else 0
+                if limits.dry:
+                    self._controller.record_trial(seq_id, limit, count, range(self._draw_accepted(count)))
                 else:
-                    self._control.offered(seq_id, room, count)
-                    found[seq_id] = count
-        return found, self._num_asked * self._guesses.asking_s
+                    self._controller.record_proposal(seq_id, limit, count)
+                    num_drafts[seq_id] = count
+        return num_drafts, self._num_asked * self._proposer.propose_s
 
-    def _right(self, num_drafts: int) -> int:
-        luck = self._rng.random()
-        return sum([luck < share for share in self._guesses.acceptance[:num_drafts]])
+    def _draw_accepted(self, num_drafts: int) -> int:
+        """Draws how many drafts of a chain are accepted."""
+        drawn = self._rng.random()
+        return sum([drawn < share for share in self._proposer.acceptance[:num_drafts]])
 
-    def ended(self, now: float, asking_s: float) -> None:
-        if self._awake:
-            self._control.ended(now, asking_s, self._num_asked)
-            self._rest.begin()
+    def end_step(self, now: float, drafting_s: float) -> None:
+        if self._is_observed:
+            self._controller.end_step(now, drafting_s, self._num_asked)
+            self._skip.begin()

@@ -2,36 +2,36 @@
 from penstock.core.clock import VirtualClock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult
 from penstock.core.work import StepTimer, StepWork
-from penstock.study.plan.simulate.drafting import Drafts
+from penstock.study.plan.simulate.drafting import SimulatedDrafter
 
 TOKEN = 0  # what the model "says"
 GOES_ON = (TOKEN,)
 
 
 class Predicted:
-    """`drafts` None: nothing is drafted."""
+    """`drafter` None: nothing is drafted."""
 
-    def __init__(self, timer: StepTimer, clock: VirtualClock, drafts: Drafts | None = None) -> None:
-        self._timer, self._clock, self._drafts = timer, clock, drafts
+    def __init__(self, timer: StepTimer, clock: VirtualClock, drafter: SimulatedDrafter | None = None) -> None:
+        self._timer, self._clock, self._drafter = timer, clock, drafter
 
     def execute(self, plan: StepPlan) -> StepResult:
         work = work_of(plan.seqs)
         seconds = self._timer.seconds(work)
-        if self._drafts is not None:
-            return StepResult(plan.step_id, self._speculate(plan, seconds, self._drafts), seconds, work=work)
+        if self._drafter is not None:
+            return StepResult(plan.step_id, self._speculate(plan, seconds, self._drafter), seconds, work=work)
         self._clock.advance(seconds)
         found = tuple([SeqResult(planned.seq_id, GOES_ON) if planned.samples else SeqResult(planned.seq_id) for planned in plan.seqs])
         return StepResult(plan.step_id, found, seconds, work=work)
 
-    def _speculate(self, plan: StepPlan, seconds: float, drafts: Drafts) -> tuple[SeqResult, ...]:
-        drafts.began(plan, self._clock.now())
+    def _speculate(self, plan: StepPlan, seconds: float, drafter: SimulatedDrafter) -> tuple[SeqResult, ...]:
+        drafter.begin_step(plan, self._clock.now())
         self._clock.advance(seconds)
-        gained = {planned.seq_id: 1 + (drafts.accepted(planned) if planned.num_drafts else 0) for planned in plan.seqs if planned.samples}
-        wanted, asking_s = drafts.wanted(plan)
-        self._clock.advance(asking_s)
-        drafts.ended(self._clock.now(), asking_s)
+        gained = {planned.seq_id: 1 + (drafter.verify(planned) if planned.num_drafts else 0) for planned in plan.seqs if planned.samples}
+        num_drafts, drafting_s = drafter.propose(plan)
+        self._clock.advance(drafting_s)
+        drafter.end_step(self._clock.now(), drafting_s)
         return tuple([
-            SeqResult(seq_id, GOES_ON * gained.get(seq_id, 0), drafts=GOES_ON * wanted.get(seq_id, 0))
+            SeqResult(seq_id, GOES_ON * gained.get(seq_id, 0), drafts=GOES_ON * num_drafts.get(seq_id, 0))
             for seq_id in [planned.seq_id for planned in plan.seqs]])
 
 

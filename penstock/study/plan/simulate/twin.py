@@ -19,7 +19,7 @@ from penstock.serve.engine.build import make_router, make_scheduler
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import Call, shares_prefixes
 from penstock.study.plan.simulate.census import Census, summed
-from penstock.study.plan.simulate.drafting import Drafts, Guesses, control_of
+from penstock.study.plan.simulate.drafting import ProposerModel, SimulatedDrafter, make_controller
 from penstock.study.plan.simulate.leap import Leap
 from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
 from penstock.study.plan.simulate.predicted import TOKEN, Predicted
@@ -30,11 +30,11 @@ ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How long things take. `delay_s`: from when a client asks until the engine knows, and from a step until the client has its tokens.
-    `guesses`: how well drafts do, where the config proposes any."""
+    `proposer`: how well drafts do, where the config proposes any."""
 
     timer: StepTimer
     delay_s: float = 0.0
-    guesses: Guesses | None = None
+    proposer: ProposerModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread |
     return Played(samples, summed([twin.census for twin in twins]), places, count, coming.overrun)
 
 
-def drafts_of(config: EngineConfig, pace: Pace) -> Drafts | None:
+def make_drafter(config: EngineConfig, pace: Pace) -> SimulatedDrafter | None:
     """Raises UsageError for a proposer of which nothing is known."""
     if config.propose is None:
         return None
-    if pace.guesses is None:
+    if pace.proposer is None:
         raise UsageError(f"the twin cannot play --propose {config.propose}: how often its drafts are accepted was not measured")
-    return Drafts(control_of(config, pace.guesses, pace.timer), pace.guesses)
+    return SimulatedDrafter(make_controller(config, pace.proposer, pace.timer), pace.proposer)
 
 
 @message
@@ -109,7 +109,7 @@ class Twin:
         self._clock = VirtualClock()
         self._pace = pace
         self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, pace.timer)
-        self._runner = Predicted(pace.timer, self._clock, drafts_of(config, pace))
+        self._runner = Predicted(pace.timer, self._clock, make_drafter(config, pace))
         self._drafting = config.propose is not None
         self._inbox: deque[Arrival] = deque()  # what comes while a step is under way is seen after it
         self._open: dict[int, tuple[Seq, Sample]] = {}

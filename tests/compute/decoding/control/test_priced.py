@@ -1,332 +1,339 @@
-"""The controller against a machine whose step times are known, and proposers that are right as often as the test says."""
+"""The controller in an engine whose step times are known, with proposers that are right as often as the test says."""
 import random
 
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.control.contract import Load, Rooms
+from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
 from penstock.compute.decoding.control.priced import Priced
-from penstock.compute.decoding.control.rest import Rest
+from penstock.compute.decoding.control.skip import Skip
 
-MOST = 6
+MAX_DRAFTS = 6
 
 
 class Overridden:
-    """A controller whose `rooms` is another's."""
+    """A controller whose `limits` is replaced."""
 
-    def __init__(self, control, rooms):
-        self._control, self.rooms = control, rooms
+    def __init__(self, controller, limits):
+        self._controller, self.limits = controller, limits
 
     def __getattr__(self, name):
-        return getattr(self._control, name)
+        return getattr(self._controller, name)
 
 
-class World:
-    """An engine in which time is counted: a step takes `fixed` and `each` row's seconds, checking and asking their own."""
+class SimulatedEngine:
+    """An engine on a virtual clock. All times are in seconds."""
 
-    def __init__(self, fixed: float, each: float, accepted: dict[int, float], answers: float = 1.0, asking: float = 1e-5,
-                 checking: float = 2e-5, host: float = 3e-5, read: float = 0.0, seen: float = 0.0, length: int = 0,
-                 after: float = 0.0, looking: float = 0.0, catching_up: float = 0.0) -> None:
-        """`accepted`: by sequence, how likely each draft is right after those before it. `read`, `seen`: seconds for each token that a
-        sequence has, and for each that one of its rows sees; contexts begin anew when they have grown to `length`. `after`: seconds
-        more of a step without drafts that follows one with some. `looking`: seconds in which nobody is asked, of a step without rest.
-        `catching_up`: that asking for a sequence takes more, for each step since the last time."""
-        self.fixed, self.each, self.accepted = fixed, each, accepted
-        self.answers, self.asking, self.checking, self.host = answers, asking, checking, host
-        self.read, self.seen, self.length, self.after = read, seen, length, after
-        self.looking, self.catching_up = looking, catching_up
+    def __init__(self, fixed: float, row: float, acceptance: dict[int, float], answers: float = 1.0, propose: float = 1e-5,
+                 verify: float = 2e-5, host: float = 3e-5, context: float = 0.0, pair: float = 0.0, max_context: int = 0,
+                 after_drafts: float = 0.0, decide: float = 0.0, catch_up: float = 0.0) -> None:
+        """`acceptance`: by sequence, the probability that a draft is right if those before it are. `answers`: how often there are any.
+
+        A step takes `fixed`, `host`, `row` for each row, `context` for each context token of a sequence, `pair` for each that a row attends
+        to, `verify` more if it has drafts, and `after_drafts` more if only the step before it had some. Contexts start over when they reach
+        `max_context`. Drafting takes `decide` in each step that is not skipped, and for each sequence that the proposer is asked about
+        `propose`, plus `catch_up` for each step since it was last asked about it.
+        """
+        self.fixed, self.row, self.acceptance = fixed, row, acceptance
+        self.answers, self.propose, self.verify, self.host = answers, propose, verify, host
+        self.context_s, self.pair_s, self.max_context, self.after_drafts = context, pair, max_context, after_drafts
+        self.decide, self.catch_up = decide, catch_up
         self.steps = 0
-        self.known: dict[int, int] = {}  # by sequence, up to which step
-        self.context = 0.0  # tokens of a sequence
-        self.control = Priced(fixed + each * np.arange(1000), MOST, read, seen)
-        self.rest = Rest(self.control)
-        self.together = False  # its sequences have come to as many tokens each
+        self.asked_at: dict[int, int] = {}  # by sequence: the step at which the proposer was last asked about it
+        self.context = 0.0  # tokens of each sequence
+        self.controller = Priced(fixed + row * np.arange(1000), MAX_DRAFTS, context, pair)
+        self.skip = Skip(self.controller)
+        self.in_lockstep = False
         self.now = 0.0
         self.random = random.Random(0)
-        self.drafts = dict.fromkeys(accepted, 0)
-        self.plain_s = 0.0  # that plain decoding would have taken
+        self.drafts = dict.fromkeys(acceptance, 0)  # of the next step, by sequence
+        self.plain_s = 0.0  # what plain decoding would have taken for the same tokens
         self.drafted_steps = 0
         self.drafted_last = False
-        self.rested = 0
-        self.asked = 0
+        self.num_skipped = 0
+        self.num_asked = 0
 
     def step(self) -> None:
         count, drafted = len(self.drafts), sum(self.drafts.values())
         self.steps += 1
-        rests = self.rest.left > 0
-        self.rested += rests
-        if rests:
-            self.rest.left -= 1
+        is_skipped = self.skip.left > 0
+        self.num_skipped += is_skipped
+        if is_skipped:
+            self.skip.left -= 1
         else:
-            self.rest.end()
-            self.control.began(self.now, Load(count, count + drafted, drafted, int(self.context * count), True, self.together))
-        row = self.each + self.seen * self.context
-        same = self.host + self.fixed + self.read * self.context * count
+            self.skip.end()
+            load = StepLoad(count, count + drafted, drafted, int(self.context * count), True, self.in_lockstep)
+            self.controller.begin_step(self.now, load)
+        row = self.row + self.pair_s * self.context
+        same = self.host + self.fixed + self.context_s * self.context * count
         self.now += same + row * (count + drafted)
-        self.now += self.checking if drafted else self.after * self.drafted_last
+        self.now += self.verify if drafted else self.after_drafts * self.drafted_last
         self.drafted_last = drafted > 0
         self.drafted_steps += drafted > 0
         tokens = 0
         for seq_id, num in self.drafts.items():
-            right = self.right(seq_id, num)
-            tokens += 1 + right
+            num_right = self.num_right(seq_id, num)
+            tokens += 1 + num_right
             if num:
-                self.control.checked(seq_id, range(right))
+                self.controller.record_verified(seq_id, range(num_right))
         self.plain_s += tokens / count * (same + row * count)
-        self.context = (self.context + tokens / count) % self.length if self.length else self.context
-        rooms = None if rests else self.control.rooms(list(self.drafts), 0)
-        asking, num_asked = 0.0 if rests else self.looking, 0
+        self.context = (self.context + tokens / count) % self.max_context if self.max_context else self.context
         self.drafts = dict.fromkeys(self.drafts, 0)
-        for seq_id, room in zip(self.drafts, rooms.most if rooms is not None else (), strict=False):
-            if rooms is None or not room:
+        if not is_skipped:
+            self.draft()
+
+    def draft(self) -> None:
+        limits, drafting, num_asked = self.controller.limits(list(self.drafts), 0), self.decide, 0
+        for seq_id, limit in zip(self.drafts, limits.max_drafts if limits is not None else (), strict=False):
+            if limits is None or not limit:
                 continue
-            asking += self.asking + self.catching_up * min(self.steps - self.known.get(seq_id, 0), 100)
-            self.known[seq_id] = self.steps
+            drafting += self.propose + self.catch_up * min(self.steps - self.asked_at.get(seq_id, 0), 100)
+            self.asked_at[seq_id] = self.steps
             num_asked += 1
-            self.asked += 1
-            num = room if self.random.random() < self.answers else 0
-            if rooms.dry:
-                self.control.tried(seq_id, room, num, range(self.right(seq_id, num)))
+            num = limit if self.random.random() < self.answers else 0
+            if limits.dry:
+                self.controller.record_trial(seq_id, limit, num, range(self.num_right(seq_id, num)))
             else:
-                self.control.offered(seq_id, room, num)
+                self.controller.record_proposal(seq_id, limit, num)
                 self.drafts[seq_id] = num
-        self.now += asking
-        if not rests:
-            self.control.ended(self.now, asking, num_asked)
-            self.rest.begin()
+        self.num_asked += num_asked
+        self.now += drafting
+        self.controller.end_step(self.now, drafting, num_asked)
+        self.skip.begin()
 
     def forget(self, seq_id: int) -> None:
-        self.rest.end()
-        self.control.forget(seq_id)
-        self.rest.begin()
+        self.skip.end()
+        self.controller.forget(seq_id)
+        self.skip.begin()
 
-    def right(self, seq_id: int, count: int) -> int:
+    def num_right(self, seq_id: int, count: int) -> int:
         found = 0
-        while found < count and self.random.random() < self.accepted[seq_id]:
+        while found < count and self.random.random() < self.acceptance[seq_id]:
             found += 1
         return found
 
-    def rate(self, steps: int) -> float:
-        """Tokens a second, beside those of plain decoding."""
+    def speedup(self, steps: int) -> float:
+        """Tokens per second over the next steps, relative to plain decoding."""
         now, plain_s = self.now, self.plain_s
         for _ in range(steps):
             self.step()
         return (self.plain_s - plain_s) / (self.now - now)
 
 
-def test_who_comes_where_all_drafts_are_right_has_as_many():
-    """Room differs, since answers end: sums that are rounded otherwise are no reason to give a sequence none."""
-    world = World(fixed=1e-2, each=1e-6, accepted=dict.fromkeys(range(16), 1.0))
-    cut, given = random.Random(3), world.control.rooms
-    denied = 0
+def test_a_sequence_that_joins_where_all_drafts_are_right_is_given_some():
+    """Limits differ, since answers end: sums that are rounded differently are no reason to give a sequence none."""
+    engine = SimulatedEngine(fixed=1e-2, row=1e-6, acceptance=dict.fromkeys(range(16), 1.0))
+    rng, decided = random.Random(3), engine.controller.limits
+    num_denied = 0
 
-    def rooms(seq_ids, num_rows):
-        nonlocal denied
-        found = given(seq_ids, num_rows)
+    def limits(seq_ids, num_other_rows):
+        nonlocal num_denied
+        found = decided(seq_ids, num_other_rows)
         if found is None or found.dry:
             return found
-        denied += any(found.most) and not all(found.most)
-        return Rooms([room - (room > 1 and cut.random() < 0.2) for room in found.most])
+        num_denied += any(found.max_drafts) and not all(found.max_drafts)
+        return DraftLimits([limit - (limit > 1 and rng.random() < 0.2) for limit in found.max_drafts])
 
-    world.control = Overridden(world.control, rooms)
+    engine.controller = Overridden(engine.controller, limits)
     for newest in range(16, 400):
-        old = min(world.drafts)
-        del world.drafts[old]
-        world.forget(old)
-        world.accepted[newest] = 1.0
-        world.drafts[newest] = 0
+        old = min(engine.drafts)
+        del engine.drafts[old]
+        engine.forget(old)
+        engine.acceptance[newest] = 1.0
+        engine.drafts[newest] = 0
         for _ in range(5):
-            world.step()
-    assert world.drafted_steps > 1500 and denied == 0
+            engine.step()
+    assert engine.drafted_steps > 1500 and num_denied == 0
 
 
 def test_drafts_that_are_right_are_made():
-    world = World(fixed=1e-2, each=1e-4, accepted={0: 0.95})
-    assert world.rate(300) > 4
-    assert world.drafted_steps > 280
+    engine = SimulatedEngine(fixed=1e-2, row=1e-4, acceptance={0: 0.95})
+    assert engine.speedup(300) > 4
+    assert engine.drafted_steps > 280
 
 
 @pytest.mark.parametrize("count", [1, 8, 64])
 def test_drafts_that_are_wrong_cost_next_to_nothing(count):
-    world = World(fixed=2e-4, each=2e-5, accepted=dict.fromkeys(range(count), 0.02))
-    world.rate(200)
-    assert world.rate(2000) > 0.97
-    assert world.rested > 600
+    engine = SimulatedEngine(fixed=2e-4, row=2e-5, acceptance=dict.fromkeys(range(count), 0.02))
+    engine.speedup(200)
+    assert engine.speedup(2000) > 0.97
+    assert engine.num_skipped > 600
 
 
 def test_where_rows_cost_as_much_as_steps_nothing_is_drafted():
     """A full batch: even drafts that are nearly always right would not pay."""
-    world = World(fixed=0.0, each=1e-4, accepted=dict.fromkeys(range(32), 0.9))
-    assert world.rate(1000) > 0.97
-    assert world.drafted_steps < 200
+    engine = SimulatedEngine(fixed=0.0, row=1e-4, acceptance=dict.fromkeys(range(32), 0.9))
+    assert engine.speedup(1000) > 0.97
+    assert engine.drafted_steps < 200
 
 
-def test_no_more_is_accepted_than_there_was_room_for():
-    """However many sequences are asked between two checks."""
-    world = World(fixed=1e-2, each=1e-5, accepted=dict.fromkeys(range(64), 0.9))
+def test_no_more_is_accepted_than_was_allowed():
+    """However many sequences have proposals before the first of them is verified."""
+    engine = SimulatedEngine(fixed=1e-2, row=1e-5, acceptance=dict.fromkeys(range(64), 0.9))
     for _ in range(200):
-        world.step()
-        for at in range(MOST):
-            room, had, hit = world.control._all.counts(at)
-            assert hit <= had + 1e-9 and had <= room + 1e-9
+        engine.step()
+        for position in range(MAX_DRAFTS):
+            allowed, proposed, accepted = engine.controller._pooled.counts(position)
+            assert accepted <= proposed + 1e-9 and proposed <= allowed + 1e-9
 
 
-def test_only_the_sequences_that_gain_are_given_room():
-    world = World(fixed=1e-2, each=5e-4, accepted={0: 0.95, 1: 0.0, 2: 0.0})
-    world.rate(200)
+def test_only_the_sequences_that_gain_are_given_drafts():
+    engine = SimulatedEngine(fixed=1e-2, row=5e-4, acceptance={0: 0.95, 1: 0.0, 2: 0.0})
+    engine.speedup(200)
     given = dict.fromkeys(range(3), 0)
     for _ in range(200):
-        world.step()
-        for seq_id, count in world.drafts.items():
+        engine.step()
+        for seq_id, count in engine.drafts.items():
             given[seq_id] += count
     assert given[0] > 600 and given[1] + given[2] < 60
 
 
-def test_a_shorter_guess_where_acceptance_is_lower():
+def test_fewer_drafts_where_acceptance_is_lower():
     lengths = []
     for accepted in (0.5, 0.95):
-        world = World(fixed=1e-3, each=1e-4, accepted={0: accepted})
-        world.rate(300)
-        lengths.append(sum(sum(world.drafts.values()) for _ in range(40) if world.step() is None) / 40)
+        engine = SimulatedEngine(fixed=1e-3, row=1e-4, acceptance={0: accepted})
+        engine.speedup(300)
+        lengths.append(sum(sum(engine.drafts.values()) for _ in range(40) if engine.step() is None) / 40)
     assert 0.5 < lengths[0] < 3 < lengths[1]
 
 
-def test_a_sequence_that_begins_to_gain_is_found():
-    world = World(fixed=1e-2, each=1e-4, accepted={0: 0.0})
-    assert world.rate(300) > 0.97
-    world.accepted[0] = 0.95
-    world.rate(200)
-    assert world.rate(100) > 3
+def test_a_sequence_whose_drafts_become_right_is_found():
+    engine = SimulatedEngine(fixed=1e-2, row=1e-4, acceptance={0: 0.0})
+    assert engine.speedup(300) > 0.97
+    engine.acceptance[0] = 0.95
+    engine.speedup(200)
+    assert engine.speedup(100) > 3
 
 
-def test_sequences_that_come_and_go_are_tried_too():
-    """One in four gains; each is found soon after it has come, and the others cost little."""
-    world = World(fixed=1e-2, each=1e-4, accepted=dict.fromkeys(range(4), 0.0))
-    world.rate(200)
+def test_sequences_that_join_are_tried_too():
+    """One in four gains; each is found soon after it has joined, and the others cost little."""
+    engine = SimulatedEngine(fixed=1e-2, row=1e-4, acceptance=dict.fromkeys(range(4), 0.0))
+    engine.speedup(200)
     rates = []
     for seq_id in range(4, 40):
-        old = min(world.drafts)
-        world.forget(old)
-        del world.drafts[old], world.accepted[old]
-        world.accepted[seq_id], world.drafts[seq_id] = (0.95 if seq_id % 4 == 0 else 0.0), 0
-        rates.append(world.rate(60))
+        old = min(engine.drafts)
+        engine.forget(old)
+        del engine.drafts[old], engine.acceptance[old]
+        engine.acceptance[seq_id], engine.drafts[seq_id] = (0.95 if seq_id % 4 == 0 else 0.0), 0
+        rates.append(engine.speedup(60))
     assert sum(rates) / len(rates) > 1.15 and min(rates) > 0.9
 
 
-def test_proposers_that_seldom_answer_and_take_long_are_left():
-    world = World(fixed=2e-4, each=1e-5, accepted={0: 0.9}, answers=0.02, asking=1e-4)
-    world.rate(300)
-    assert world.rate(1000) > 0.97
+def test_slow_proposers_that_seldom_have_drafts_are_dropped():
+    engine = SimulatedEngine(fixed=2e-4, row=1e-5, acceptance={0: 0.9}, answers=0.02, propose=1e-4)
+    engine.speedup(300)
+    assert engine.speedup(1000) > 0.97
 
 
-def test_what_asking_costs_is_learned():
+def test_the_cost_of_proposing_is_learned():
     """Drafts are right, but to make them takes as long as the tokens that they save."""
-    world = World(fixed=2e-4, each=1e-6, accepted={0: 0.6}, asking=6e-4)
-    world.rate(300)
-    assert world.rate(2000) > 0.97
+    engine = SimulatedEngine(fixed=2e-4, row=1e-6, acceptance={0: 0.6}, propose=6e-4)
+    engine.speedup(300)
+    assert engine.speedup(2000) > 0.97
 
 
-def test_what_a_proposer_has_to_catch_up_with_is_not_what_asking_costs():
-    """Asked after a hundred steps it takes fifty times as long as asked again in the next. Others come when nothing could be copied."""
-    world = World(fixed=2e-3, each=2e-5, accepted=dict.fromkeys(range(64), 0.0), asking=1e-6, catching_up=1e-6)
-    assert world.rate(1000) > 0.97
-    for seq_id in world.drafts:
-        world.forget(seq_id)
-    world.accepted, world.drafts = dict.fromkeys(range(64, 128), 0.8), dict.fromkeys(range(64, 128), 0)
-    world.rate(2000)
-    assert world.rate(500) > 1.2
+def test_a_proposer_catching_up_does_not_make_proposals_look_expensive():
+    """After a hundred steps it takes fifty times as long as after one. Then other sequences join, whose drafts are right."""
+    engine = SimulatedEngine(fixed=2e-3, row=2e-5, acceptance=dict.fromkeys(range(64), 0.0), propose=1e-6, catch_up=1e-6)
+    assert engine.speedup(1000) > 0.97
+    for seq_id in engine.drafts:
+        engine.forget(seq_id)
+    engine.acceptance, engine.drafts = dict.fromkeys(range(64, 128), 0.8), dict.fromkeys(range(64, 128), 0)
+    engine.speedup(2000)
+    assert engine.speedup(500) > 1.2
 
 
 def test_trials_that_take_longer_than_a_step_are_saved_for():
-    world = World(fixed=1e-3, each=1e-6, accepted={0: 0.0}, asking=1.5e-3)
-    assert world.rate(3000) > 0.97
-    world.accepted[0] = 0.97
-    world.rate(6000)
-    assert world.rate(1000) > 2
+    engine = SimulatedEngine(fixed=1e-3, row=1e-6, acceptance={0: 0.0}, propose=1.5e-3)
+    assert engine.speedup(3000) > 0.97
+    engine.acceptance[0] = 0.97
+    engine.speedup(6000)
+    assert engine.speedup(1000) > 2
 
 
-def test_few_sequences_that_come_and_go_bring_about_no_decision(monkeypatch):
-    """One of sixteen ends in every second step, and who comes instead may have drafts at once."""
-    world, made, decide = World(fixed=1e-2, each=1e-4, accepted=dict.fromkeys(range(16), 0.9)), [], Priced._decide
-    monkeypatch.setattr(Priced, "_decide", lambda self, *given: made.append(world.steps) or decide(self, *given))
-    assert world.rate(100) > 2
+def test_a_few_sequences_joining_and_leaving_cause_no_decision(monkeypatch):
+    """One of sixteen is replaced in every second step, and the new one has drafts at once."""
+    engine, made, decide = SimulatedEngine(fixed=1e-2, row=1e-4, acceptance=dict.fromkeys(range(16), 0.9)), [], Priced._decide
+    monkeypatch.setattr(Priced, "_decide", lambda self, *given: made.append(engine.steps) or decide(self, *given))
+    assert engine.speedup(100) > 2
     made.clear()
     given = []
     for seq_id in range(16, 216):
-        old = min(world.drafts)
-        world.forget(old)
-        del world.drafts[old], world.accepted[old]
-        world.accepted[seq_id], world.drafts[seq_id] = 0.9, 0
-        world.rate(2)
-        given.append(world.drafts[seq_id] > 0)
+        old = min(engine.drafts)
+        engine.forget(old)
+        del engine.drafts[old], engine.acceptance[old]
+        engine.acceptance[seq_id], engine.drafts[seq_id] = 0.9, 0
+        engine.speedup(2)
+        given.append(engine.drafts[seq_id] > 0)
     assert len(made) < 400 / 4 and sum(given) > 150
 
 
-def test_what_contexts_cost_is_known():
+def test_the_cost_of_contexts_counts():
     """A step at the end of the answers takes three times as long as one at their beginning, and so do its drafts."""
-    world = World(fixed=1e-3, each=2.5e-5, accepted=dict.fromkeys(range(32), 0.9), seen=2.5e-7, length=200)
-    world.rate(200)
-    assert world.rate(3000) > 1.08
+    engine = SimulatedEngine(fixed=1e-3, row=2.5e-5, acceptance=dict.fromkeys(range(32), 0.9), pair=2.5e-7, max_context=200)
+    engine.speedup(200)
+    assert engine.speedup(3000) > 1.08
 
 
-def test_what_is_read_for_a_sequence_costs_its_drafts_nothing():
-    """Behind contexts that take nine tenths of a step, twice the rows take hardly longer."""
-    world = World(fixed=1e-4, each=1e-6, accepted={0: 0.6, 1: 0.6}, read=1e-7, seen=1e-9)
-    world.context = 5000
-    assert world.rate(1000) > 2
-    world = World(fixed=1e-4, each=1e-6, accepted={0: 0.6, 1: 0.6}, seen=1.01e-7)
-    world.context = 5000
-    assert world.rate(1000) > 0.97 and world.drafted_steps < 100
+def test_reading_a_context_costs_drafts_nothing():
+    """With contexts that take nine tenths of a step, twice the rows take hardly longer, unless each row pays for its context."""
+    engine = SimulatedEngine(fixed=1e-4, row=1e-6, acceptance={0: 0.6, 1: 0.6}, context=1e-7, pair=1e-9)
+    engine.context = 5000
+    assert engine.speedup(1000) > 2
+    engine = SimulatedEngine(fixed=1e-4, row=1e-6, acceptance={0: 0.6, 1: 0.6}, pair=1.01e-7)
+    engine.context = 5000
+    assert engine.speedup(1000) > 0.97 and engine.drafted_steps < 100
 
 
 def test_drafts_that_could_gain_little_are_seldom_tried():
     asked = []
     for fixed in (0.0, 1e-2):
-        world = World(fixed=fixed, each=1e-3, accepted=dict.fromkeys(range(4), 0.02), asking=1e-3)
-        world.rate(1000)
-        asked.append(world.asked)
+        engine = SimulatedEngine(fixed=fixed, row=1e-3, acceptance=dict.fromkeys(range(4), 0.02), propose=1e-3)
+        engine.speedup(1000)
+        asked.append(engine.num_asked)
     assert 2 * asked[0] < asked[1]
 
 
-def test_looking_at_steps_does_not_take_the_time_for_trials():
-    """What is looked at in 32 sequences takes longer than trials may, where rows are dear."""
-    world = World(fixed=1e-3, each=1e-4, accepted=dict.fromkeys(range(32), 0.99), looking=1e-4)
-    world.rate(2000)
-    assert world.rate(1000) > 1.1
+def test_observing_steps_does_not_use_up_the_trial_budget():
+    """Where rows are expensive, observing 32 sequences takes longer than trials may."""
+    engine = SimulatedEngine(fixed=1e-3, row=1e-4, acceptance=dict.fromkeys(range(32), 0.99), decide=1e-4)
+    engine.speedup(2000)
+    assert engine.speedup(1000) > 1.1
 
 
-def test_what_a_step_reads_whether_there_are_drafts_or_not_makes_trials_worth_their_time():
-    """64 sequences with long contexts begin to copy after nothing could be copied: their rows alone would promise little."""
-    world = World(fixed=2e-4, each=3e-5, accepted=dict.fromkeys(range(64), 0.0), looking=3e-4, asking=4e-5, read=2e-7, length=1 << 20)
-    world.context = 450
-    assert world.rate(1500) > 0.97
-    world.accepted = dict.fromkeys(range(64), 0.9)
-    world.rate(1000)
-    assert world.rate(250) > 1.5
+def test_costs_that_drafts_do_not_add_to_make_trials_worth_their_time():
+    """Drafts for 64 sequences with long contexts become right: by their rows alone they would promise little."""
+    engine = SimulatedEngine(fixed=2e-4, row=3e-5, acceptance=dict.fromkeys(range(64), 0.0), decide=3e-4, propose=4e-5,
+                             context=2e-7, max_context=1 << 20)
+    engine.context = 450
+    assert engine.speedup(1500) > 0.97
+    engine.acceptance = dict.fromkeys(range(64), 0.9)
+    engine.speedup(1000)
+    assert engine.speedup(250) > 1.5
 
 
-def test_who_can_afford_no_trial_for_now_looks_seldom():
-    world = World(fixed=1e-3, each=1e-4, accepted=dict.fromkeys(range(32), 0.01), asking=1e-3)
-    world.rate(2000)
-    assert world.asked and world.rested > 1700
+def test_while_no_trial_can_be_paid_most_steps_are_skipped():
+    engine = SimulatedEngine(fixed=1e-3, row=1e-4, acceptance=dict.fromkeys(range(32), 0.01), propose=1e-3)
+    engine.speedup(2000)
+    assert engine.num_asked and engine.num_skipped > 1700
 
 
-def drafted_steps(right: float, together: bool) -> int:
-    """Of 4,000 steps of four sequences, of which each was told anew every 100 steps."""
-    world = World(3e-4, 6e-5, dict.fromkeys(range(4), right))
+def drafted_steps(right: float, in_lockstep: bool) -> int:
+    """Of 4,000 steps of four sequences, which are replaced every 100 steps."""
+    engine = SimulatedEngine(3e-4, 6e-5, dict.fromkeys(range(4), right))
     for _ in range(40):
-        world.together = together
+        engine.in_lockstep = in_lockstep
         for _ in range(100):
-            drafted = world.drafted_steps
-            world.step()
-            world.together &= world.drafted_steps == drafted
+            drafted = engine.drafted_steps
+            engine.step()
+            engine.in_lockstep &= engine.drafted_steps == drafted
         for seq_id in range(4):
-            world.forget(seq_id)
-    return world.drafted_steps
+            engine.forget(seq_id)
+    return engine.drafted_steps
 
 
-def test_sequences_that_came_together_are_not_parted_for_a_few_drafts() -> None:
-    """Prompts that then come one by one cost more than a lucky guess brings."""
-    assert drafted_steps(0.2, together=False) > 0
-    assert drafted_steps(0.2, together=True) == 0
-    assert drafted_steps(0.95, together=True) > 2000
+def test_sequences_in_lockstep_are_not_parted_for_a_few_drafts() -> None:
+    """Prompts that are then computed one by one cost more than a lucky guess gains."""
+    assert drafted_steps(0.2, in_lockstep=False) > 0
+    assert drafted_steps(0.2, in_lockstep=True) == 0
+    assert drafted_steps(0.95, in_lockstep=True) > 2000

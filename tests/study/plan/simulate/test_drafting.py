@@ -8,7 +8,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.errors import UsageError
 from penstock.study.plan.simulate.call import Call
-from penstock.study.plan.simulate.drafting import Guesses, guesses_of
+from penstock.study.plan.simulate.drafting import ProposerModel, proposer_model
 from penstock.study.plan.simulate.twin import Pace, Twin
 
 BOUND_BY_WEIGHTS = Fitted((1, 64), (0.010, 0.011), 0.0, 0.0, 0.0, 0.0)
@@ -17,8 +17,8 @@ CONFIG = EngineConfig(max_num_seqs=4, max_num_batched_tokens=64, kv_tokens=4096,
 ASKED = [Call(0.0, (range(1 << 24, (1 << 24) + 20),), 400)]
 
 
-def tpot(config, timer, guesses):
-    twin = Twin(config, Pace(timer, guesses=guesses))
+def tpot(config, timer, proposer):
+    twin = Twin(config, Pace(timer, proposer=proposer))
     sample = twin.run(ASKED)[0]
     assert sample.num_output == 400
     return sample.tpot_s, twin.census
@@ -26,32 +26,32 @@ def tpot(config, timer, guesses):
 
 @pytest.mark.parametrize(("acceptance", "per_pass"), [((1.0, 1.0, 1.0), 4.0), ((0.5,), 1.5), ((0.8, 0.4), 2.2), ((0.0,), 1.0)])
 def test_what_drafts_give_follows_from_their_acceptance(acceptance, per_pass):
-    found, _ = tpot(CONFIG, BOUND_BY_WEIGHTS, Guesses(acceptance))
+    found, _ = tpot(CONFIG, BOUND_BY_WEIGHTS, ProposerModel(acceptance))
     step = BOUND_BY_WEIGHTS.of_rows(1 + len(acceptance))
     assert found == pytest.approx(step / per_pass, rel=0.08)
 
 
 def test_a_proposer_that_seldom_has_anything_gives_less_and_asking_costs():
-    often, seldom, dear = (tpot(CONFIG, BOUND_BY_WEIGHTS, guesses)[0] for guesses in (
-        Guesses((1.0,) * 3), Guesses((1.0,) * 3, had=0.25), Guesses((1.0,) * 3, asking_s=0.005)))
+    often, seldom, dear = (tpot(CONFIG, BOUND_BY_WEIGHTS, proposer)[0] for proposer in (
+        ProposerModel((1.0,) * 3), ProposerModel((1.0,) * 3, proposal_rate=0.25), ProposerModel((1.0,) * 3, propose_s=0.005)))
     assert often < seldom < BOUND_BY_WEIGHTS.of_rows(1) and dear == pytest.approx(often + 0.005 / 4, rel=0.05)
 
 
 def test_the_controller_stops_drafts_that_do_not_pay_and_keeps_those_that_do():
     plain, _ = tpot(replace(CONFIG, propose=None), BOUND_BY_ROWS, None)
     priced = replace(CONFIG, draft_control="priced")
-    always, _ = tpot(CONFIG, BOUND_BY_ROWS, Guesses((0.2,) * 4))
-    controlled, _ = tpot(priced, BOUND_BY_ROWS, Guesses((0.2,) * 4))
+    always, _ = tpot(CONFIG, BOUND_BY_ROWS, ProposerModel((0.2,) * 4))
+    controlled, _ = tpot(priced, BOUND_BY_ROWS, ProposerModel((0.2,) * 4))
     assert always > 2 * plain and controlled < 1.1 * plain
-    good, _ = tpot(priced, BOUND_BY_WEIGHTS, Guesses((0.9, 0.8, 0.7)))
+    good, _ = tpot(priced, BOUND_BY_WEIGHTS, ProposerModel((0.9, 0.8, 0.7)))
     assert good < 0.5 * BOUND_BY_WEIGHTS.of_rows(1)
 
 
-def test_what_was_seen_becomes_guesses():
+def test_a_proposer_is_modelled_from_measured_drafts():
     seen = Drafting(passes=50, tokens=100, drafted=(50, 40), accepted=(30, 20))
-    found = guesses_of(seen, 150)
-    assert found.acceptance == (0.6, 0.5) and found.had == pytest.approx(0.5)
-    assert guesses_of(Drafting(2, 4, (2, 2), (1, 2)), 4).acceptance == (0.5, 0.5)
+    found = proposer_model(seen, 150)
+    assert found.acceptance == (0.6, 0.5) and found.proposal_rate == pytest.approx(0.5)
+    assert proposer_model(Drafting(2, 4, (2, 2), (1, 2)), 4).acceptance == (0.5, 0.5)
 
 
 def test_a_proposer_of_which_nothing_is_known_is_refused_by_name():

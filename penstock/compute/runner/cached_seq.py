@@ -1,0 +1,69 @@
+"""What the runner keeps of a sequence from its first row until the plan says that it has finished."""
+from typing import Any
+
+import numpy as np
+
+from penstock.compute.decoding.state import RowState
+from penstock.core.types import PlannedSeq, SeqInfo
+
+Array = Any
+_FIRST_BLOCKS = 16  # initial capacity of a block table
+_MAX_STATES = 4096  # tokens whose hidden states are kept
+
+
+class CachedSeq:
+    """One sequence: its parameters, the state of its sampler, and its block table as an array.
+
+    tokens: prompt and output. Some of the output may be missing while the drafter skips steps; see `append_tokens` in drafter.py.
+    plain: it needs nothing but sampled tokens. generates: it samples tokens, as opposed to an embedding. scores_prompt: it needs the
+    log-probabilities of its prompt.
+    """
+
+    __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "info", "_buffer", "_num_counted",
+                 "_states", "_states_end")
+
+    def __init__(self, info: SeqInfo) -> None:
+        self.info = info
+        self.tokens = [*info.prompt, *info.output]
+        self.state = RowState(info, info.output)
+        self.table: Array = np.empty(0, dtype=np.int64)  # [blocks]
+        self.block_ids: tuple[int, ...] = ()  # contents of `table`
+        self.scores_prompt = info.params.prompt_logprobs is not None
+        self.generates = not info.wants_embedding
+        self.plain = self.generates and not (self.scores_prompt or info.held)
+        self._buffer: Array = np.empty(_FIRST_BLOCKS, dtype=np.int64)  # `table` is a view of its beginning
+        self._num_counted = len(info.output)  # output tokens of a held sequence that its `state` has counted
+        self._states: list[Array] = []  # [n, width] hidden states of successive tokens that no proposer has seen yet
+        self._states_end = 0  # index of the token after them
+
+    def set_blocks(self, block_ids: tuple[int, ...]) -> None:
+        """Updates the table. Where the sequence has only gained blocks, just these are written; the buffer's capacity doubles."""
+        num_same, count = len(self.block_ids), len(block_ids)
+        if block_ids[:num_same] != self.block_ids:
+            num_same = 0
+        if count > len(self._buffer):
+            self._buffer, num_same = np.empty(2 * count, dtype=np.int64), 0
+        self._buffer[num_same:count] = block_ids[num_same:]
+        self.block_ids, self.table = block_ids, self._buffer[:count]
+
+    def count_appended(self, planned: PlannedSeq) -> None:
+        """Counts, for penalties, the tokens that a search has appended to a held sequence: the runner sees them when they are computed."""
+        if self.info.held:
+            fresh = planned.tokens[max(0, planned.num_prompt + self._num_counted - planned.start) :]
+            self.state.extend(fresh)
+            self._num_counted += len(fresh)
+
+    def keep_states(self, start: int, states: Array) -> None:
+        """Keeps hidden states [n, width] of the tokens from `start` on for the next proposal: the latest without a gap, and no more than a
+        proposer may use."""
+        if start != self._states_end:  # computed anew after a preemption
+            self._states.clear()
+        self._states.append(states)
+        self._states_end = start + len(states)
+        while len(self._states) > 1 and sum(map(len, self._states[1:])) >= _MAX_STATES:
+            del self._states[0]
+
+    def take_states(self) -> Array | None:
+        """Returns all kept states, [n, width], and drops them."""
+        states, self._states = self._states, []
+        return np.concatenate(states) if states else None
