@@ -1,15 +1,15 @@
-"""Chooses one token for each row of logits.
+"""Samples one token for each row of logits.
 
-A row is processed in this order, vLLM's:
-1. log-probabilities are taken from the model's own logits: nothing below alters what is reported;
-2. min_tokens, logit_bias, repetition, frequency and presence penalties (adjust.py), and then, so that none of them can bring it back,
-   minus infinity for what the row's grammar forbids;
-3. temperature; at 0 the likeliest token is taken, the lowest id among equals, and the rest does not apply;
-4. the filters, in the order they were given: top-k, top-p, min-p, typical-p, each over what those before it have left;
+The stages of a row, in vLLM's order:
+1. log-probabilities are taken from the model's own logits, so that nothing below changes what is reported;
+2. min_tokens, logit_bias, repetition, frequency and presence penalties (adjust.py); then the mask of the row's grammar, last so that
+   nothing can make a forbidden token possible again;
+3. temperature; at 0 the token with the highest logit is chosen, the lowest id among equals, and the stages below do not apply;
+4. the filters in the order given: top-k, top-p, min-p, typical-p, each over the tokens that the ones before it have left;
 5. the draw (draw.py).
-A held row belongs to a search: it chooses nothing and reports its likeliest tokens after step 2 with their log-probabilities.
+A held row belongs to a search: no token is sampled, but its likeliest tokens after stage 2 are reported with their log-probabilities.
 
-A row's result has the same bits whatever rows are beside it.
+A row's result is bit-identical whatever rows are in the batch with it.
 """
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from penstock.core.types import SamplingParams, TokenLogprobs
 
 @message
 class Chosen:
-    """What the rows came to. A held row has no token, but candidates: (token, log-probability) in falling order."""
+    """Results by row. A held row has no token, but candidates: (token, log-probability) in falling order."""
 
     tokens: Sequence[int | None]  # [rows]
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)  # by row
@@ -36,19 +36,19 @@ class Chosen:
 
 class Sampler:
     def __init__(self, filters: Sequence[Filter], fused: Sampling | None = None) -> None:
-        """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's form of the same."""
+        """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's implementation of the same
+        stages, to be used instead."""
         self._portable = Portable(filters)
         self._sampling: Sampling = self._portable if fused is None else fused
 
     def sample(
         self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None = None
     ) -> Chosen:
-        """What each row of `logits` [rows, vocab] comes to; they are of any floating type, and computed in float32.
+        """Samples from each row of `logits` [rows, vocab], of any floating type; computed in float32.
 
-        `output_index[i]` is the number of output tokens before the one that row i chooses: the index of its draw, and what min_tokens
-        is compared with. `masks`: of the rows that follow a grammar; what is forbidden to one of which no log-probabilities are reported
-        is struck out of `logits` themselves. Raises ValueError unless there is one state and one index for
-        each row.
+        `output_index[i]` is the number of output tokens before the one that row i samples: the number of its draw, and what min_tokens
+        is compared with. `masks`: of rows that follow a grammar; applied to `logits` in place, except for rows that are sampled from
+        a changed copy or whose log-probabilities are reported. Raises ValueError unless there is one state and one index for each row.
         """
         num_rows = logits.shape[0]
         if not num_rows == len(states) == len(output_index):
@@ -65,16 +65,16 @@ class Sampler:
         return Chosen([tokens.get(row) for row in range(num_rows)], logprobs, candidates)
 
     def guess(self, logits: Array, states: Sequence[RowState], output_index: Sequence[int]) -> list[int]:
-        """What each row would choose by temperature, filters and draw alone, of the logits as they are: another model's guess at the
-        choice of the first is right more often when it is drawn with the same number."""
+        """Samples by temperature, filters and draw alone, from the logits of a draft model. Since the draw uses the random number that the
+        target's draw will use, the two agree more often than independent draws would."""
         return self._sampling.choose(in_float32(logits), None, self._drawings(states), output_index)
 
     def score(self, logits: Array, token_ids: Sequence[int], nums: Sequence[int]) -> list[TokenLogprobs]:
-        """For each row of logits [rows, vocab] the log-probability and rank of its token, and the `nums` likeliest tokens."""
+        """For each row of logits [rows, vocab] the log-probability and rank of its token, and the `nums[row]` likeliest tokens."""
         return self._report(in_float32(logits), None, token_ids, nums)
 
     def scaled(self, logits: Array, params: SamplingParams) -> Array:
-        """What a row [vocab] is drawn from at a temperature above 0: logits over it, less the largest, -inf for what is filtered out."""
+        """What a row [vocab] is drawn from at a temperature above 0: logits divided by it, less their maximum; -inf where filtered out."""
         return self._portable.scaled(in_float32(logits)[None, :], [self._portable.drawing(params, 0)])[0, :]
 
     def _report(
@@ -89,7 +89,7 @@ class Sampler:
     def _split(
         self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None
     ) -> list["Part"]:
-        """The rows that take the model's own logits, and those that take a changed copy, with masks applied to both."""
+        """The rows that are sampled from the model's own logits, and those that need a changed copy; masks are applied to both."""
         masked = set(masks.rows) if masks is not None else ()
         changed = [row for row, state in enumerate(states)
                    if changes(state, output_index[row]) or row in masked and state.num_logprobs is not None]
@@ -99,13 +99,13 @@ class Sampler:
             altered = change(logits, changed, [states[row] for row in changed], [output_index[row] for row in changed])
             parts.append(Part(altered, changed, list(range(len(changed)))))
         for part in parts:
-            among = None if masks is None else masks.among(part.rows)
-            if among is not None and among.rows:
-                self._sampling.forbid(part.logits, [part.places[row] for row in among.rows], among.allowed)
+            part_masks = None if masks is None else masks.among(part.rows)
+            if part_masks is not None and part_masks.rows:
+                self._sampling.forbid(part.logits, [part.places[row] for row in part_masks.rows], part_masks.allowed)
         return parts
 
     def _tokens(self, part: "Part", states: Sequence[RowState], output_index: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """(row, token) of all that are not held."""
+        """(row, sampled token) of rows that are not held."""
         places = {row: place for row, place in zip(part.rows, part.places, strict=True) if not states[row].held}
         if places:
             drawings = self._drawings([states[row] for row in places])
@@ -113,7 +113,7 @@ class Sampler:
             yield from zip(places, chosen, strict=True)
 
     def _candidates(self, part: "Part", states: Sequence[RowState]) -> Iterator[tuple[int, tuple[tuple[int, float], ...]]]:
-        """(row, likeliest tokens) of those that are held."""
+        """(row, likeliest tokens) of held rows."""
         places = {row: place for row, place in zip(part.rows, part.places, strict=True) if states[row].held}
         nums = [states[row].num_candidates for row in places]
         scored = self._report(part.logits, list(places.values()), [0] * len(places), nums)
@@ -129,7 +129,7 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows of a step, and where their logits stand: among the model's own, or in a changed copy."""
+    """Some rows of a step: row rows[i] is sampled from logits[places[i]], which are the model's own or a changed copy."""
 
     logits: Array
     rows: list[int]

@@ -1,4 +1,4 @@
-"""What the sampler must remember of one sequence: its parameters, seed and stop tokens, and for penalties the tokens seen so far."""
+"""What sampling needs of one sequence: its parameters, seed and stop tokens, and for penalties the tokens that it contains so far."""
 from array import array
 from collections.abc import Iterable
 from typing import Any
@@ -8,22 +8,22 @@ from penstock.core.types import SamplingParams, SeqInfo
 
 
 class RowState:
-    """Made once per sequence, then told of each token that joins the output. The token a row chooses depends on its logits, on this
-    state and on the output index; on nothing else.
+    """One per sequence; `extend` adds the tokens of its output. A sampled token depends on the row's logits, this state and the output
+    index, and on nothing else.
 
-    num_logprobs: how many likeliest tokens to report beside the chosen one; None: no log-probabilities at all.
-    plain: the row takes a token of the unchanged logits and reports nothing beside it.
-    matcher: its place in the grammar that its output follows, if any; whoever makes the state of such a sequence sets it.
-    drawing: how its tokens are chosen, in the words of the sampler that it is given to, which makes it at the first row.
+    num_logprobs: how many of the likeliest tokens to report beside the chosen one; None: no log-probabilities at all.
+    plain: tokens are sampled from unchanged logits, and nothing else is reported.
+    matcher: the state of the grammar that the output follows, if any; set by whoever creates the state of such a sequence.
+    drawing: the sampling parameters in the form of the sampler in use (see sampling.py), which sets it at the first row.
     """
 
-    # What every step reads stands first, side by side in memory.
+    # The fields that every step reads come first, so that they are adjacent in memory.
     __slots__ = (
         "plain", "drawing", "penalized", "matcher", "held", "params", "seed", "num_logprobs", "stop_ids", "bias_ids", "bias_values",
-        "seen_ids", "seen_counts", "num_candidates", "_at")
+        "seen_ids", "seen_counts", "num_candidates", "_index")
 
     def __init__(self, info: SeqInfo, output: Iterable[int] = ()) -> None:
-        """`output`: tokens that the sequence has chosen already, for one that comes back after the runner has forgotten it."""
+        """`output`: tokens that the sequence has already, if it is a fork or was preempted."""
         params = info.params
         self.params: SamplingParams = params
         self.seed = info.seed
@@ -40,21 +40,21 @@ class RowState:
         self.plain = not (changed or info.held) and self.num_logprobs is None
         self.drawing: Any = None
         self.seen_ids = array("q")
-        self.seen_counts = array("q")  # how often each of `seen_ids` stands in the output; 0 for one of the prompt alone
-        self._at: dict[int, int] = {}  # token -> its place in `seen_ids`
+        self.seen_counts = array("q")  # occurrences of each of `seen_ids` in the output; 0: it is in the prompt only
+        self._index: dict[int, int] = {}  # token -> its index in `seen_ids`
         if params.repetition_penalty != 1:
             for token in info.prompt:
-                self._place(token)
+                self._seen_index(token)
         self.extend(output)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Tokens have joined the output."""
+        """Adds tokens to the output."""
         if self.penalized:
             for token in tokens:
-                self.seen_counts[self._place(token)] += 1
+                self.seen_counts[self._seen_index(token)] += 1
 
-    def _place(self, token: int) -> int:
-        at = self._at.setdefault(token, len(self._at))
+    def _seen_index(self, token: int) -> int:
+        at = self._index.setdefault(token, len(self._index))
         if at == len(self.seen_ids):
             self.seen_ids.append(token)
             self.seen_counts.append(0)
@@ -62,5 +62,5 @@ class RowState:
 
 
 def stop_ids(params: SamplingParams, eos_token_ids: Iterable[int]) -> tuple[int, ...]:
-    """The tokens that end a sequence, in rising order: `stop_token_ids`, and the model's own unless `ignore_eos`."""
+    """The tokens that end a sequence, in rising order: `stop_token_ids`, and the model's end-of-sequence tokens unless `ignore_eos`."""
     return tuple(sorted({*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)}))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.backends.contract import Backend, KVLayout
-from penstock.compute.decoding.propose.contract import MOST, Host
+from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Host
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.load.weights import Forming
@@ -84,6 +84,6 @@ def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost
     empty, filled = host(0), host(sample)
     for each in (empty, filled):
         most = make(each).lookahead()
-    if most > MOST:
-        raise UsageError(f"the proposer would draft up to {most:,} tokens of a sequence at once; at most {MOST:,} can be")
+    if most > MAX_DRAFTS:
+        raise UsageError(f"the proposer would draft up to {most:,} tokens of a sequence at once; at most {MAX_DRAFTS:,} can be")
     return DraftMemory(empty.num_bytes, -(-(filled.num_bytes - empty.num_bytes) // sample))

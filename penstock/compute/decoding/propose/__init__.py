@@ -1,4 +1,4 @@
-"""Proposers: ways to guess the next tokens of a sequence, so that one pass of the model can check several."""
+"""Proposers: ways to draft the next tokens of a sequence, so that one pass of the model can verify several of them."""
 from penstock.core.registry import Table
 
 TABLE = Table("proposer", {

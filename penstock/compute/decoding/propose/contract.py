@@ -1,4 +1,4 @@
-"""What a proposer is shown, and what it offers. Whatever it offers, the tokens that come out are those of plain decoding."""
+"""The interface of proposers: what they see of a sequence, and the drafts that they return. Drafts change the speed, never the output."""
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,13 +13,13 @@ from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Needs
 
-MOST = 4096  # drafts of one sequence in a step, and tokens of a run that a proposer looks for
+MAX_DRAFTS = 4096  # of one sequence in a step; also the limit of sizes in a proposer's options
 
 
 @message
 class Drafts:
-    """Guesses for what follows a sequence's last token. `parents`: for each draft the index of the one that it follows, which comes
-    before it, or -1 for the last token; None: a chain."""
+    """Drafted tokens behind a sequence's last token. `parents`: for each draft the index of the draft that it follows, which is lower than
+    its own, or -1 if it follows the last token; None: the drafts are a chain."""
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None
@@ -27,9 +27,9 @@ class Drafts:
 
 @message
 class Checked:
-    """What became of a sequence's drafts in the step before: `path`, those that were accepted, in order (indices into the drafts);
-    `choices`, what the model chose after the last token and then after each draft, accepted or not: [1 + drafts]; empty where a choice
-    depends on those before it (penalties, grammars)."""
+    """The outcome of verifying a sequence's drafts. `path`: indices of the accepted drafts, in order. `choices` [1 + drafts]: what the
+    model chose after the last token and after each draft, accepted or not; empty where choices depend on earlier ones (penalties,
+    grammars)."""
 
     drafts: Drafts
     path: tuple[int, ...]
@@ -38,14 +38,14 @@ class Checked:
 
 @message
 class Draftable:
-    """A sequence that the next step will go on with.
+    """A sequence that the next step continues.
 
-    `tokens`: prompt and output, the token just chosen included; `num_prompt` of them are the prompt's. Never changed by a proposer.
-    `room`: drafts at most. `salt`: what one sequence writes may be offered to those of the same salt alone.
-    `states`: where the proposer needs the buffer "hidden": [n, width] float32, the model's hidden states at the n tokens before the
-    newest, as far as they were computed since the sequence was shown last (a prefix from the cache was not). `checked`: its drafts of
-    the step just made; None where it had none. `state`: by which its tokens are chosen; a guess of the numbers that these choices
-    are made of is `Sampler.guess`.
+    `tokens`: prompt (`num_prompt` tokens) and output, including the token just chosen. A proposer must not change the list.
+    `room`: the number of drafts at most. `salt`: output of one sequence may be proposed to sequences of the same salt only.
+    `states`: if the proposer needs the buffer "hidden", the model's hidden states [n, width] (float32) of the n tokens before the newest
+    one, as far as they were computed since the last proposal for this sequence; those of a prefix found in the cache never are.
+    `checked`: the outcome of its drafts in the step just made; None if it had none. `state`: the state that its tokens are sampled with,
+    for `Sampler.guess`.
     """
 
     seq_id: int
@@ -67,7 +67,7 @@ class LackingError(ModelError):
 
 
 class Side(Protocol):
-    """A program beside the model's, loaded on the same backend with a KV cache of its own."""
+    """A program beside the target's, loaded on the same backend, with a KV cache of its own."""
 
     @property
     def spec(self) -> ModelSpec: ...
@@ -80,39 +80,39 @@ class Side(Protocol):
 
 
 class Host(Protocol):
-    """What a proposer may ask of the engine that it is made for, while it is made."""
+    """What a proposer may request from its engine while it is constructed."""
 
     spec: ModelSpec  # of the target
     max_num_seqs: int
     max_model_len: int
-    kv_tokens: int  # that the target's cache holds
+    kv_tokens: int  # capacity of the target's cache
     sampler: Sampler
 
     def model(self, name: str, kv_tokens: int) -> Side:
-        """Another model with the target's tokens. Raises UsageError for one whose tokenizer is another, ModelError as for the target."""
+        """Loads another model. Raises UsageError if its tokenizer is not the target's, ModelError as for the target."""
         ...
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> Side:
-        """Heads on the target's hidden states: `build` says how they are computed; their weights, and the target's where the program
-        names them, come from `<kind>.safetensors` in the folder or the file `path` (None: the target's own folder). Raises ModelError
-        when there is none, LackingError when there is one with less in it."""
+        """Loads heads on the target's hidden states. `build` makes their program. Their weights come from the file `path`, or from
+        `<kind>.safetensors` in the folder `path` (None: the target's folder); weights of the target that the program names are shared.
+        Raises ModelError if there is no such file, LackingError if it has less in it."""
         ...
 
 
 class Proposer(Protocol):
-    """One for an engine, made with (options, host); told of every token by the rows that it is asked about. A sequence may be left out
-    of some steps."""
+    """One per engine, constructed with (options, host). It sees a sequence's tokens only in the rows passed to `propose`, which may leave
+    the sequence out in any number of steps."""
 
     needs: Needs
 
     def lookahead(self) -> int:
-        """Drafts that it offers for one sequence at most, whatever the room: no more than `MOST`."""
+        """The most drafts that it returns for one sequence, whatever the room; at most MAX_DRAFTS."""
         ...
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        """For each row, in their order; nothing where it has no guess."""
+        """Drafts for each row, in their order; empty `Drafts` where it has none."""
         ...
 
     def forget(self, seq_id: int) -> None:
-        """The sequence has ended, or will come back as if it were new. Unknown ids are ignored."""
+        """The sequence has ended, or will be shown again as a new one. Unknown ids are ignored."""
         ...

@@ -1,12 +1,16 @@
 """Speculative decoding with a smaller model of the same tokens (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
 arXiv:2302.01318): it goes on by itself for a few tokens. It draws with the numbers that the target will draw with, so that the two agree
-as often when tokens are sampled as their distributions allow. Pays where the model is many times the size of its drafter."""
+as often when tokens are sampled as their distributions allow. Pays where the model is many times the size of its drafter.
+
+The drafter has a KV cache of its own. For each sequence it remembers the tokens whose keys and values are in that cache, and computes what
+is missing when it is next asked: a sequence may have been left out of any number of steps.
+"""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
-from penstock.compute.decoding.propose.tables import MOST_ROWS, MOST_TOKENS, Rows, Tables, batch
+from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, MAX_ROWS, BlockTables, SeqRows, make_batch
+from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
 
@@ -16,81 +20,82 @@ class DraftModel:
     class Options:
         model: str = "rill"
         k: int = 4  # drafts
-        kv_tokens: int = 0  # size of its KV cache; 0: as many as the target's holds
+        kv_tokens: int = 0  # capacity of its KV cache; 0: that of the target's
 
     needs = Needs()
 
     def __init__(self, options: Options, host: Host) -> None:
-        """Raises UsageError for options without sense and for a model with other tokens, ModelError for one that cannot be loaded."""
-        check_ranges("draft_model", options, k=(1, MOST), kv_tokens=(0, MOST_TOKENS))
+        """Raises UsageError for options out of range or a model with another tokenizer, ModelError for one that cannot be loaded."""
+        check_ranges("draft_model", options, k=(1, MAX_DRAFTS), kv_tokens=(0, MAX_KV_TOKENS))
         self._options = options
         self._side = host.model(options.model, options.kv_tokens or host.kv_tokens)
         self._sampler = host.sampler
         self._vocab = min(host.spec.vocab_size, self._side.spec.vocab_size)
-        self._tables = Tables(self._side.layout)
-        self._computed: dict[int, list[int]] = {}  # by sequence: the tokens whose keys and values stand in its blocks
+        self._tables = BlockTables(self._side.layout)
+        self._computed: dict[int, list[int]] = {}  # by sequence: tokens whose keys and values are in the cache
 
     def lookahead(self) -> int:
         return self._options.k
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        guesses: dict[int, list[int]] = {row.seq_id: [] for row in rows}
-        going = [row for row in rows if self._make_room(row)]
-        self._catch_up(going)
+        drafts: dict[int, list[int]] = {row.seq_id: [] for row in rows}
+        active = [row for row in rows if self._prepare(row)]
+        self._catch_up(active)
         for depth in range(self._options.k):
-            going = [row for row in going if depth < row.room]
-            if not going:
+            active = [row for row in active if depth < row.room]
+            if not active:
                 break
-            for row, token in zip(going, self._step(going, guesses, depth), strict=True):
-                guesses[row.seq_id].append(token)
-        return [Drafts(tuple(guesses[row.seq_id])) for row in rows]
+            for row, token in zip(active, self._step(active, drafts, depth), strict=True):
+                drafts[row.seq_id].append(token)
+        return [Drafts(tuple(drafts[row.seq_id])) for row in rows]
 
     def forget(self, seq_id: int) -> None:
         self._tables.forget(seq_id)
         self._computed.pop(seq_id, None)
 
-    def _make_room(self, row: Draftable) -> bool:
-        """Whether the sequence and its drafts fit the model and its cache. What was computed for drafts that were rejected is dropped."""
+    def _prepare(self, row: Draftable) -> bool:
+        """Drops what was computed for rejected drafts, and allocates blocks for the sequence and its drafts. False: they do not fit the
+        model or its cache. Only the last k + 1 computed tokens can differ from the sequence's; its last token is always computed anew."""
         tokens = row.tokens
-        known = self._computed.setdefault(row.seq_id, [])
-        same = len(known)
-        for at in range(max(0, min(same, len(tokens)) - self._options.k - 1), same):
-            if at >= len(tokens) - 1 or known[at] != tokens[at]:
-                same = at
+        computed = self._computed.setdefault(row.seq_id, [])
+        num_valid = len(computed)
+        for at in range(max(0, min(num_valid, len(tokens)) - self._options.k - 1), num_valid):
+            if at >= len(tokens) - 1 or computed[at] != tokens[at]:
+                num_valid = at
                 break
-        del known[same:]
+        del computed[num_valid:]
         num_tokens = len(tokens) + min(self._options.k, row.room)
-        if num_tokens > self._side.spec.max_position or max(tokens[same:]) >= self._side.spec.vocab_size:
+        if num_tokens > self._side.spec.max_position or max(tokens[num_valid:]) >= self._side.spec.vocab_size:
             return False
         return self._tables.grow(row.seq_id, num_tokens) is not None
 
     def _catch_up(self, rows: Sequence[Draftable]) -> None:
-        """Computes all but the last token of each sequence, where that is more than a step of drafting should do."""
+        """Computes all but the last token of sequences that miss more tokens than their share of MAX_ROWS rows."""
         for row in rows:
-            known = self._computed[row.seq_id]
-            while len(row.tokens) - len(known) > MOST_ROWS // max(1, len(rows)) and len(row.tokens) - len(known) > 1:
-                tokens = row.tokens[len(known) : min(len(known) + MOST_ROWS, len(row.tokens) - 1)]
-                self._compute([Rows(tokens, len(known), self._tables.of(row.seq_id))], [])
-                known.extend(tokens)
+            computed = self._computed[row.seq_id]
+            while len(row.tokens) - len(computed) > MAX_ROWS // max(1, len(rows)) and len(row.tokens) - len(computed) > 1:
+                tokens = row.tokens[len(computed) : min(len(computed) + MAX_ROWS, len(row.tokens) - 1)]
+                self._compute([SeqRows(tokens, len(computed), self._tables.of(row.seq_id))], [])
+                computed.extend(tokens)
 
-    def _step(self, rows: Sequence[Draftable], guesses: dict[int, list[int]], depth: int) -> list[int]:
-        """Goes on by one token of each sequence: `guesses` hold `depth` drafts of each."""
-        shares, ends, count = [], [], 0
+    def _step(self, rows: Sequence[Draftable], drafts: dict[int, list[int]], depth: int) -> list[int]:
+        """The next draft of each sequence, which has `depth` of them so far."""
+        seqs, last_rows, num_rows = [], [], 0
         for row in rows:
-            known = self._computed[row.seq_id]
-            fresh = [*row.tokens[len(known) :], *guesses[row.seq_id]] if depth == 0 else [guesses[row.seq_id][-1]]
-            shares.append(Rows(fresh, len(known), self._tables.of(row.seq_id)))
-            known.extend(fresh)
-            count += len(fresh)
-            ends.append(count - 1)
-        logits = self._compute(shares, ends)
+            computed = self._computed[row.seq_id]
+            fresh = [*row.tokens[len(computed) :], *drafts[row.seq_id]] if depth == 0 else [drafts[row.seq_id][-1]]
+            seqs.append(SeqRows(fresh, len(computed), self._tables.of(row.seq_id)))
+            computed.extend(fresh)
+            num_rows += len(fresh)
+            last_rows.append(num_rows - 1)
+        logits = self._compute(seqs, last_rows)
         index = [len(row.tokens) - row.num_prompt + depth for row in rows]
         if any(row.state is None for row in rows):
             found: list[int] = logits.argmax(axis=1).tolist()
             return found
         return self._sampler.guess(logits, [row.state for row in rows if row.state is not None], index)
 
-    def _compute(self, rows: Sequence[Rows], logit_rows: Sequence[int]) -> Array:
+    def _compute(self, rows: Sequence[SeqRows], logit_rows: Sequence[int]) -> Array:
         side = self._side
-        logits = side.backend.step(side.loaded, batch(rows, side.layout.block_size, logit_rows)).logits
+        logits = side.backend.step(side.loaded, make_batch(rows, side.layout.block_size, logit_rows)).logits
         return logits[:, : self._vocab] if logits.shape[1] > self._vocab else logits

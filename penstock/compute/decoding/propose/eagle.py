@@ -2,9 +2,10 @@
 on from them, and a draft is worth what the head gives for it times what it gives for all before it. Pays where one was trained for the
 model, whose step takes many times as long as the layer's.
 
-In each round the most valuable drafts that have no successors yet get some, of all sequences in one step; in the end the best are offered.
-The head's keys and values are those of a sequence's tokens alone; a tree's are computed anew in each round. Where hidden states are missing
-(of a prefix from the cache, of steps that the sequence was left out of), a fresh stretch begins and the head sees no further back.
+A draft's score is the sum of the head's log-probabilities on the path to it. In each round the best-scored drafts without children get
+children, those of all sequences in one step of the head; in the end the best-scored drafts are proposed. The head's cache keeps keys and
+values of a sequence's tokens only; those of its tree are computed again in each round. Where hidden states are missing (of a prefix found
+in the cache, or of steps that left the sequence out), a new span begins, and the head does not see further back.
 """
 import heapq
 from collections.abc import Sequence
@@ -13,18 +14,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
-from penstock.compute.decoding.propose.sureness import softened
-from penstock.compute.decoding.propose.tables import MOST_ROWS, MOST_TOKENS, Rows, Tables, batch
+from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, MAX_ROWS, BlockTables, SeqRows, make_batch
+from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
+from penstock.compute.decoding.propose.temper import temper
 from penstock.compute.models.heads import eagle
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
 
 
 @dataclass(slots=True)
-class Stretch:
-    """The tokens of a sequence whose rows stand in the head's cache: from `begin` to `end`, without the token at `end`. The row of a token
-    holds the token after it."""
+class Span:
+    """Positions [begin, end) of a sequence whose rows are in the head's cache. The row at a position combines the target's hidden state
+    there with the token at the next position."""
 
     begin: int
     end: int
@@ -32,42 +33,44 @@ class Stretch:
 
 @dataclass(slots=True)
 class Tree:
-    """Drafts of one sequence, the root being its last token: parents come before children. `scores` are log-probabilities from the root."""
+    """Drafts of one sequence, parents before children; -1 is the root, the sequence's last token."""
 
     room: int
-    root: Array  # [hidden], the head's state at the last token
+    root_state: Array  # [hidden], the head's output at the last token
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    expanded: list[int] = field(default_factory=list)  # those that have successors, parents first
-    states: list[Array] = field(default_factory=list)  # that their rows are given, [hidden] each
-    made: dict[int, Array] = field(default_factory=dict)  # what came of these rows: the states that their children are given
+    scores: list[float] = field(default_factory=list)  # log-probability of the path from the root
+    expanded: list[int] = field(default_factory=list)  # drafts that have children or get them in this round, parents first
+    inputs: list[Array] = field(default_factory=list)  # hidden states [hidden] that are inputs of the rows of `expanded`
+    outputs: dict[int, Array] = field(default_factory=dict)  # by expanded draft: the head's output [hidden], the input of its children
 
     def add(self, parent: int, children: Sequence[tuple[int, float]]) -> None:
-        above = 0.0 if parent < 0 else self.scores[parent]
+        """`children`: (token, log-probability)."""
+        parent_score = 0.0 if parent < 0 else self.scores[parent]
         for token, logprob in children:
             self.tokens.append(token)
             self.parents.append(parent)
-            self.scores.append(above + logprob)
+            self.scores.append(parent_score + logprob)
 
     def best(self) -> list[int]:
-        """The `room` most valuable drafts, in their order. With each its parent is among them, which is worth no less and comes before."""
+        """The `room` best-scored drafts, in rising order. A draft's parent is among them, since it scores no less and comes first."""
         ranked = heapq.nsmallest(self.room, range(len(self.tokens)), key=lambda i: (-self.scores[i], i))
         return sorted(ranked)
 
     def grow(self, width: int) -> int:
-        """Chooses which drafts get successors next -> how many: at most `width`, and none whose successors could not be offered."""
-        open_ones = [i for i in self.best() if i not in self.made]
-        chosen = sorted(heapq.nsmallest(width, open_ones, key=lambda i: (-self.scores[i], i)))
+        """Appends to `expanded` the drafts that get children next, and returns their number: the `width` best of those that are good enough
+        to be proposed themselves."""
+        leaves = [i for i in self.best() if i not in self.outputs]
+        chosen = sorted(heapq.nsmallest(width, leaves, key=lambda i: (-self.scores[i], i)))
         self.expanded += chosen
         for i in chosen:
-            self.states.append(self.root if self.parents[i] < 0 else self.made[self.parents[i]])
+            self.inputs.append(self.root_state if self.parents[i] < 0 else self.outputs[self.parents[i]])
         return len(chosen)
 
     def drafts(self) -> Drafts:
         kept = self.best()
-        at = {i: place for place, i in enumerate(kept)}
-        return Drafts(tuple([self.tokens[i] for i in kept]), tuple([at.get(self.parents[i], -1) for i in kept]))
+        index = {i: place for place, i in enumerate(kept)}
+        return Drafts(tuple([self.tokens[i] for i in kept]), tuple([index.get(self.parents[i], -1) for i in kept]))
 
 
 class Eagle:
@@ -75,116 +78,118 @@ class Eagle:
     class Options:
         path: str | None = None  # eagle.safetensors or its folder; none: beside the model
         k: int = 8  # drafts
-        depth: int = 6  # rounds, and so the longest chain
-        width: int = 4  # drafts that get successors in a round, and successors of each
-        kv_tokens: int = 0  # size of the head's KV cache; 0: as many as the model's holds
+        depth: int = 6  # rounds, and so the length of the longest path
+        width: int = 4  # drafts that get children in a round, and children of each
+        kv_tokens: int = 0  # capacity of the head's KV cache; 0: that of the model's, and room for the trees
 
     needs = Needs(buffers=("hidden",), tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:
-        """Raises UsageError for options without sense, ModelError where there is no such head or one for another model."""
-        check_ranges("eagle", options, k=(1, MOST), depth=(1, MOST), width=(1, MOST), kv_tokens=(0, MOST_TOKENS))
+        """Raises UsageError for options out of range, ModelError if there is no head or one for another model."""
+        check_ranges("eagle", options, k=(1, MAX_DRAFTS), depth=(1, MAX_DRAFTS), width=(1, MAX_DRAFTS), kv_tokens=(0, MAX_KV_TOKENS))
         self._options = options
-        self._most_rows = options.width * options.depth  # of a tree, in the head's cache
-        kv_tokens = options.kv_tokens or host.kv_tokens + host.max_num_seqs * self._most_rows
+        self._max_tree_rows = options.width * options.depth  # in the head's cache
+        kv_tokens = options.kv_tokens or host.kv_tokens + host.max_num_seqs * self._max_tree_rows
         self._side = host.heads(options.path, "eagle", eagle.build, kv_tokens)
         self._sampler = host.sampler
-        self._tables = Tables(self._side.layout)
-        self._stretches: dict[int, Stretch] = {}
+        self._tables = BlockTables(self._side.layout)
+        self._spans: dict[int, Span] = {}  # by sequence
 
     def lookahead(self) -> int:
         return self._options.k
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        fresh = {row.seq_id: states for row in rows if (states := self._fresh(row)) is not None}
-        going = [row for row in rows if row.seq_id in fresh]
-        trees = self._read(going, fresh)
+        fresh = {row.seq_id: states for row in rows if (states := self._fresh_states(row)) is not None}
+        active = [row for row in rows if row.seq_id in fresh]
+        trees = self._plant(active, fresh)
         for _ in range(self._options.depth - 1):
-            grown = {row.seq_id: count for row in going if (count := trees[row.seq_id].grow(self._options.width))}
-            going = [row for row in going if row.seq_id in grown]
-            if not going:
+            num_grown = {row.seq_id: count for row in active if (count := trees[row.seq_id].grow(self._options.width))}
+            active = [row for row in active if row.seq_id in num_grown]
+            if not active:
                 break
-            self._expand(going, trees, grown)
+            self._expand(active, trees, num_grown)
         return [trees[row.seq_id].drafts() if row.seq_id in trees else Drafts() for row in rows]
 
     def forget(self, seq_id: int) -> None:
         self._tables.forget(seq_id)
-        self._stretches.pop(seq_id, None)
+        self._spans.pop(seq_id, None)
 
-    def _fresh(self, row: Draftable) -> Array | None:
-        """The states that are still to be read, with room for them and a tree in the cache. None: there is nothing to go on from."""
-        last = len(row.tokens) - 1  # whose state is not known yet
+    def _fresh_states(self, row: Draftable) -> Array | None:
+        """The target's states [n, hidden] that are not in the head's cache yet, after allocating blocks for them and a tree. None: there
+        are no states, or no blocks for them."""
+        last = len(row.tokens) - 1  # its state is not known yet
         count = 0 if row.states is None else len(row.states)
-        stretch = self._stretches.get(row.seq_id)
-        if stretch is None or not last - count <= stretch.end < last:
+        span = self._spans.get(row.seq_id)
+        if span is None or not last - count <= span.end < last:
             self.forget(row.seq_id)
-            stretch = Stretch(last - count, last - count)
-        if row.states is None or not count or self._tables.grow(row.seq_id, last - stretch.begin + self._most_rows) is None:
+            span = Span(last - count, last - count)
+        if row.states is None or not count or self._tables.grow(row.seq_id, last - span.begin + self._max_tree_rows) is None:
             self.forget(row.seq_id)
             return None
-        self._stretches[row.seq_id] = stretch
-        return row.states[stretch.end - last :]
+        self._spans[row.seq_id] = span
+        return row.states[span.end - last :]
 
-    def _read(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
-        """Brings the cache up to the last tokens -> trees with what may follow these."""
-        shares: list[Rows] = []
-        given: list[Array] = []
-        ends: list[int] = []
+    def _plant(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
+        """Computes the head up to the last token of each sequence. Returns trees of one level: the tokens that may follow."""
+        seqs: list[SeqRows] = []
+        states: list[Array] = []
+        last_rows: list[int] = []
         for row in rows:
-            stretch, states = self._stretches[row.seq_id], fresh[row.seq_id]
-            while len(states) > MOST_ROWS:
-                self._step([self._share(row, MOST_ROWS)], states[:MOST_ROWS], [], [])
-                stretch.end, states = stretch.end + MOST_ROWS, states[MOST_ROWS:]
-            shares.append(self._share(row, len(states)))
-            given.append(states)
-            stretch.end += len(states)
-            ends.append((ends[-1] if ends else -1) + len(states))
+            span, left = self._spans[row.seq_id], fresh[row.seq_id]
+            while len(left) > MAX_ROWS:
+                self._step([self._next_rows(row, MAX_ROWS)], left[:MAX_ROWS], [], [])
+                span.end, left = span.end + MAX_ROWS, left[MAX_ROWS:]
+            seqs.append(self._next_rows(row, len(left)))
+            states.append(left)
+            span.end += len(left)
+            last_rows.append((last_rows[-1] if last_rows else -1) + len(left))
         if not rows:
             return {}
-        hidden, found = self._step(shares, np.concatenate(given), ends, rows)
-        trees = {row.seq_id: Tree(row.room, hidden[end]) for row, end in zip(rows, ends, strict=True)}
+        hidden, found = self._step(seqs, np.concatenate(states), last_rows, rows)
+        trees = {row.seq_id: Tree(row.room, hidden[last]) for row, last in zip(rows, last_rows, strict=True)}
         for row, children in zip(rows, found, strict=True):
             trees[row.seq_id].add(-1, children)
         return trees
 
-    def _share(self, row: Draftable, count: int) -> Rows:
-        stretch = self._stretches[row.seq_id]
-        return Rows(row.tokens[stretch.end + 1 : stretch.end + 1 + count], stretch.end - stretch.begin, self._tables.of(row.seq_id))
+    def _next_rows(self, row: Draftable, count: int) -> SeqRows:
+        """The next `count` rows of a sequence's span."""
+        span = self._spans[row.seq_id]
+        return SeqRows(row.tokens[span.end + 1 : span.end + 1 + count], span.end - span.begin, self._tables.of(row.seq_id))
 
-    def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], grown: dict[int, int]) -> None:
-        """Gives successors to the drafts that each tree has chosen last."""
-        shares: list[Rows] = []
-        given: list[Array] = []
-        wanted: list[int] = []
+    def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], num_grown: dict[int, int]) -> None:
+        """Adds children to the last `num_grown` drafts in `expanded` of each tree, by one step over all expanded drafts."""
+        seqs: list[SeqRows] = []
+        states: list[Array] = []
+        logit_rows: list[int] = []
         owners: list[Draftable] = []
         first = 0
         for row in rows:
-            tree, stretch = trees[row.seq_id], self._stretches[row.seq_id]
-            at = {i: place for place, i in enumerate(tree.expanded)}
-            parents = [at.get(tree.parents[i], -1) for i in tree.expanded]
-            shares.append(Rows([tree.tokens[i] for i in tree.expanded], stretch.end - stretch.begin, self._tables.of(row.seq_id), parents))
-            given += tree.states
+            tree, span = trees[row.seq_id], self._spans[row.seq_id]
+            index = {i: place for place, i in enumerate(tree.expanded)}
+            parents = [index.get(tree.parents[i], -1) for i in tree.expanded]
+            seqs.append(SeqRows([tree.tokens[i] for i in tree.expanded], span.end - span.begin, self._tables.of(row.seq_id), parents))
+            states += tree.inputs
             count = len(tree.expanded)
-            wanted += range(first + count - grown[row.seq_id], first + count)
-            owners += [row] * grown[row.seq_id]
+            logit_rows += range(first + count - num_grown[row.seq_id], first + count)
+            owners += [row] * num_grown[row.seq_id]
             first += count
-        hidden, found = self._step(shares, np.stack(given), wanted, owners)
-        places = iter(zip(wanted, found, strict=True))
+        hidden, found = self._step(seqs, np.stack(states), logit_rows, owners)
+        results = iter(zip(logit_rows, found, strict=True))
         for row in rows:
             tree = trees[row.seq_id]
-            for i in tree.expanded[-grown[row.seq_id] :]:
-                place, children = next(places)
-                tree.made[i] = hidden[place]
+            for i in tree.expanded[-num_grown[row.seq_id] :]:
+                place, children = next(results)
+                tree.outputs[i] = hidden[place]
                 tree.add(i, children)
 
-    def _step(self, shares: Sequence[Rows], states: Array, logit_rows: Sequence[int], owners: Sequence[Draftable],
+    def _step(self, seqs: Sequence[SeqRows], states: Array, logit_rows: Sequence[int], owners: Sequence[Draftable],
               ) -> tuple[Array, list[list[tuple[int, float]]]]:
-        """(hidden states of all rows, of each row of `logit_rows` the likeliest tokens and their log-probabilities). `owners`: whose
-        rows these are."""
+        """(the head's outputs [rows, hidden], for each of `logit_rows` the likeliest next tokens with their log-probabilities). `states`
+        [rows, hidden]: inputs; `owners`: the sequence of each of `logit_rows`."""
         side = self._side
         outputs = side.backend.step(
-            side.loaded, batch(shares, side.layout.block_size, logit_rows, {"states": states}, ("hidden",)))
+            side.loaded, make_batch(seqs, side.layout.block_size, logit_rows, {"states": states}, ("hidden",)))
         count = len(logit_rows)
-        logits = softened(outputs.logits, owners)
+        logits = temper(outputs.logits, owners)
         scored = self._sampler.score(logits, [0] * count, [self._options.width] * count) if count else []
         return outputs.buffers["hidden"], [list(each.top) for each in scored]

@@ -3,7 +3,7 @@ stood in the prompt or the output before is offered again. Costs no pass of any 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.compute.decoding.propose.contract import MOST, Draftable, Drafts, Host
+from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
 from penstock.compute.decoding.propose.runs import best_runs
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
@@ -13,30 +13,30 @@ from penstock.core.registry import check_ranges
 class Ngram:
     @dataclass(frozen=True, slots=True)
     class Options:
-        n: int = 4  # the longest end of a sequence that is looked for; the longest that is found counts
-        least: int = 2  # the shortest
+        n: int = 4  # most tokens of a sequence's end that are looked up; the longest match is used
+        least: int = 2  # fewest
         k: int = 8  # drafts
 
     needs = Needs()
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
-        """Raises UsageError for sizes that contradict each other."""
-        check_ranges("ngram", options, n=(1, MOST), least=(1, MOST), k=(1, MOST))
+        """Raises UsageError for options out of range, and for least > n."""
+        check_ranges("ngram", options, n=(1, MAX_DRAFTS), least=(1, MAX_DRAFTS), k=(1, MAX_DRAFTS))
         if options.least > options.n:
             raise UsageError(f"ngram: least must be at most n, not {options.least} with n={options.n}")
-        self._most = options.k
+        self._max_drafts = options.k
         self._runs = best_runs(options.least, options.n)
-        self._num_known: dict[int, int] = {}  # tokens of each sequence
+        self._num_known: dict[int, int] = {}  # by sequence: tokens that `_runs` has
 
     def lookahead(self) -> int:
-        return self._most
+        return self._max_drafts
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        asked = []
+        queries = []
         for row in rows:
-            asked.append((row.seq_id, row.tokens[self._num_known.get(row.seq_id, 0) :], min(self._most, row.room)))
+            queries.append((row.seq_id, row.tokens[self._num_known.get(row.seq_id, 0) :], min(self._max_drafts, row.room)))
             self._num_known[row.seq_id] = len(row.tokens)
-        return [Drafts(guess) for guess in self._runs.guess(asked)]
+        return [Drafts(guess) for guess in self._runs.guess(queries)]
 
     def forget(self, seq_id: int) -> None:
         if self._num_known.pop(seq_id, None) is not None:

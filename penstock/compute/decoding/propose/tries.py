@@ -1,22 +1,24 @@
-"""What `suffix` knows: tries of the runs of tokens that it has seen, and the guesses that follow from them. The native module has the same
-in csrc/drafts; this is its meaning, and what is used where it was not built."""
+"""The index behind `suffix`: tries that count runs of tokens, and the drafts that follow from them.
+
+csrc/drafts has the same in C++. This module is its specification, and the fallback where the native module was not built.
+"""
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-Row = tuple[int, Sequence[int], int]  # a sequence, its tokens since the last call, drafts at most
+Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, the number of drafts at most
 
 
 class Tries(Protocol):
-    """Of each sequence that goes on a trie of its tokens, and of each salt one of the outputs of all that have it."""
+    """A trie for each live sequence, of its prompt and output, and one for each salt, of the outputs of all sequences with that salt."""
 
     def begin(self, seq_id: int, num_prompt: int, salt: str) -> None:
-        """A sequence that is not known yet; the first of its tokens will be the prompt's."""
+        """Adds a sequence. The first `num_prompt` of the tokens passed to `guess` are its prompt."""
         ...
 
     def guess(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
-        """What is likely to follow in each. All new tokens are learned before any guess is made."""
+        """Adds all new tokens, then returns the drafts for each sequence."""
         ...
 
     def forget(self, seq_id: int) -> None:
@@ -25,7 +27,7 @@ class Tries(Protocol):
 
 
 def best_tries(depth: int, likely: float, doubt: float, remembered: int) -> Tries:
-    """The native ones where they were built."""
+    """The native form where it was built. `depth`, `likely`, `doubt`, `remembered`: see `Suffix.Options`."""
     try:
         from penstock import _native
     except ImportError:
@@ -36,7 +38,7 @@ def best_tries(depth: int, likely: float, doubt: float, remembered: int) -> Trie
 
 
 class Node:
-    """A run of tokens: how often it was seen, and what came next."""
+    """A run of tokens: how often it was seen, and by next token the runs that are one token longer."""
 
     __slots__ = ("children", "count")
 
@@ -46,7 +48,7 @@ class Node:
 
 
 class Trie:
-    """Every run of up to `depth` tokens of some texts."""
+    """Counts every run of up to `depth` tokens of some texts."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -56,7 +58,8 @@ class Trie:
         return not self._root.children
 
     def add(self, token: int, ends: list[Node]) -> list[Node]:
-        """A token joins a text. `ends`: the runs at the text's end, the longest first, as the last call for it gave them; none at first."""
+        """Appends a token to a text. `ends`: nodes of the runs at the text's end, the longest first, as returned by the last call for this
+        text; empty at first."""
         grown = []
         for node in (*(ends[1:] if len(ends) == self.depth else ends), self._root):
             child = node.children.get(token)
@@ -67,7 +70,7 @@ class Trie:
         return grown
 
     def remove(self, tokens: Sequence[int]) -> None:
-        """Takes back a whole text."""
+        """Removes a whole text."""
         for start in range(len(tokens)):
             node = self._root
             for token in tokens[start : start + self.depth]:
@@ -79,7 +82,7 @@ class Trie:
                 node = child
 
     def longest(self, tokens: Sequence[int]) -> tuple[Node | None, int]:
-        """The longest end of `tokens` that something is known to follow, and its size."""
+        """The node of the longest suffix of `tokens` that has children, and its size."""
         for size in range(min(self.depth - 1, len(tokens)), 0, -1):
             node = self._find(tokens[len(tokens) - size :])
             if node is not None and node.children:
@@ -96,40 +99,43 @@ class Trie:
         return node
 
 
-def follow(trie: Trie, tokens: Sequence[int], most: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:
-    """(drafts, how many of them are expected to be right): downwards along the commonest tokens, the lowest id among equals; below the
-    longest runs, on from the longest end that something is known to follow. After a run of n tokens that was followed m times, doubt / n of
-    m + doubt / n are taken to be something else."""
+def follow(trie: Trie, tokens: Sequence[int], max_drafts: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:
+    """Returns (drafts, expected number of accepted drafts).
+
+    Follows the most frequent next token, the lowest id among equals, down from the node of the longest suffix. Runs of `depth` tokens have
+    no children: there it goes on from the longest suffix that has some. The probability of a token that was seen c times after a run of n
+    tokens that was followed m times is c / (m + doubt / n).
+    """
     drafts: list[int] = []
-    share, expected = 1.0, 0.0
+    probability, expected = 1.0, 0.0  # of all drafts so far
     node, size = trie.longest(tokens)
-    while len(drafts) < most:
+    while len(drafts) < max_drafts:
         if size == trie.depth:
             node, size = trie.longest([*tokens[-trie.depth :], *drafts])
         if node is None or not node.children:
             break
         total = sum(child.count for child in node.children.values())
         token, child = min(node.children.items(), key=lambda item: (-item[1].count, item[0]))
-        share *= child.count / (total + doubt / size)
-        if share < likely:
+        probability *= child.count / (total + doubt / size)
+        if probability < likely:
             break
         drafts.append(token)
-        expected += share
+        expected += probability
         node, size = child, size + 1
     return tuple(drafts), expected
 
 
 @dataclass(slots=True)
 class Live:
-    """A sequence that goes on: its own trie, and where its end stands in both."""
+    """A live sequence, its own trie and that of its salt, and the nodes of the runs at its end in both (see `Trie.add`)."""
 
     own: Trie
-    all: Trie  # of its salt
+    shared: Trie  # of its salt
     salt: str
     num_prompt: int
     tokens: list[int] = field(default_factory=list)
     own_ends: list[Node] = field(default_factory=list)
-    all_ends: list[Node] = field(default_factory=list)  # of its output
+    shared_ends: list[Node] = field(default_factory=list)  # of its output alone
 
 
 class PythonTries:
@@ -137,19 +143,19 @@ class PythonTries:
 
     def __init__(self, depth: int, likely: float, doubt: float, remembered: int) -> None:
         self._depth, self._likely, self._doubt, self._remembered = depth, likely, doubt, remembered
-        self._all: dict[str, Trie] = {}  # by salt
+        self._shared: dict[str, Trie] = {}  # by salt
         self._live: dict[int, Live] = {}
-        self._ended: deque[tuple[str, list[int]]] = deque()  # salt and output
-        self._num_ended = 0
+        self._ended: deque[tuple[str, list[int]]] = deque()  # salt and output, oldest first
+        self._num_ended = 0  # output tokens in `_ended`
 
     def begin(self, seq_id: int, num_prompt: int, salt: str) -> None:
-        told = self._all.setdefault(salt, Trie(self._depth))
-        self._live[seq_id] = Live(Trie(self._depth), told, salt, num_prompt)
+        shared = self._shared.setdefault(salt, Trie(self._depth))
+        self._live[seq_id] = Live(Trie(self._depth), shared, salt, num_prompt)
 
     def guess(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
         for seq_id, tokens, _ in rows:
-            self._learn(self._live[seq_id], tokens)
-        return [self._follow(self._live[seq_id], most) for seq_id, _, most in rows]
+            self._add(self._live[seq_id], tokens)
+        return [self._guess_one(self._live[seq_id], max_drafts) for seq_id, _, max_drafts in rows]
 
     def forget(self, seq_id: int) -> None:
         live = self._live.pop(seq_id, None)
@@ -159,25 +165,25 @@ class PythonTries:
         if output:
             self._ended.append((live.salt, output))
             self._num_ended += len(output)
-        self._tidy(live.salt)
+        self._drop_unused(live.salt)
         while self._num_ended > self._remembered:
             salt, oldest = self._ended.popleft()
             self._num_ended -= len(oldest)
-            self._all[salt].remove(oldest)
-            self._tidy(salt)
+            self._shared[salt].remove(oldest)
+            self._drop_unused(salt)
 
-    def _tidy(self, salt: str) -> None:
-        if self._all[salt].is_empty() and all(each.salt != salt for each in self._live.values()):
-            del self._all[salt]
+    def _drop_unused(self, salt: str) -> None:
+        if self._shared[salt].is_empty() and all(each.salt != salt for each in self._live.values()):
+            del self._shared[salt]
 
-    def _learn(self, live: Live, tokens: Sequence[int]) -> None:
+    def _add(self, live: Live, tokens: Sequence[int]) -> None:
         for token in tokens:
             live.own_ends = live.own.add(token, live.own_ends)
             if len(live.tokens) >= live.num_prompt:
-                live.all_ends = live.all.add(token, live.all_ends)
+                live.shared_ends = live.shared.add(token, live.shared_ends)
             live.tokens.append(token)
 
-    def _follow(self, live: Live, most: int) -> tuple[int, ...]:
-        own, own_expected = follow(live.own, live.tokens, most, self._likely, self._doubt)
-        told, told_expected = follow(live.all, live.tokens, most, self._likely, self._doubt)
-        return own if own_expected >= told_expected else told
+    def _guess_one(self, live: Live, max_drafts: int) -> tuple[int, ...]:
+        own, own_expected = follow(live.own, live.tokens, max_drafts, self._likely, self._doubt)
+        shared, shared_expected = follow(live.shared, live.tokens, max_drafts, self._likely, self._doubt)
+        return own if own_expected >= shared_expected else shared

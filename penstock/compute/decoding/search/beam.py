@@ -1,8 +1,8 @@
-"""Beam search: of all continuations of the live sequences the likeliest go on, and the best of those that ended are the answer.
+"""Beam search: in each step the likeliest continuations of the live hypotheses live on; the best that have ended are the result.
 
-The semantics are Hugging Face's `generate(num_beams=...)`: a hypothesis scores its log-probability / length ** length_penalty, its length
-counted in output tokens, the one that ended it included. Of the candidates of a step only those among the `beam_width` likeliest can end;
-the likeliest `beam_width` of the others live on.
+The semantics are those of Hugging Face's `generate(num_beams=...)`. The score of a hypothesis is log-probability / length **
+length_penalty, where length is the number of output tokens, the one that ended it included. Of a step's candidates, only the `beam_width`
+likeliest may end a hypothesis; of the others, the `beam_width` likeliest live on.
 """
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A live hypothesis of the next step: number `parent` of this step's, continued with `token`."""
+    """A live hypothesis of the next step: this step's hypothesis number `parent`, extended by `token`."""
 
     parent: int
     token: int
@@ -20,7 +20,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A sequence that ended; `tokens` is its output, with the token that ended it."""
+    """A hypothesis that has ended. `tokens`: its output, including the token that ended it."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]  # one per token
@@ -31,7 +31,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next: the hypotheses that live on, likeliest first, and those that have just ended. No fork is left when it is `done`."""
+    """The outcome of a step: the hypotheses that live on, likeliest first, and those that ended with this step. No forks if `done`."""
 
     forks: tuple[Fork, ...]
     finished: tuple[Hypothesis, ...]
@@ -46,14 +46,14 @@ class _Live:
 
 
 class BeamSearch:
-    """One search. It starts with a single live hypothesis, the empty output."""
+    """One search, which starts with a single live hypothesis, the empty output."""
 
     def __init__(self, beam_width: int, max_tokens: int, stop_ids: Set[int] = frozenset(), length_penalty: float = 1.0,
                  early_stopping: bool = False) -> None:
-        """`max_tokens` output tokens end a hypothesis, at least 1; `stop_ids` are the tokens that end one before.
+        """A hypothesis ends after `max_tokens` output tokens (at least 1), or with one of `stop_ids`.
 
-        early_stopping: done as soon as `beam_width` hypotheses have ended. Otherwise done when none that lives, scored at its present
-        length, would beat the worst of the best `beam_width` that have ended.
+        early_stopping: the search is done as soon as `beam_width` hypotheses have ended. Otherwise it is done when no live hypothesis,
+        scored at its present length, would beat the worst of the best `beam_width` that have ended.
         """
         if beam_width < 1 or max_tokens < 1:
             raise ValueError(f"a beam search needs a width and a number of tokens of at least 1, not {beam_width} and {max_tokens}")
@@ -70,36 +70,36 @@ class BeamSearch:
         return len(self._live)
 
     def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Step:
-        """`candidates[i]`: the likeliest next tokens of live hypothesis i and their log-probabilities, in the order of the last step's
-        forks. (1 + max(1, len(stop_ids))) * beam_width of each are enough to lose none; a candidate of -inf is impossible and ignored.
+        """`candidates[i]`: the likeliest next tokens of live hypothesis i (fork i of the last step) with their log-probabilities;
+        (1 + max(1, len(stop_ids))) * beam_width of each suffice for an exact search. Candidates of -inf are impossible and ignored.
 
-        Raises ValueError when the search is over, and unless there is one list of candidates for each live hypothesis.
+        Raises ValueError if the search is done, and unless there is one list of candidates for each live hypothesis.
         """
         if not self._live:
             raise ValueError("the search is over: it has no live hypothesis left to continue")
         if len(candidates) != len(self._live):
             raise ValueError(f"{len(self._live)} live hypotheses need as many lists of candidates, not {len(candidates)}")
-        forks, finished = self._divide(self._rank(candidates))
+        forks, finished = self._split(self._rank(candidates))
         self._ended = sorted([*self._ended, *finished], key=lambda each: -each.score)[: self._beam_width]
-        self._live = tuple(self._continued(fork) for fork in forks)
-        done = not self._live or self._settled()
+        self._live = tuple(self._extended(fork) for fork in forks)
+        done = not self._live or self._can_stop()
         if done:
             forks, self._live = [], ()
         return Step(tuple(forks), tuple(finished), done)
 
     def best(self, num: int) -> list[Hypothesis]:
-        """The `num` hypotheses of the highest scores that have ended so far, best first; fewer if fewer have ended."""
+        """The `num` best-scored hypotheses that have ended so far, best first; fewer if fewer have ended."""
         return self._ended[:num]
 
     def _rank(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> list[Fork]:
-        """All continuations that can matter, likeliest first; among equals the earlier parent and the lower token."""
+        """The continuations that can matter, likeliest first; ties go to the earlier parent, then to the lower token."""
         forks = [Fork(parent, token, logprob, self._live[parent].cumulative_logprob + logprob)
                  for parent, row in enumerate(candidates) for token, logprob in row if logprob != float("-inf")]
         forks.sort(key=lambda fork: (-fork.cumulative_logprob, fork.parent, fork.token))
         return forks[: self._beam_width * (1 + max(1, len(self._stop_ids)))]
 
-    def _divide(self, ranked: Sequence[Fork]) -> tuple[list[Fork], list[Hypothesis]]:
-        """Those that live on, and those that have ended."""
+    def _split(self, ranked: Sequence[Fork]) -> tuple[list[Fork], list[Hypothesis]]:
+        """The forks that live on, and the hypotheses that end."""
         live: list[Fork] = []
         ended: list[Hypothesis] = []
         length = len(self._live[0].tokens) + 1
@@ -112,18 +112,18 @@ class BeamSearch:
         return live[: self._beam_width], ended
 
     def _hypothesis(self, fork: Fork, finish_reason: str) -> Hypothesis:
-        whole = self._continued(fork)
-        return Hypothesis(whole.tokens, whole.logprobs, whole.cumulative_logprob, self._score(whole), finish_reason)
+        ended = self._extended(fork)
+        return Hypothesis(ended.tokens, ended.logprobs, ended.cumulative_logprob, self._score(ended), finish_reason)
 
-    def _continued(self, fork: Fork) -> _Live:
+    def _extended(self, fork: Fork) -> _Live:
         parent = self._live[fork.parent]
         return _Live((*parent.tokens, fork.token), (*parent.logprobs, fork.logprob), fork.cumulative_logprob)
 
     def _score(self, hypothesis: _Live) -> float:
         return hypothesis.cumulative_logprob / float(len(hypothesis.tokens) ** self._length_penalty)
 
-    def _settled(self) -> bool:
-        """Whether the search can end although some hypotheses live."""
+    def _can_stop(self) -> bool:
+        """Whether the search is done although some hypotheses are live."""
         if len(self._ended) < self._beam_width:
             return False
         return self._early_stopping or self._score(self._live[0]) <= self._ended[-1].score

@@ -7,9 +7,9 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Reference
+from penstock.compute.decoding.propose.block_tables import MAX_ROWS
 from penstock.compute.decoding.propose.contract import Draftable
 from penstock.compute.decoding.propose.draft_model import DraftModel
-from penstock.compute.decoding.propose.tables import MOST_ROWS
 from penstock.compute.models.decoder import build
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
@@ -74,7 +74,7 @@ def test_sequences_that_were_left_out_catch_up(llm, proposer):
     """Long ones too, in several steps."""
     tokens = [token % 250 for token in range(3, 20)]
     drafts(proposer, (0, tokens))
-    tokens += [token * 7 % 250 for token in range(MOST_ROWS + 90)]
+    tokens += [token * 7 % 250 for token in range(MAX_ROWS + 90)]
     assert drafts(proposer, (0, tokens), (1, [3, 4])) == [says(llm, tokens), says(llm, [3, 4])]
 
 

@@ -10,7 +10,7 @@ import pytest
 from penstock.compute.decoding.propose import eagle
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.eagle import Eagle
-from penstock.compute.decoding.propose.sureness import SOFTER
+from penstock.compute.decoding.propose.temper import SAMPLED_SCALE
 from penstock.compute.decoding.state import RowState
 from penstock.core.errors import UsageError
 from penstock.core.types import SamplingParams, SeqInfo
@@ -86,7 +86,7 @@ def test_sequences_do_not_meet() -> None:
             assert set(paths(drafts)) == set(best(stories[i].pairs(0, sizes[i]), 4))
 
 
-def test_a_gap_begins_a_fresh_stretch() -> None:
+def test_a_gap_begins_a_new_span() -> None:
     eager, story = Eagle(thorough(), Host()), Story(3)
     eager.propose([story.row(0, 10)])
     (drafts,) = eager.propose([story.row(14, 18)])
@@ -136,7 +136,7 @@ def test_a_full_cache_leaves_a_sequence_without_drafts_until_it_has_room() -> No
 
 def test_a_sequence_that_draws_gets_a_broader_tree() -> None:
     def softer(prefix: list[Pair]) -> Any:
-        wide = logprobs_of(prefix) * SOFTER
+        wide = logprobs_of(prefix) * SAMPLED_SCALE
         return wide - np.log(np.exp(wide).sum())
 
     stories = [Story(20), Story(21)]
@@ -152,7 +152,7 @@ def test_long_prompts_are_read_in_pieces() -> None:
     eager = Eagle(thorough(), host)
     (drafts,) = eager.propose([story.row(0, 1500)])
     assert set(paths(drafts)) == set(best(story.pairs(0, 1500), 6))
-    assert max(len(batch.tokens) for batch in host.side.batches) <= eagle.MOST_ROWS
+    assert max(len(batch.tokens) for batch in host.side.batches) <= eagle.MAX_ROWS
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, LackingError
-from penstock.compute.decoding.propose.medusa import Medusa, tree
+from penstock.compute.decoding.propose.medusa import Medusa, best_tree
 from penstock.compute.decoding.sampler import Sampler
 from penstock.core.errors import ModelError, UsageError
 
@@ -40,14 +40,14 @@ def test_the_likeliest_combinations_are_offered(seed: int) -> None:
         size = rng.randint(1, 5)
         heads.append(list(zip(rng.sample(range(100), size), sorted([-rng.expovariate(1) for _ in range(size)], reverse=True), strict=True)))
     known, room = combinations(heads), rng.randint(1, 30)
-    found = paths(tree(heads, room))
+    found = paths(best_tree(heads, room))
     assert len(set(found)) == len(found) == min(room, len(known))
     expected = sorted(known.values(), reverse=True)[: len(found)]
     assert [known[path] for path in found] == pytest.approx(expected)
 
 
 def test_nothing_to_combine_is_no_tree() -> None:
-    assert tree([], 5).tokens == () and tree([[(1, -0.1)]], 0).tokens == ()
+    assert best_tree([], 5).tokens == () and best_tree([[(1, -0.1)]], 0).tokens == ()
 
 
 class Heads:

@@ -45,7 +45,7 @@ def test_salts_that_nobody_uses_are_forgotten():
         tries.begin(seq_id, 0, f"tenant {seq_id}")
         tries.guess([(seq_id, [1, 2], 8)])
         tries.forget(seq_id)
-    assert list(tries._all) == ["tenant 8"]
+    assert list(tries._shared) == ["tenant 8"]
 
 
 def test_a_copy_is_followed_beyond_the_longest_runs(native):

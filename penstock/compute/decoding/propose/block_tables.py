@@ -1,4 +1,4 @@
-"""KV blocks of a program beside the model: for each sequence those that its tokens are in, and the steps that compute more of them."""
+"""KV blocks of a program that runs beside the target, and batches of rows whose keys and values stand in them."""
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -7,15 +7,15 @@ from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.core.message import message
 
-MOST_TOKENS = 1_000_000_000  # of a cache
-MOST_ROWS = 512  # of a step of such a program: what there is more is computed in several
+MAX_KV_TOKENS = 1_000_000_000  # in the options of a proposer
+MAX_ROWS = 512  # in one step of such a program; longer prompts take several steps
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 
 @message
-class Rows:
-    """What a sequence has in a step: `tokens` at the positions start, start + 1, ..., and where its blocks are. A draft tree's rows have
-    `parents`, counted among them, -1: the cache; then positions are those of the depths."""
+class SeqRows:
+    """The rows of one sequence in a step: `tokens` at positions start, start + 1, ..., and its block table. For a draft tree, `parents`
+    gives the row that each row follows (-1: the cached tokens), and positions follow from depths."""
 
     tokens: Sequence[int]
     start: int
@@ -23,50 +23,50 @@ class Rows:
     parents: Sequence[int] | None = None
 
 
-class Tables:
-    """Which blocks of a cache belong to which sequence."""
+class BlockTables:
+    """Allocates the blocks of one cache to sequences."""
 
     def __init__(self, layout: KVLayout) -> None:
-        self._size = layout.block_size
+        self._block_size = layout.block_size
         self._num_blocks = layout.num_blocks
-        self._num_used = 0  # blocks that were ever taken, the first ones
-        self._back: list[int] = []  # those of them that are free again
+        self._num_touched = 0  # blocks 0 .. _num_touched - 1 have been allocated at some time
+        self._returned: list[int] = []  # those of them that are free again
         self._blocks: dict[int, list[int]] = {}  # by sequence
 
     def grow(self, seq_id: int, num_tokens: int) -> Array | None:
-        """The table of a sequence with room for so many tokens; None, and nothing taken, where too few blocks are free."""
+        """The block table of the sequence, extended to hold `num_tokens`. None, and nothing allocated, if too few blocks are free."""
         blocks = self._blocks.setdefault(seq_id, [])
-        lacking = -(-num_tokens // self._size) - len(blocks)
-        if lacking > self.num_free:
+        num_missing = -(-num_tokens // self._block_size) - len(blocks)
+        if num_missing > self.num_free:
             return None
-        for _ in range(lacking):
-            if not self._back:
-                self._back.append(self._num_used)
-                self._num_used += 1
-            blocks.append(self._back.pop())
+        for _ in range(num_missing):
+            if not self._returned:
+                self._returned.append(self._num_touched)
+                self._num_touched += 1
+            blocks.append(self._returned.pop())
         return self.of(seq_id)
 
     def of(self, seq_id: int) -> Array:
-        """The table of a sequence that was given room."""
+        """The block table [blocks] of a sequence for which `grow` was called."""
         return np.array(self._blocks[seq_id], dtype=np.int64)
 
     def forget(self, seq_id: int) -> None:
-        self._back += reversed(self._blocks.pop(seq_id, []))
+        self._returned += reversed(self._blocks.pop(seq_id, []))
 
     @property
     def num_free(self) -> int:
-        return self._num_blocks - self._num_used + len(self._back)
+        return self._num_blocks - self._num_touched + len(self._returned)
 
 
-def batch(rows: Sequence[Rows], size: int, logit_rows: Sequence[int], inputs: Mapping[str, Array] | None = None,
-          wanted: tuple[str, ...] = ()) -> Batch:
-    """One step of a program: these rows, each in the slot of its place; `logit_rows` among all of them. `size`: of a block."""
+def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[int], inputs: Mapping[str, Array] | None = None,
+               wanted: tuple[str, ...] = ()) -> Batch:
+    """One step with these rows, each written to the slot of its index in the sequence. `logit_rows`: indices among all rows."""
     tokens: list[int] = []
     slots, positions, starts, contexts, parents = [], [], [0], [], []
     for each in rows:
         count = len(each.tokens)
         at = np.arange(each.start, each.start + count, dtype=np.int64)
-        slots.append(each.table[at // size] * size + at % size)
+        slots.append(each.table[at // block_size] * block_size + at % block_size)
         follows = list(range(-1, count - 1)) if each.parents is None else list(each.parents)
         positions.append(at if each.parents is None else each.start + depths(follows))
         parents += follows
@@ -81,7 +81,7 @@ def batch(rows: Sequence[Rows], size: int, logit_rows: Sequence[int], inputs: Ma
 
 
 def depths(parents: Sequence[int]) -> Array:
-    """How many rows lead to each."""
+    """The number of ancestors of each row."""
     found = np.zeros(len(parents), dtype=np.int64)
     for row, parent in enumerate(parents):
         if parent >= 0:
