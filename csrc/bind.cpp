@@ -228,8 +228,9 @@ void bind_model(nb::module_& module) {
     for (int i = 0; i < num_kernels(); ++i) names.emplace_back(kernels(i).name);
     return names;
   }, "The kernels that this process may use, the best first.");
-  module.def("rows_for_codes", [](const std::string& name) { return named(name).to_words ? "int16" : "bf16"; },
-             "The numbers of rows that these kernels multiply with codes, where they are not rounded to int8; '' names the best kernels.");
+  module.def("rows_for_codes", [](const std::string& name) {
+    return named(name).takes_words(Matrix{Format::i4}) ? "int16" : "bf16";
+  }, "The numbers of rows that these kernels multiply with 4-bit codes, where they are not rounded to int8; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());
   nb::class_<Model>(module, "Model")
       .def("__init__", [](Model* at, std::shared_ptr<Pool> pool, const std::string& name, bool bf16, bool int8) {

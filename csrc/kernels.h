@@ -81,7 +81,9 @@ struct Kernels {
   void (*to_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
   float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
-  // Rows for codes as 16-bit fixed point, [padded], and their scale; or nullptr where kernels take bf16 numbers for them.
+  // Whether rows for these codes are 16-bit fixed point, and not bf16 numbers.
+  bool (*takes_words)(const Matrix& codes);
+  // Such rows, [padded], and their scale; nullptr where no codes take them.
   float (*to_words)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals);
   // Bytes of a number of so many rows, words or int8, where kernels want them in a form of their own, made by the two after it; else 0.
   int (*split)(const Matrix& matrix, int rows, bool int8);

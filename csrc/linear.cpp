@@ -13,7 +13,7 @@ bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || 
 
 }  // namespace
 
-bool Step::wants_words(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.to_words; }
+bool Step::wants_words(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.takes_words(matrix); }
 
 // Where rows stand in the form that `matrix` takes; there is room for all that a step may need.
 Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int rows) const {

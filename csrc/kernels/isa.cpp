@@ -8,8 +8,8 @@
 #include "../vec/lanes.h"
 #endif
 #include "../kernels.h"
-#if defined(PENSTOCK_TILES)
-namespace avx512_vnni { extern const penstock::Kernels table; }  // whose kernels few rows of integers take
+#if defined(__AVX512BF16__)
+namespace avx512_vnni { extern const penstock::Kernels table; }  // whose kernels some rows of integers take
 #endif
 #include "attention.h"
 #include "choose.h"
@@ -35,8 +35,22 @@ static void linear_panels(const Task& t) {
 static int panels_at_once(const Matrix&, int) { return 1; }
 #endif
 
+// Bytes become words by one look-up, and bf16 numbers by several operations, which few rows have to wait for. 4-bit codes are looked up
+// either way, and sums of integers have to become floats for each group: there bf16 numbers are as fast or faster (docs/LOG.md).
+static bool takes_words([[maybe_unused]] const Matrix& codes) {
+#if defined(PENSTOCK_WORDS) || defined(PENSTOCK_TILES)
+  return true;
+#elif defined(__AVX512BF16__)
+  return codes.format == Format::i8 && codes.num_groups() == 1;
+#else
+  return false;
+#endif
+}
+
 static void linear(const PanelTask& t) {
-#if defined(PENSTOCK_TILES)
+#if defined(__AVX512BF16__) && !defined(PENSTOCK_TILES)
+  if (!t.x.int8 && takes_words(t.matrix)) return avx512_vnni::table.linear(t);
+#elif defined(PENSTOCK_TILES)
   if ((t.matrix.format == Format::i8 || t.matrix.format == Format::i4) && !t.x.split && !whole_rows(t.matrix, t.x, t.rows))
     return avx512_vnni::table.linear(t);
 #endif
@@ -146,13 +160,16 @@ static float words_to_split(const float* x, int n, const Matrix& matrix, std::ui
   return (sums_of_bytes(matrix) ? to_words_as<Kept::bytes> : to_words_as<Kept::numbers>)(x, n, matrix, out, begins, totals);
 }
 constexpr decltype(Kernels::split) split = nullptr;
-#elif defined(PENSTOCK_TILES)  // words are made by the kernels that few rows of them take
+#elif defined(__AVX512BF16__)  // words are made by the kernels that few rows of them take
 static float to_words(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
   return avx512_vnni::table.to_words(x, n, matrix, out, begins, totals);
 }
 static float words_to_split(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
   return avx512_vnni::table.words_to_split(x, n, matrix, out, begins, totals);
 }
+#if !defined(PENSTOCK_TILES)
+constexpr decltype(Kernels::split) split = nullptr;
+#endif
 #else
 constexpr decltype(Kernels::to_words) to_words = nullptr, words_to_split = nullptr;
 constexpr decltype(Kernels::split) split = nullptr;
@@ -160,7 +177,7 @@ constexpr decltype(Kernels::split) split = nullptr;
 
 extern const Kernels table;
 const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, PIECE_BYTES, panels_at_once, linear, release_tiles, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, NUMBER, to_row, to_bf16, to_int8, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, copy_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
+                       rms_norm, NUMBER, to_row, to_bf16, to_int8, takes_words, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, copy_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
                        mass_from, places, count_above, forbid};
 
 }  // namespace PENSTOCK_ISA

@@ -5,7 +5,7 @@
 //   bf16, f16   bf16, float        dense_panel; where rows are float, for more than FEW_HALVES unpacked_dense
 //   i8, i4      int8               packed_groups; i4 for more than FEW_NIBBLES_OF_BYTES rows unpacked_groups
 //   i8, i4      16-bit words       packed_groups, for more than FEW_BYTES or FEW_NIBBLES rows unpacked_groups (PENSTOCK_WORDS)
-//   i8, i4      bf16               the same (elsewhere); i8 with one scale a row unpacked_whole instead
+//   i8, i4      bf16               the same (elsewhere); i8 with one scale a row unpacked_whole instead, or words (avx512_bf16)
 //
 // `packed` paths unpack codes in registers, again for each block of rows; `unpacked` ones once for all rows, into memory that stays in a
 // cache. What is chosen by the number of rows gives the same bits. With AMX, bf16 weights and codes with more than a few rows take tiles
@@ -23,6 +23,7 @@ namespace PENSTOCK_ISA {
 constexpr int STRETCH = 1024;  // inner indices whose weights stay in the cache while rows pass by
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // of codes that are unpacked at once, at most
 constexpr std::size_t UNPACKED_AT_ONCE = WIDE_ROWS ? 32 << 10 : UNPACKED_BYTES;  // as many as groups allow
+constexpr int LONG_SUMS = 4;  // sums of integers that are unpacked at once at least: totals are read and written once for all of them
 
 template <class Step, int V> void dense_rows(const Step& step, Stretch part, Bytes x, std::size_t stride, const Sweep& sweep) {
   each_rows<block_rows(V)>(sweep.rows, [&](auto count, int r) PENSTOCK_INLINED {
@@ -143,7 +144,8 @@ template <class Unpack> void unpacked_groups(const Task& t, const Unpack& unpack
   using Step = typename Unpack::Step;
   const int vectors = t.vectors(), w_step = vectors * Step::W, packed_steps = run.length / t.matrix.per_step(), steps = run.length / Step::K;
   const std::size_t bytes = std::size_t(steps) * w_step;
-  const int at_once = std::max(1, static_cast<int>(UNPACKED_AT_ONCE / bytes));
+  const int least = Step::WHOLE ? std::min<int>(LONG_SUMS, UNPACKED_BYTES / bytes) : 1;
+  const int at_once = std::max({1, least, static_cast<int>(UNPACKED_AT_ONCE / bytes)});
   for (int from = 0; from < run.count; from += at_once) {
     const Run part = run.part(from, std::min(at_once, run.count - from));
     for (int g = 0; g < part.count; ++g) unpack_steps(unpack, part.w + part.next * g, t.unpacked + bytes * g, packed_steps, vectors);
