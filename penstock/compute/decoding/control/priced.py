@@ -1,28 +1,29 @@
-"""Drafts as many tokens as are expected to pay.
+"""Drafts only what is expected to pay.
 
-**Decisions** (`_decide`). Every few steps the controller chooses the drafts with the most expected tokens per second, over all sequences,
-the likeliest drafts first; none, unless they promise MIN_SPEEDUP (after TurboSpec, Liu et al. 2024, arXiv:2406.14066). The choice holds for
-some steps, and is adapted when a few sequences join or leave.
+**Decisions** (`_decide`, `_choose`). From time to time the controller chooses the set of drafts with the highest expected tokens per
+second, adding drafts of all sequences in order of probability (after TurboSpec, Liu et al. 2024, arXiv:2406.14066). If the best set
+promises less than MIN_SPEEDUP over plain decoding, the decision is against drafts. A decision holds for some steps, and is adapted when a
+few sequences join or leave.
 
-**Estimates.** Acceptance is kept by sequence and position of the draft, with the acceptance over all sequences as its prior
-(`AcceptanceStats`). Step time comes from a curve over the number of rows and from costs of contexts, both measured at startup, and from
-overheads observed while serving (`StepOverheads`), for which now and then a step is made without drafts. Since the drafts with the highest
-estimates are chosen, what they bring is compared with what was expected of them, and later expectations are scaled (`Calibration`).
+**Estimates.** The probability that a draft is accepted is kept by sequence and position, with that over all sequences as a prior
+(`AcceptanceStats`). A step's time is the sum of a curve over its number of rows and of costs per context token, both measured at startup,
+and of overheads learned while serving (`StepOverheads`). Since the drafts with the highest estimates are chosen, the estimates of chosen
+drafts are too high on average: the ratio of observed to expected drafts scales them down (`Calibration`).
 
-**Dry trials** (`_start_trials`). While the decision is against drafts, each sequence tries again now and then: the proposer is asked, and
-its drafts are compared with the tokens of the next steps. The model would have accepted exactly those that agree, so no row is computed for
-them. A failure doubles the sequence's time to its next trial; a success makes the next decision come soon.
+**Dry trials** (`_start_trials`, `record_trial`). While the decision is against drafts, sequences take turns in dry trials: the proposer is
+asked, and its drafts are compared with the tokens that the next steps yield. Verification would have accepted exactly the drafts that
+agree, so none is needed. After a failure the sequence waits twice as long for its next trial; a success brings the next decision forward.
 
-**The trial budget.** Trials, and decisions against drafts, take time and yield no tokens. So each step adds a share of its time to a budget
-of seconds that they are paid from: MAX_TRIAL_SHARE where perfect drafts would gain FULL_SHARE_GAIN, and with the square of the gain less
-below (`_trial_worth`). What they would gain is computed from all that is known of step times and from the rows alone; the former, which
-promises more, counts for less and less while trials lead to decisions against drafts.
+**Trial budget** (`begin_step`, `_trial_worth`). Trials, and decisions against drafts, take time and yield no tokens. They are paid from a
+budget in seconds, to which each step adds a share of its own time: MAX_TRIAL_SHARE where perfect drafts would add FULL_SHARE_GAIN to the
+speed, less where they would add less. That gain is computed in two ways, and the higher share counts: from the time of rows alone, and
+with contexts and overheads, which promises more. The second is weighted with a confidence that falls while trials lead to nothing.
 
-**Realized gain.** What steps with drafts gain over plain steps is added up (`RealizedGain`). Drafting that loses time ends, as soon as the
-loss is significant, for 32 steps, then 64, up to 1,024.
+**Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
+drafting ends for 32 steps, then 64, up to 1,024.
 
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
-SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, to follow what plain steps take.
+SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain steps take.
 """
 import sys
 from collections.abc import Sequence
@@ -33,17 +34,17 @@ from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibra
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
 from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
 
-MIN_SPEEDUP = 1.08  # that drafts must promise, to be worth their uncertainty
-DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps for which a decision for drafts holds, and sequences for which it holds one more
-MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before it is made anew
+MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are uncertain
+DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
+MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
-LOCKSTEP_WINS, MAX_WINS = 3, 6  # `_wins` that it takes to draft for sequences in lockstep, and the most that are counted
-MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # most of the time that trials may take: where perfect drafts would add so much to the speed
+LOCKSTEP_WINS, MAX_WINS = 3, 6  # `_wins` needed to draft for sequences in lockstep, which drafts would part; the most that are counted
+MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
-BATCHING_STEPS = 8  # steps over which trials that are due, and sequences that join, are gathered to be seen to together
-SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # steps observed in each period while nothing is due; a longer decision's length is the period
-MAX_PAUSE_S = 1e-3  # after a longer pause between two steps, the time from one to the next says nothing of the former
+BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
+SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # in steps; if a decision against drafts holds for longer than SAMPLE_PERIOD, that is the period
+MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 NEARLY = 1 - 1e-9  # equal but for rounding
 
 
@@ -69,19 +70,19 @@ class Priced:
 
     _decision: Decision = field(default_factory=Decision)
     _next_expected: Expected | None = None  # of the drafts of the next step
-    _has_news: bool = False  # some drafts were verified or tried since the last decision
-    _wins: int = 0  # decisions for drafts less those against, counted where there was news, from 0 to MAX_WINS
+    _has_news: bool = False  # drafts were verified, or a trial was completed, since the last decision
+    _wins: int = 0  # decisions for drafts less those against, in 0 .. MAX_WINS; only those made with news count
 
-    _budget_s: float = 0.0  # for trials and decisions against drafts
-    _budget_step: int = 0  # up to which steps have added to it
-    _trial_share: float = 0.0  # of a step's time that is added
-    _share_decided_at: int | None = None  # the decision against drafts after which that share was computed, by its step
-    _income_s: float = 0.0  # added by a step
-    _max_budget_s: float = 0.0  # a step, or two trials where these take longer, so that they can be saved for
-    _trial_confidence: float = 1.0  # in what perfect drafts gain by all that is known, relative to the gain by rows alone
+    _budget_s: float = 0.0  # left for trials and decisions against drafts; may be negative
+    _budget_step: int = 0  # the latest step that has added to it
+    _trial_share: float = 0.0  # share of a step's time that is added
+    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which the share was computed
+    _income_s: float = 0.0  # what a step adds
+    _max_budget_s: float = 0.0  # the time of a step or of two trials, whichever is longer: trials longer than a step can be saved for
+    _trial_confidence: float = 1.0  # weight, up to 1, of the trial share that takes contexts and overheads into account
     _trial_failed: bool = False  # since the last decision against drafts
     _is_trial_end: bool = False  # a trial was completed in this step
-    _is_saving: bool = False  # a trial is due but cannot be paid before `_idle_until`
+    _is_saving: bool = False  # the budget will not pay for a trial before `_idle_until`
     _trials_end: int = 0  # the step at which the latest trials are complete
 
     def __post_init__(self) -> None:
@@ -99,7 +100,7 @@ class Priced:
         self._step += num_steps
 
     def begin_step(self, now: float, load: StepLoad) -> None:
-        """Only now is it known what the step before this one took."""
+        """Evaluates the step before, whose time is only known now, and adds to the trial budget."""
         self._step += 1
         last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
         if last is not None and now - last.end_s < MAX_PAUSE_S:
@@ -144,6 +145,8 @@ class Priced:
             seq.trial_due = self._step + BATCHING_STEPS
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
+        """Decides anew if the decision has run out (one against drafts only once the budget is positive), or if sequences have changed and
+        it cannot be adapted. A decision against drafts leaves time for trials."""
         last = self._decision
         is_same = seq_ids == last.seq_ids
         if self._step < self._idle_until and is_same:
@@ -175,7 +178,7 @@ class Priced:
         if self._decision.limits is None and (num_asked or has_decided or self._is_trial_end):
             self._budget_s -= drafting_s
         self._is_trial_end = False
-        if num_asked and not (has_decided and self._overheads.propose_s):  # a decision's time is in it: a first guess at best
+        if num_asked and not (has_decided and self._overheads.propose_s):  # the time of a decision would be in it
             overheads = self._overheads
             (overheads.observe_trials if self._decision.limits is None else overheads.observe_proposals)(drafting_s, num_asked)
 
@@ -198,7 +201,7 @@ class Priced:
         return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
 
     def _observe_gain(self, step: StepInFlight, interval: float) -> None:
-        """Takes note of what a decode step's drafts came to. A significant loss ends the decision."""
+        """Compares a decode step's drafts with what was expected of them and with a plain step. A significant loss ends the decision."""
         count = step.load.num_seqs
         if step.expected is not None:
             self._calibration.observe(step.expected, step.load.num_drafts, step.num_accepted)
@@ -268,14 +271,14 @@ class Priced:
         candidates = self._candidates(seq_ids)
         drafts_ratio, accepted_ratio = self._calibration.drafts_ratio, self._calibration.accepted_ratio
         best_rate, num_best = MIN_SPEEDUP * count / (base_s + other_s), 0
-        num_accepted, num_drafts, propose_s, none_proposed = 0.0, 0.0, 0.0, 1.0  # expected numbers; probability that nobody has a draft
+        num_accepted, num_drafts, propose_s, none_proposed = 0.0, 0.0, 0.0, 1.0  # expected; `none_proposed`: probability of no draft at all
         for number, (accepted, _, is_first, proposed) in enumerate(candidates, 1):
             if is_first:
                 none_proposed *= 1 - proposed
                 propose_s += overheads.propose_s
             num_accepted += accepted_ratio * accepted
             num_drafts += drafts_ratio * proposed
-            rows = base_rows + round(num_drafts / max(1 - none_proposed, 1e-9))  # if anybody has a draft
+            rows = base_rows + round(num_drafts / max(1 - none_proposed, 1e-9))  # given that there are drafts
             verify_s = curve[min(rows, last)] - base_s + count * overheads.drafting_s
             step_s = base_s + (1 - none_proposed) * verify_s + other_s + (overheads.per_draft_s + attention_s) * num_drafts + propose_s
             rate = (count + num_accepted) / step_s
