@@ -57,6 +57,11 @@ def test_every_test_file_has_a_test() -> None:
     assert not found, report("a file called test_*.py has tests:", found)
 
 
+def test_tests_that_need_torch_skip_without_it() -> None:
+    found = [source.at(each.line) for source in sources("tests") for each in source.imports if each.within("torch")]
+    assert not found, report('torch is an extra, which a test takes by pytest.importorskip("torch", reason=...):', found)
+
+
 def test_tests_mirror_the_package() -> None:
     own = {"architecture", "contract", "golden", "recipes", "bench"}
     folders = {Path(source.path).parent.relative_to("penstock").as_posix() for source in sources("penstock")}

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 import transformers
 
 from tests.golden.variants import SIZE, Variant
 
+torch = pytest.importorskip("torch", reason="transformers computes with torch, an extra: pip install '.[torch]'")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.golden.oracle import logits, model_of, save, some_ids
 from tests.golden.paged import Model
 from tests.golden.variants import VARIANTS
 
+torch = pytest.importorskip("torch", reason="torch is an extra: pip install '.[torch]'")
 IDS = some_ids(150)
 SIZES = [1, 50, 6, 70] + [1] * 23
 

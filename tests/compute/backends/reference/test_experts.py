@@ -61,6 +61,7 @@ def run(backend: Reference, loaded: object, tokens: np.ndarray) -> np.ndarray:
 
 
 def check_alone_and_crowded(shape: Shape, library: str, dtype: str) -> None:
+    pytest.importorskip(library, reason=f"{library} is an extra: pip install '.[{library}]'")
     program, backend, rng = program_of(shape), Reference(Options(library), dtype=dtype), np.random.default_rng(7)
     loaded = backend.load(program, weights_of(program), KVLayout(TOKENS // BLOCK + 1, BLOCK))
     whole = run(backend, loaded, np.arange(TOKENS))

@@ -43,6 +43,7 @@ def config_of(scaling: dict[str, Any], theta: float, head_dim: int, **more: Any)
 
 
 def check_same(rope: RopeSpec, config: Any, length: int, kind: str) -> None:
+    pytest.importorskip("torch", reason="transformers computes with torch, an extra: pip install '.[torch]'")
     expected, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
     found, found_factor = frequencies(rope, length)
     np.testing.assert_allclose(found, expected.numpy(), rtol=4e-6, atol=0)  # theirs are float32, smoothed ones with cancellation

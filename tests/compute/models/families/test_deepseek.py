@@ -2,7 +2,6 @@
 from typing import Any
 
 import pytest
-import torch
 import transformers
 
 from penstock.compute.models import hf
@@ -79,6 +78,7 @@ def test_published_bytes_of_a_token(name: str, num_bytes: int) -> None:
 def test_tensors_are_those_of_transformers(config: str, rank: int | None) -> None:
     """By name and shape, with all experts of a layer in one tensor."""
     given = {**TINY, "q_lora_rank": rank, "architectures": [f"{config}ForCausalLM"]}
+    torch = pytest.importorskip("torch", reason="torch is an extra: pip install '.[torch]'")
     with torch.device("meta"):
         model = getattr(transformers, f"{config}ForCausalLM")(getattr(transformers, f"{config}Config")(**given))
     theirs = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
