@@ -48,9 +48,8 @@ class Step:
             self.num_tokens_left += len(planned.tokens)
 
     def tails(self, asked: Sequence[tuple[int, int]], seqs: Mapping[int, Seq]) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
-        """What the runner `asked` for, (seq_id, start), of those that it computes now and knew before."""
-        return tuple([(seq_id, start, tuple(seqs[seq_id].tokens[start:])) for seq_id, start in asked
-                      if (planned := self.planned.get(seq_id)) is not None and planned.new is None])
+        """What the runner `asked` for, (seq_id, start), of the sequences that it computes now."""
+        return tuple([(seq_id, start, tuple(seqs[seq_id].tokens[start:])) for seq_id, start in asked if seq_id in self.planned])
 
 
 def describe(seq: Seq) -> SeqInfo:

@@ -14,10 +14,11 @@ drafts are too high on average: the ratio of observed to expected drafts scales 
 asked, and its drafts are compared with the tokens that the next steps yield. Verification would have accepted exactly the drafts that
 agree, so none is needed. After a failure the sequence waits twice as long for its next trial; a success brings the next decision forward.
 
-**Trial budget** (`begin_step`, `_trial_worth`). Trials, and decisions against drafts, take time and yield no tokens. They are paid from a
-budget in seconds, to which each step adds a share of its own time: MAX_TRIAL_SHARE where perfect drafts would add FULL_SHARE_GAIN to the
-speed, less where they would add less. That gain is computed in two ways, and the higher share counts: from the time of rows alone, and
-with contexts and overheads, which promises more. The second is weighted with a confidence that falls while trials lead to nothing.
+**Trial budget** (`begin_step`, `_trial_worth`). Trials, recording them, and decisions against drafts take time and yield no tokens. They
+are paid from a budget in seconds, to which each step adds a share of its own time: MAX_TRIAL_SHARE where perfect drafts would add
+FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two ways, and the higher share counts: from the time
+of rows alone, and with contexts and overheads, which promises more. The second is weighted with a confidence that falls while trials lead
+to nothing.
 
 **Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
 drafting ends for 32 steps, then 64, up to 1,024.
@@ -73,7 +74,7 @@ class Priced:
     _has_news: bool = False  # drafts were verified, or a trial was completed, since the last decision
     _wins: int = 0  # decisions for drafts less those against, in 0 .. MAX_WINS; only those made with news count
 
-    _budget_s: float = 0.0  # left for trials and decisions against drafts; may be negative
+    _budget_s: float = 0.0  # left for trials, recording them, and decisions against drafts; may be negative
     _budget_step: int = 0  # the latest step that has added to it
     _trial_share: float = 0.0  # share of a step's time that is added
     _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which the share was computed
