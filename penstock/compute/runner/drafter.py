@@ -2,8 +2,8 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.control.contract import Controller, step_load
 from penstock.compute.decoding.control.skip import Skip
@@ -13,8 +13,6 @@ from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
-
-Array = Any
 
 
 @dataclass(frozen=True, slots=True)

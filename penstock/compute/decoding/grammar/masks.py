@@ -5,14 +5,12 @@ import queue
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.core.message import message
-
-Array = Any
 
 
 @message

@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.grammar.compiled import FULL, Compiled
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.core.types import SamplingParams
 
-Array = Any
 EVERYTHING = 0xFFFFFFFF  # 32 tokens that may come
 SLOW_S = 0.002  # of a mask's own thread: behind such a mask nothing is drafted, since each draft would cost as much again
 

@@ -5,6 +5,7 @@ import numpy as np
 
 from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.core.drafting import depths
 from penstock.core.message import message
 
 MAX_KV_TOKENS = 1_000_000_000  # upper limit of a proposer's option kv_tokens
@@ -72,7 +73,7 @@ def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[in
         at = np.arange(each.start, each.start + count, dtype=np.int64)
         slots.append(each.table[at // block_size] * block_size + at % block_size)
         follows = list(range(-1, count - 1)) if each.parents is None else list(each.parents)
-        positions.append(at if each.parents is None else each.start + depths(follows))
+        positions.append(at if each.parents is None else each.start - 1 + np.array(depths(follows), dtype=np.int64))
         parents += follows
         tokens += each.tokens
         starts.append(starts[-1] + count)
@@ -82,12 +83,3 @@ def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[in
         np.array(tokens, dtype=np.int64), np.concatenate(positions), np.concatenate(slots), np.array(starts, dtype=np.int64),
         np.array(contexts, dtype=np.int64), [each.table for each in rows], np.array(logit_rows, dtype=np.int64), NO_COPIES, wanted,
         np.array(parents, dtype=np.int32) if trees else None, None, inputs or {})
-
-
-def depths(parents: Sequence[int]) -> Array:
-    """The number of ancestors of each row."""
-    found = np.zeros(len(parents), dtype=np.int64)
-    for row, parent in enumerate(parents):
-        if parent >= 0:
-            found[row] = found[parent] + 1
-    return found
