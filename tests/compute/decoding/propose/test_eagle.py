@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from penstock.compute.decoding.propose import eagle
+from penstock.compute.decoding.propose.confidence import SAMPLED_SCALE
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.eagle import Eagle
-from penstock.compute.decoding.propose.confidence import SAMPLED_SCALE
 from penstock.compute.decoding.state import RowState
 from penstock.core.errors import UsageError
 from penstock.core.types import SamplingParams, SeqInfo
