@@ -81,7 +81,7 @@ def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[Exceptio
             done.put(error)
         else:
             done.put(None)
-        del given  # keeps no sequence alive
+        del given  # so that it keeps no sequence alive while the thread waits
 
 
 def fill(paths: Sequence[Path], masks: Array) -> None:

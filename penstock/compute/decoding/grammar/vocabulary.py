@@ -48,7 +48,7 @@ class Vocabulary:
         return bool(int.from_bytes(matcher.deep_copy().compute_bitmask(), "little") & ~self._end_bits)
 
     def trouble(self, start: LLMatcher) -> str:
-        """Tries a grammar on the first few tokens of an answer. Returns an error message if it is too complex or slow to follow, else ""."""
+        """Tries a grammar on the first few tokens of an answer. Returns an error message if it is too complex or too slow, else ""."""
         trial = start.deep_copy()
         for _ in range(TRIED):
             began = time.thread_time()
