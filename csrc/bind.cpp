@@ -54,7 +54,7 @@ Op op_of(const nb::dict& fields) {
   take("out", op.out), take("out2", op.out2), take("out3", op.out3);
   take("matrix", op.matrix), take("matrix2", op.matrix2);
   take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
-  take("angles", op.angles), take("layer", op.layer);
+  take("angles", op.rope_table), take("layer", op.layer);
   take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
   take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
   take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
@@ -70,8 +70,8 @@ int add_matrix(Model& model, const nb::dict& fields) {
   m.group = nb::cast<int>(fields["group"]), m.scale_bytes = nb::cast<int>(fields["scale_bytes"]);
   m.has_mins = nb::cast<bool>(fields["has_mins"]), m.count = nb::cast<int>(fields["count"]);
   const auto values = nb::cast<std::vector<int>>(fields["values"]);
-  for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.values[i] = static_cast<std::int8_t>(values[i]);
-  if (m.k_padded % m.group || m.group % m.per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
+  for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.codebook[i] = static_cast<std::int8_t>(values[i]);
+  if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
   return model.add_matrix(m);
 }
 
@@ -97,10 +97,10 @@ template <class Array> int placed_rows(const Matrix& m, const std::vector<int>& 
 }
 
 void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray& numbers) {
-  const Source source = source_of(numbers);
+  const Source input_row = source_of(numbers);
   const int rows = placed_rows(model.matrix(matrix), place, numbers);
   const nb::gil_scoped_release free;
-  pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), source, rows);
+  pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), input_row, rows);
 }
 
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
@@ -229,7 +229,7 @@ void bind_model(nb::module_& module) {
     return names;
   }, "The kernels that this process may use, the best first.");
   module.def("rows_for_codes", [](const std::string& name) {
-    return named(name).takes_words(Matrix{Format::i4}) ? "int16" : "bf16";
+    return named(name).takes_fixed16(Matrix{Format::i4}) ? "int16" : "bf16";
   }, "The numbers of rows that these kernels multiply with 4-bit codes, where they are not rounded to int8; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());
   nb::class_<Model>(module, "Model")
@@ -249,12 +249,12 @@ void bind_model(nb::module_& module) {
       .def("weight_bytes", &Model::weight_bytes)
       .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
       .def("weights", [](Model& model) {
-        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.weights(), {model.weights_taken()}, nb::find(model));
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.weights(), {model.weights_used()}, nb::find(model));
       }, "The memory of all matrices, as it is packed.")
-      .def("weight_sums", [](Model& model) { return checksums(model.pool(), model.weights(), model.weights_taken()); },
+      .def("weight_sums", [](Model& model) { return checksums(model.pool(), model.weights(), model.weights_used()); },
            nb::call_guard<nb::gil_scoped_release>(), "Checksums of that memory, chunk by chunk.")
       .def("read_weights", [](Model& model, const std::string& path, std::size_t offset, const std::vector<std::uint64_t>& sums) {
-        return read_packed(model.pool(), path, offset, model.weights(), model.weights_taken(), sums);
+        return read_packed(model.pool(), path, offset, model.weights(), model.weights_used(), sums);
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)

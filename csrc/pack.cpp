@@ -81,8 +81,8 @@ template <class Task> class Panels : public Work {
   Panels(Pool& pool, const Place& place, int rows, const Task& task)
       : Work(pool, 1), place_(place), rows_(rows), task_(task), wide_(place.half < 0 ? PANEL : PANEL / 2),
         first_(place.first / wide_), count_((place.first + rows - 1) / wide_ - first_ + 1) {}
-  void walk(int thread) override {
-    share(thread, count_, [this](int i) {
+  void run_phases(int thread) override {
+    parallel_for(thread, count_, [this](int i) {
       const int panel = first_ + i, shift = place_.half < 0 ? 0 : place_.half * wide_;
       task_(panel, [this, panel, shift](int vec, int lane) {
         const int column = vec * LANES + lane - shift, row = panel * wide_ + column - place_.first;

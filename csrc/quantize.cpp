@@ -159,8 +159,8 @@ bool round_rows(const Job& job, int first, int end) {
 class Rounding : public Work {
  public:
   Rounding(Pool& pool, const Job& job) : Work(pool, 1), job_(job), stretches_(pool.size()) {}
-  void walk(int thread) override {
-    share(thread, stretches_, [this](int i) {
+  void run_phases(int thread) override {
+    parallel_for(thread, stretches_, [this](int i) {
       const auto row = [this](int stretch) { return static_cast<int>(std::int64_t(job_.rows) * stretch / stretches_); };
       if (!round_rows(job_, row(i), row(i + 1))) sound_ = false;
     });

@@ -73,11 +73,11 @@ std::uint64_t reaching_key(std::vector<Weighted>& items, double target) {
 }
 
 // Rows that are shared over the pool's threads.
-template <class Task> class Rows : public Work {
+template <class Task> class RowTasks : public Work {
  public:
-  Rows(Pool& pool, int count, const Task& task) : Work(pool, 1), count_(count), task_(task) {}
-  void walk(int thread) override {
-    share(thread, count_, [&](int row) { task_(row, thread); });
+  RowTasks(Pool& pool, int count, const Task& task) : Work(pool, 1), count_(count), task_(task) {}
+  void run_phases(int thread) override {
+    parallel_for(thread, count_, [&](int row) { task_(row, thread); });
   }
 
  private:
@@ -85,7 +85,7 @@ template <class Task> class Rows : public Work {
   Task task_;
 };
 
-template <class Task> void share_rows(Pool& pool, int count, const Task& task) { pool.run(std::make_shared<Rows<Task>>(pool, count, task)); }
+template <class Task> void run_rows(Pool& pool, int count, const Task& task) { pool.run(std::make_shared<RowTasks<Task>>(pool, count, task)); }
 
 }  // namespace
 
@@ -93,9 +93,9 @@ Sampler::Sampler(Pool& pool, const Kernels& kernels) : pool_(pool), kernels_(ker
 
 // Room for all that is made of a row: only threads that draw or score need any.
 void Sampler::Scratch::fit(int vocab) {
-  const std::size_t size = std::max(vocab, SUM_BLOCK);
+  const std::size_t size = std::max(vocab, VOCAB_BLOCK);
   ids.resize(size), places.resize(size), values.resize(size), weights.resize(size), scores.resize(size);
-  sums.resize((size + SUM_BLOCK - 1) / SUM_BLOCK);
+  sums.resize((size + VOCAB_BLOCK - 1) / VOCAB_BLOCK);
 }
 
 template <class Task> void Sampler::each_row(const Logits& logits, const Task& task) {
@@ -103,22 +103,22 @@ template <class Task> void Sampler::each_row(const Logits& logits, const Task& t
     for (int row = 0; row < logits.rows; ++row) task(row, scratch_[0]);
     return;
   }
-  share_rows(pool_, logits.rows, [&](int row, int thread) { task(row, scratch_[thread]); });
+  run_rows(pool_, logits.rows, [&](int row, int thread) { task(row, scratch_[thread]); });
 }
 
 void Sampler::choose(const Logits& logits, const Drawing* const* drawings, const std::int64_t* indices, std::int64_t* tokens) {
   each_row(logits, [&](int row, Scratch& s) {
     const float* x = logits.row(row);
     const Drawing& how = *drawings[row];
-    tokens[row] = how.temperature == 0 ? kernels_.largest_place(x, logits.vocab) : draw(x, logits.vocab, how, uniform_of(how.seed, indices[row]), s);
+    tokens[row] = how.temperature == 0 ? kernels_.argmax(x, logits.vocab) : draw(x, logits.vocab, how, uniform_of(how.seed, indices[row]), s);
   });
 }
 
 int Sampler::draw(const float* x, int n, const Drawing& how, double uniform, Scratch& s) const {
-  const int best = kernels_.largest_place(x, n);
+  const int best = kernels_.argmax(x, n);
   if (!std::isfinite(x[best])) return best;
   s.fit(n);
-  kernels_.scale_row(x, x[best], how.temperature, n, s.values.data());
+  kernels_.temperature_scale(x, x[best], how.temperature, n, s.values.data());
   if (how.keeps_all()) return draw_of_all(n, uniform, s);
   s.count = n, s.all = true;
   filter(how, s);
@@ -128,10 +128,10 @@ int Sampler::draw(const float* x, int n, const Drawing& how, double uniform, Scr
 // The first token at which the running sum of weights exceeds its share: block by block, then within one.
 int Sampler::draw_of_all(int n, double uniform, Scratch& s) const {
   double target = total(s.values.data(), 0, n, s) * uniform;
-  int block = 0, last_block = (n - 1) / SUM_BLOCK;
+  int block = 0, last_block = (n - 1) / VOCAB_BLOCK;
   while (s.sums[last_block] == 0) --last_block;
   while (block < last_block && s.sums[block] <= target) target -= s.sums[block++];
-  const int begin = block * SUM_BLOCK, count = std::min(SUM_BLOCK, n - begin);
+  const int begin = block * VOCAB_BLOCK, count = std::min(VOCAB_BLOCK, n - begin);
   kernels_.exp_row(s.values.data() + begin, 0, count, s.weights.data());
   int last = 0;
   for (int i = 0; i < count; ++i) {
@@ -143,7 +143,7 @@ int Sampler::draw_of_all(int n, double uniform, Scratch& s) const {
 }
 
 int Sampler::draw_of_kept(double uniform, Scratch& s) const {
-  const float most = s.values[kernels_.largest_place(s.values.data(), s.count)];
+  const float most = s.values[kernels_.argmax(s.values.data(), s.count)];
   kernels_.exp_row(s.values.data(), most, s.count, s.weights.data());
   double target = std::accumulate(s.weights.begin(), s.weights.begin() + s.count, 0.0) * uniform;
   int last = 0;
@@ -167,7 +167,7 @@ void Sampler::filter(const Drawing& how, Scratch& s) const {
   if (how.top_p < 1) {
     kernels_.exp_row(values, 0, s.count, s.weights.data());
     int count;
-    keep(values, share_bound(values, kernels_.mass_from(values, s.weights.data(), s.count, -INF, &count) * how.top_p, s), s);
+    keep(values, share_bound(values, kernels_.mass_at_least(values, s.weights.data(), s.count, -INF, &count) * how.top_p, s), s);
   }
   if (how.min_p > 0) keep(values, {static_cast<float>(std::log(how.min_p)), EVERY}, s);
   if (how.typical_p < 1) keep_typical(how.typical_p, s);
@@ -189,7 +189,7 @@ void Sampler::keep_typical(double share, Scratch& s) const {
 
 // `scores` of the tokens that are left.
 void Sampler::keep(const float* scores, Bound bound, Scratch& s) const {
-  const int count = kernels_.places(scores, s.count, bound.score, true, 0, s.places.data());
+  const int count = kernels_.indices_above(scores, s.count, bound.score, true, 0, s.places.data());
   int kept = 0;
   for (int i = 0; i < count; ++i) {
     const int place = s.places[i];
@@ -210,11 +210,11 @@ Sampler::Bound Sampler::share_bound(const float* scores, double target, Scratch&
   double above = 0;  // the weight from `high` on, less than the target
   for (float middle = 0; from_low - from_high > few && middle > low && middle < high; middle = (low + std::min(high, 0.0f)) / 2) {
     int count;
-    const double mass = kernels_.mass_from(scores, weights, s.count, middle, &count);
+    const double mass = kernels_.mass_at_least(scores, weights, s.count, middle, &count);
     if (mass >= target) low = middle, from_low = count;
     else high = middle, from_high = count, above = mass;
   }
-  const int count = kernels_.places(scores, s.count, low, true, 0, s.places.data());
+  const int count = kernels_.indices_above(scores, s.count, low, true, 0, s.places.data());
   std::vector<Weighted> between;
   for (int i = 0; i < count; ++i) {
     const int place = s.places[i];
@@ -235,10 +235,10 @@ void Sampler::top_keys(const float* x, int n, int num, Scratch& s) const {
     s.keys.resize(num);
     bound = value_of(s.keys.back()), bounded = true;
   };
-  for (int begin = 0; begin < n; begin += SUM_BLOCK) {
-    const int count = std::min(SUM_BLOCK, n - begin);
+  for (int begin = 0; begin < n; begin += VOCAB_BLOCK) {
+    const int count = std::min(VOCAB_BLOCK, n - begin);
     if (bounded) {  // what equals the bound has a higher id, and comes after it
-      const int found = kernels_.places(x + begin, count, bound, false, begin, s.places.data());
+      const int found = kernels_.indices_above(x + begin, count, bound, false, begin, s.places.data());
       for (int i = 0; i < found; ++i) s.keys.push_back(key_of(x[s.places[i]], s.places[i]));
     } else {
       for (int i = begin; i < begin + count; ++i) s.keys.push_back(key_of(x[i], i));
@@ -249,7 +249,7 @@ void Sampler::top_keys(const float* x, int n, int num, Scratch& s) const {
 }
 
 double Sampler::total(const float* x, float most, int n, Scratch& s) const {
-  kernels_.exp_sums(x, most, n, s.sums.data());
+  kernels_.exp_block_sums(x, most, n, s.sums.data());
   return std::accumulate(s.sums.begin(), s.sums.end(), 0.0);
 }
 
@@ -259,12 +259,12 @@ void Sampler::score(const Logits& logits, const Scores& scores) {
 
 void Sampler::forbid(float* logits, const Logits& rows, const std::uint32_t* allowed, int words) {
   each_row(rows, [&](int row, Scratch&) {
-    kernels_.forbid(logits + (rows.row(row) - rows.data), allowed + std::size_t(words) * row, rows.vocab);
+    kernels_.mask_logits(logits + (rows.row(row) - rows.data), allowed + std::size_t(words) * row, rows.vocab);
   });
 }
 
 void Sampler::score_row(const float* x, int n, int row, const Scores& scores, Scratch& s) const {
-  const float best = x[kernels_.largest_place(x, n)], most = std::isfinite(best) ? best : 0.0f;
+  const float best = x[kernels_.argmax(x, n)], most = std::isfinite(best) ? best : 0.0f;
   s.fit(n);
   const double log_total = std::log(total(x, most, n, s));
   const auto logprob = [&](float value) { return double{value} - double{most} - log_total; };

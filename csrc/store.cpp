@@ -40,8 +40,8 @@ int num_chunks(std::size_t bytes) { return static_cast<int>((bytes + CHUNK_BYTES
 template <class Task> class Chunks : public Work {
  public:
   Chunks(Pool& pool, std::size_t bytes, const Task& task) : Work(pool, 1), bytes_(bytes), task_(task) {}
-  void walk(int thread) override {
-    share(thread, num_chunks(bytes_), [this](int chunk) {
+  void run_phases(int thread) override {
+    parallel_for(thread, num_chunks(bytes_), [this](int chunk) {
       const std::size_t first = chunk * CHUNK_BYTES;
       task_(chunk, first, std::min(CHUNK_BYTES, bytes_ - first));
     });
