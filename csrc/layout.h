@@ -65,7 +65,8 @@ inline bool uses_int8_tiles(const Matrix& m) { return m.format == Format::i8 && 
 template <class Body> void each_k_block(const Matrix& m, const Body& body) {
   int index = 0;
   for (int group = 0; group < m.k_padded; group += m.group)
-    for (int begin = 0; begin < m.group; begin += FIXED_K_BLOCK, ++index) body(index, group + begin, group + std::min(m.group, begin + FIXED_K_BLOCK));
+    for (int begin = 0; begin < m.group; begin += FIXED_K_BLOCK, ++index)
+      body(index, group + begin, group + std::min(m.group, begin + FIXED_K_BLOCK));
 }
 
 // Bytes between activation rows: rows whose stride is a power of two would map to few cache sets.

@@ -25,8 +25,8 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int row
   o.int8 = has_codes(matrix) && int8_;
   o.amx_row_bytes = (fixed16 || o.int8) && m.kernels_.amx_row_bytes ? m.kernels_.amx_row_bytes(matrix, rows, o.int8) : 0;
   o.groups = matrix.num_groups() * (fixed16 ? matrix.k_blocks_in_group() : 1);
-  const int plain_bytes = o.int8 ? 1 : fixed16 ? 2 : takes_float(matrix) ? 4 : m.kernels_.bf16_elem_bytes;
-  o.stride = std::size_t(matrix.k_padded) * (o.amx_row_bytes ? o.amx_row_bytes : plain_bytes) + ROW_PADDING;
+  o.stride = std::size_t(matrix.k_padded) * (o.amx_row_bytes ? o.amx_row_bytes : o.int8 ? 1 : fixed16 ? 2 : takes_float(matrix) ? 4
+                                             : m.kernels_.bf16_elem_bytes) + ROW_PADDING;
   o.data = memory.data.data();
   if (o.int8 || fixed16) o.scales = memory.scales.floats(), o.acc_init = reinterpret_cast<const std::int32_t*>(memory.acc_init.data());
   if (matrix.has_mins) o.group_sums = memory.group_sums.floats();
@@ -77,8 +77,8 @@ void Step::epilogue(const Op& op, int panel, int first, int count, float* sums) 
 
 void Step::linear(const Op& op, int thread) {
   const Matrix& matrix = m.matrices_[op.matrix];
-  const int num_rows = rows(op), panels = matrix.num_panels();
   const int m_block = m.kernels_.m_block_bytes / (wants_fixed16(matrix) ? 2 : m.kernels_.bf16_elem_bytes);
+  const int num_rows = rows(op), panels = matrix.num_panels();
   const int m_blocks = (num_rows + m_block - 1) / m_block;
   if (num_rows == 0) return;
   const bool is_private = fits_private_operand(num_rows, matrix.k_padded);

@@ -84,7 +84,9 @@ class Memory {
 // An Operand's memory.
 struct OperandMemory {
   Memory data, scales, acc_init, group_sums;
-  void grow(std::size_t bytes, std::size_t groups) { data.grow(bytes + 64), scales.grow(groups * 4), acc_init.grow(groups * 4), group_sums.grow(groups * 4); }
+  void grow(std::size_t bytes, std::size_t groups) {
+    data.grow(bytes + 64), scales.grow(groups * 4), acc_init.grow(groups * 4), group_sums.grow(groups * 4);
+  }
 };
 
 struct Batch {

@@ -23,7 +23,7 @@ namespace penstock {
 
 class Pool;
 
-constexpr int MIN_TASKS_PER_THREAD = 4;     // if there are as many rows
+constexpr int MIN_TASKS_PER_THREAD = 4;  // if there are as many rows
 constexpr int MAX_ROWS_PER_TASK = 8;
 
 // Work in phases. Every thread executes run_phases, with the same phases in the same order. A late thread skips phases that are complete,

@@ -174,7 +174,8 @@ template <bool INT8_TILES, bool SEPARATE> PENSTOCK_INLINE F combine_planes(const
 }
 
 // out (+)= accumulators * scale (+ group sum * min), for V x 16 columns.
-template <bool INT8_TILES, bool SEPARATE, int V> PENSTOCK_INLINE void scale_acc_tiles(const ScaledKBlocks& of, const RowBlock& block, const AccTiles& sums) {
+template <bool INT8_TILES, bool SEPARATE, int V>
+PENSTOCK_INLINE void scale_acc_tiles(const ScaledKBlocks& of, const RowBlock& block, const AccTiles& sums) {
   F scale[V], min[V];
   unrolled<V>([&](auto v) PENSTOCK_INLINED { scale[v] = of.load_scale(of.scales, v), min[v] = of.mins ? of.load_scale(of.mins, v) : zero(); });
   float* out = of.out;
@@ -190,7 +191,8 @@ template <bool INT8_TILES, bool SEPARATE, int V> PENSTOCK_INLINE void scale_acc_
 
 // One block of rows times V x 16 columns from vector v on, over the k-blocks of `run`. Software pipeline: block i - 1 is scaled while the
 // tiles compute block i.
-template <int PLANES, bool INT8_TILES, bool SEPARATE, int V> void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v) {
+template <int PLANES, bool INT8_TILES, bool SEPARATE, int V>
+void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v) {
   constexpr int elem_bytes = INT8_TILES ? 1 : 2;
   AccTiles sums;
   const int bytes = run.length * elem_bytes;

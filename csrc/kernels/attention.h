@@ -86,7 +86,8 @@ PENSTOCK_INLINE void weigh_values(const AttentionBlock& b, const TilePointers& t
   });
 }
 
-template <class Step, int R> void weigh_values_rows(const AttentionBlock& b, const TilePointers& tiles, int count, int row, const TilePointers* next) {
+template <class Step, int R>
+void weigh_values_rows(const AttentionBlock& b, const TilePointers& tiles, int count, int row, const TilePointers* next) {
   int v = 0;
   if constexpr (block_vecs(R) > 1)
     for (constexpr int V = block_vecs(R); v + V <= b.padded / LANES; v += V) weigh_values<Step, R, V>(b, tiles, count, row, v, next);
@@ -183,7 +184,8 @@ inline void merge_spans(const AttentionState& to, const AttentionState& later, i
   for (int row = 0; row < rows; ++row) {
     if (later.running_sum[row] == 0) continue;
     const float new_max = std::max(to.running_max[row], later.running_max[row]);
-    const F factor = to.running_sum[row] == 0 ? zero() : exp(set1(to.running_max[row] - new_max)), later_factor = exp(set1(later.running_max[row] - new_max));
+    const F factor = to.running_sum[row] == 0 ? zero() : exp(set1(to.running_max[row] - new_max));
+    const F later_factor = exp(set1(later.running_max[row] - new_max));
     float a[LANES], c[LANES];
     store(a, factor), store(c, later_factor);
     to.running_sum[row] = to.running_sum[row] * a[0] + later.running_sum[row] * c[0];

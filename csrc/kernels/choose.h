@@ -6,19 +6,19 @@
 
 namespace PENSTOCK_ISA {
 
-typedef float Float8 __attribute__((vector_size(32)));
-typedef double Double8 __attribute__((vector_size(64)));
+typedef float FloatX8 __attribute__((vector_size(32)));
+typedef double DoubleX8 __attribute__((vector_size(64)));
 
 // 16 accumulators in double.
 struct DoubleSums {
-  Double8 low{}, high{};
+  DoubleX8 low{}, high{};
   void add(F x) {
-    Float8 half[2];
+    FloatX8 half[2];
     std::memcpy(half, &x, 64);
-    low += __builtin_convertvector(half[0], Double8), high += __builtin_convertvector(half[1], Double8);
+    low += __builtin_convertvector(half[0], DoubleX8), high += __builtin_convertvector(half[1], DoubleX8);
   }
   double total() const {  // pairwise
-    const Double8 both = low + high;
+    const DoubleX8 both = low + high;
     double a[8];
     std::memcpy(a, &both, 64);
     for (int half = 4; half; half /= 2)

@@ -5,9 +5,9 @@
 namespace PENSTOCK_ISA {
 
 // A scale or weight of 2 bytes (f16) or 4 bytes (float).
-inline float scalar_at(Bytes j, int bytes) {
-  if (bytes == 4) return *reinterpret_cast<const float*>(j);
-  std::uint16_t wide[LANES] = {*reinterpret_cast<const std::uint16_t*>(j)};
+inline float scalar_at(Bytes p, int bytes) {
+  if (bytes == 4) return *reinterpret_cast<const float*>(p);
+  std::uint16_t wide[LANES] = {*reinterpret_cast<const std::uint16_t*>(p)};
   float value[LANES];
   store(value, from_f16(wide));
   return value[0];

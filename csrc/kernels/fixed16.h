@@ -38,7 +38,8 @@ template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded,
 }
 
 // x [n] -> out [k_padded]; returns the row's scale. See Kernels::to_fixed16.
-template <Fixed16Layout LAYOUT> float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+template <Fixed16Layout LAYOUT>
+float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto load_bf16 = [&](int i, int left) PENSTOCK_INLINED { return widen_bf16<1>(round_to_bf16(load_some(x + i, std::min(left, n - i)))); };
   F lane_max = zero();
   unsigned valid_lanes = 0xffff;

@@ -139,7 +139,8 @@ static void attend(const AttendTask& t) {
 
 static void softmax(float* x, int n) {
   F lane_max = set1(-INFINITY);
-  for (int i = 0; i < n; i += LANES) lane_max = max(lane_max, n - i >= LANES ? load(x + i) : blend_first(load_some(x + i, n - i), n - i, set1(-INFINITY)));
+  for (int i = 0; i < n; i += LANES)
+    lane_max = max(lane_max, n - i >= LANES ? load(x + i) : blend_first(load_some(x + i, n - i), n - i, set1(-INFINITY)));
   const F top = set1(reduce_max(lane_max));
   F total = zero();
   for (int i = 0; i < n; i += LANES) {

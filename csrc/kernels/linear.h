@@ -15,8 +15,9 @@ namespace PENSTOCK_ISA {
 constexpr int num_accumulators(bool grouped) { return grouped ? GROUPED_ACCUMULATORS : ACCUMULATORS; }
 constexpr int block_rows(int vecs, bool grouped = false, int max_rows = MAX_ROWS) { return std::min(max_rows, num_accumulators(grouped) / vecs); }
 constexpr int block_vecs(int rows, bool grouped = false, int max_rows = MAX_ROWS) {
-  if (rows <= block_rows(4, grouped, max_rows)) return 4;
-  return rows <= block_rows(2, grouped, max_rows) ? 2 : std::max(1, num_accumulators(grouped) / max_rows);
+  return rows <= block_rows(4, grouped, max_rows)   ? 4
+         : rows <= block_rows(2, grouped, max_rows) ? 2
+                                                    : std::max(1, num_accumulators(grouped) / max_rows);
 }
 
 // Calls block(R, r) for blocks of R <= MAX rows beginning at row r. Rows are divided evenly: a small last block would have too few

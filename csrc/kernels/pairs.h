@@ -50,7 +50,7 @@ template <class Codes> struct StepI4Pairs {
   static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
   static constexpr int K = 8, W_BYTES = 64, X_BYTES = 16;
   Codes codes;
-  template <int T, int R, int V> PENSTOCK_INLINE void k_pair(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
+  template <int T, int R, int V> PENSTOCK_INLINE void multiply_k_pair(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair b[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = codes.template k_pair<T>(raw[v]); });
     dot2_rows<R, V>(acc, b, x + 4 * T, stride);
@@ -58,10 +58,10 @@ template <class Codes> struct StepI4Pairs {
   template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Raw raw[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
-    k_pair<0, R, V>(acc, raw, x, stride);
-    k_pair<1, R, V>(acc, raw, x, stride);
-    k_pair<2, R, V>(acc, raw, x, stride);
-    k_pair<3, R, V>(acc, raw, x, stride);
+    multiply_k_pair<0, R, V>(acc, raw, x, stride);
+    multiply_k_pair<1, R, V>(acc, raw, x, stride);
+    multiply_k_pair<2, R, V>(acc, raw, x, stride);
+    multiply_k_pair<3, R, V>(acc, raw, x, stride);
   }
 };
 using StepI4 = StepI4Pairs<CodebookCodes>;

@@ -59,6 +59,7 @@ template <bool GROUPED = false, int MAX = MAX_ROWS, class Body> void for_column_
   for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
 }
 
+// A PanelTask restricted to panels of one width.
 struct Task {
   const Matrix& matrix;
   Bytes panel;                         // of first_panel
@@ -72,9 +73,12 @@ struct Task {
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
-  int rows_per_block(bool grouped = false, int max_rows = MAX_ROWS) const { return block_rows(block_vecs(rows, grouped, max_rows), grouped, max_rows); }
+  int rows_per_block(bool grouped = false, int max_rows = MAX_ROWS) const {
+    return block_rows(block_vecs(rows, grouped, max_rows), grouped, max_rows);
+  }
   Task single(int i) const {
-    return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i, unpacked, prefetch_distance};
+    return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
+            unpacked, prefetch_distance};
   }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
@@ -111,11 +115,13 @@ inline ScaledKBlocks at_columns(ScaledKBlocks g, int v, int bytes) {  // of the 
 
 // Formats without scales.
 template <class Step> void dense_panel(const Task& t) {
-  const int k_per_step = t.matrix.k_per_step(), steps = t.matrix.k_padded / k_per_step, max_steps = DENSE_K_BLOCK / k_per_step, w_step = t.w_step(Step::W_BYTES);
+  const int k_per_step = t.matrix.k_per_step(), steps = t.matrix.k_padded / k_per_step, max_steps = DENSE_K_BLOCK / k_per_step;
+  const int w_step = t.w_step(Step::W_BYTES);
   for (int s = 0; s < steps; s += max_steps) {
     const int count = std::min(max_steps, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const PrefetchPlan plan{t.rows, t.rows_per_block(), w, std::size_t(count) * w_step, count, t.panel_stride(), t.vectors(), t.prefetch_distance};
+    const PrefetchPlan plan{t.rows, t.rows_per_block(), w, std::size_t(count) * w_step, count,
+                            t.panel_stride(), t.vectors(), t.prefetch_distance};
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       const DenseKBlock part{w + Step::W_BYTES * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X_BYTES, t.x.stride, plan.for_columns(v, vecs));
@@ -127,9 +133,11 @@ template <class Step> void dense_panel(const Task& t) {
 template <bool GROUPED, int MAX = MAX_ROWS, class Step> void packed_scaled(const Task& t, const Step& step, const PackedKBlocks& run) {
   const int steps = run.length / t.matrix.k_per_step(), w_step = t.w_step(Step::W_BYTES);
   const ScaledKBlocks groups = run.groups(t, run.w, w_step, steps, run.block_stride);
-  const PrefetchPlan plan{t.rows, t.rows_per_block(GROUPED, MAX), run.w, run.block_stride * run.count, steps * run.count, t.panel_stride(), t.vectors(), t.prefetch_distance};
+  const PrefetchPlan plan{t.rows, t.rows_per_block(GROUPED, MAX), run.w, run.block_stride * run.count, steps * run.count,
+                          t.panel_stride(), t.vectors(), t.prefetch_distance};
   for_column_blocks<GROUPED, MAX>(t.rows, t.width, [&](auto vecs, int v) {
-    scaled_rows<Step, vecs, GROUPED, MAX>(step, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(run.begin) / Step::K * Step::X_BYTES, plan.for_columns(v, vecs));
+    scaled_rows<Step, vecs, GROUPED, MAX>(step, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(run.begin) / Step::K * Step::X_BYTES,
+                                          plan.for_columns(v, vecs));
   });
 }
 
@@ -157,15 +165,18 @@ template <class Unpack> void unpacked_scaled(const Task& t, const Unpack& unpack
     const PackedKBlocks part = run.part(from, std::min(blocks_at_once, run.count - from));
     for (int g = 0; g < part.count; ++g) unpack_steps(unpack, part.w + part.block_stride * g, t.unpacked + bytes * g, packed_steps, vectors);
     const ScaledKBlocks groups = part.groups(t, t.unpacked, w_step, steps, bytes);
-    const PrefetchPlan plan{t.rows, t.rows_per_block(true), part.w, part.block_stride * part.count, steps * part.count, t.panel_stride(), t.vectors(), t.prefetch_distance};
+    const PrefetchPlan plan{t.rows, t.rows_per_block(true), part.w, part.block_stride * part.count, steps * part.count,
+                            t.panel_stride(), t.vectors(), t.prefetch_distance};
     for_column_blocks<true>(t.rows, t.width, [&](auto vecs, int v) {
-      scaled_rows<Step, vecs, true>(Step{}, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(part.begin) / Step::K * Step::X_BYTES, plan.for_columns(v, vecs));
+      scaled_rows<Step, vecs, true>(Step{}, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(part.begin) / Step::K * Step::X_BYTES,
+                                    plan.for_columns(v, vecs));
     });
   }
 }
 
 // Either of the two above, by the number of rows.
-template <class Unpack, class Step> void scaled_panel(const Task& t, int max_packed_rows, const Unpack& unpack, const Step& step, const PackedKBlocks& run) {
+template <class Unpack, class Step>
+void scaled_panel(const Task& t, int max_packed_rows, const Unpack& unpack, const Step& step, const PackedKBlocks& run) {
   unpacks_once<Unpack>(t, max_packed_rows, run.length) ? unpacked_scaled(t, unpack, run) : packed_scaled<true, MAX_ROWS_UNPACKING>(t, step, run);
 }
 
@@ -174,12 +185,14 @@ template <class Unpack> void unpacked_dense(const Task& t, const Unpack& unpack)
   using Step = typename Unpack::Step;
   const Matrix& m = t.matrix;
   const int vectors = t.vectors(), w_step = vectors * Step::W_BYTES, packed_step = vectors * Unpack::W_BYTES, times = m.k_per_step() / Step::K;
-  const int packed_steps = m.k_padded / m.k_per_step(), max_steps = std::min<int>(DENSE_K_BLOCK / m.k_per_step(), UNPACK_TARGET_BYTES / (times * 4 * Step::W_BYTES));
+  const int packed_steps = m.k_padded / m.k_per_step();
+  const int max_steps = std::min<int>(DENSE_K_BLOCK / m.k_per_step(), UNPACK_TARGET_BYTES / (times * 4 * Step::W_BYTES));
   for (int s = 0; s < packed_steps; s += max_steps) {
     const int count = std::min(max_steps, packed_steps - s), steps = count * times;
     const Bytes packed = t.panel + std::size_t(s) * packed_step;
     unpack_steps(unpack, packed, t.unpacked, count, vectors);
-    const PrefetchPlan plan{t.rows, t.rows_per_block(), packed, std::size_t(count) * packed_step, steps, t.panel_stride(), vectors, t.prefetch_distance};
+    const PrefetchPlan plan{t.rows, t.rows_per_block(), packed, std::size_t(count) * packed_step, steps,
+                            t.panel_stride(), vectors, t.prefetch_distance};
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       const DenseKBlock part{t.unpacked + Step::W_BYTES * v, w_step, steps, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * times * Step::X_BYTES, t.x.stride, plan.for_columns(v, vecs));
@@ -245,7 +258,9 @@ inline void linear_fixed16(const Task& t) {  // 16-bit fixed-point rows
   if (m.format == Format::i8) {
     for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, MAX_ROWS_PACKED_I8, UnpackI8{}, StepI8{}, run); });
   } else if (m.codebook_is_consecutive()) {
-    for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4Pairs<ConsecutiveCodes>{}, StepI4Pairs<ConsecutiveCodes>{}, run); });
+    for_k_block_runs(t, [&](const PackedKBlocks& run) {
+      scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4Pairs<ConsecutiveCodes>{}, StepI4Pairs<ConsecutiveCodes>{}, run);
+    });
   } else {
     const StepI4 step = step_i4(m);
     for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4{step}, step, run); });

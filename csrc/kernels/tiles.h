@@ -145,20 +145,21 @@ template <int V> PENSTOCK_INLINE void store_acc(std::uint8_t* to, std::size_t st
   do {                                                 \
     if constexpr (STREAM) TILE_STREAM(b, from, w_row); \
     else TILE_LOAD(b, from, w_row);                    \
-    if constexpr (INT8) TILE_DOT_SIGNED(c, 4, b);     \
-    else if constexpr (LOW_PLANE) TILE_DOT(c, 5, b);       \
+    if constexpr (INT8) TILE_DOT_SIGNED(c, 4, b);      \
+    else if constexpr (LOW_PLANE) TILE_DOT(c, 5, b);   \
     else TILE_DOT(c, 4, b);                            \
   } while (0)
 
 // C tile c += A tile 5, the low plane, * the B tile that is already loaded.
-#define TILE_LOW_PLANE(c, b)                            \
+#define TILE_LOW_PLANE(c, b)                        \
   do {                                              \
     if constexpr (INT8) TILE_DOT_UNSIGNED(c, 5, b); \
     else TILE_DOT(c, 5, b);                         \
   } while (0)
 
 // Accumulators += A tile 4 (or 5) * the B tiles at w(0) .. w(V - 1), `w_row` bytes per row.
-template <bool STREAM, bool INT8, int V, bool LOW_PLANE = false, class Where> PENSTOCK_INLINE void accumulate_columns(const Where& w, std::size_t w_row) {
+template <bool STREAM, bool INT8, int V, bool LOW_PLANE = false, class Where>
+PENSTOCK_INLINE void accumulate_columns(const Where& w, std::size_t w_row) {
   TILE_COLUMN(0, 6, w(0));
   if constexpr (V > 1) {
     TILE_COLUMN(1, 7, w(1));

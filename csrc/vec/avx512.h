@@ -16,7 +16,7 @@ using Raw = __m512i;  // 64 bytes of packed weights: a 32-bit word for each of 1
 
 constexpr int MAX_ROWS = 6, ACCUMULATORS = 24;  // register block: rows, and rows x vectors
 #if defined(PENSTOCK_FIXED16)
-constexpr int MAX_ROWS_UNPACKING = 12;  // where codes are unpacked in registers: unpacking for another block costs more than register pressure
+constexpr int MAX_ROWS_UNPACKING = 12;  // taller blocks where codes are unpacked in registers: each unpacking serves more rows
 #else
 constexpr int MAX_ROWS_UNPACKING = MAX_ROWS;
 #endif
