@@ -95,7 +95,7 @@ template <bool STREAM, bool INT8> void tile_dense(const Task& t) {
 }
 
 // i8 and i4 weights with integer rows. 16-bit fixed-point rows are two planes, x = 256 * high byte + low byte. All sums are integers and
-// exact, also on bf16 tiles, whose float accumulators hold integers below 2^24.
+// exact, also on bf16 tiles, where float accumulators stay below 2^24 (in units of 256 for a separate high plane).
 //   i8, int8 rows, one group           plain int8 rows and packed codes: TDPBSUD, as a dense product
 //   i8, fixed-point, long k-blocks     byte planes and packed codes: TDPBSUD and TDPBUUD
 //   i8 otherwise, i4                   codes are unpacked to bf16; rows are bf16, or two bf16 planes

@@ -37,6 +37,7 @@ struct AttentionBlock {
   int window;                    // 0: none
 };
 
+// Scores of R rows with the keys of V tiles, one column vector after another. `fetch`: prefetches the values of the same tiles.
 template <class Step, int R, int V>
 PENSTOCK_INLINE void score(const AttentionBlock& b, const TilePointers& tiles, int first, int row, bool fetch) {
   const int steps = b.padded / Step::K;

@@ -139,6 +139,7 @@ template <int V> PENSTOCK_INLINE void store_acc(std::uint8_t* to, std::size_t st
   if constexpr (V > 2) TILE_STORE(2, to + 128, stride);
   if constexpr (V > 3) TILE_STORE(3, to + 192, stride);
 }
+
 // C tile c += A tile 4 (or 5 if LOW_PLANE) * B tile b, loaded from `from`. INT8: signed bytes times unsigned bytes, else bf16. The macros
 // read STREAM, INT8, LOW_PLANE and w_row of the enclosing function, since tile numbers must be literals.
 #define TILE_COLUMN(c, b, from)                        \
