@@ -35,13 +35,13 @@ constexpr const char* KINDS[] = {"embed",  "norm",    "linear", "heads",   "kv_w
 //   experts     in, in2 weights, in3 ids -> out; matrix: gate and up, matrix2: down
 struct Op {
   Kind kind;
-  int in = -1, in2 = -1, in3 = -1;     // buffers
+  int in = -1, in2 = -1, in3 = -1;           // buffers
   int out = -1, out2 = -1, out3 = -1;
   int matrix = -1, matrix2 = -1;
   int weight = -1, weight2 = -1, bias = -1;  // vectors
   int residual = -1;                         // buffer that is added
   int rope_table = -1;
-  int layer = -1;                      // KV layer
+  int layer = -1;                            // KV layer
   Activation activation = Activation::none;
   int heads = 0, kv_heads = 0, dim = 0;
   int count = 0;           // route: experts per row
@@ -178,16 +178,16 @@ class Model {
   Memory cache_memory_;
   int block_size_ = 16;
 
-  Memory arena_;                            // buffers
-  OperandMemory shared_operand_;                    // operand of the current matrix, for all threads
-  std::vector<OperandMemory> private_operands_;          // [threads] for small operands, which each thread converts for itself
-  std::vector<Memory> scratch_;             // [threads]
-  Memory partial_;                          // AttentionState of each partial result
-  std::size_t partial_stride_ = 0;          // floats
-  int phases_ = 1;                          // upper bound of the phases of a step
-  std::size_t row_bytes_ = 0, row_groups_ = 0;  // maxima per operand row
+  Memory arena_;                                 // buffers
+  OperandMemory shared_operand_;                 // operand of the current matrix, for all threads
+  std::vector<OperandMemory> private_operands_;  // [threads] for small operands, which each thread converts for itself
+  std::vector<Memory> scratch_;                  // [threads]
+  Memory partial_;                               // AttentionState of each partial result
+  std::size_t partial_stride_ = 0;               // floats
+  int phases_ = 1;                               // upper bound of the phases of a step
+  std::size_t row_bytes_ = 0, row_groups_ = 0;   // maxima per operand row
   int max_experts_per_row_ = 1;
-  Memory expert_out_, expert_hidden_;                  // [pairs, hidden] down projections, [pairs, inner] gated activations
+  Memory expert_out_, expert_hidden_;            // [pairs, hidden] down projections, [pairs, inner] gated activations
   std::vector<int> expert_rows_, expert_starts_, active_experts_;
   std::shared_ptr<Pool> pool_;
 };

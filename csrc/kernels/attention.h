@@ -22,19 +22,19 @@ struct TilePointers { Bytes keys[CHUNK_TILES], values[CHUNK_TILES]; };
 // Scratch and state of one task's rows. In the papers' letters, probs is P = exp(S - m), running_max m, running_sum l, acc O, and rescale
 // exp(old m - new m).
 struct AttentionBlock {
-  int rows;                      // R below
-  int padded;                    // head dimension, rounded up to 16
-  const std::int32_t* positions;  // [R]
-  std::uint8_t* queries;         // [R, padded] in the cache's element type, as operand rows
-  float* scores;                 // [R, CHUNK]
-  std::uint8_t* probs;          // [R, CHUNK] as operand rows
-  float* acc;                  // [R, padded]
-  float *running_max, *running_sum;           // [R]
-  float* rescale;                   // [R] factor for acc and running_sum in this chunk
-  std::uint8_t* masked_values;          // one chunk of value tiles
-  std::uint8_t* tile_scratch;           // AMX: one chunk of value tiles, and the product of a block of rows
-  float scale, cap;              // cap 0: none
-  int window;                    // 0: none
+  int rows;                          // R below
+  int padded;                        // head dimension, rounded up to 16
+  const std::int32_t* positions;     // [R]
+  std::uint8_t* queries;             // [R, padded] in the cache's element type, as operand rows
+  float* scores;                     // [R, CHUNK]
+  std::uint8_t* probs;               // [R, CHUNK] as operand rows
+  float* acc;                        // [R, padded]
+  float *running_max, *running_sum;  // [R]
+  float* rescale;                    // [R] factor for acc and running_sum in this chunk
+  std::uint8_t* masked_values;       // one chunk of value tiles
+  std::uint8_t* tile_scratch;        // AMX: one chunk of value tiles, and the product of a block of rows
+  float scale, cap;                  // cap 0: none
+  int window;                        // 0: none
 };
 
 // Scores of R rows with the keys of V tiles, one column vector after another. `fetch`: prefetches the values of the same tiles.

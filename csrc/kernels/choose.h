@@ -105,10 +105,10 @@ inline double mass_at_least(const float* scores, const float* weights, int n, fl
 
 // Indices of values above `bound` (or equal to it), ascending, plus `first`; returns their number.
 inline int indices_above(const float* x, int n, float bound, bool or_equal, int first, int* out) {
-  const F limit = set1(bound), minus_inf = set1(NAN);
+  const F limit = set1(bound), pad = set1(NAN);
   int count = 0;
   for (int i = 0; i < n; i += LANES) {
-    const F v = load_or(x, i, n, minus_inf);
+    const F v = load_or(x, i, n, pad);
     for (unsigned found = or_equal ? mask_ge(v, limit) : mask_gt(v, limit); found; found &= found - 1)
       out[count++] = first + i + __builtin_ctz(found);
   }
@@ -116,10 +116,10 @@ inline int indices_above(const float* x, int n, float bound, bool or_equal, int 
 }
 
 inline int count_above(const float* x, int n, float bound, bool or_equal) {
-  const F limit = set1(bound), minus_inf = set1(NAN);
+  const F limit = set1(bound), pad = set1(NAN);
   int count = 0;
   for (int i = 0; i < n; i += LANES) {
-    const F v = load_or(x, i, n, minus_inf);
+    const F v = load_or(x, i, n, pad);
     count += __builtin_popcount(or_equal ? mask_ge(v, limit) : mask_gt(v, limit));
   }
   return count;

@@ -117,9 +117,9 @@ PENSTOCK_INLINE float reduce_add(F x) {  // pairwise
 PENSTOCK_INLINE float reduce_max(F x) {
   float a[16];
   to_array(x, a);
-  float most = a[0];
-  for (int i = 1; i < 16; ++i) most = a[i] > most ? a[i] : most;
-  return most;
+  float result = a[0];
+  for (int i = 1; i < 16; ++i) result = a[i] > result ? a[i] : result;
+  return result;
 }
 
 PENSTOCK_INLINE I widen(const std::uint16_t* p) {
