@@ -1,4 +1,4 @@
-// What Python sees of a model. Arrays are C-contiguous numpy arrays; the GIL is released while anything is computed.
+// Python bindings of Model. Arrays are C-contiguous numpy arrays. The GIL is released during computation.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -25,20 +25,20 @@ template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::
 using Ids = In<std::int64_t, nb::ndim<1>>;
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
-const Kernels& named(const std::string& name) {
+const Kernels& kernels_by_name(const std::string& name) {
   for (int i = 0; i < num_kernels(); ++i)
     if (name.empty() || name == kernels(i).name) return kernels(i);
   throw std::invalid_argument("no kernels " + name + " here");
 }
 
-// Where a name stands in a table of them.
-template <int N> int index_of(const char* const (&names)[N], const std::string& name) {
+// Index of a name in one of the name tables.
+template <int N> int enum_index(const char* const (&names)[N], const std::string& name) {
   for (int i = 0; i < N; ++i)
     if (name == names[i]) return i;
   throw std::invalid_argument(name + " is not known here");
 }
 
-Op op_of(const nb::dict& fields) {
+Op to_op(const nb::dict& fields) {
   Op op{};
   std::size_t taken = 0;
   const auto take = [&](const char* name, auto& field) {
@@ -49,12 +49,12 @@ Op op_of(const nb::dict& fields) {
   };
   std::string kind, activation = ACTIVATIONS[0];
   take("kind", kind), take("activation", activation);
-  op.kind = static_cast<Kind>(index_of(KINDS, kind)), op.activation = static_cast<Activation>(index_of(ACTIVATIONS, activation));
+  op.kind = static_cast<Kind>(enum_index(KINDS, kind)), op.activation = static_cast<Activation>(enum_index(ACTIVATIONS, activation));
   take("in", op.in), take("in2", op.in2), take("in3", op.in3);
   take("out", op.out), take("out2", op.out2), take("out3", op.out3);
   take("matrix", op.matrix), take("matrix2", op.matrix2);
   take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
-  take("angles", op.angles), take("layer", op.layer);
+  take("angles", op.rope_table), take("layer", op.layer);
   take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
   take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
   take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
@@ -65,29 +65,29 @@ Op op_of(const nb::dict& fields) {
 
 int add_matrix(Model& model, const nb::dict& fields) {
   Matrix m;
-  m.format = static_cast<Format>(index_of(FORMATS, nb::cast<std::string>(fields["format"])));
+  m.format = static_cast<Format>(enum_index(FORMATS, nb::cast<std::string>(fields["format"])));
   m.n = nb::cast<int>(fields["n"]), m.k = nb::cast<int>(fields["k"]), m.k_padded = nb::cast<int>(fields["k_padded"]);
   m.group = nb::cast<int>(fields["group"]), m.scale_bytes = nb::cast<int>(fields["scale_bytes"]);
   m.has_mins = nb::cast<bool>(fields["has_mins"]), m.count = nb::cast<int>(fields["count"]);
   const auto values = nb::cast<std::vector<int>>(fields["values"]);
-  for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.values[i] = static_cast<std::int8_t>(values[i]);
-  if (m.k_padded % m.group || m.group % m.per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
+  for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.codebook[i] = static_cast<std::int8_t>(values[i]);
+  if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
   return model.add_matrix(m);
 }
 
-Source source_of(const AnyArray& array) {
+Source source_dtype(const AnyArray& array) {
   const auto type = array.dtype();
   if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float)) {
     if (type.bits == 64) return Source::f64;
     if (type.bits == 32) return Source::f32;
     if (type.bits == 16) return Source::f16;
   }
-  if (type.bits == 16) return Source::bf16;  // bfloat16 comes as uint16: numpy has no name for it
+  if (type.bits == 16) return Source::bf16;  // numpy has no bfloat16: it comes as uint16
   throw std::invalid_argument("weights are float64, float32, float16 or bfloat16");
 }
 
-// Rows of an array that is packed at `place`: (matrix, first row, side). Raises ValueError where they have no room.
-template <class Array> int placed_rows(const Matrix& m, const std::vector<int>& place, const Array& array) {
+// Number of rows of an array to be packed at `place`: (matrix, first row, half). Raises ValueError if it does not fit.
+template <class Array> int checked_rows(const Matrix& m, const std::vector<int>& place, const Array& array) {
   if (place.size() != 3 || array.ndim() != 2) throw std::invalid_argument("a place is a matrix, a row and a side, and what is packed has rows");
   const std::int64_t rows = static_cast<std::int64_t>(array.shape(0)), room = place[2] < 0 ? m.n : m.num_panels() * (PANEL / 2);
   if (place[0] < 0 || place[0] >= m.count || place[1] < 0 || place[1] + rows > room || static_cast<std::int64_t>(array.shape(1)) != m.k)
@@ -97,30 +97,30 @@ template <class Array> int placed_rows(const Matrix& m, const std::vector<int>& 
 }
 
 void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray& numbers) {
-  const Source source = source_of(numbers);
-  const int rows = placed_rows(model.matrix(matrix), place, numbers);
+  const Source dtype = source_dtype(numbers);
+  const int rows = checked_rows(model.matrix(matrix), place, numbers);
   const nb::gil_scoped_release free;
-  pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), source, rows);
+  pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), dtype, rows);
 }
 
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
                 const nb::object& mins) {
   const Matrix& m = model.matrix(matrix);
-  const int rows = placed_rows(m, place, codes);
-  const auto for_groups = [&](const AnyArray& numbers) {
+  const int rows = checked_rows(m, place, codes);
+  const auto checked_scales = [&](const AnyArray& numbers) {
     if (numbers.nbytes() != std::size_t(rows) * m.num_groups() * m.scale_bytes) throw std::invalid_argument("each group of a row has one scale, and one min or none");
     return numbers.data();
   };
-  const void* lowest = mins.is_none() ? nullptr : for_groups(nb::cast<AnyArray>(mins, false));
-  for_groups(scales);
+  const void* mins_data = mins.is_none() ? nullptr : checked_scales(nb::cast<AnyArray>(mins, false));
+  checked_scales(scales);
   const nb::gil_scoped_release free;
-  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), lowest, rows});
+  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, rows});
 }
 
-// Everything of one step of a Batch (penstock/compute/backends/contract.py). `given`: (buffer, array) of those that the program does not
-// make, and of the one that is made into an array.
+// Runs a step of a Batch (penstock/compute/backends/contract.py). `given`: (buffer, array) pairs of buffers in the caller's memory:
+// inputs of the program, and an output that is computed in place.
 void step(Model& model, const nb::object& batch, const std::vector<int>& wanted, const nb::list& given) {
-  // Nothing is converted: an array made on the way would be gone before the step reads it.
+  // Without conversion: a converted temporary would be freed before the step reads it.
   const auto ids = [&batch](const char* name) {
     Ids array;
     if (!nb::try_cast(batch.attr(name), array, false)) throw nb::type_error((std::string("a batch's ") + name + " are int64, one after another").c_str());
@@ -132,16 +132,16 @@ void step(Model& model, const nb::object& batch, const std::vector<int>& wanted,
   Batch b;
   b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
   b.tokens = tokens.data(), b.positions = positions.data(), b.slots = slots.data(), b.logit_rows = logit_rows.data();
-  const std::int32_t* follows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents, false).data();
+  const std::int32_t* parent_rows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents, false).data();
   const std::size_t count = contexts.shape(0);
   b.sequences.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const int first = static_cast<int>(row_starts.data()[i]), rows = static_cast<int>(row_starts.data()[i + 1]) - first;
     b.sequences.push_back({first, rows, static_cast<int>(contexts.data()[i]), nb::cast<Ids>(tables[i], false).data(), nullptr});
-    if (!follows) continue;
+    if (!parent_rows) continue;
     bool tree = false;
-    for (int r = 0; r < rows; ++r) tree = tree || follows[first + r] != r - 1;
-    if (tree) b.sequences.back().parents = follows + first;
+    for (int r = 0; r < rows; ++r) tree = tree || parent_rows[first + r] != r - 1;
+    if (tree) b.sequences.back().parents = parent_rows + first;
   }
   b.wanted.resize(model.num_buffers(), false);
   for (int buffer : wanted) b.wanted[buffer] = true;
@@ -165,7 +165,7 @@ void check_slot(const Cache& c, std::int64_t slot) {
     throw nb::index_error(("slot " + std::to_string(slot) + " is not one of " + std::to_string(c.slots)).c_str());
 }
 
-// The cache of a layer that has all of the slots, for [slots, heads, dim]. Raises IndexError and ValueError.
+// The cache of a layer, after checking slots and the shape [slots, heads, dim]. Raises IndexError and ValueError.
 template <class Array> const Cache& checked_cache(Model& model, int layer, const Ids& slots, const Array& keys, const Array& values) {
   if (layer < 0 || layer >= model.num_caches()) throw nb::index_error(("there is no layer " + std::to_string(layer)).c_str());
   const Cache& c = model.cache(layer);
@@ -176,7 +176,7 @@ template <class Array> const Cache& checked_cache(Model& model, int layer, const
   return c;
 }
 
-// Keys and values [slots, heads, dim] of one layer, out of the pool or into it.
+// Keys and values [slots, heads, dim] of one layer, from and to the pool.
 void read_slots(Model& model, int layer, const Ids& slots, const Out<float, nb::ndim<3>>& keys, const Out<float, nb::ndim<3>>& values) {
   const Cache& c = checked_cache(model, layer, slots, keys, values);
   float *k = keys.data(), *v = values.data();
@@ -203,14 +203,14 @@ void copy_slots(Model& model, const In<std::int64_t, nb::ndim<2>>& pairs) {
   for (std::size_t i = 0; model.num_caches() > 0 && i < 2 * pairs.shape(0); ++i) check_slot(model.cache(0), pair[i]);
   const nb::gil_scoped_release free;
   for (std::size_t i = 0, count = pairs.shape(0); i < count;) {
-    const auto whole = [&] {  // sixteen slots that are a tile on both sides
+    const auto is_tile_copy = [&] {  // 16 slots that are a whole tile on both sides
       if (i + TILE > count || pair[2 * i] % TILE || pair[2 * i + 1] % TILE) return false;
       for (int lane = 1; lane < TILE; ++lane)
         for (int side = 0; side < 2; ++side)
           if (pair[2 * (i + lane) + side] != pair[2 * i + side] + lane) return false;
       return true;
     };
-    if (whole()) {
+    if (is_tile_copy()) {
       model.copy_tile(pair[2 * i] / TILE, pair[2 * i + 1] / TILE);
       i += TILE;
     } else {
@@ -229,12 +229,12 @@ void bind_model(nb::module_& module) {
     return names;
   }, "The kernels that this process may use, the best first.");
   module.def("rows_for_codes", [](const std::string& name) {
-    return named(name).takes_words(Matrix{Format::i4}) ? "int16" : "bf16";
+    return kernels_by_name(name).takes_fixed16(Matrix{Format::i4}) ? "int16" : "bf16";
   }, "The numbers of rows that these kernels multiply with 4-bit codes, where they are not rounded to int8; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());
   nb::class_<Model>(module, "Model")
       .def("__init__", [](Model* at, std::shared_ptr<Pool> pool, const std::string& name, bool bf16, bool int8) {
-        new (at) Model(std::move(pool), named(name), bf16, int8);
+        new (at) Model(std::move(pool), kernels_by_name(name), bf16, int8);
       })
       .def("kernels", [](const Model& model) { return model.kernels().name; })
       .def("add_buffer", &Model::add_buffer)
@@ -242,19 +242,19 @@ void bind_model(nb::module_& module) {
       .def("add_matrix", &add_matrix)
       .def("add_angles", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_angles(f.data(), static_cast<int>(f.shape(0)), scale); })
       .def("add_cache", &Model::add_cache)
-      .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(op_of(fields)); })
+      .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)
       .def("pack", &pack_array)
       .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("weight_bytes", &Model::weight_bytes)
       .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
       .def("weights", [](Model& model) {
-        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.weights(), {model.weights_taken()}, nb::find(model));
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(model.weights(), {model.weights_used()}, nb::find(model));
       }, "The memory of all matrices, as it is packed.")
-      .def("weight_sums", [](Model& model) { return checksums(model.pool(), model.weights(), model.weights_taken()); },
+      .def("weight_sums", [](Model& model) { return checksums(model.pool(), model.weights(), model.weights_used()); },
            nb::call_guard<nb::gil_scoped_release>(), "Checksums of that memory, chunk by chunk.")
       .def("read_weights", [](Model& model, const std::string& path, std::size_t offset, const std::vector<std::uint64_t>& sums) {
-        return read_packed(model.pool(), path, offset, model.weights(), model.weights_taken(), sums);
+        return read_packed(model.pool(), path, offset, model.weights(), model.weights_used(), sums);
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)

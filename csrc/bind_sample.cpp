@@ -1,4 +1,4 @@
-// What Python sees of the sampler. The GIL is released while rows are computed.
+// Python bindings of Sampler. The GIL is released during computation.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
@@ -19,7 +19,7 @@ template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig,
 template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Matrix2 = In<float, nb::ndim<2>>;
 
-// `rows`: where they stand in the matrix, or None for all of it.
+// `rows`: indices of rows of the matrix, or None for all.
 struct Chosen {
   std::vector<std::int64_t> at;
   Logits logits;
@@ -77,7 +77,7 @@ void forbid(Sampler& sampler, const Out<float, nb::ndim<2>>& logits, const nb::o
   sampler.forbid(logits.data(), chosen.logits, allowed.data(), static_cast<int>(allowed.shape(1)));
 }
 
-constexpr double COLDEST = 1e-30, HOTTEST = 1e30;  // a temperature beyond these is no different from them in float32
+constexpr double COLDEST = 1e-30, HOTTEST = 1e30;  // beyond these the result in float32 does not change
 
 }  // namespace
 

@@ -1,7 +1,9 @@
-// The KV pool of one layer. Slots stand in tiles of 16: slot s is lane s % 16 of tile s / 16, so a tile of keys is a small panel of
-// a matrix (k: head dimension, n: 16 tokens), and a tile of values another (k: 16 tokens, n: head dimension). A chunk's tiles stand
-// together, one head after another: long enough for a processor to see what comes next. Memory is taken when it is first written, in
-// huge pages where the system has them, so that a first short sequence takes up to two of those in each layer.
+// The KV pool of one layer: keys and values [chunks, heads, CHUNK_TILES] tiles of 16 slots. Slot s is lane s % 16 of tile s / 16. A tile
+// of keys is a small packed panel (k: head dimension, n: 16 tokens), and so is a tile of values (k: 16 tokens, n: head dimension); see
+// layout.h for the order within. A chunk's tiles of one head are contiguous, long enough for the hardware prefetcher.
+//
+// Pages are committed when first written, as huge pages where the system has them: a short first sequence takes up to two of those per
+// layer.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,21 +11,21 @@
 namespace penstock {
 
 constexpr int TILE = 16;    // slots
-constexpr int CHUNK = 128;  // tokens that one turn of the online softmax takes; begins at multiples of itself
+constexpr int CHUNK = 128;  // keys per iteration of the online softmax; chunks begin at multiples
 constexpr int CHUNK_TILES = CHUNK / TILE;
-constexpr int SPAN = 1024;  // tokens whose result is made apart and merged in order; begins at multiples of itself
+constexpr int SPAN = 1024;  // keys per partial result; spans begin at multiples, and are merged in order
 
-// The keys and values of 16 slots, of one head.
+// The keys and values of 16 slots of one head.
 struct TilePair { std::uint8_t *keys, *values; };
 
 struct Cache {
   bool bf16 = false;
-  int heads = 1, dim = 1, padded = 16;  // padded: dim filled up to whole vectors
-  std::size_t slots = 0, chunks = 0;  // chunks: whole ones
+  int heads = 1, dim = 1, padded = 16;  // padded: dim rounded up to 16
+  std::size_t slots = 0, chunks = 0;    // chunks: slots rounded up
   std::uint8_t *keys = nullptr, *values = nullptr;
 
   std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }
-  std::size_t bytes() const { return tile_bytes() * CHUNK_TILES * heads * chunks; }  // of keys, and of values
+  std::size_t bytes() const { return tile_bytes() * CHUNK_TILES * heads * chunks; }  // of keys; as many of values
   std::size_t tile_at(int head, std::size_t tile) const {
     return tile_bytes() * ((tile / CHUNK_TILES * heads + head) * CHUNK_TILES + tile % CHUNK_TILES);
   }
@@ -31,11 +33,11 @@ struct Cache {
   std::uint8_t* value_tile(int head, std::size_t tile) const { return values + tile_at(head, tile); }
   TilePair pair(int head, std::size_t tile) const { return {key_tile(head, tile), value_tile(head, tile)}; }
 
-  // Where one number stands within its tile, in numbers.
+  // Index of one element within its tile, in elements.
   int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE + lane) * 2 + d % 2 : d * TILE + lane; }
   int value_at(int lane, int d) const { return bf16 ? (lane / 2 * padded + d) * 2 + lane % 2 : lane * padded + d; }
 
-  // One token's key and value -> another place. Number: of as many bytes as the pool's.
+  // Copies one token's key and value to another tile and lane. Number: any type of the element's size.
   template <class Number> void copy_token(const TilePair& from, int from_lane, const TilePair& to, int lane) const {
     const auto *key = reinterpret_cast<const Number*>(from.keys), *value = reinterpret_cast<const Number*>(from.values);
     auto *to_key = reinterpret_cast<Number*>(to.keys), *to_value = reinterpret_cast<Number*>(to.values);
@@ -46,12 +48,12 @@ struct Cache {
   }
 };
 
-// What one sequence has in a step.
+// One sequence of a step.
 struct Sequence {
   int first_row, num_rows;
   int context;                  // tokens in the cache after the step
-  const std::int64_t* blocks;   // their block ids
-  const std::int32_t* parents;  // [num_rows] a draft tree: the row that each row follows, -1 for the cache; nullptr: a chain
+  const std::int64_t* blocks;   // block table
+  const std::int32_t* parents;  // [num_rows] draft tree: the row that precedes each row, -1: the cached tokens; nullptr: a chain
 };
 
 }  // namespace penstock

@@ -1,8 +1,6 @@
-// What this processor and its operating system let a kernel use.
-//
-// An instruction set is usable when the processor has it (CPUID) and the system saves its registers when it switches
-// threads (XCR0). AMX asks for a third thing on Linux: each process must request its tile registers from the kernel,
-// because they enlarge every signal frame. Names are those of /proc/cpuinfo; on other architectures all of x86's are false.
+// Detection of instruction sets. An instruction set is usable if the CPU has it (CPUID) and the operating system saves its registers in
+// context switches (XCR0). On Linux, AMX needs a permission as well, which each process requests, because tile registers enlarge every
+// signal frame.
 #include "features.h"
 
 #include <nanobind/nanobind.h>
@@ -34,7 +32,7 @@ struct Registers {
   std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-// All zero where the processor does not have the leaf.
+// All zero if the CPU does not have the leaf.
 Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
   Registers r;
 #if defined(_MSC_VER)
@@ -49,7 +47,7 @@ Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
   return r;
 }
 
-// The register sets that the operating system saves. Only defined when CPUID reports OSXSAVE.
+// Register sets that the operating system saves. Valid only if CPUID reports OSXSAVE.
 std::uint64_t xcr0() {
 #if defined(_MSC_VER)
   return _xgetbv(0);
@@ -60,7 +58,7 @@ std::uint64_t xcr0() {
 #endif
 }
 
-// Asks Linux for the tile data registers of this process (Documentation/arch/x86/xstate.rst). Harmless to repeat.
+// Requests permission for AMX tile data (Documentation/arch/x86/xstate.rst). Idempotent.
 bool tiles_granted() {
 #if defined(__linux__)
   constexpr long arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18;
@@ -71,14 +69,14 @@ bool tiles_granted() {
 }
 #endif
 
-Features look() {
+Features detect() {
   Features has;
 #if defined(PENSTOCK_X86)
   const Registers one = cpuid(1, 0), seven = cpuid(7, 0);
-  const Registers seven1 = seven.eax >= 1 ? cpuid(7, 1) : Registers{};  // leaf 7 says in eax how many subleaves it has
+  const Registers seven1 = seven.eax >= 1 ? cpuid(7, 1) : Registers{};  // eax of leaf 7: its number of subleaves
   const std::uint64_t saved = bit(one.ecx, 27) ? xcr0() : 0;
   const bool avx = bit(one.ecx, 28) && (saved & 0x6) == 0x6;                           // XMM and YMM
-  const bool avx512 = avx && bit(seven.ebx, 16) && (saved & 0xe0) == 0xe0;             // masks, upper ZMM, ZMM 16 to 31
+  const bool avx512 = avx && bit(seven.ebx, 16) && (saved & 0xe0) == 0xe0;             // masks, upper ZMM, ZMM 16-31
   const bool tiles = bit(seven.edx, 24) && (saved & 0x60000) == 0x60000 && tiles_granted();  // tile configuration and data
   const Registers zero = cpuid(0, 0);
   has.intel = zero.ebx == 0x756e6547 && zero.edx == 0x49656e69 && zero.ecx == 0x6c65746e;  // "GenuineIntel"
@@ -101,7 +99,7 @@ Features look() {
   return has;
 }
 
-// Every name is always there; true means that this process may execute it now.
+// All names are present on every machine.
 nb::dict cpu_features() {
   const Features& has = features();
   nb::dict named;
@@ -125,7 +123,7 @@ nb::dict cpu_features() {
 }  // namespace
 
 const Features& features() {
-  static const Features has = look();
+  static const Features has = detect();
   return has;
 }
 

@@ -1,5 +1,5 @@
-// What this process may execute: the processor has it, the operating system saves its registers, and, for AMX, has granted it.
-// Names are those of /proc/cpuinfo; on other architectures than x86-64 all of x86's are false.
+// Instruction sets that this process may execute: the CPU has it, the operating system saves its registers, and, for AMX, has granted it.
+// Names are those of /proc/cpuinfo; all of x86's are false on other architectures.
 #pragma once
 
 struct Features {
@@ -7,8 +7,8 @@ struct Features {
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vbmi = false, avx512_vnni = false, avx512_bf16 = false;
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
   bool neon = false;
-  bool intel = false;  // who made it, which no name of an instruction set tells
+  bool intel = false;  // the vendor
 };
 
-// Looked up at the first call; the same for the life of the process, and safe to ask from any thread.
+// Detected at the first call, then constant. Thread-safe.
 const Features& features();

@@ -1,4 +1,4 @@
-// The kernels of one instruction set, as functions. Which sets there are, and the best that this process may use, stands in select.cpp.
+// The table of kernels of one instruction set. kernels/isa.cpp fills it, once per set; select.cpp lists the sets that this process may use.
 #pragma once
 #include <cstdint>
 
@@ -10,104 +10,115 @@ namespace penstock {
 enum class Activation : int { none, silu, gelu, gelu_tanh };
 constexpr const char* ACTIVATIONS[] = {"none", "silu", "gelu", "gelu_tanh"};
 
-constexpr int SUM_BLOCK = 1024;  // numbers that are added up apart when a vocabulary is
+constexpr int VOCAB_BLOCK = 1024;  // logits per partial sum of exponentials
 
-// Rows of floats, so many apart.
-template <class Number> struct Apart {
-  Number* at;
+// Rows of floats, `stride` floats apart.
+template <class T> struct StridedRows {
+  T* data;
   std::size_t stride;
 
-  Number* row(int i) const { return at + stride * i; }
-  Apart<const Number> read() const { return {at, stride}; }
+  T* row(int i) const { return data + stride * i; }
+  StridedRows<const T> as_const() const { return {data, stride}; }
 };
-using From = Apart<const float>;
-using To = Apart<float>;
+using ConstRows = StridedRows<const float>;
+using Rows = StridedRows<float>;
 
-// What becomes of sums [count][PANEL] of a panel, for the rows from `first` on: called once for every row of every panel. The sums may be
-// written to.
-struct Finish {
-  void (*call)(const void* with, int panel, int first, int count, float* sums);
-  const void* with;
+// Receives finished accumulators [count, PANEL] of one panel for rows first .. first + count - 1, which it may overwrite. Called exactly once
+// for every row of every panel.
+struct Epilogue {
+  void (*call)(const void* context, int panel, int first, int count, float* sums);
+  const void* context;
 };
 
+// y = x W^T for some consecutive panels of W.
 struct PanelTask {
   const Matrix& matrix;
-  int index, panel, panels;  // which of the matrices; the first panel, and how many
+  int matrix_index, first_panel, num_panels;  // matrix_index: expert, 0 for a single matrix
   const Operand& x;
   int rows;
-  Finish finish;
-  float* out;              // [panels][rows][PANEL] of scratch
-  std::uint8_t* unpacked;  // Kernels::unpacked_bytes of scratch
-  int soon;                // bytes from what a single block of rows reads to what it fetches ahead; 0: nothing
+  Epilogue epilogue;
+  float* out;              // scratch for accumulators [num_panels, rows, PANEL]
+  std::uint8_t* unpacked;  // scratch of Kernels::unpacked_bytes
+  int prefetch_distance;   // bytes ahead of the weight stream when one register block covers all rows; 0: rely on the hardware prefetcher
 };
 
-// What rows of attention have come to: the running maximum and sum of their powers, and the values that these mix, not divided yet.
-struct Mixture {
-  float *best, *total;  // [rows]
-  float* mixed;         // [rows][padded]
+// Partial attention of some rows, not yet normalized: O = acc / running_sum, with running_max and running_sum as in online softmax.
+struct AttentionState {
+  float *running_max, *running_sum;  // [rows]
+  float* acc;                        // [rows, padded]
 
-  static std::size_t numbers(int rows, int padded) { return std::size_t(rows) * (padded + 2); }
-  Mixture(float* memory, int rows, int padded) : best(memory + std::size_t(rows) * padded), total(best + rows), mixed(memory) {}
+  static std::size_t num_floats(int rows, int padded) { return std::size_t(rows) * (padded + 2); }
+  AttentionState(float* memory, int rows, int padded)
+      : running_max(memory + std::size_t(rows) * padded), running_sum(running_max + rows), acc(memory) {}
 };
 
+// Rows are (token, query head) pairs that share one KV head.
 struct AttendTask {
   const Cache& cache;
-  int rows, first_key, last_key;        // keys first_key .. last_key are visited; first_key begins a chunk
-  const std::int32_t* positions;        // [rows]
-  const float* const* queries;          // [rows] each [dim]
-  float scale, cap;                     // cap 0: none
-  int window;                           // 0: none
-  const std::uint8_t* const* keys;      // a pointer for every tile from first_key on
+  int rows, first_key, last_key;    // keys first_key .. last_key are visited; first_key is a multiple of CHUNK
+  const std::int32_t* positions;    // [rows]
+  const float* const* queries;      // [rows] each [dim]
+  float scale, cap;                 // cap of the scores, 0: none
+  int window;                       // sliding window in tokens, 0: none
+  const std::uint8_t* const* keys;  // [num_tiles] tiles from first_key on
   const std::uint8_t* const* values;
-  int num_tiles;                        // those beyond last_key are visited soon: the first ones are fetched
-  std::uint8_t* scratch;                // attend_bytes
-  Mixture result;
+  int num_tiles;          // tiles beyond last_key are those visited next, and are only prefetched
+  std::uint8_t* scratch;  // attend_bytes
+  AttentionState result;
 };
 
 struct Kernels {
   const char* name;
+
+  // Matrix products (panel.h, amx.h)
   std::size_t unpacked_bytes;
-  int piece_bytes;  // of one inner index, of the bf16 numbers or words that pass one panel before the next is taken
-  int (*panels_at_once)(const Matrix&, int rows);  // that one call takes best
+  int m_block_bytes;  // rows per pass over a panel, as the bytes of one column of the bf16 or 16-bit operand
+  int (*panels_per_call)(const Matrix&, int rows);
   void (*linear)(const PanelTask&);
-  void (*release_tiles)();  // at the end of a thread's part of a step
-  void (*matrix_row)(const Matrix&, int index, int n, float* out);
+  void (*release_tiles)();  // called when a thread has finished its part of a step
+  void (*dequantize_row)(const Matrix&, int matrix_index, int n, float* out);  // out [k]
+
+  // Attention (attention.h)
   std::size_t (*attend_bytes)(const Cache&, int rows);
   void (*attend)(const AttendTask&);
-  void (*merge_span)(const Mixture& to, const Mixture& later, int rows, int padded);
-  void (*divide)(const float* mixed, float total, int n, float* out);
+  void (*merge_spans)(const AttentionState& to, const AttentionState& later, int rows, int padded);
+  void (*normalize)(const float* acc, float running_sum, int n, float* out);
+
   void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int n, float* out);
-  int row_number;  // bytes of a bf16 number in the rows that products take: 2, or 4 as float
-  void (*to_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals);
+
+  // One activation row x [n] -> operand row [k_padded] (rows.h, fixed16.h). Those that round to integers return the row's scale, NaN if the
+  // row holds a NaN or an infinity. acc_init and group_sums as in Operand; group_sums may be nullptr.
+  int bf16_elem_bytes;  // of a bf16 element in operand rows: 2, or 4 where it is kept as float
+  void (*to_bf16_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* group_sums);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
-  float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
-  // Whether rows for these codes are 16-bit fixed point, and not bf16 numbers.
-  bool (*takes_words)(const Matrix& codes);
-  // Such rows, [padded], and their scale; nullptr where no codes take them.
-  float (*to_words)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals);
-  // Bytes of a number of so many rows, words or int8, where kernels want them in a form of their own, made by the two after it; else 0.
-  int (*split)(const Matrix& matrix, int rows, bool int8);
-  float (*words_to_split)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals);
-  float (*int8_to_split)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals);
-  void (*rotate)(To heads, int count, const float* cosines, const float* sines, int pairs);
-  // Of n numbers of each of so many rows.
-  void (*act_mul)(Activation activation, From gate, From up, int rows, int n, To out);
-  void (*add)(From a, From b, int rows, int n, To out);
-  void (*copy)(From from, int rows, int n, To out);
+  float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums);
+  bool (*takes_fixed16)(const Matrix& codes);  // rows for these codes are 16-bit fixed point rather than bf16
+  float (*to_fixed16)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);  // may be nullptr
+  // Bytes per element of integer rows in AMX form, or 0 where so many rows stay plain; the two conversions make that form. nullptr: never.
+  int (*amx_row_bytes)(const Matrix& matrix, int rows, bool int8);
+  float (*fixed16_to_amx)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);
+  float (*int8_to_amx)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums);
+
+  // Elementwise (rows.h)
+  void (*rope)(Rows heads, int count, const float* cosines, const float* sines, int pairs);
+  void (*act_mul)(Activation activation, ConstRows gate, ConstRows up, int rows, int n, Rows out);
+  void (*add)(ConstRows a, ConstRows b, int rows, int n, Rows out);
+  void (*copy)(ConstRows from, int rows, int n, Rows out);
   void (*softcap)(const float* x, float cap, int n, float* out);
   void (*softmax)(float* x, int n);
-  // choose.h
-  int (*largest_place)(const float* x, int n);
-  void (*scale_row)(const float* x, float most, float temperature, int n, float* out);
-  void (*exp_row)(const float* x, float most, int n, float* out);
-  void (*exp_sums)(const float* x, float most, int n, double* sums);
-  double (*mass_from)(const float* scores, const float* weights, int n, float bound, int* count);
-  int (*places)(const float* x, int n, float bound, bool or_equal, int first, int* out);
+
+  // Sampling from one row of logits (choose.h)
+  int (*argmax)(const float* x, int n);
+  void (*temperature_scale)(const float* x, float row_max, float temperature, int n, float* out);
+  void (*exp_row)(const float* x, float row_max, int n, float* out);
+  void (*exp_block_sums)(const float* x, float row_max, int n, double* sums);
+  double (*mass_at_least)(const float* scores, const float* weights, int n, float bound, int* count);
+  int (*indices_above)(const float* x, int n, float bound, bool or_equal, int first, int* out);
   int (*count_above)(const float* x, int n, float bound, bool or_equal);
-  void (*forbid)(float* x, const std::uint32_t* allowed, int n);
+  void (*mask_logits)(float* x, const std::uint32_t* allowed, int n);
 };
 
-// All that this process may use, the best first; `generic` is always there.
+// The sets that this process may use, best first; `generic` is always among them.
 int num_kernels();
 const Kernels& kernels(int i);
 

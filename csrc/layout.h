@@ -1,14 +1,15 @@
-// How a matrix [n, k] lies in memory once it is packed: the one layout that the kernels of every instruction set read.
+// The packed layout of a weight matrix W [n, k] (y = x W^T, so n is the output dimension). Every instruction set reads the same layout.
 //
-// Columns of the product (rows n of the matrix) are taken 64 at a time: a panel, which is one stretch of memory read from its
-// beginning to its end. A panel is a sequence of records, one for each group of k that shares a scale (one record where nothing
-// is shared). A record holds codes, then scales, then mins. Codes are steps: each has 64 bytes for every 16 columns, a word of
-// 32 bits for a column:
-//   f32   1 inner index a step      bf16  2      i8  4 (each stored 128 too large)
-//   i4    8: the lower half word holds the even indices 0 2 4 6 in its four nibbles, the upper half the odd ones
-//   f16   1, in 32 bytes for 16 columns
-// (Where rows or kernels are said to be of words, it is of another word: int16 in fixed point, kernels/words.h.)
-// So a vector of 64 bytes feeds 16 sums at once, in which nothing is ever added across lanes, and sixteen steps are one AMX tile.
+// The n output columns are taken 64 at a time: a panel, contiguous in memory and read front to back. A panel is a sequence of records,
+// one per quantization group along k (a single record where the format has no scales). A record is
+//   codes [steps, width / 16, 64 bytes], scales [width], mins [width]
+// where width is the panel's columns rounded up to 16. A step holds K consecutive k of every column. For each block of 16 columns it
+// has 64 bytes (32 for f16), one 32-bit word per column:
+//   f32   K = 1     bf16  K = 2     f16  K = 1, a 16-bit word per column
+//   i8    K = 4, each code stored plus 128 (unsigned)
+//   i4    K = 8, nibbles from the lowest: k = 0 2 4 6 in the lower half word, 1 3 5 7 in the upper one
+// So one 64-byte vector feeds 16 accumulators, one per column, and a dot product is never reduced across lanes. Sixteen steps of 16
+// columns are one AMX B tile.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -17,37 +18,36 @@
 namespace penstock {
 
 enum class Format : int { f32, f16, bf16, i8, i4 };
-constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i4"};  // as Python calls them, in the order of Format
+constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i4"};  // names in Python, in the order of Format
 
-constexpr int PANEL = 64, LANES = 16;
-constexpr int SUM_LENGTH = 512;  // products of 16-bit fixed point that an int32 holds
-constexpr int LAYOUT_VERSION = 1;  // one more whenever packed bytes come to mean something else: files of them are kept
+constexpr int PANEL = 64, LANES = 16;  // columns of a panel, columns of a vector
+constexpr int FIXED_K_BLOCK = 512;     // k-block of 16-bit fixed point: so many products never overflow an int32 accumulator
+constexpr int LAYOUT_VERSION = 1;      // increment whenever the meaning of packed bytes changes: they are cached in files
 
 struct Matrix {
   Format format = Format::f32;
   int n = 0, k = 0;
-  int k_padded = 0;        // what x must have, filled up with zeros
-  int group = 0;           // inner indices of a record; k_padded when there is one
-  int scale_bytes = 0;     // 0 (no scales), 2 (f16) or 4 (f32)
-  bool has_mins = false;
-  int count = 1;           // matrices of this shape, one after another: experts
-  std::int8_t values[16] = {};  // i4: what the codes stand for
+  int k_padded = 0;               // k rounded up; activation rows are zero-padded to it
+  int group = 0;                  // k of a record: the quantization group, or k_padded
+  int scale_bytes = 0;            // 0 (no scales), 2 (f16) or 4 (f32)
+  bool has_mins = false;          // w = scale * code + min
+  int count = 1;                  // matrices of this shape, one after another: experts
+  std::int8_t codebook[16] = {};  // i4: the value of each code
   std::uint8_t* data = nullptr;
 
-  // What is added to codes so that they are unsigned bytes.
-  int offset() const { return format == Format::i8 ? 128 : -std::min<int>(0, *std::min_element(values, values + 16)); }
-  // Whether i4 codes stand for consecutive numbers.
-  bool in_order() const {
-    for (int i = 1; i < 16; ++i) if (values[i] != values[0] + i) return false;
+  // Added to codes (i8) or codebook values (i4) so that the integer kernels see unsigned bytes.
+  int zero_point() const { return format == Format::i8 ? 128 : -std::min<int>(0, *std::min_element(codebook, codebook + 16)); }
+  // i4: the value is the code plus a constant, so no table lookup is needed.
+  bool codebook_is_consecutive() const {
+    for (int i = 1; i < 16; ++i) if (codebook[i] != codebook[0] + i) return false;
     return true;
   }
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
-  int per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
+  int k_per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
   int num_panels() const { return (n + PANEL - 1) / PANEL; }
   int width(int panel) const { return std::min(PANEL, (n - panel * PANEL + LANES - 1) / LANES * LANES); }
   int num_groups() const { return k_padded / group; }
-  // Sums of products in fixed point are shorter than some groups: how many a group has.
-  int sums_in_group() const { return (group + SUM_LENGTH - 1) / SUM_LENGTH; }
+  int k_blocks_in_group() const { return (group + FIXED_K_BLOCK - 1) / FIXED_K_BLOCK; }
   std::size_t code_bytes(int width) const { return std::size_t(group) * width * bits() / 8; }
   std::size_t record_bytes(int width) const { return code_bytes(width) + std::size_t(width) * scale_bytes * (has_mins ? 2 : 1); }
   std::size_t panel_bytes(int width) const { return (record_bytes(width) * num_groups() + 63) / 64 * 64; }
@@ -58,38 +58,42 @@ struct Matrix {
   std::uint8_t* panel(int index, int p) const { return data + matrix_bytes() * index + panel_bytes(PANEL) * p; }
 };
 
-// Whether sums of words are made of bytes where tiles make them: long ones, of codes that are bytes. Others of bf16 numbers.
-inline bool sums_of_bytes(const Matrix& m) { return m.format == Format::i8 && std::min(m.group, SUM_LENGTH) >= 256; }
+// AMX products of fixed-point rows: on int8 tiles for i8 codes in long k-blocks, otherwise on bf16 tiles.
+inline bool uses_int8_tiles(const Matrix& m) { return m.format == Format::i8 && std::min(m.group, FIXED_K_BLOCK) >= 256; }
 
-// Calls body(index, begin, end) for the inner indices of every sum of products in fixed point.
-template <class Body> void each_sum(const Matrix& m, const Body& body) {
+// Calls body(block, begin, end) for every k-block of fixed point: groups cut at multiples of FIXED_K_BLOCK.
+template <class Body> void each_k_block(const Matrix& m, const Body& body) {
   int index = 0;
   for (int group = 0; group < m.k_padded; group += m.group)
-    for (int begin = 0; begin < m.group; begin += SUM_LENGTH, ++index) body(index, group + begin, group + std::min(m.group, begin + SUM_LENGTH));
+    for (int begin = 0; begin < m.group; begin += FIXED_K_BLOCK, ++index)
+      body(index, group + begin, group + std::min(m.group, begin + FIXED_K_BLOCK));
 }
 
-// Bytes between rows: those of a width that is a power of two would fall into the same few sets of a cache.
-constexpr std::size_t ROW_GAP = 64;
+// Bytes between activation rows: rows whose stride is a power of two would map to few cache sets.
+constexpr std::size_t ROW_PADDING = 64;
 
-// Rows that a matrix is multiplied with, in the form that its kernel reads: float for f32 and f16, bf16 numbers for the
-// others (`Kernels::row_number` bytes each), and for codes int8, or 16-bit fixed point where kernels have `to_words`; or either of these as
-// kernels for many rows want them.
+// Activation rows [rows, k_padded], converted to the element type that the matrix's kernel reads:
+//   f32, f16   float
+//   bf16       bf16, or float rounded to bf16 (Kernels::bf16_elem_bytes)
+//   i8, i4     int8 (one scale per row), 16-bit fixed point (Kernels::takes_fixed16; one scale per row), otherwise as for bf16.
+//              Integer rows may be stored in the form that AMX kernels read (amx_row_bytes).
 struct Operand {
   const std::uint8_t* data = nullptr;
-  std::size_t stride = 0;              // bytes from row to row
-  const float* scales = nullptr;         // of integers: [rows]
-  const std::int32_t* begins = nullptr;  // of integers: [rows, groups] what a sum begins with, since the codes of w are stored too large
-  const float* totals = nullptr;         // where the matrix has mins: [rows, groups] of what x holds, integers unscaled
-  int groups = 1;                        // of fixed point the sums
+  std::size_t stride = 0;                  // bytes from row to row
+  const float* scales = nullptr;           // integer rows: [rows]
+  const std::int32_t* acc_init = nullptr;  // integer rows: [rows, groups] zero-point correction, -zero_point * sum of x over the group;
+                                           // integer accumulators start from it
+  const float* group_sums = nullptr;  // matrices with mins: [rows, groups] sum of x over the group, of integers without the row's scale
+  int groups = 1;                     // quantization groups, of fixed point k-blocks
   bool int8 = false;
-  int split = 0;                       // bytes of a number where integers are kept as kernels for many rows want them
+  int amx_row_bytes = 0;                   // bytes per element in AMX form, 0: plain
 
-  Operand from(int row) const {
+  Operand at_row(int row) const {
     Operand o = *this;
     o.data += stride * row;
     if (scales) o.scales += row;
-    if (begins) o.begins += std::size_t(groups) * row;
-    if (totals) o.totals += std::size_t(groups) * row;
+    if (acc_init) o.acc_init += std::size_t(groups) * row;
+    if (group_sums) o.group_sums += std::size_t(groups) * row;
     return o;
   }
 };

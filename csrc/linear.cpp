@@ -1,5 +1,8 @@
-// Products with packed matrices, and what comes before and after them in the same pass: a norm, the form of the rows; a bias, a
-// residual, a gate.
+// The linear operation: optional RMS norm and conversion of the rows, the product with a packed matrix, and the epilogue (bias, gated
+// activation, residual, soft cap).
+//
+// Two phases: rows are converted to the operand (by each thread for itself if they are few), then tasks of [m_block rows x a few panels]
+// are distributed. The size of a task affects no result: see panel.h and amx.h.
 #include "model.h"
 
 #include <cstring>
@@ -9,47 +12,48 @@ namespace penstock {
 namespace {
 
 bool has_codes(const Matrix& matrix) { return matrix.format == Format::i8 || matrix.format == Format::i4; }
-bool wants_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
+bool takes_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
 
 }  // namespace
 
-bool Step::wants_words(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.takes_words(matrix); }
+bool Step::wants_fixed16(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.takes_fixed16(matrix); }
 
-// Where rows stand in the form that `matrix` takes; there is room for all that a step may need.
+// The operand for `rows` rows of products with `matrix`, in memory that is large enough for any of the step.
 Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int rows) const {
   Operand o;
-  const bool words = wants_words(matrix);
+  const bool fixed16 = wants_fixed16(matrix);
   o.int8 = has_codes(matrix) && int8_;
-  o.split = (words || o.int8) && m.kernels_.split ? m.kernels_.split(matrix, rows, o.int8) : 0;
-  o.groups = matrix.num_groups() * (words ? matrix.sums_in_group() : 1);
-  o.stride = std::size_t(matrix.k_padded) * (o.split ? o.split : o.int8 ? 1 : words ? 2 : wants_float(matrix) ? 4 : m.kernels_.row_number) + ROW_GAP;
+  o.amx_row_bytes = (fixed16 || o.int8) && m.kernels_.amx_row_bytes ? m.kernels_.amx_row_bytes(matrix, rows, o.int8) : 0;
+  o.groups = matrix.num_groups() * (fixed16 ? matrix.k_blocks_in_group() : 1);
+  o.stride = std::size_t(matrix.k_padded) * (o.amx_row_bytes ? o.amx_row_bytes : o.int8 ? 1 : fixed16 ? 2 : takes_float(matrix) ? 4
+                                             : m.kernels_.bf16_elem_bytes) + ROW_PADDING;
   o.data = memory.data.data();
-  if (o.int8 || words) o.scales = memory.scales.floats(), o.begins = reinterpret_cast<const std::int32_t*>(memory.begins.data());
-  if (matrix.has_mins) o.totals = memory.totals.floats();
+  if (o.int8 || fixed16) o.scales = memory.scales.floats(), o.acc_init = reinterpret_cast<const std::int32_t*>(memory.acc_init.data());
+  if (matrix.has_mins) o.group_sums = memory.group_sums.floats();
   return o;
 }
 
 // x [k] -> row `row` of the operand.
 void Step::convert(const Matrix& matrix, const float* x, const Operand& rows, int row) const {
-  const Operand o = rows.from(row);
+  const Operand o = rows.at_row(row);
   auto* data = const_cast<std::uint8_t*>(o.data);
-  auto* totals = const_cast<float*>(o.totals);
+  auto* group_sums = const_cast<float*>(o.group_sums);
   if (o.int8) {
-    const auto to = o.split ? m.kernels_.int8_to_split : m.kernels_.to_int8;
-    *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.begins), totals);
+    const auto to = o.amx_row_bytes ? m.kernels_.int8_to_amx : m.kernels_.to_int8;
+    *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.acc_init), group_sums);
   } else if (o.scales) {
-    const auto to = o.split ? m.kernels_.words_to_split : m.kernels_.to_words;
-    *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, data, const_cast<std::int32_t*>(o.begins), totals);
-  } else if (wants_float(matrix)) {
+    const auto to = o.amx_row_bytes ? m.kernels_.fixed16_to_amx : m.kernels_.to_fixed16;
+    *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, data, const_cast<std::int32_t*>(o.acc_init), group_sums);
+  } else if (takes_float(matrix)) {
     std::memcpy(data, x, std::size_t(matrix.k) * 4);
     std::memset(data + std::size_t(matrix.k) * 4, 0, std::size_t(matrix.k_padded - matrix.k) * 4);
   } else {
-    m.kernels_.to_row(x, matrix.k, matrix.k_padded, data, matrix.group, totals);
+    m.kernels_.to_bf16_row(x, matrix.k, matrix.k_padded, data, matrix.group, group_sums);
   }
 }
 
 void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const {
-  const float* x = source(op, row);
+  const float* x = input_row(op, row);
   if (op.weight >= 0) {
     m.kernels_.rms_norm(x, vector(op.weight), op.eps, op.offset, matrix.k, normed);
     x = normed;
@@ -57,43 +61,44 @@ void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, in
   convert(matrix, x, to, target);
 }
 
-// Sums of one panel, [count][PANEL] for the rows from `first` on -> the output.
-void Step::finish(const Op& op, int panel, int first, int count, float* sums) const {
-  const int n = op.gated() ? PANEL / 2 : PANEL, column = panel * n, wide = std::min(n, width(op.out) - column);
-  const auto place = [&](int buffer) { return To{at(buffer, first) + column, std::size_t(width(buffer))}; };
-  const From from{sums, PANEL};
-  const To out = place(op.out);
-  if (op.bias >= 0) m.kernels_.add(from, {vector(op.bias) + panel * PANEL, 0}, count, op.gated() ? PANEL : wide, {sums, PANEL});
-  if (op.gated()) return m.kernels_.act_mul(op.activation, from, {sums + PANEL / 2, PANEL}, count, wide, out);
-  if (op.residual >= 0) return m.kernels_.add(place(op.residual).read(), from, count, wide, out);
-  if (op.cap == 0) return m.kernels_.copy(from, count, wide, out);
-  for (int r = 0; r < count; ++r) m.kernels_.softcap(from.row(r), op.cap, wide, out.row(r));
+// Finished accumulators [count, PANEL] of rows first .. first + count - 1 -> the output. Panels of gated products hold 32 columns of
+// gate, then the same 32 of up.
+void Step::epilogue(const Op& op, int panel, int first, int count, float* sums) const {
+  const int n = op.gated() ? PANEL / 2 : PANEL, column = panel * n, columns = std::min(n, width(op.out) - column);
+  const auto rows_of = [&](int buffer) { return Rows{at(buffer, first) + column, std::size_t(width(buffer))}; };
+  const ConstRows from{sums, PANEL};
+  const Rows out = rows_of(op.out);
+  if (op.bias >= 0) m.kernels_.add(from, {vector(op.bias) + panel * PANEL, 0}, count, op.gated() ? PANEL : columns, {sums, PANEL});
+  if (op.gated()) return m.kernels_.act_mul(op.activation, from, {sums + PANEL / 2, PANEL}, count, columns, out);
+  if (op.residual >= 0) return m.kernels_.add(rows_of(op.residual).as_const(), from, count, columns, out);
+  if (op.cap == 0) return m.kernels_.copy(from, count, columns, out);
+  for (int r = 0; r < count; ++r) m.kernels_.softcap(from.row(r), op.cap, columns, out.row(r));
 }
 
-// in (normed by weight) x matrix (+ bias): then activation(gate) * up of panels that hold both, or + residual, or a soft cap.
 void Step::linear(const Op& op, int thread) {
   const Matrix& matrix = m.matrices_[op.matrix];
-  const int many = m.kernels_.piece_bytes / (wants_words(matrix) ? 2 : m.kernels_.row_number), all = rows(op), panels = matrix.num_panels();
-  const int pieces = (all + many - 1) / many;
-  if (all == 0) return;
-  const bool own = few(all, matrix.k_padded);
-  const auto x = [&] { return operand(own ? m.own_[thread] : m.shared_, matrix, all); };
+  const int m_block = m.kernels_.m_block_bytes / (wants_fixed16(matrix) ? 2 : m.kernels_.bf16_elem_bytes);
+  const int num_rows = rows(op), panels = matrix.num_panels();
+  const int m_blocks = (num_rows + m_block - 1) / m_block;
+  if (num_rows == 0) return;
+  const bool is_private = fits_private_operand(num_rows, matrix.k_padded);
+  const auto x = [&] { return operand(is_private ? m.private_operands_[thread] : m.shared_operand_, matrix, num_rows); };
   const auto normed = [&] { return reinterpret_cast<float*>(scratch(thread, std::size_t(matrix.k) * 4 + 64)); };
-  if (!own) share_rows(thread, all, [&](int row) { prepare_row(op, matrix, x(), row, row, normed()); });
+  if (!is_private) parallel_for_rows(thread, num_rows, [&](int row) { prepare_row(op, matrix, x(), row, row, normed()); });
   const auto prepare = [&] {
-    for (int row = 0; own && row < all; ++row) prepare_row(op, matrix, x(), row, row, normed());
+    for (int row = 0; is_private && row < num_rows; ++row) prepare_row(op, matrix, x(), row, row, normed());
   };
-  const int together = std::max(1, std::min(m.kernels_.panels_at_once(matrix, std::min(many, all)), panels / (2 * m.pool_->size())));
-  const int groups = (panels + together - 1) / together, most = (all + pieces - 1) / pieces;
-  share(thread, groups * pieces, prepare, [&](int task) {
-    const int panel = task % groups * together, some = std::min(together, panels - panel);
-    const int first = task / groups * most, count = std::min(most, all - first);
+  const int panels_per_task = std::max(1, std::min(m.kernels_.panels_per_call(matrix, std::min(m_block, num_rows)), panels / (2 * m.pool_->size())));
+  const int panel_groups = (panels + panels_per_task - 1) / panels_per_task, rows_per_block = (num_rows + m_blocks - 1) / m_blocks;
+  parallel_for(thread, panel_groups * m_blocks, prepare, [&](int task) {
+    const int panel = task % panel_groups * panels_per_task, num_panels = std::min(panels_per_task, panels - panel);
+    const int first = task / panel_groups * rows_per_block, count = std::min(rows_per_block, num_rows - first);
     if (count <= 0) return;
-    const std::size_t sums = std::size_t(count) * PANEL * 4;
-    std::uint8_t* at = scratch(thread, sums * some + m.kernels_.unpacked_bytes + 64);
-    const auto done = [&](int p, int row, int rows, float* sums) { finish(op, p, first + row, rows, sums); };
-    m.kernels_.linear({matrix, 0, panel, some, x().from(first), count, finish_by(done), reinterpret_cast<float*>(at),
-                       at + sums * some, m.soon()});
+    const std::size_t panel_bytes = std::size_t(count) * PANEL * 4;
+    std::uint8_t* at = scratch(thread, panel_bytes * num_panels + m.kernels_.unpacked_bytes + 64);
+    const auto run = [&](int p, int row, int rows, float* sums) { epilogue(op, p, first + row, rows, sums); };
+    m.kernels_.linear({matrix, 0, panel, num_panels, x().at_row(first), count, make_epilogue(run), reinterpret_cast<float*>(at),
+                       at + panel_bytes * num_panels, m.prefetch_distance()});
   });
 }
 

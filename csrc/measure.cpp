@@ -1,7 +1,7 @@
-// What the machine can do, measured: bytes a second read from a working set, operations a second computed in registers.
+// Measured machine limits: read bandwidth (bytes/s) of a working set, and arithmetic rate (operations/s) in registers.
 //
-// All threads of a measurement start together, each repeats its share until a run takes the time asked for, and a run ends with the
-// last thread. The figure is that of the median run.
+// All threads start a run together and repeat their part until it takes the given time; a run ends with the last thread. The result is
+// that of the median run.
 #include "features.h"
 #include "rates.h"
 
@@ -40,117 +40,117 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Threads that wait for each other. The last one to come does what `last` says before all go on.
-class Gate {
+// A reusable barrier. The last thread to arrive calls last() before all continue.
+class Barrier {
  public:
-  explicit Gate(int threads) : threads_(threads) {}
+  explicit Barrier(int threads) : threads_(threads) {}
 
   template <class Last>
-  void pass(const Last& last) {
-    const unsigned turn = turn_.load(std::memory_order_relaxed);
-    if (inside_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-      inside_.store(0, std::memory_order_relaxed);
+  void arrive_and_wait(const Last& last) {
+    const unsigned generation = generation_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+      arrived_.store(0, std::memory_order_relaxed);
       last();
-      turn_.store(turn + 1, std::memory_order_release);
+      generation_.store(generation + 1, std::memory_order_release);
     } else {
-      while (turn_.load(std::memory_order_acquire) == turn) std::this_thread::yield();  // others may want this processor
+      while (generation_.load(std::memory_order_acquire) == generation) std::this_thread::yield();  // the processor may be shared
     }
   }
 
  private:
   const int threads_;
-  std::atomic<int> inside_{0};
-  std::atomic<unsigned> turn_{0};
+  std::atomic<int> arrived_{0};
+  std::atomic<unsigned> generation_{0};
 };
 
-// Calls part(thread) on so many threads at once, the caller's among them. Throws where the system gives fewer.
-template <class Part> void together(int threads, const Part& part) {
-  std::promise<bool> complete;
-  const std::shared_future<bool> go = complete.get_future().share();
-  std::vector<std::thread> crew;
-  const auto dismiss = [&] {
-    for (std::thread& each : crew) each.join();
+// Calls part(thread) on `threads` threads at once, including the caller. Throws if the system gives fewer.
+template <class Part> void run_on_threads(int threads, const Part& part) {
+  std::promise<bool> all_started;
+  const std::shared_future<bool> go = all_started.get_future().share();
+  std::vector<std::thread> workers;
+  const auto join_all = [&] {
+    for (std::thread& each : workers) each.join();
   };
   try {
     for (int thread = 1; thread < threads; ++thread)
-      crew.emplace_back([&part, go, thread] {
+      workers.emplace_back([&part, go, thread] {
         if (go.get()) part(thread);
       });
   } catch (const std::exception&) {
-    complete.set_value(false);
-    const std::size_t most = crew.size() + 1;
-    dismiss();
-    throw std::runtime_error(std::to_string(threads) + " threads were asked for, but the system gives " + std::to_string(most));
+    all_started.set_value(false);
+    const std::size_t num_started = workers.size() + 1;
+    join_all();
+    throw std::runtime_error(std::to_string(threads) + " threads were asked for, but the system gives " + std::to_string(num_started));
   }
-  complete.set_value(true);
+  all_started.set_value(true);
   part(0);
-  dismiss();
+  join_all();
 }
 
-struct Effort {
+struct Budget {
   int threads;
-  double seconds;  // of one run
+  double seconds;  // per run
   int runs;
 };
 
-struct Schedule {
-  explicit Schedule(const Effort& effort) : gate(effort.threads), times(effort.runs) {}
+struct SharedTiming {
+  explicit SharedTiming(const Budget& budget) : barrier(budget.threads), times(budget.runs) {}
 
-  Gate gate;
+  Barrier barrier;
   long repeats = 1;
-  double began = 0;
+  double start = 0;
   bool ready = false;
-  std::vector<double> times;  // seconds of each run
+  std::vector<double> times;  // seconds per run
 };
 
 using Work = std::function<void(int thread, long repeats)>;
 
-// One thread's part: warms up, finds out with the others how many repeats fill a run, then runs.
-void take_part(const Effort& effort, Schedule& schedule, const Work& work, int thread) {
-  constexpr double most_at_once = 64;  // a first pass may be too short to be told from nothing
-  const auto begin = [&] { schedule.began = now(); };
+// One thread: warms up, calibrates the number of repeats together with the others, then runs.
+void time_on_thread(const Budget& budget, SharedTiming& timing, const Work& work, int thread) {
+  constexpr double max_growth = 64;  // limit per calibration step, as the first pass may be too short to be timed
+  const auto begin = [&] { timing.start = now(); };
   work(thread, 1);
-  while (!schedule.ready) {
-    schedule.gate.pass(begin);
-    work(thread, schedule.repeats);
-    schedule.gate.pass([&] {
-      const double took = now() - schedule.began;
-      schedule.ready = took >= effort.seconds / 2;
-      schedule.repeats = static_cast<long>(std::ceil(schedule.repeats * std::clamp(effort.seconds / took, 1.0, most_at_once)));
+  while (!timing.ready) {
+    timing.barrier.arrive_and_wait(begin);
+    work(thread, timing.repeats);
+    timing.barrier.arrive_and_wait([&] {
+      const double elapsed = now() - timing.start;
+      timing.ready = elapsed >= budget.seconds / 2;
+      timing.repeats = static_cast<long>(std::ceil(timing.repeats * std::clamp(budget.seconds / elapsed, 1.0, max_growth)));
     });
   }
-  for (double& time : schedule.times) {
-    schedule.gate.pass(begin);
-    work(thread, schedule.repeats);
-    schedule.gate.pass([&] { time = now() - schedule.began; });
+  for (double& time : timing.times) {
+    timing.barrier.arrive_and_wait(begin);
+    work(thread, timing.repeats);
+    timing.barrier.arrive_and_wait([&] { time = now() - timing.start; });
   }
 }
 
-// How often a second the threads together do the work once each.
-double repeats_per_second(const Effort& effort, const Work& work) {
-  Schedule schedule(effort);
-  together(effort.threads, [&](int thread) { take_part(effort, schedule, work, thread); });
-  std::sort(schedule.times.begin(), schedule.times.end());
-  return schedule.repeats / schedule.times[schedule.times.size() / 2];
+// How many times per second all threads together repeat the work.
+double repeats_per_second(const Budget& budget, const Work& work) {
+  SharedTiming timing(budget);
+  run_on_threads(budget.threads, [&](int thread) { time_on_thread(budget, timing, work, thread); });
+  std::sort(timing.times.begin(), timing.times.end());
+  return timing.repeats / timing.times[timing.times.size() / 2];
 }
 
-Effort checked(int threads, double seconds, int runs) {
+Budget checked_budget(int threads, double seconds, int runs) {
   if (threads < 1 || runs < 1 || !(seconds > 0)) throw std::invalid_argument("threads, runs and seconds are at least 1, 1 and more than 0");
   return {threads, seconds, runs};
 }
 
-// Anonymous memory on huge pages where the system gives them; pages come into being where they are first touched.
+// Anonymous memory on huge pages where possible. Pages are committed at first touch.
 class Memory {
  public:
   explicit Memory(std::size_t bytes) : bytes_(bytes) {
 #if defined(PENSTOCK_MMAP)
-    // room to begin at a huge page, so that a small working set gets one too
+    // room to align to a huge page
     mapped_ = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped_ == MAP_FAILED) throw std::bad_alloc();
     const auto at = reinterpret_cast<std::uintptr_t>(mapped_);
     data_ = reinterpret_cast<char*>((at + kHugePage - 1) / kHugePage * kHugePage);
 #if defined(MADV_HUGEPAGE)
-    madvise(data_, (bytes + kHugePage - 1) / kHugePage * kHugePage, MADV_HUGEPAGE);  // may be refused: then the pages are small
+    madvise(data_, (bytes + kHugePage - 1) / kHugePage * kHugePage, MADV_HUGEPAGE);  // may be refused: then pages are small
 #endif
 #else
     data_ = static_cast<char*>(::operator new(bytes, std::align_val_t{64}));
@@ -175,16 +175,16 @@ class Memory {
   char* data_ = nullptr;
 };
 
-// A thread reads its part as one stream or several side by side. Which is best depends on the prefetchers, and on how addresses are spread
-// over cache sets and memory banks: streams at distances that are powers of two may meet in the same ones. So a few layouts are tried.
+// A thread reads its part as one stream, or as several streams side by side. Which is fastest depends on prefetchers, cache sets and
+// memory banks (streams at power-of-two distances may collide), so several layouts are tried.
 struct Layout {
   int streams;
-  std::size_t skew;  // bytes between the end of a stream and the beginning of the next
+  std::size_t skew;  // bytes between the end of a stream and the start of the next
 };
 
 constexpr Layout kLayouts[] = {{1, 0}, {2, 4096}, {4, 4096}, {4, 65536}};
-constexpr std::size_t kStep = 256;  // bytes of each stream in one turn
-constexpr std::size_t kGrain = 4 * kStep, kMostSkew = 4 * 65536;
+constexpr std::size_t kStep = 256;  // bytes read from each stream in turn
+constexpr std::size_t kGranularity = 4 * kStep, kMaxSkew = 4 * 65536;
 
 using Read = std::uint64_t (*)(const char* part, std::size_t stream_bytes, std::size_t stride);
 
@@ -235,7 +235,7 @@ TARGET("avx512f") std::uint64_t read_avx512(const char* part, std::size_t stream
 #endif
 
 template <int Streams>
-Read widest() {
+Read widest_read() {
 #if defined(__x86_64__)
   if (features().avx512f) return read_avx512<Streams>;
   if (features().avx2) return read_avx2<Streams>;
@@ -243,25 +243,25 @@ Read widest() {
   return read_generic<Streams>;
 }
 
-Read read_of(const Layout& layout) {
-  return layout.streams == 1 ? widest<1>() : layout.streams == 2 ? widest<2>() : widest<4>();
+Read read_function(const Layout& layout) {
+  return layout.streams == 1 ? widest_read<1>() : layout.streams == 2 ? widest_read<2>() : widest_read<4>();
 }
 
-// So many bytes for so many threads, each of which reads its own part. The first to read a part brings its pages into being.
+// Working set of `threads` parts. Each thread reads its own, and commits its pages at first touch.
 class WorkingSet {
  public:
   WorkingSet(std::size_t bytes, int threads)
-      : part_(bytes / threads / kGrain * kGrain), memory_((part_ + kMostSkew) * threads), touched_(threads, 0) {
-    if (part_ == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGrain) + " bytes a thread");
+      : part_(bytes / threads / kGranularity * kGranularity), memory_((part_ + kMaxSkew) * threads), touched_(threads, 0) {
+    if (part_ == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGranularity) + " bytes a thread");
   }
 
   Work reading(const Layout& layout) {
-    return [this, layout, read = read_of(layout), stream = part_ / layout.streams](int thread, long repeats) {
-      char* mine = memory_.data() + (part_ + kMostSkew) * thread;
-      if (!touched_[thread]) std::memset(mine, thread + 1, part_ + kMostSkew), touched_[thread] = 1;
-      std::uint64_t seen = 0;
-      for (long i = 0; i < repeats; ++i) seen += read(mine, stream, stream + layout.skew);
-      sink_.fetch_xor(seen, std::memory_order_relaxed);
+    return [this, layout, read = read_function(layout), stream = part_ / layout.streams](int thread, long repeats) {
+      char* part = memory_.data() + (part_ + kMaxSkew) * thread;
+      if (!touched_[thread]) std::memset(part, thread + 1, part_ + kMaxSkew), touched_[thread] = 1;
+      std::uint64_t checksum = 0;
+      for (long i = 0; i < repeats; ++i) checksum += read(part, stream, stream + layout.skew);
+      sink_.fetch_xor(checksum, std::memory_order_relaxed);
     };
   }
 
@@ -274,45 +274,46 @@ class WorkingSet {
   std::atomic<std::uint64_t> sink_{0};
 };
 
-// Of the layouts, that which reads fastest.
+// The fastest of the layouts.
 double read_bandwidth(std::size_t working_set, int threads, double seconds, int runs) {
-  const Effort effort = checked(threads, seconds, runs);
+  const Budget budget = checked_budget(threads, seconds, runs);
   WorkingSet set(working_set, threads);
   double best = 0;
-  for (const Layout& layout : kLayouts) best = std::max(best, repeats_per_second(effort, set.reading(layout)));
+  for (const Layout& layout : kLayouts) best = std::max(best, repeats_per_second(budget, set.reading(layout)));
   return best * set.bytes();
 }
 
-// Keeps its memory between reads, so that one can stand beside each step of a model: a shared machine's bandwidth moves by the second.
+// Keeps its memory between reads, so that one read can be timed beside each step of a model: the bandwidth of a shared machine varies
+// from second to second.
 class Reader {
  public:
-  Reader(std::size_t working_set, int threads) : threads_(checked(threads, 1, 1).threads), set_(working_set, threads) {
+  Reader(std::size_t working_set, int threads) : threads_(checked_budget(threads, 1, 1).threads), working_set_(working_set, threads) {
     double best = 0;
     for (const Layout& layout : kLayouts) {
-      const Work work = set_.reading(layout);
+      const Work work = working_set_.reading(layout);
       const double rate = repeats_per_second({threads_, kTrial, kTrials}, work);
       if (rate > best) best = rate, work_ = work;
     }
   }
 
   double read() {
-    Gate gate(threads_);
-    double began = 0, took = 0;
-    together(threads_, [&](int thread) {
-      gate.pass([&] { began = now(); });
+    Barrier barrier(threads_);
+    double start = 0, elapsed = 0;
+    run_on_threads(threads_, [&](int thread) {
+      barrier.arrive_and_wait([&] { start = now(); });
       work_(thread, 1);
-      gate.pass([&] { took = now() - began; });
+      barrier.arrive_and_wait([&] { elapsed = now() - start; });
     });
-    return took;
+    return elapsed;
   }
 
-  double bytes() const { return set_.bytes(); }
+  double bytes() const { return working_set_.bytes(); }
 
  private:
   static constexpr double kTrial = 0.02;  // seconds
   static constexpr int kTrials = 5;
   int threads_;
-  WorkingSet set_;
+  WorkingSet working_set_;
   Work work_;
 };
 
@@ -323,12 +324,12 @@ std::vector<std::pair<std::string, std::string>> rate_kernels() {
 }
 
 double operation_rate(const std::string& dtype, const std::string& isa, int threads, double seconds, int runs) {
-  const Effort effort = checked(threads, seconds, runs);
+  const Budget budget = checked_budget(threads, seconds, runs);
   for (const Rate& rate : usable_rates())
     if (dtype == rate.dtype && isa == rate.isa) {
       constexpr long block = 1024;  // iterations
       const auto work = [&](int, long repeats) { rate.run(block * repeats); };
-      return repeats_per_second(effort, work) * block * rate.operations * threads;
+      return repeats_per_second(budget, work) * block * rate.operations * threads;
     }
   throw std::invalid_argument("this process cannot compute " + dtype + " with " + isa);
 }

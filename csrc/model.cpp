@@ -15,19 +15,19 @@ namespace {
 
 constexpr std::size_t HUGE_PAGE = std::size_t(2) << 20;
 
-std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
 Memory::Memory(std::size_t bytes) {
   if (bytes == 0) return;
 #if defined(__linux__)
-  if (bytes >= HUGE_PAGE) {  // from the system, which gives zeros and takes all back
-    bytes_ = up_to(bytes, HUGE_PAGE);
+  if (bytes >= HUGE_PAGE) {  // mmap returns zeros, and munmap returns all of it to the system
+    bytes_ = round_up(bytes, HUGE_PAGE);
     void* at = mmap(nullptr, bytes_ + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) throw std::bad_alloc();
     auto* begin = static_cast<std::uint8_t*>(at);
-    data_ = reinterpret_cast<std::uint8_t*>(up_to(reinterpret_cast<std::uintptr_t>(at), HUGE_PAGE));
+    data_ = reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(at), HUGE_PAGE));
     if (data_ != begin) munmap(begin, data_ - begin);
     if (data_ != begin + HUGE_PAGE) munmap(data_ + bytes_, begin + HUGE_PAGE - data_);
     madvise(data_, bytes_, MADV_HUGEPAGE);
@@ -35,7 +35,7 @@ Memory::Memory(std::size_t bytes) {
     return;
   }
 #endif
-  bytes_ = up_to(bytes, 64);
+  bytes_ = round_up(bytes, 64);
   data_ = static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes_));
   if (!data_) throw std::bad_alloc();
   std::memset(data_, 0, bytes_);
@@ -52,46 +52,46 @@ Memory::~Memory() {
 }
 
 Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations)
-    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), own_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
-  for (auto& each : own_) each.grow(FEW * 4, FEW);
+    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
+  for (auto& each : private_operands_) each.grow(PRIVATE_OPERAND_FLOATS * 4, PRIVATE_OPERAND_FLOATS);
 }
 
-int Model::add_buffer(int width, bool by_logits, int place) {
-  buffers_.push_back({width, by_logits, place, 0});
+int Model::add_buffer(int width, bool by_logits, int arena_slot) {
+  buffers_.push_back({width, by_logits, arena_slot, 0});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
 int Model::add_vector(const float* values, std::size_t count) {
   vectors_.emplace_back(values, values + count);
-  vectors_.back().resize(up_to(count, PANEL), 0.0f);  // panels read whole widths
+  vectors_.back().resize(round_up(count, PANEL), 0.0f);  // the epilogue reads whole panels
   return static_cast<int>(vectors_.size()) - 1;
 }
 
 void Model::reserve(std::size_t bytes) {
   weights_ = Memory(bytes);
-  taken_ = 0;
+  weights_used_ = 0;
 }
 
 int Model::add_matrix(const Matrix& matrix) {
-  const std::size_t bytes = up_to(matrix.bytes() + 64, 64);
-  if (taken_ + bytes > weights_.bytes()) throw std::length_error("more matrices than memory was reserved for");
+  const std::size_t bytes = round_up(matrix.bytes() + 64, 64);
+  if (weights_used_ + bytes > weights_.bytes()) throw std::length_error("more matrices than memory was reserved for");
   matrices_.push_back(matrix);
-  matrices_.back().data = weights_.data() + taken_;
-  taken_ += bytes;
-  row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4 + ROW_GAP);
-  row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()) * matrix.sums_in_group());
+  matrices_.back().data = weights_.data() + weights_used_;
+  weights_used_ += bytes;
+  row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4 + ROW_PADDING);
+  row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()) * matrix.k_blocks_in_group());
   return static_cast<int>(matrices_.size()) - 1;
 }
 
 int Model::add_angles(const float* frequencies, int count, float scale) {
-  angles_.push_back({std::vector<float>(frequencies, frequencies + count), scale, Memory(), Memory()});
-  return static_cast<int>(angles_.size()) - 1;
+  rope_tables_.push_back({std::vector<float>(frequencies, frequencies + count), scale, Memory(), Memory()});
+  return static_cast<int>(rope_tables_.size()) - 1;
 }
 
 void Model::add_op(const Op& op) {
   if (op.kind == Kind::embed && !ops_.empty() && ops_.back().kind != Kind::embed)
     throw std::invalid_argument("embeddings are looked up before everything else: they come first in a program");
-  if (op.kind == Kind::experts) most_taken_ = std::max(most_taken_, buffers_[op.in3].width);
+  if (op.kind == Kind::experts) max_experts_per_row_ = std::max(max_experts_per_row_, buffers_[op.in3].width);
   phases_ += op.kind == Kind::experts ? 7 : 3;
   ops_.push_back(op);
 }
@@ -99,8 +99,8 @@ void Model::add_op(const Op& op) {
 void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int block_size) {
   block_size_ = block_size;
   Cache c;
-  c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(up_to(dim, LANES));
-  c.slots = slots, c.chunks = up_to(slots, CHUNK) / CHUNK;
+  c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(round_up(dim, LANES));
+  c.slots = slots, c.chunks = round_up(slots, CHUNK) / CHUNK;
   const std::size_t half = c.bytes();
   cache_memory_ = Memory(2 * half * layers);
   for (int layer = 0; layer < layers; ++layer) {

@@ -1,4 +1,4 @@
-// Numbers of 16 bits: bf16 and IEEE half precision, rounded to nearest even.
+// bf16 and IEEE half precision, rounded to nearest even.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -34,7 +34,7 @@ inline std::uint16_t to_half_bits(float x) {
   bits &= 0x7fffffff;
   if (bits > 0x7f800000) return sign | 0x7e00;
   if (bits >= 0x477ff000) return sign | 0x7c00;
-  if (bits < 0x38800000)  // a subnormal half: adding 1/2 puts its last bit where a float has one
+  if (bits < 0x38800000)  // a subnormal half: adding 1/2 aligns its last bit with a float's
     return static_cast<std::uint16_t>(sign | (bits_of(float_from_bits(bits) + 0.5f) - 0x3f000000));
   bits += 0xc8000fff + (bits >> 13 & 1);
   return static_cast<std::uint16_t>(sign | bits >> 13);

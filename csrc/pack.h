@@ -1,4 +1,4 @@
-// Packing: rows of a matrix as a checkpoint has them -> the layout of layout.h.
+// Packing: rows of a weight matrix as a checkpoint stores them -> the layout of layout.h.
 #pragma once
 #include <cstdint>
 
@@ -9,22 +9,22 @@ namespace penstock {
 
 enum class Source : int { f32, f16, bf16, f64 };
 
-// Row `r` of the source goes to column `first + r` of the product; with `half` 0 or 1 (gate, up) it goes to that half of the panels,
-// 32 columns of each in turn.
-struct Place {
+// Where rows of the source go in W: row r to row first + r of matrix `index`. For matrices that interleave gate and up, `half` is 0
+// (gate) or 1 (up), and rows go to that half of the panels, 32 columns per panel; otherwise it is -1.
+struct Destination {
   int index, first, half;
 };
 
-// Rows of codes [rows, k], as penstock/compute/quant/codes.py has them; scales and mins (or nullptr) [rows, groups] of scale_bytes each.
-struct Coded {
+// Quantized rows: codes [rows, k] as in penstock/compute/quant/codes.py; scales and mins (or nullptr) [rows, groups] of scale_bytes each.
+struct CodedRows {
   const std::int8_t* codes;
   const void *scales, *mins;
   int rows;
 };
 
-// Memory that no row reaches is left as it is: zero at first, which is a scale of nothing or a number that meets nothing.
-// Rounds [rows, k] numbers to f32, f16 or bf16.
-void pack_numbers(Pool& pool, const Matrix& matrix, const Place& place, const void* numbers, Source source, int rows);
-void pack_codes(Pool& pool, const Matrix& matrix, const Place& place, const Coded& source);
+// Both leave padding as it is, which is zero: a zero scale, or a weight that meets zero padding of x. pack_numbers rounds numbers [rows,
+// k] to the matrix's f32, f16 or bf16.
+void pack_numbers(Pool& pool, const Matrix& matrix, const Destination& place, const void* numbers, Source source, int rows);
+void pack_codes(Pool& pool, const Matrix& matrix, const Destination& place, const CodedRows& source);
 
 }  // namespace penstock

@@ -1,13 +1,12 @@
-// Threads that do one piece of work together, phase by phase.
+// A thread pool that runs work in phases, and steals.
 //
-// A phase is a number of tasks; it ends when all are done, not when all threads have come: one that lost its core to another program
-// holds nobody up unless it was in the midst of a task. Each thread begins with a stretch of its own, which streams memory in order,
-// and takes from the end of others' when its own is done.
+// A phase is a number of tasks. It ends when all tasks are done, not when all threads have arrived: a thread that was descheduled delays
+// the others only if it was in the middle of a task. Each thread starts on a contiguous range of tasks of its own, which reads memory in
+// order, and then takes tasks from the end of other threads' ranges.
 //
-// What a task throws is kept, the tasks after it are passed over, and the run throws it when all phases have ended.
+// An exception in a task skips the remaining tasks; run() rethrows it after the last phase.
 //
-// Between two runs the threads spin for a moment, because the next step of a busy engine comes soon, and then sleep: an idle engine
-// burns no core.
+// Between runs, threads spin briefly, since a busy engine's next step follows at once, and then sleep.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -24,29 +23,29 @@ namespace penstock {
 
 class Pool;
 
-constexpr int SHARES = 4;     // tasks for each thread at least, where there are as many rows
-constexpr int MOST_ROWS = 8;  // of one task
+constexpr int MIN_TASKS_PER_THREAD = 4;  // if there are as many rows
+constexpr int MAX_ROWS_PER_TASK = 8;
 
-// Work in phases. Every thread walks the same phases in the same order; one that comes late passes over those that are done, so a walk
-// must be free to run, without touching anything but the work itself, after the run has ended. What may have changed by then is looked
-// at in tasks alone.
+// Work in phases. Every thread executes run_phases, with the same phases in the same order. A late thread skips phases that are complete,
+// possibly after run() has returned: outside tasks, run_phases must touch nothing but the work itself.
 class Work {
  public:
   Work(Pool& pool, int max_phases);
   virtual ~Work() = default;
-  virtual void walk(int thread) = 0;
+  virtual void run_phases(int thread) = 0;
 
  protected:
-  // The next phase: tasks 0 .. count - 1, the same count on all threads. A thread calls prepare() before its first task.
-  template <class Prepare, class Task> void share(int thread, int count, const Prepare& prepare, const Task& task);
-  template <class Task> void share(int thread, int count, const Task& task) {
-    share(thread, count, [] {}, task);
+  // The next phase: tasks 0 .. count - 1, `count` being the same on all threads. A thread calls prepare() before its first task.
+  template <class Prepare, class Task> void parallel_for(int thread, int count, const Prepare& prepare, const Task& task);
+  template <class Task> void parallel_for(int thread, int count, const Task& task) {
+    parallel_for(thread, count, [] {}, task);
   }
-  // The same of rows, some of which are one task where there are many: to take a task costs as much as a little work on a row.
-  template <class Task> void share_rows(int thread, int count, const Task& task) {
-    const int most = threads_ * MOST_ROWS, tasks = std::min(count, threads_ * std::max(SHARES, (count + most - 1) / most));
+  // Over rows, several per task where there are many: taking a task costs about as much as a little work on a row.
+  template <class Task> void parallel_for_rows(int thread, int count, const Task& task) {
+    const int max_rows = threads_ * MAX_ROWS_PER_TASK;
+    const int tasks = std::min(count, threads_ * std::max(MIN_TASKS_PER_THREAD, (count + max_rows - 1) / max_rows));
     const auto first = [&](int i) { return static_cast<int>(std::int64_t{count} * i / tasks); };
-    share(thread, tasks, [&](int i) {
+    parallel_for(thread, tasks, [&](int i) {
       for (int row = first(i); row < first(i + 1); ++row) task(row);
     });
   }
@@ -54,98 +53,98 @@ class Work {
  private:
   friend class Pool;
   struct alignas(64) Phase {
-    std::atomic<int> stage{0};  // 1: somebody fills its ranges, 2: they are filled
+    std::atomic<int> stage{0};  // 1: ranges are being initialized, 2: initialized
     std::atomic<int> done{0};
   };
   struct alignas(64) Range {
-    std::atomic<std::uint64_t> span{0};  // first task in the upper half, the end in the lower one
+    std::atomic<std::uint64_t> span{0};  // first task << 32 | end
   };
   struct alignas(64) Cursor {
     int phase = 0;
   };
-  void open(Phase& phase, Range* ranges, int count);
-  int next(Range* ranges, int thread);
-  void fail();  // with the exception that is being handled
+  void init_phase(Phase& phase, Range* ranges, int count);
+  int next_task(Range* ranges, int thread);
+  void record_exception();  // the current exception
 
   Pool& pool_;
   int threads_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;  // of the first task that failed
   std::vector<Phase> phases_;
-  std::vector<Range> ranges_;  // [phase][thread]
+  std::vector<Range> ranges_;  // [phase, thread]
   std::vector<Cursor> cursors_;
 };
 
 class Pool {
  public:
-  // `cpus`: where to pin each thread, or empty. Thread 0 is the caller's, which is pinned for as long as a run takes.
+  // `cpus`: the CPU of each thread, or empty: not pinned. Thread 0 is the caller, pinned during run() only.
   Pool(int threads, const std::vector<int>& cpus);
   ~Pool();
   Pool(const Pool&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
-  // Returns when the last phase is done. Others may still walk over the phases then, and keep the work alive. Throws what a task threw.
+  // Returns when the last phase is complete; other threads may still be running through phases then, and share ownership of the work.
+  // Rethrows what a task threw.
   void run(const std::shared_ptr<Work>& work);
-  // Returns when no thread walks over anything any more, this run or one before it: what they look at may go then.
-  void settle();
+  // Returns when no thread executes any work: memory that it refers to may be freed then.
+  void drain();
 
  private:
   friend class Work;
-  void serve(int thread);
-  void end();  // of all threads but the caller's
-  // Spins until ready() for a moment, then sleeps: a thread that others wait for may have lost its core, and gets one sooner from a
-  // system that has an idle one.
-  template <class Ready> void wait(const Ready& ready, std::chrono::microseconds awake);
-  void wake();  // those that sleep, after what they wait for was stored
+  void worker_loop(int thread);
+  void join_workers();  // all but the caller
+  // Spins until ready() for spin_time, then sleeps: a thread that others wait for may need this core.
+  template <class Ready> void wait(const Ready& ready, std::chrono::microseconds spin_time);
+  void wake();  // wakes sleepers, after the state they wait for was stored
   static void pause();
 
   const std::vector<int> cpus_;
   std::vector<std::thread> threads_;
   std::shared_ptr<Work> work_;  // guarded by mutex_
-  alignas(64) std::atomic<std::uint64_t> called_{0};  // counts runs
-  alignas(64) std::atomic<int> asleep_{0};
-  std::atomic<int> walking_{0};  // threads, the caller's not among them
-  std::atomic<bool> ending_{false};
+  alignas(64) std::atomic<std::uint64_t> run_count_{0};
+  alignas(64) std::atomic<int> num_sleeping_{0};
+  std::atomic<int> num_active_{0};  // threads executing work, without the caller
+  std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
 };
 
-constexpr std::chrono::microseconds IDLE{300};  // how long a thread without work spins before it sleeps
-constexpr std::chrono::microseconds MET{60};    // the same of one that waits for others in the midst of a run
+constexpr std::chrono::microseconds IDLE_SPIN{300};  // before a thread without work sleeps
+constexpr std::chrono::microseconds PHASE_SPIN{60};  // before a thread that waits for the end of a phase sleeps
 
-template <class Ready> void Pool::wait(const Ready& ready, std::chrono::microseconds awake) {
+template <class Ready> void Pool::wait(const Ready& ready, std::chrono::microseconds spin_time) {
   if (ready()) return;
-  const auto since = std::chrono::steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();
   for (int spins = 1; !ready(); ++spins) {
     pause();
-    if (spins % 64 || std::chrono::steady_clock::now() - since < awake) continue;
+    if (spins % 64 || std::chrono::steady_clock::now() - start < spin_time) continue;
     std::unique_lock<std::mutex> lock(mutex_);
-    asleep_.fetch_add(1, std::memory_order_seq_cst);
+    num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
     wake_.wait(lock, ready);
-    asleep_.fetch_sub(1, std::memory_order_seq_cst);
+    num_sleeping_.fetch_sub(1, std::memory_order_seq_cst);
     return;
   }
 }
 
-template <class Prepare, class Task> void Work::share(int thread, int count, const Prepare& prepare, const Task& task) {
+template <class Prepare, class Task> void Work::parallel_for(int thread, int count, const Prepare& prepare, const Task& task) {
   const int at = cursors_[thread].phase++;
   if (count == 0) return;
   Phase& phase = phases_[at];
   if (phase.done.load(std::memory_order_acquire) == count) return;
   Range* ranges = &ranges_[static_cast<std::size_t>(at) * threads_];
-  open(phase, ranges, count);
+  init_phase(phase, ranges, count);
   int done = 0;
-  for (int i; (i = next(ranges, thread)) >= 0; ++done) {
+  for (int i; (i = next_task(ranges, thread)) >= 0; ++done) {
     if (failed_.load(std::memory_order_relaxed)) continue;
     try {
       if (done == 0) prepare();
       task(i);
     } catch (...) {
-      fail();
+      record_exception();
     }
   }
   if (done && phase.done.fetch_add(done, std::memory_order_seq_cst) + done == count) return pool_.wake();
-  pool_.wait([&] { return phase.done.load(std::memory_order_seq_cst) == count; }, MET);
+  pool_.wait([&] { return phase.done.load(std::memory_order_seq_cst) == count; }, PHASE_SPIN);
 }
 
 }  // namespace penstock

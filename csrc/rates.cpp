@@ -20,22 +20,22 @@
 #define REGISTER "m"
 #endif
 
-// Makes the compiler take a value as new: arithmetic on it cannot be moved out of a loop, nor done once for two uses.
-#define RENEW(x) __asm__ volatile("" : "+" REGISTER(x))
-#define NEED(x) __asm__ volatile("" : : REGISTER(x))
+// Hides a value from the optimizer, so that arithmetic on it is neither hoisted out of a loop nor shared.
+#define OPAQUE(x) __asm__ volatile("" : "+" REGISTER(x))
+#define CONSUME(x) __asm__ volatile("" : : REGISTER(x))
 
-// Accumulators have a name each: in an array, compilers spill them. A function says what `Vector`, `start` and STEP are.
+// Accumulators are separate variables: compilers spill arrays. Each function defines `Vector`, `start` and STEP.
 #define EACH_8(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define EACH_12(X) EACH_8(X) X(8) X(9) X(10) X(11)
 #define EACH_24(X) EACH_12(X) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
 #define BEGIN(j) \
   Vector acc##j = start; \
-  RENEW(acc##j);
-#define END(j) NEED(acc##j);
+  OPAQUE(acc##j);
+#define END(j) CONSUME(acc##j);
 
 namespace {
 
-// Operands that are neither zero nor denormal, and differ from lane to lane: zeros would let the clock rise.
+// Neither zero nor denormal, and different in each lane: zeros would draw less power and raise the clock.
 struct Operands {
   alignas(64) float floats[16];
   alignas(64) std::uint16_t bf16[32];
@@ -61,7 +61,7 @@ Vector first(const void* values) {
   return vector;
 }
 
-// ---- 128 bits, as every processor of a 64-bit architecture has them: the compiler's own vectors
+// ---- 128 bits: vector types of the compiler, on any 64-bit architecture
 
 #if defined(__aarch64__)
 using F4 = float32x4_t;
@@ -85,14 +85,14 @@ void fp32_generic(long iterations) {
   EACH_12(END)
 }
 
-// bf16 is the upper half of fp32: the odd values of a register by a mask, the even ones by a shift, once for six rows.
+// bf16 is the upper half of fp32: odd elements by a mask, even ones by a shift, shared by six accumulators each.
 void bf16_generic(long iterations) {
   using Vector = F4;
   const F4 a = first<F4>(operands.floats), start = a;
   I4 pairs = first<I4>(operands.bf16);
   EACH_12(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-    RENEW(pairs);
+    OPAQUE(pairs);
     const F4 value[2] = {reinterpret_cast<F4>(pairs << 16), reinterpret_cast<F4>(pairs & static_cast<std::int32_t>(0xffff0000))};
 #define STEP(j) acc##j = MULTIPLY_ADD(acc##j, a, value[j % 2]);
     EACH_12(STEP)
@@ -101,24 +101,24 @@ void bf16_generic(long iterations) {
   EACH_12(END)
 }
 
-// Eight products of int8 widened to int16, summed in pairs to int32.
+// Eight int8 products widened to int16, added in pairs to int32.
 void int8_generic(long iterations) {
 #if defined(__x86_64__)
   using Vector = __m128i;
   const __m128i a = _mm_unpacklo_epi8(first<__m128i>(operands.bytes), _mm_setzero_si128()), start = a;
   __m128i b = a;
-#define STEP(j) RENEW(b); acc##j = _mm_add_epi32(acc##j, _mm_madd_epi16(a, b));
+#define STEP(j) OPAQUE(b); acc##j = _mm_add_epi32(acc##j, _mm_madd_epi16(a, b));
 #elif defined(__aarch64__)
   using Vector = int32x4_t;
   const int8x8_t a = vld1_s8(reinterpret_cast<const std::int8_t*>(operands.bytes));
   const int32x4_t start = vdupq_n_s32(1);
   int8x8_t b = a;
-#define STEP(j) RENEW(b); acc##j = vpadalq_s16(acc##j, vmull_s8(a, b));
+#define STEP(j) OPAQUE(b); acc##j = vpadalq_s16(acc##j, vmull_s8(a, b));
 #else
   struct Vector { std::int32_t sum; } start = {1};
   const std::int32_t a = operands.bytes[0];
   std::int32_t b = operands.bytes[1];
-#define STEP(j) for (int k = 0; k < 8; ++k) { RENEW(b); acc##j.sum += a * b; }
+#define STEP(j) for (int k = 0; k < 8; ++k) { OPAQUE(b); acc##j.sum += a * b; }
 #endif
   EACH_8(BEGIN)
   for (long i = 0; i < iterations; ++i) {
@@ -151,7 +151,7 @@ TARGET("avx2,fma") void bf16_avx2(long iterations) {
   __m256i pairs = _mm256_load_si256(reinterpret_cast<const __m256i*>(operands.bf16));
   EACH_12(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-    RENEW(pairs);
+    OPAQUE(pairs);
     const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)), odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, mask));
 #define STEP(j) acc##j = _mm256_fmadd_ps(a, j % 2 ? odd : even, acc##j);
     EACH_12(STEP)
@@ -166,7 +166,7 @@ TARGET("avx2") void int8_avx2(long iterations) {
   __m256i b = a;
   EACH_8(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-#define STEP(j) RENEW(b); acc##j = _mm256_add_epi32(acc##j, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
+#define STEP(j) OPAQUE(b); acc##j = _mm256_add_epi32(acc##j, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
     EACH_8(STEP)
 #undef STEP
   }
@@ -194,7 +194,7 @@ TARGET("avx512f") void bf16_avx512(long iterations) {
   __m512i pairs = _mm512_load_si512(operands.bf16);
   EACH_24(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-    RENEW(pairs);
+    OPAQUE(pairs);
     const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)), odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, mask));
 #define STEP(j) acc##j = _mm512_fmadd_ps(a, j % 2 ? odd : even, acc##j);
     EACH_24(STEP)
@@ -223,7 +223,7 @@ TARGET("avx512f,avx512bw") void int8_avx512(long iterations) {
   __m512i b = a;
   EACH_8(BEGIN)
   for (long i = 0; i < iterations; ++i) {
-#define STEP(j) RENEW(b); acc##j = _mm512_add_epi32(acc##j, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), ones));
+#define STEP(j) OPAQUE(b); acc##j = _mm512_add_epi32(acc##j, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), ones));
     EACH_8(STEP)
 #undef STEP
   }
@@ -254,7 +254,7 @@ TARGET("avx512f,avx512vnni") void int16_avx512_vnni(long iterations) {
   EACH_24(END)
 }
 
-// ---- tiles of 16 rows of 64 bytes: 0 to 3 accumulate, 4 and 5 hold the left factors, 6 and 7 the right ones
+// ---- AMX tiles of 16 rows x 64 bytes: 0-3 accumulators, 4-5 A, 6-7 B
 
 #if defined(PENSTOCK_AMX)
 TARGET("amx-tile") void load_tiles(const void* row) {
@@ -293,7 +293,7 @@ TARGET("amx-tile,amx-int8") void int8_amx(long iterations) {
   _tile_release();
 }
 
-// A number of 16 bits is two bytes, of which the upper one has the sign: a product takes two instructions.
+// int16 as two bytes, the upper one signed: two tile products each.
 TARGET("amx-tile,amx-int8") void int16_amx(long iterations) {
   load_tiles(operands.bytes);
   for (long i = 0; i < iterations; ++i) {
@@ -321,7 +321,7 @@ const char* const kBase = "neon";
 const char* const kBase = "generic";
 #endif
 
-// Operations: accumulators, times two, times the products that an instruction adds up in all lanes.
+// Operations: accumulators x 2 x products per instruction.
 const Rate kRates[] = {
 #if defined(__x86_64__)
 #if defined(PENSTOCK_AMX)
@@ -346,7 +346,7 @@ const Rate kRates[] = {
 
 }  // namespace
 
-bool bf16_pairs_pay() { return features().avx512_bf16 && !features().intel; }
+bool prefers_bf16_pairs() { return features().avx512_bf16 && !features().intel; }
 
 std::vector<Rate> usable_rates() {
   std::vector<Rate> usable;
@@ -355,6 +355,6 @@ std::vector<Rate> usable_rates() {
   const auto named = [&](const char* isa) {
     return std::find_if(usable.begin(), usable.end(), [&](const Rate& rate) { return !std::strcmp(rate.dtype, "bf16") && !std::strcmp(rate.isa, isa); });
   };
-  if (const auto pairs = named("avx512_bf16"), values = named("avx512"); pairs != usable.end() && !bf16_pairs_pay()) std::iter_swap(pairs, values);
+  if (const auto pairs = named("avx512_bf16"), values = named("avx512"); pairs != usable.end() && !prefers_bf16_pairs()) std::iter_swap(pairs, values);
   return usable;
 }

@@ -1,4 +1,4 @@
-// Loops that do nothing but multiply and add, in registers: how fast a core computes in a type with an instruction set.
+// Peak arithmetic rates: loops of multiply-adds in registers, per data type and instruction set.
 #pragma once
 
 #include "features.h"
@@ -10,14 +10,13 @@ struct Rate {
   const char* isa;
   bool (*usable)(const Features&);
   void (*run)(long iterations);
-  double operations;  // of one iteration; a multiply-add counts as two
+  double operations;  // per iteration; a multiply-add counts as two
 };
 
-// Those that this process may execute, for each type the fastest first. Every type but int16 has at least one: it tells
-// of an instruction for rows of fixed point.
+// Rates that this process can measure, fastest first for each type. Every type has at least one, except int16, which is listed only where
+// an instruction multiplies 16-bit integers.
 std::vector<Rate> usable_rates();
 
-// Whether this processor multiplies pairs of bf16 faster than the floats that they widen to: AMD's Zen 4 does so at twice the rate,
-// Intel's cores of 2023 at half of it. By their maker and not by a measurement, which may come out differently the next time: kernels,
-// and so the bits of answers, are chosen by it.
-bool bf16_pairs_pay();
+// Whether bf16 dot products are faster than float fmas on widened bf16: on AMD's Zen 4 twice as fast, on Intel's cores of 2023 half as
+// fast. Decided by vendor rather than measured, since the choice of kernels determines the bits of results and must be reproducible.
+bool prefers_bf16_pairs();

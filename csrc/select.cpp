@@ -1,4 +1,4 @@
-// Which kernels were compiled in, and which of them this process may use.
+// The kernel sets that were compiled in and that this process may use, best first.
 #include <vector>
 
 #include "features.h"
@@ -20,27 +20,27 @@ namespace {
 std::vector<const Kernels*> usable() {
   std::vector<const Kernels*> found;
   const Features& has = features();
-  [[maybe_unused]] const bool wide = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
-  [[maybe_unused]] const bool dots = wide && has.avx512vbmi && has.avx512_vnni && has.avx512_bf16;
+  [[maybe_unused]] const bool has_avx512 = has.avx512f && has.avx512bw && has.avx512vl && has.avx512dq;
+  [[maybe_unused]] const bool has_avx512_dot = has_avx512 && has.avx512vbmi && has.avx512_vnni && has.avx512_bf16;
 #if defined(PENSTOCK_HAS_amx)
-  if (dots && has.amx_tile && has.amx_bf16 && has.amx_int8) found.push_back(&amx::table);
+  if (has_avx512_dot && has.amx_tile && has.amx_bf16 && has.amx_int8) found.push_back(&amx::table);
 #endif
   [[maybe_unused]] const std::size_t next = found.size();
 #if defined(PENSTOCK_HAS_avx512_vnni)
-  if (wide && has.avx512_vnni) found.push_back(&avx512_vnni::table);
+  if (has_avx512 && has.avx512_vnni) found.push_back(&avx512_vnni::table);
 #endif
 #if defined(PENSTOCK_HAS_avx512_bf16)
-  if (dots) found.insert(bf16_pairs_pay() ? found.begin() + next : found.end(), &avx512_bf16::table);
+  if (has_avx512_dot) found.insert(prefers_bf16_pairs() ? found.begin() + next : found.end(), &avx512_bf16::table);
 #endif
 #if defined(PENSTOCK_HAS_avx512)
-  if (wide) found.push_back(&avx512::table);
+  if (has_avx512) found.push_back(&avx512::table);
 #endif
 #if defined(PENSTOCK_HAS_avx2)
   if (has.avx2 && has.fma && has.f16c) found.push_back(&avx2::table);
 #endif
   found.push_back(&generic::table);
 #if defined(PENSTOCK_HAS_amx_emulated)
-  if (dots) found.push_back(&amx_emulated::table);  // the last, so never chosen by itself: for tests
+  if (has_avx512_dot) found.push_back(&amx_emulated::table);  // for tests; last, so never the default
 #endif
   return found;
 }

@@ -11,16 +11,16 @@ namespace penstock {
 
 namespace {
 
-constexpr int SUMS = 16;  // running at once
+constexpr int NUM_SUMS = 16;  // interleaved checksums
 
-// Fletcher's checksum over 16 interleaved sequences of words, which a compiler can keep in vectors: it sees a word that has changed,
-// words that have changed places, and zeros where there was something.
+// Fletcher checksums of 16 interleaved sequences of 32-bit words, which vectorize, hashed to one. Detects changed, swapped and zeroed
+// words.
 std::uint64_t checksum(const std::uint8_t* data, std::size_t bytes) {
-  std::uint32_t first[SUMS] = {}, second[SUMS] = {};
+  std::uint32_t first[NUM_SUMS] = {}, second[NUM_SUMS] = {};
   const auto add = [&](const std::uint32_t* words) {
-    for (int i = 0; i < SUMS; ++i) first[i] += words[i], second[i] += first[i];
+    for (int i = 0; i < NUM_SUMS; ++i) first[i] += words[i], second[i] += first[i];
   };
-  std::uint32_t words[SUMS];
+  std::uint32_t words[NUM_SUMS];
   std::size_t at = 0;
   for (; at + sizeof words <= bytes; at += sizeof words) {
     std::memcpy(words, data + at, sizeof words);
@@ -29,19 +29,19 @@ std::uint64_t checksum(const std::uint8_t* data, std::size_t bytes) {
   std::memset(words, 0, sizeof words);
   std::memcpy(words, data + at, bytes - at);
   add(words);
-  std::uint64_t sum = 14695981039346656037u;  // FNV-1a, by words
-  for (int i = 0; i < SUMS; ++i) sum = ((sum ^ first[i]) * 1099511628211u ^ second[i]) * 1099511628211u;
+  std::uint64_t sum = 14695981039346656037u;  // FNV-1a over words
+  for (int i = 0; i < NUM_SUMS; ++i) sum = ((sum ^ first[i]) * 1099511628211u ^ second[i]) * 1099511628211u;
   return sum;
 }
 
 int num_chunks(std::size_t bytes) { return static_cast<int>((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES); }
 
-// Calls task(chunk, first byte, bytes) for every chunk.
+// Calls task(chunk, first byte, bytes) for each chunk.
 template <class Task> class Chunks : public Work {
  public:
   Chunks(Pool& pool, std::size_t bytes, const Task& task) : Work(pool, 1), bytes_(bytes), task_(task) {}
-  void walk(int thread) override {
-    share(thread, num_chunks(bytes_), [this](int chunk) {
+  void run_phases(int thread) override {
+    parallel_for(thread, num_chunks(bytes_), [this](int chunk) {
       const std::size_t first = chunk * CHUNK_BYTES;
       task_(chunk, first, std::min(CHUNK_BYTES, bytes_ - first));
     });
@@ -52,7 +52,7 @@ template <class Task> class Chunks : public Work {
   const Task task_;
 };
 
-template <class Task> void each_chunk(Pool& pool, std::size_t bytes, const Task& task) {
+template <class Task> void for_each_chunk(Pool& pool, std::size_t bytes, const Task& task) {
   pool.run(std::make_shared<Chunks<Task>>(pool, bytes, task));
 }
 
@@ -69,22 +69,23 @@ bool read_all(int file, std::uint8_t* to, std::size_t bytes, std::size_t offset)
 
 std::vector<std::uint64_t> checksums(Pool& pool, const std::uint8_t* data, std::size_t bytes) {
   std::vector<std::uint64_t> sums(num_chunks(bytes));
-  each_chunk(pool, bytes, [&](int chunk, std::size_t first, std::size_t count) { sums[chunk] = checksum(data + first, count); });
+  for_each_chunk(pool, bytes, [&](int chunk, std::size_t first, std::size_t count) { sums[chunk] = checksum(data + first, count); });
   return sums;
 }
 
-bool read_packed(Pool& pool, const std::string& path, std::size_t offset, std::uint8_t* data, std::size_t bytes, const std::vector<std::uint64_t>& sums) {
+bool read_packed(Pool& pool, const std::string& path, std::size_t offset, std::uint8_t* data, std::size_t bytes,
+                 const std::vector<std::uint64_t>& sums) {
   if (static_cast<int>(sums.size()) != num_chunks(bytes)) return false;
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
-  std::atomic<bool> sound{true};
-  each_chunk(pool, bytes, [&](int chunk, std::size_t first, std::size_t count) {
-    if (!sound) return;
-    if (!read_all(file, data + first, count, offset + first) || checksum(data + first, count) != sums[chunk]) sound = false;
+  std::atomic<bool> intact{true};
+  for_each_chunk(pool, bytes, [&](int chunk, std::size_t first, std::size_t count) {
+    if (!intact) return;
+    if (!read_all(file, data + first, count, offset + first) || checksum(data + first, count) != sums[chunk]) intact = false;
   });
   close(file);
-  if (!sound) std::memset(data, 0, bytes);
-  return sound;
+  if (!intact) std::memset(data, 0, bytes);
+  return intact;
 }
 
 }  // namespace penstock

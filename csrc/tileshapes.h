@@ -1,4 +1,4 @@
-// The shapes of AMX's eight tiles, and the instruction that loads them.
+// AMX tile configuration: rows and bytes per row of the eight tiles.
 #pragma once
 #include <cstdint>
 
@@ -8,5 +8,5 @@ struct alignas(64) TileShapes {
   std::uint8_t rows[16] = {};
 };
 
-// Not by `_tile_loadconfig`: that of GCC before 13.3 says that eight of the 64 bytes are read, and what sets the others is left out.
+// Not `_tile_loadconfig`: before 13.3, GCC's declares that it reads 8 of the 64 bytes, and stores to the others are eliminated.
 inline void load_tile_shapes(const TileShapes& shapes) { __asm__ volatile("ldtilecfg %0" : : "m"(shapes)); }

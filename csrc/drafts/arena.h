@@ -1,4 +1,4 @@
-// A growing array of plain values. Places in it are 31-bit numbers, so that a reader can use the highest bit for something else.
+// A growing array of trivially copyable values with 31-bit indices, which leaves the highest bit to its users.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -24,7 +24,7 @@ template <class T> class Arena {
   const T& operator[](std::uint32_t at) const { return data_[at]; }
   std::uint32_t size() const { return size_; }
 
-  // Where `count` values were added, whatever they are. All others may have moved: realloc remaps pages of large arrays.
+  // Appends `count` uninitialized values and returns the index of the first. Invalidates pointers.
   std::uint32_t add(std::uint32_t count) {
     const std::uint64_t wanted = std::uint64_t{size_} + count;
     if (wanted > MOST) throw std::length_error(std::to_string(wanted) + " entries are too many for a store of drafts, which holds 2147483648");

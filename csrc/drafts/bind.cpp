@@ -1,4 +1,4 @@
-// What Python sees of the structures that drafts come from: one call a step for all its rows, which brings new tokens only.
+// Python bindings of the draft stores (`suffix` and `ngram`): one call per step for all rows, with their new tokens.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -17,8 +17,8 @@ namespace {
 
 struct Row {
   std::int64_t seq_id;
-  std::vector<Token> tokens;  // new ones
-  std::uint32_t most;         // drafts
+  std::vector<Token> tokens;  // new since the last call
+  std::uint32_t max_tokens;   // longest draft
 };
 
 std::vector<Row> rows_of(const nb::list& list) {
@@ -40,26 +40,28 @@ nb::tuple to_tuple(const std::vector<Token>& tokens) {
   return nb::borrow<nb::tuple>(made);
 }
 
-// All learn before any is asked: the rows of a step know each other's tokens.
+// All rows learn before any is drafted for, so that rows of a step see each other's tokens.
 nb::list guess_by_tries(Tries& tries, const nb::list& list) {
   const std::vector<Row> rows = rows_of(list);
   for (const Row& row : rows) tries.learn(row.seq_id, row.tokens);
   nb::list guesses;
-  for (const Row& row : rows) guesses.append(to_tuple(tries.guess(row.seq_id, row.most)));
+  for (const Row& row : rows) guesses.append(to_tuple(tries.guess(row.seq_id, row.max_tokens)));
   return guesses;
 }
 
-// The runs of each sequence.
+// Runs by sequence.
 class AllRuns {
  public:
-  AllRuns(std::uint32_t least, std::uint32_t most) : least_(least), most_(most) { Runs{least, most}; }  // refuses what it must
+  AllRuns(std::uint32_t min_run, std::uint32_t max_run) : min_run_(min_run), max_run_(max_run) {
+    Runs{min_run, max_run};  // throws if they are out of order
+  }
 
   nb::list guess(const nb::list& list) {
     nb::list guesses;
     for (const Row& row : rows_of(list)) {
-      Runs& runs = runs_.try_emplace(row.seq_id, least_, most_).first->second;
+      Runs& runs = runs_.try_emplace(row.seq_id, min_run_, max_run_).first->second;
       runs.extend(row.tokens);
-      guesses.append(to_tuple(runs.guess(row.most)));
+      guesses.append(to_tuple(runs.guess(row.max_tokens)));
     }
     return guesses;
   }
@@ -67,7 +69,7 @@ class AllRuns {
   void forget(std::int64_t seq_id) { runs_.erase(seq_id); }
 
  private:
-  std::uint32_t least_, most_;
+  std::uint32_t min_run_, max_run_;
   std::unordered_map<std::int64_t, Runs> runs_;
 };
 

@@ -1,5 +1,5 @@
-// Nodes of a trie and the edges below them. Most nodes have one edge, which they hold themselves; others have a hash table of 2, 4, 8, ..
-// edges, open and linear. 16 bytes a node, 12 an edge of a table.
+// Trie nodes and their edges. A node with one edge holds it inline (most do); others have a hash table of 2^bits edges with linear
+// probing. 16 bytes per node, 12 per table entry.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace penstock {
 
 struct Edge {
   Token token;
-  std::uint32_t count;  // how often the run that ends with it was seen
-  std::uint32_t below;  // what the owner of the nodes puts there
+  std::uint32_t count;  // occurrences of the token sequence that ends with this edge
+  std::uint32_t child;  // opaque: defined by the trie
 };
 
 class Nodes {
@@ -20,15 +20,15 @@ class Nodes {
   Nodes() { free_tables_.fill(NONE); }
 
   // A node without edges.
-  std::uint32_t make();
-  // Frees a node of one edge or none.
+  std::uint32_t make_node();
+  // Frees a node with at most one edge.
   void free(std::uint32_t node);
 
   bool has_edges(std::uint32_t node) const { return nodes_[node].num_edges; }
-  // nullptr if there is none. Valid until anything is made or added.
+  // nullptr if there is none. Invalidated by insertions.
   Edge* find(std::uint32_t node, Token token);
   const Edge* find(std::uint32_t node, Token token) const { return const_cast<Nodes*>(this)->find(node, token); }
-  // Adds an edge whose token is not there yet.
+  // The token must not be present.
   void add(std::uint32_t node, const Edge& edge);
   void erase(std::uint32_t node, Token token);
 
@@ -37,37 +37,37 @@ class Nodes {
     const Edge* begin() const { return first; }
     const Edge* end() const { return last; }
   };
-  // The edges below a node, in no order; those of NO_TOKEN are none.
+  // Edges of a node, unordered; entries of NO_TOKEN are empty.
   Range edges(std::uint32_t node) const;
 
  private:
   struct Table {
-    std::uint32_t first, bits;  // of its capacity
+    std::uint32_t first, bits;  // capacity is 2^bits
     std::uint32_t capacity() const { return 1u << bits; }
-    // Small ones may be full.
-    std::uint32_t most() const { return bits <= 3 ? capacity() : capacity() / 4 * 3; }
-    std::uint32_t home(Token token) const { return (token * 0x9E3779B1u) >> (32 - bits); }
+    // Small tables may be full.
+    std::uint32_t max_edges() const { return bits <= 3 ? capacity() : capacity() / 4 * 3; }
+    std::uint32_t home_slot(Token token) const { return (token * 0x9E3779B1u) >> (32 - bits); }
   };
   struct Node {
     std::uint32_t num_edges;
     union {
-      Edge only;    // with one edge at most; once free, `below` is the next free one
-      Table table;  // with more
+      Edge single;  // at most one edge; in free nodes `child` is the next free node
+      Table table;  // two or more edges
     };
   };
 
-  // Where an edge is, or the empty slot where it would be, or the capacity if there is neither.
+  // Index of the edge, or of the empty entry where it belongs, or the capacity if the table is full.
   std::uint32_t slot(const Table& table, Token token) const;
   Table make_table(std::uint32_t bits);
   void free_table(const Table& table);
-  void move(Node& node, std::uint32_t bits);  // its edges to a table of another size
-  void close(const Table& table, std::uint32_t gap);
+  void rehash(Node& node, std::uint32_t bits);  // moves the edges to a table of 2^bits
+  void close_gap(const Table& table, std::uint32_t gap);
 
   static constexpr std::uint32_t NONE = UINT32_MAX;
   Arena<Node> nodes_;
   Arena<Edge> edges_;
   std::uint32_t free_node_ = NONE;
-  std::array<std::uint32_t, 32> free_tables_;  // by bits
+  std::array<std::uint32_t, 32> free_tables_;  // free lists by size
 };
 
 }  // namespace penstock

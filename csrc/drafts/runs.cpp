@@ -6,9 +6,10 @@
 
 namespace penstock {
 
-Runs::Runs(std::uint32_t least, std::uint32_t most) {
-  if (least < 1 || least > most) throw std::invalid_argument("runs of " + std::to_string(least) + " to " + std::to_string(most) + " tokens");
-  for (std::uint32_t size = least; size <= most; ++size) tables_.push_back({size, 0, std::vector<std::uint32_t>(64)});
+Runs::Runs(std::uint32_t min_run, std::uint32_t max_run) {
+  if (min_run < 1 || min_run > max_run)
+    throw std::invalid_argument("runs of " + std::to_string(min_run) + " to " + std::to_string(max_run) + " tokens");
+  for (std::uint32_t size = min_run; size <= max_run; ++size) tables_.push_back({size, 0, std::vector<std::uint32_t>(64)});
 }
 
 void Runs::extend(const std::vector<Token>& tokens) {
@@ -23,16 +24,16 @@ void Runs::extend(const std::vector<Token>& tokens) {
   }
 }
 
-std::vector<Token> Runs::guess(std::uint32_t most) const {
+std::vector<Token> Runs::guess(std::uint32_t max_tokens) const {
   const std::uint32_t end = static_cast<std::uint32_t>(tokens_.size());
   std::uint32_t at = 0;
-  for (const Table& table : tables_) {  // where a run is not known, none that ends with it is
+  for (const Table& table : tables_) {  // if an n-gram is unknown, so is every longer one
     const std::uint32_t found = table.size < end ? table.ends[slot(table, end)] : 0;
     if (!found) break;
     at = found;
   }
   std::vector<Token> guess;
-  for (std::uint32_t from = at; at && guess.size() < most; from = from + 1 == end ? at : from + 1) guess.push_back(tokens_[from]);
+  for (std::uint32_t from = at; at && guess.size() < max_tokens; from = from + 1 == end ? at : from + 1) guess.push_back(tokens_[from]);
   return guess;
 }
 

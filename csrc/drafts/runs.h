@@ -1,5 +1,5 @@
-// Where each run of `least` to `most` tokens of one sequence stood last, its very end left out. The meaning is that of
-// penstock/compute/decoding/propose/runs.py, whose guesses are compared with these.
+// N-gram index of one sequence: where each run of min_run to max_run tokens occurred last, except at the very end. The specification is
+// penstock/compute/decoding/propose/runs.py, against which guesses are tested.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,25 +10,26 @@ namespace penstock {
 
 class Runs {
  public:
-  Runs(std::uint32_t least, std::uint32_t most);
+  Runs(std::uint32_t min_run, std::uint32_t max_run);
 
   void extend(const std::vector<Token>& tokens);
-  // What followed the longest known end; beyond the sequence's end the copy goes on with itself. [] if no end is known.
-  std::vector<Token> guess(std::uint32_t most) const;
+  // The tokens that followed the last occurrence of the longest known suffix; past the end the copy repeats itself. Empty if no suffix is
+  // known.
+  std::vector<Token> guess(std::uint32_t max_tokens) const;
 
  private:
-  struct Table {  // of the runs of one size
+  struct Table {  // runs of one size
     std::uint32_t size, num = 0;
-    std::vector<std::uint32_t> ends;  // [power of 2] the place after a run's last token; 0: an empty slot
+    std::vector<std::uint32_t> ends;  // hash table [power of 2] of end positions; 0: empty
   };
   std::uint64_t hash(std::uint32_t end, std::uint32_t size) const;
-  // The slot of the run of these tokens, or the empty one where it would be.
+  // Entry of the run that ends at `end`, or the empty entry where it belongs.
   std::size_t slot(const Table& table, std::uint32_t end) const;
   void put(Table& table, std::uint32_t end);
   void grow(Table& table);
 
   std::vector<Token> tokens_;
-  std::vector<Table> tables_;  // the shortest runs first
+  std::vector<Table> tables_;  // shortest runs first
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The tokens of texts of which many grow at the same time. A place is a number that stays what it is while its text lives; each text
-// has places in chunks of its own, and one place more than tokens, at which NO_TOKEN stands.
+// Token storage of many texts that grow concurrently. A text is a linked list of chunks, so a place (index of a token) is stable while
+// the text lives. The place after the last token holds NO_TOKEN.
 #pragma once
 #include <cstdint>
 
@@ -12,15 +12,15 @@ constexpr Token NO_TOKEN = UINT32_MAX;
 
 class Texts {
  public:
-  // The first place of a new text. `owner`: a number of the caller's.
+  // First place of a new text. `owner`: any number of the caller.
   std::uint32_t begin(std::uint32_t owner) { return make(owner) * CHUNK; }
 
   Token at(std::uint32_t place) const { return tokens_[place]; }
   std::uint32_t owner(std::uint32_t place) const { return chunks_[place / CHUNK].owner; }
-  // Of a place at which a token stands.
+  // The next place; a token must be stored at `place`.
   std::uint32_t after(std::uint32_t place) const { return (place + 1) % CHUNK ? place + 1 : chunks_[place / CHUNK].next * CHUNK; }
 
-  // Puts a token at the end of a text; returns its new end.
+  // Appends a token; returns the new end.
   std::uint32_t append(std::uint32_t end, Token token) {
     if ((end + 1) % CHUNK == 0) {
       const std::uint32_t next = make(owner(end));
@@ -30,7 +30,7 @@ class Texts {
     return after(end);
   }
 
-  // Of a whole text.
+  // Frees a whole text.
   void remove(std::uint32_t first) {
     for (std::uint32_t chunk = first / CHUNK; chunk != NONE;) {
       const std::uint32_t next = chunks_[chunk].next;

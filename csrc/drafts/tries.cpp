@@ -35,24 +35,24 @@ void Tries::learn(std::int64_t seq_id, const std::vector<Token>& tokens) {
   if (recent.size() > 4 * std::size_t{depth_}) recent.erase(recent.begin(), recent.end() - (depth_ - 1));
 }
 
-std::vector<Token> Tries::guess(std::int64_t seq_id, std::uint32_t most) const {
+std::vector<Token> Tries::guess(std::int64_t seq_id, std::uint32_t max_tokens) const {
   const Live& live = this->live(seq_id);
-  Guess own = live.own.follow(live.own.longest(live.text), live.recent, most, likely_, doubt_);
-  Guess told = live.shared.outputs.follow(longest(live), live.recent, most, likely_, doubt_);
-  return own.expected >= told.expected ? std::move(own.tokens) : std::move(told.tokens);
+  Guess own = live.own.follow(live.own.longest(live.text), live.recent, max_tokens, likely_, doubt_);
+  Guess shared_guess = live.shared.outputs.follow(longest(live), live.recent, max_tokens, likely_, doubt_);
+  return own.expected >= shared_guess.expected ? std::move(own.tokens) : std::move(shared_guess.tokens);
 }
 
-// The longest end of the sequence that something is known to follow in the outputs. Its own output is one of them; ends that reach into
-// the prompt are looked up, the shorter ones first: where one is not known, no longer one is.
-Trie::Place Tries::longest(const Live& live) const {
-  Trie::Place longest = live.shared.outputs.longest(live.output);
+// The longest suffix of the sequence with a known continuation in the shared outputs. The sequence's own output is one of them; suffixes
+// that reach into the prompt are looked up from short to long, and end at the first unknown one.
+Trie::Position Tries::longest(const Live& live) const {
+  Trie::Position longest = live.shared.outputs.longest(live.output);
   const std::uint64_t size = live.num_known - std::min(live.num_known, live.num_prompt);
   if (longest.depth < size) return longest;
   const Token* end = live.recent.data() + live.recent.size();
-  const std::uint64_t most = std::min<std::uint64_t>(live.num_known, depth_ - 1);
-  for (std::uint32_t count = longest.depth + 1; count <= most; ++count) {
-    const Trie::Place place = live.shared.outputs.find(end - count, count);
-    if (place.at == Trie::NOWHERE) break;
+  const std::uint64_t max_depth = std::min<std::uint64_t>(live.num_known, depth_ - 1);
+  for (std::uint32_t count = longest.depth + 1; count <= max_depth; ++count) {
+    const Trie::Position place = live.shared.outputs.find(end - count, count);
+    if (place.at == Trie::NONE) break;
     longest = place;
   }
   return longest;

@@ -1,5 +1,5 @@
-// What `suffix` knows of all sequences: a trie of each that goes on, and one of the outputs of each salt. The meaning is that of
-// penstock/compute/decoding/propose/tries.py, whose guesses are compared with these.
+// The store of the `suffix` proposer: a trie of each live sequence, and for each salt one of all outputs. The specification is
+// penstock/compute/decoding/propose/tries.py, against which guesses are tested.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,16 +17,16 @@ class Tries {
   Tries(std::uint32_t depth, double likely, double doubt, std::uint64_t remembered);
   Tries(const Tries&) = delete;
 
-  // A sequence that is not known yet.
+  // A new sequence.
   void begin(std::int64_t seq_id, std::uint64_t num_prompt, const std::string& salt);
-  // The tokens that it has got since the last call.
+  // Its tokens since the last call.
   void learn(std::int64_t seq_id, const std::vector<Token>& tokens);
-  std::vector<Token> guess(std::int64_t seq_id, std::uint32_t most) const;
-  // It has ended; unknown ones are ignored.
+  std::vector<Token> guess(std::int64_t seq_id, std::uint32_t max_tokens) const;
+  // The sequence has ended; unknown ones are ignored.
   void forget(std::int64_t seq_id);
 
  private:
-  struct Shared {  // by those of one salt
+  struct Shared {  // by the sequences of one salt
     Shared(std::uint32_t depth, const std::string& salt) : outputs(depth), salt(salt) {}
     Trie outputs;
     std::string salt;
@@ -40,7 +40,7 @@ class Tries {
     Shared& shared;
     std::uint32_t output;
     std::uint64_t num_prompt, num_known = 0;
-    std::vector<Token> recent;  // the last depth - 1 tokens and perhaps some before them
+    std::vector<Token> recent;  // at least the last depth - 1 tokens
   };
   struct Ended {
     Shared* shared;
@@ -49,7 +49,7 @@ class Tries {
   };
 
   Live& live(std::int64_t seq_id) const;
-  Trie::Place longest(const Live& live) const;
+  Trie::Position longest(const Live& live) const;
   void remove(const Ended& ended);
 
   std::uint32_t depth_;

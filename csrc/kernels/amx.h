@@ -1,300 +1,310 @@
-// Products with panels by AMX tiles: 16 rows by 64 columns at a time, or by 32 where both parts of a row have sums of their own.
+// Matrix products on AMX tiles: register blocks of 16 rows x 64 columns (4 accumulator tiles), or x 32 where the two planes of
+// fixed-point rows have accumulators of their own.
 //
-// A tile adds up its 16 pairs of bf16 numbers in an order of its own, so all products of such a matrix go through tiles, whatever the number
-// of rows. Sums of integers are exact: few rows leave them to the vector kernels.
+//   bf16             dense_panels. Loop order: slices of k that fit L2, panels, k-blocks of L1_TILES tiles that fit L1, blocks of 16 rows
+//   i8, i4           tile_codes, for more than MAX_VECTOR_ROWS rows: k-blocks that fit L1, blocks of 16 rows, columns
+//
+// Batch invariance: a tile product adds its 16 pairs along k in an order of its own, so bf16 matrices take tiles for any number of rows,
+// with tiles at fixed k. Integer products are exact in any order, so few rows may take the vector kernels (panel.h) and get the same
+// bits.
 #pragma once
 #include "panel.h"
 #include "tiles.h"
 
 namespace PENSTOCK_ISA {
 
-// A stretch of one panel in the form that B tiles take: rows of 64 bytes for each 16 columns, `w_step` bytes apart.
-struct TileStretch {
+// A k-block of one panel as B tiles: rows of 64 bytes (16 columns), `w_step` bytes apart.
+struct TileKBlock {
   Bytes w;
   int w_step;
   int tiles;       // along k
-  int tile_bytes;  // of a row of A that a tile takes: 64, or 32 where groups are shorter
+  int tile_bytes;  // bytes of k per tile: 64, or 32 where k is not a multiple of 64 bytes
 };
 
-constexpr int DENSE_TILES = 8;     // along k, of 64 columns: 32 KB, which the first cache keeps while rows pass by
-constexpr int FEW_TILE_ROWS = 16;  // that weights stream past, with nothing fetched ahead: the processor follows such loads by itself
+constexpr int L1_TILES = 8;            // k-block in tiles: 32 KB of weights for 64 columns, kept in L1 across row blocks
+constexpr int MAX_STREAMED_ROWS = 16;  // up to which weights are streamed past L1, without software prefetch
 
-// C of up to 16 rows and 16 V columns -> sums [16][PANEL], of bf16 numbers, or of bytes (WHOLE). STREAM: the weights leave the first cache to
-// others, as rows always do.
-template <bool STREAM, bool WHOLE, bool RESUME, int V>
-inline void dense_tiles(const TileStretch& part, Bytes x, std::size_t stride, std::uint8_t* sums, Ahead ahead) {
+// One block of 16 rows x 16 V columns over a k-block -> sums [16, PANEL]. RESUME: continues from `sums`. STREAM: weights bypass L1.
+template <bool STREAM, bool INT8, bool RESUME, int V>
+inline void dense_tiles(const TileKBlock& part, Bytes x, std::size_t stride, std::uint8_t* sums, Prefetch prefetch) {
   constexpr std::size_t row = PANEL * 4;
   tile_fence();
-  if constexpr (RESUME) load_sums<V>(sums, row);
-  else zero_sums<V>();
+  if constexpr (RESUME) load_acc<V>(sums, row);
+  else zero_acc<V>();
   const std::size_t w_tile = std::size_t(part.tile_bytes / 4) * part.w_step;
   Bytes b = part.w;
   for (int k = 0; k < part.tiles; ++k, b += w_tile) {
     TILE_STREAM(4, x + std::size_t(k) * part.tile_bytes, stride);
-    dot_columns<STREAM, WHOLE, V>([&](int v) PENSTOCK_INLINED { return b + 64 * v; }, part.w_step);
-    for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.at + 64 * i, 0, 2);
-    ahead.at += 64 * ahead.lines;
+    accumulate_columns<STREAM, INT8, V>([&](int v) PENSTOCK_INLINED { return b + 64 * v; }, part.w_step);
+    for (int i = 0; i < prefetch.lines_per_step; ++i) __builtin_prefetch(prefetch.at + 64 * i, 0, 2);
+    prefetch.at += 64 * prefetch.lines_per_step;
   }
-  store_sums<V>(sums, row);
+  store_acc<V>(sums, row);
 }
 
-// All rows over one stretch of one panel; `next`: where the weights stand that come after it. `last`: of the panel.
-template <bool STREAM, bool WHOLE, bool RESUME, int V>
-void dense_tile_rows(const Task& t, const TileStretch& part, std::size_t x_offset, Bytes next, bool last) {
+// All row blocks over one k-block of a panel. `next`: the weights to prefetch meanwhile. `last`: the panel's last k-block.
+template <bool STREAM, bool INT8, bool RESUME, int V>
+void dense_tile_rows(const Task& t, const TileKBlock& part, std::size_t x_offset, Bytes next, bool last) {
   const std::size_t bytes = std::size_t(part.tiles) * part.tile_bytes / 4 * part.w_step;
-  const int lines = static_cast<int>((bytes + 63) / 64), each = block_count(t.rows) * part.tiles;
-  Ahead ahead{next, STREAM ? 0 : (lines + each - 1) / each, false};
-  for (int r = 0; r < t.rows; r += TILE_ROWS, ahead.at += std::size_t(64) * ahead.lines * part.tiles) {
-    shape_tiles(std::min(TILE_ROWS, t.rows - r), part.tile_bytes);
+  const int lines = static_cast<int>((bytes + 63) / 64), num_tile_steps = block_count(t.rows) * part.tiles;
+  Prefetch prefetch{next, STREAM ? 0 : (lines + num_tile_steps - 1) / num_tile_steps, false};
+  for (int r = 0; r < t.rows; r += TILE_ROWS, prefetch.at += std::size_t(64) * prefetch.lines_per_step * part.tiles) {
+    configure_tiles(std::min(TILE_ROWS, t.rows - r), part.tile_bytes);
     auto* sums = reinterpret_cast<std::uint8_t*>(t.out + std::size_t(r) * PANEL);
-    dense_tiles<STREAM, WHOLE, RESUME, V>(part, t.x.data + t.x.stride * r + x_offset, t.x.stride, sums, ahead);
+    dense_tiles<STREAM, INT8, RESUME, V>(part, t.x.data + t.x.stride * r + x_offset, t.x.stride, sums, prefetch);
     tile_fence();
-    if (!WHOLE && last) t.done(r, std::min(TILE_ROWS, t.rows - r));
+    if (!INT8 && last) t.run_epilogue(r, std::min(TILE_ROWS, t.rows - r));
   }
 }
 
-constexpr int PIECE_BYTES = 512;  // Kernels::piece_bytes: with half as many rows as elsewhere the second cache keeps them beside their sums
+constexpr int M_BLOCK_BYTES = 512;  // half of the other sets' value: the rows of a block stay in L2 beside their accumulators
 
-// Rows by inner indices that a core's second cache keeps while panels pass by, with sums of a few panels beside them.
-constexpr std::size_t SLICE_BYTES = 1 << 20;
-constexpr int MOST_PANELS = 8;
+// A slice of the operand (rows x k) that stays in L2 while several panels use it, beside the accumulators of those panels.
+constexpr std::size_t L2_SLICE_BYTES = 1 << 20;
+constexpr int MAX_PANELS_PER_CALL = 8;
 
-inline int panels_at_once(const Matrix& m, int rows) {
-  return m.format == Format::bf16 && std::size_t(rows) * m.k_padded * 2 > SLICE_BYTES ? MOST_PANELS : 1;
+inline int panels_per_call(const Matrix& m, int rows) {
+  return m.format == Format::bf16 && std::size_t(rows) * m.k_padded * 2 > L2_SLICE_BYTES ? MAX_PANELS_PER_CALL : 1;
 }
 
-template <bool STREAM, bool WHOLE, int V> void dense_panels(const Task& t) {
-  const int bytes = t.matrix.k_padded * (WHOLE ? 1 : 2), tile_bytes = bytes % 64 ? 32 : 64, all = bytes / tile_bytes, w_step = t.w_step(64);
-  const int most = t.rows <= TILE_ROWS ? all : DENSE_TILES;
-  const int slice = t.panels == 1 ? all : std::max<int>(1, SLICE_BYTES / (std::size_t(t.rows) * 64) / most) * most;
+template <bool STREAM, bool INT8, int V> void dense_panels(const Task& t) {
+  const int bytes = t.matrix.k_padded * (INT8 ? 1 : 2), tile_bytes = bytes % 64 ? 32 : 64, num_tiles = bytes / tile_bytes, w_step = t.w_step(64);
+  const int max_tiles = t.rows <= TILE_ROWS ? num_tiles : L1_TILES;
+  const int slice = t.num_panels == 1 ? num_tiles : std::max<int>(1, L2_SLICE_BYTES / (std::size_t(t.rows) * 64) / max_tiles) * max_tiles;
   const std::size_t tile = std::size_t(tile_bytes) / 4 * w_step;
-  for (int from = 0; from < all; from += slice)
-    for (int p = 0, end = std::min(all, from + slice); p < t.panels; ++p) {
-      const Task one = t.only(p);
-      for (int k = from; k < end; k += most) {
-        const TileStretch part{one.panel + tile * k, w_step, std::min(most, end - k), tile_bytes};
-        const Bytes next = k + most < end || p + 1 == t.panels ? part.w + tile * most : one.panel + t.far() + tile * from;
-        const bool last = k + most >= all;
-        k == 0 ? dense_tile_rows<STREAM, WHOLE, false, V>(one, part, 0, next, last)
-               : dense_tile_rows<STREAM, WHOLE, true, V>(one, part, std::size_t(k) * tile_bytes, next, last);
+  for (int from = 0; from < num_tiles; from += slice)
+    for (int p = 0, end = std::min(num_tiles, from + slice); p < t.num_panels; ++p) {
+      const Task one = t.single(p);
+      for (int k = from; k < end; k += max_tiles) {
+        const TileKBlock part{one.panel + tile * k, w_step, std::min(max_tiles, end - k), tile_bytes};
+        const Bytes next = k + max_tiles < end || p + 1 == t.num_panels ? part.w + tile * max_tiles : one.panel + t.panel_stride() + tile * from;
+        const bool last = k + max_tiles >= num_tiles;
+        k == 0 ? dense_tile_rows<STREAM, INT8, false, V>(one, part, 0, next, last)
+               : dense_tile_rows<STREAM, INT8, true, V>(one, part, std::size_t(k) * tile_bytes, next, last);
       }
     }
 }
 
-template <bool STREAM, bool WHOLE> void tile_dense(const Task& t) {
+template <bool STREAM, bool INT8> void tile_dense(const Task& t) {
   switch (t.vectors()) {
-    case 1: return dense_panels<STREAM, WHOLE, 1>(t);
-    case 2: return dense_panels<STREAM, WHOLE, 2>(t);
-    case 3: return dense_panels<STREAM, WHOLE, 3>(t);
-    default: return dense_panels<STREAM, WHOLE, 4>(t);
+    case 1: return dense_panels<STREAM, INT8, 1>(t);
+    case 2: return dense_panels<STREAM, INT8, 2>(t);
+    case 3: return dense_panels<STREAM, INT8, 3>(t);
+    default: return dense_panels<STREAM, INT8, 4>(t);
   }
 }
 
-// Codes with rows of integers: int8, or words, which become two parts, 256 times the upper byte and the lower one. Their sums are whole
-// numbers, and exact, also in float: the vector kernels, which few rows take, give the same bits.
-//   i8, long sums     words are kept as two bytes; int8 rows as they are where there is one sum, multiplied as if they were dense
-//   i8, other sums    codes and parts, or int8 rows, become bf16 numbers, of which sums are floats at once
-//   i4                the same
+// i8 and i4 weights with integer rows. 16-bit fixed-point rows are two planes, x = 256 * high byte + low byte. All sums are integers and
+// exact, also on bf16 tiles, where float accumulators stay below 2^24 (in units of 256 for a separate high plane).
+//   i8, int8 rows, one group           plain int8 rows and packed codes: TDPBSUD, as a dense product
+//   i8, fixed-point, long k-blocks     byte planes and packed codes: TDPBSUD and TDPBUUD
+//   i8 otherwise, i4                   codes are unpacked to bf16; rows are bf16, or two bf16 planes
 
-constexpr int FEW_ROWS_OF_INTEGERS = 16;  // that these kernels leave to the vector ones
-constexpr std::size_t CODES_AT_ONCE = 32 << 10;  // bytes that the first cache keeps while rows pass by
+constexpr int MAX_VECTOR_ROWS = 16;              // up to which the vector kernels are used
+constexpr std::size_t L1_CODE_BYTES = 32 << 10;  // codes processed at once, kept in L1 across row blocks
 
-inline bool whole_rows(const Matrix& m, const Operand& x, int rows) {
-  return x.int8 && m.format == Format::i8 && m.num_groups() == 1 && m.k_padded % 32 == 0 && rows > FEW_ROWS_OF_INTEGERS;
+inline bool takes_plain_int8(const Matrix& m, const Operand& x, int rows) {
+  return x.int8 && m.format == Format::i8 && m.num_groups() == 1 && m.k_padded % 32 == 0 && rows > MAX_VECTOR_ROWS;
 }
 
-// Kernels::split
-inline int split(const Matrix& m, int rows, bool int8) {
-  if (rows <= FEW_ROWS_OF_INTEGERS || m.group % 32 || (m.num_groups() > 1 && m.group > SUM_LENGTH)) return 0;
-  if (!int8) return sums_of_bytes(m) ? 2 : 4;
+// See Kernels::amx_row_bytes.
+inline int amx_row_bytes(const Matrix& m, int rows, bool int8) {
+  if (rows <= MAX_VECTOR_ROWS || m.group % 32 || (m.num_groups() > 1 && m.group > FIXED_K_BLOCK)) return 0;
+  if (!int8) return uses_int8_tiles(m) ? 2 : 4;
   return m.num_groups() > 1 ? 2 : 0;
 }
 
-// Sums of a block of rows, as the tiles hold them. APART: two tiles of columns, upper parts before lower ones; else four.
-struct alignas(64) TileSums { std::uint8_t tiles[4][TILE_ROWS][64]; };
+// Accumulators stored from tiles. SEPARATE: [plane, 2] tiles of 16 columns, else [4].
+struct alignas(64) AccTiles { std::uint8_t tiles[4][TILE_ROWS][64]; };
 
-// One sum: its codes, `w_step` apart, and where the parts of its rows stand.
-struct TileSum {
+// One k-block: weights, and the planes of a block of rows.
+struct TileOperands {
   Bytes w, x;
-  std::size_t stride, lower;   // from row to row; from upper parts to lower ones
-  int w_step, bytes, tile_bytes;  // bytes: of a part
+  std::size_t stride, plane_stride;  // bytes between rows, between planes
+  int w_step, bytes, tile_bytes;     // bytes: of k per plane
 };
 
-// Rows in `PARTS` parts times V tiles of columns. BYTES: of bytes, else of bf16 numbers. APART: each part has sums of its own.
-template <int PARTS, bool BYTES, bool APART, int V> PENSTOCK_INLINE void sum_tiles(const TileSum& of) {
-  constexpr bool STREAM = false, WHOLE = BYTES, LOWER = false;
+// Accumulates PLANES planes of rows times V x 16 columns over a k-block. INT8_TILES: byte planes, else bf16. SEPARATE: accumulators per
+// plane.
+template <int PLANES, bool INT8_TILES, bool SEPARATE, int V> PENSTOCK_INLINE void accumulate_tiles(const TileOperands& of) {
+  constexpr bool STREAM = false, INT8 = INT8_TILES, LOW_PLANE = false;
   const int w_row = of.w_step;
-  zero_sums<APART ? 4 : V>();
+  zero_acc<SEPARATE ? 4 : V>();
   Bytes w = of.w;
   for (int k = 0; k < of.bytes; k += of.tile_bytes, w += std::size_t(of.tile_bytes / 4) * of.w_step) {
-    if constexpr (BYTES) TILE_STREAM(4, of.x + k, of.stride);
+    if constexpr (INT8_TILES) TILE_STREAM(4, of.x + k, of.stride);
     else TILE_LOAD(4, of.x + k, of.stride);
-    if constexpr (PARTS == 2 && BYTES) TILE_STREAM(5, of.x + of.lower + k, of.stride);
-    else if constexpr (PARTS == 2) TILE_LOAD(5, of.x + of.lower + k, of.stride);
-    if constexpr (APART) {
+    if constexpr (PLANES == 2 && INT8_TILES) TILE_STREAM(5, of.x + of.plane_stride + k, of.stride);
+    else if constexpr (PLANES == 2) TILE_LOAD(5, of.x + of.plane_stride + k, of.stride);
+    if constexpr (SEPARATE) {
       TILE_COLUMN(0, 6, w);
-      TILE_LOWER(2, 6);
+      TILE_LOW_PLANE(2, 6);
       if constexpr (V > 1) {
         TILE_COLUMN(1, 7, w + 64);
-        TILE_LOWER(3, 7);
+        TILE_LOW_PLANE(3, 7);
       }
-    } else {  // weights are loaded again for lower parts, so that no sum waits for its upper one
-      dot_columns<false, BYTES, V>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
-      if constexpr (PARTS == 2) dot_columns<false, BYTES, V, true>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
+    } else {  // weights are loaded twice, so that consecutive products have different accumulators
+      accumulate_columns<false, INT8_TILES, V>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
+      if constexpr (PLANES == 2) accumulate_columns<false, INT8_TILES, V, true>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
     }
   }
 }
 
-template <bool APART, int V> PENSTOCK_INLINE void store_sum_tiles(TileSums& sums) {
+template <bool SEPARATE, int V> PENSTOCK_INLINE void store_acc_tiles(AccTiles& sums) {
   TILE_STORE(0, sums.tiles[0], 64);
   if constexpr (V > 1) TILE_STORE(1, sums.tiles[1], 64);
-  if constexpr (V > 2 || APART) TILE_STORE(2, sums.tiles[2], 64);
-  if constexpr (V > 3 || (APART && V > 1)) TILE_STORE(3, sums.tiles[3], 64);
+  if constexpr (V > 2 || SEPARATE) TILE_STORE(2, sums.tiles[2], 64);
+  if constexpr (V > 3 || (SEPARATE && V > 1)) TILE_STORE(3, sums.tiles[3], 64);
 }
 
-struct SumRows {  // a block of rows, and what is made of it
+struct RowBlock {  // up to 16 rows and their output
   Operand x;
   int rows;
   float* out;
 };
 
-// What the tiles say of 16 sums: codes as bytes are too large, by which is told where sums begin.
-template <bool BYTES, bool APART> PENSTOCK_INLINE F sum_of(const TileSums& sums, int v, int r, std::int32_t begin) {
-  if constexpr (BYTES) {
-    return to_float(add_i(add_i(times_256(load_raw(sums.tiles[v][r])), load_raw(sums.tiles[2 + v][r])), set1_i(begin)));
+// 16 columns of row r as float. With int8 tiles, `begin` is the zero-point correction (codes are stored plus 128).
+template <bool INT8_TILES, bool SEPARATE> PENSTOCK_INLINE F combine_planes(const AccTiles& sums, int v, int r, std::int32_t begin) {
+  if constexpr (INT8_TILES) {
+    return to_float(add_i(add_i(shift_left_8(load_raw(sums.tiles[v][r])), load_raw(sums.tiles[2 + v][r])), set1_i(begin)));
   } else {
     const F sum = load(reinterpret_cast<const float*>(sums.tiles[v][r]));
-    return APART ? sum + load(reinterpret_cast<const float*>(sums.tiles[2 + v][r])) : sum;
+    return SEPARATE ? sum + load(reinterpret_cast<const float*>(sums.tiles[2 + v][r])) : sum;
   }
 }
 
-// out (+)= sums * scale (+ total * min), of V tiles of columns.
-template <bool BYTES, bool APART, int V> PENSTOCK_INLINE void scale_tiles(const Groups& of, const SumRows& block, const TileSums& sums) {
+// out (+)= accumulators * scale (+ group sum * min), for V x 16 columns.
+template <bool INT8_TILES, bool SEPARATE, int V>
+PENSTOCK_INLINE void scale_acc_tiles(const ScaledKBlocks& of, const RowBlock& block, const AccTiles& sums) {
   F scale[V], min[V];
-  unrolled<V>([&](auto v) PENSTOCK_INLINED { scale[v] = of.read(of.scales, v), min[v] = of.mins ? of.read(of.mins, v) : zero(); });
+  unrolled<V>([&](auto v) PENSTOCK_INLINED { scale[v] = of.load_scale(of.scales, v), min[v] = of.mins ? of.load_scale(of.mins, v) : zero(); });
   float* out = of.out;
   std::size_t at = of.first;
   for (int r = 0; r < block.rows; ++r, at += block.x.groups, out += PANEL)
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
-      const F before = of.first == 0 ? zero() : load(out + LANES * v);
-      F result = fma(sum_of<BYTES, APART>(sums, v, r, BYTES ? block.x.begins[at] : 0), scale[v], before);
-      if (of.mins) result = fma(min[v], set1(block.x.totals[at]), result);
+      const F previous = of.first == 0 ? zero() : load(out + LANES * v);
+      F result = fma(combine_planes<INT8_TILES, SEPARATE>(sums, v, r, INT8_TILES ? block.x.acc_init[at] : 0), scale[v], previous);
+      if (of.mins) result = fma(min[v], set1(block.x.group_sums[at]), result);
       store(out + LANES * v, result);
     });
 }
 
-// The sums of `run`, whose codes stand at run.w as tiles take them, of one block of rows. While tiles make one, the one before is scaled.
-template <int PARTS, bool BYTES, bool APART, int V> void sum_columns(const Task& t, const Run& run, const SumRows& block, int v) {
-  constexpr int number = BYTES ? 1 : 2;
-  TileSums sums;
-  const int bytes = run.length * number;
-  TileSum of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * number, block.x.stride, std::size_t(t.matrix.k_padded) * number,
-             t.w_step(64), bytes, bytes % 64 ? 32 : 64};
+// One block of rows times V x 16 columns from vector v on, over the k-blocks of `run`. Software pipeline: block i - 1 is scaled while the
+// tiles compute block i.
+template <int PLANES, bool INT8_TILES, bool SEPARATE, int V>
+void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v) {
+  constexpr int elem_bytes = INT8_TILES ? 1 : 2;
+  AccTiles sums;
+  const int bytes = run.length * elem_bytes;
+  TileOperands of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * elem_bytes, block.x.stride,
+                  std::size_t(t.matrix.k_padded) * elem_bytes, t.w_step(64), bytes, bytes % 64 ? 32 : 64};
   const auto scale = [&](int i) PENSTOCK_INLINED {
-    Groups groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
+    ScaledKBlocks groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
     groups.out = block.out;
     tile_fence();
-    scale_tiles<BYTES, APART, V>(moved(groups, v, 0), block, sums);
+    scale_acc_tiles<INT8_TILES, SEPARATE, V>(at_columns(groups, v, 0), block, sums);
     tile_fence();
   };
   tile_fence();
-  for (int i = 0; i < run.count; ++i, of.w += run.next, of.x += bytes) {
-    sum_tiles<PARTS, BYTES, APART, V>(of);
-    if constexpr (!BYTES)  // the next sum's rows, which the short work on this one would wait for
+  for (int i = 0; i < run.count; ++i, of.w += run.block_stride, of.x += bytes) {
+    accumulate_tiles<PLANES, INT8_TILES, SEPARATE, V>(of);
+    if constexpr (!INT8_TILES)  // rows of the next k-block: there is too little work to hide their latency
       for (int r = 0; r < block.rows; ++r)
-        for (int part = 0; part < PARTS; ++part) __builtin_prefetch(of.x + bytes + of.stride * r + of.lower * part, 0, 3);
+        for (int part = 0; part < PLANES; ++part) __builtin_prefetch(of.x + bytes + of.stride * r + of.plane_stride * part, 0, 3);
     if (i > 0) scale(i - 1);
-    store_sum_tiles<APART, V>(sums);
+    store_acc_tiles<SEPARATE, V>(sums);
   }
   scale(run.count - 1);
 }
 
-// All rows; `next` and `lines`: what comes after these codes, fetched meanwhile.
-template <int PARTS, bool BYTES, bool APART> void sum_rows(const Task& t, const Run& run, Bytes next, int lines) {
-  constexpr int MOST = APART ? 2 : 4;
-  const int each = (lines + block_count(t.rows) - 1) / block_count(t.rows), tile_bytes = run.length * (BYTES ? 1 : 2) % 64 ? 32 : 64;
-  for (int r = 0; r < t.rows; r += TILE_ROWS, next += 64 * each) {
-    const SumRows block{t.x.from(r), std::min(TILE_ROWS, t.rows - r), t.out + std::size_t(r) * PANEL};
-    for (int i = 0; i < each; ++i) __builtin_prefetch(next + 64 * i, 0, 2);
-    shape_tiles(block.rows, tile_bytes);
-    for (int v = 0; v < t.vectors(); v += MOST) switch (std::min(MOST, t.vectors() - v)) {
-        case 1: sum_columns<PARTS, BYTES, APART, 1>(t, run, block, v); break;
-        case 2: sum_columns<PARTS, BYTES, APART, 2>(t, run, block, v); break;
-        case 3: sum_columns<PARTS, BYTES, APART, std::min(3, MOST)>(t, run, block, v); break;
-        default: sum_columns<PARTS, BYTES, APART, MOST>(t, run, block, v);
+// All row blocks. Prefetches `lines` cache lines from `next` on, spread over the blocks.
+template <int PLANES, bool INT8_TILES, bool SEPARATE> void multiply_rows(const Task& t, const PackedKBlocks& run, Bytes next, int lines) {
+  constexpr int MAX_COLUMNS = SEPARATE ? 2 : 4;
+  const int lines_per_block = (lines + block_count(t.rows) - 1) / block_count(t.rows), tile_bytes = run.length * (INT8_TILES ? 1 : 2) % 64 ? 32 : 64;
+  for (int r = 0; r < t.rows; r += TILE_ROWS, next += 64 * lines_per_block) {
+    const RowBlock block{t.x.at_row(r), std::min(TILE_ROWS, t.rows - r), t.out + std::size_t(r) * PANEL};
+    for (int i = 0; i < lines_per_block; ++i) __builtin_prefetch(next + 64 * i, 0, 2);
+    configure_tiles(block.rows, tile_bytes);
+    for (int v = 0; v < t.vectors(); v += MAX_COLUMNS) switch (std::min(MAX_COLUMNS, t.vectors() - v)) {
+        case 1: multiply_columns<PLANES, INT8_TILES, SEPARATE, 1>(t, run, block, v); break;
+        case 2: multiply_columns<PLANES, INT8_TILES, SEPARATE, 2>(t, run, block, v); break;
+        case 3: multiply_columns<PLANES, INT8_TILES, SEPARATE, std::min(3, MAX_COLUMNS)>(t, run, block, v); break;
+        default: multiply_columns<PLANES, INT8_TILES, SEPARATE, MAX_COLUMNS>(t, run, block, v);
       }
   }
 }
 
-// Bytes as they are packed, a few sums at a time, as many as the first cache keeps.
-inline void sum_bytes(const Task& t, const Run& run) {
+// Packed i8 codes as B tiles, as many k-blocks at a time as fit L1.
+inline void tile_codes_int8(const Task& t, const PackedKBlocks& run) {
   const std::size_t bytes = std::size_t(run.length) * t.width;
-  const int at_once = std::max<int>(1, CODES_AT_ONCE / bytes);
-  for (int from = 0; from < run.count; from += at_once) {
-    const Run part = run.part(from, std::min(at_once, run.count - from));
-    const std::size_t packed = run.count > 1 ? run.next * part.count : bytes;
-    sum_rows<2, true, true>(t, part, part.w + packed, static_cast<int>(packed / 64));
+  const int blocks_at_once = std::max<int>(1, L1_CODE_BYTES / bytes);
+  for (int from = 0; from < run.count; from += blocks_at_once) {
+    const PackedKBlocks part = run.part(from, std::min(blocks_at_once, run.count - from));
+    const std::size_t packed = run.count > 1 ? run.block_stride * part.count : bytes;
+    multiply_rows<2, true, true>(t, part, part.w + packed, static_cast<int>(packed / 64));
   }
 }
 
-// Codes that become bf16 numbers first.
-template <int PARTS, bool APART, class Unpack> void sum_numbers(const Task& t, const Run& run, const Unpack& unpack) {
+// Codes unpacked to bf16 B tiles, as many k-blocks at a time as fit L1.
+template <int PLANES, bool SEPARATE, class Unpack> void tile_codes_bf16(const Task& t, const PackedKBlocks& run, const Unpack& unpack) {
   const std::size_t bytes = std::size_t(run.length) * t.width * 2;
-  const int at_once = std::max<int>(1, CODES_AT_ONCE / bytes), packed_steps = run.length / t.matrix.per_step();
-  for (int from = 0; from < run.count; from += at_once) {
-    Run part = run.part(from, std::min(at_once, run.count - from));
-    const std::size_t packed = run.count > 1 ? run.next * part.count : bytes / 2;
+  const int blocks_at_once = std::max<int>(1, L1_CODE_BYTES / bytes), packed_steps = run.length / t.matrix.k_per_step();
+  for (int from = 0; from < run.count; from += blocks_at_once) {
+    PackedKBlocks part = run.part(from, std::min(blocks_at_once, run.count - from));
+    const std::size_t packed = run.count > 1 ? run.block_stride * part.count : bytes / 2;
     const Bytes next = part.w + packed;
-    for (int i = 0; i < part.count; ++i) unpack_steps(unpack, part.w + part.next * i, t.unpacked + bytes * i, packed_steps, t.vectors());
-    part.w = t.unpacked, part.next = bytes;
-    sum_rows<PARTS, false, APART>(t, part, next, static_cast<int>(packed / 64));
+    for (int i = 0; i < part.count; ++i) unpack_steps(unpack, part.w + part.block_stride * i, t.unpacked + bytes * i, packed_steps, t.vectors());
+    part.w = t.unpacked, part.block_stride = bytes;
+    multiply_rows<PLANES, false, SEPARATE>(t, part, next, static_cast<int>(packed / 64));
   }
 }
 
-// Whether a sum of both parts is below 2^24, and so exact in one float.
-inline bool exact_together(const Matrix& m) {
-  int most = m.format == Format::i8 ? 128 : 0;
+// Whether the sum of both planes stays below 2^24, so that one float accumulator holds it exactly.
+inline bool planes_fit_float(const Matrix& m) {
+  int max_value = m.format == Format::i8 ? 128 : 0;
   if (m.format == Format::i4)
-    for (int i = 0; i < 16; ++i) most = std::max(most, std::abs(int{m.values[i]}));
-  return std::min(m.group, SUM_LENGTH) * std::int64_t{32640} * most < 1 << 24;
+    for (int i = 0; i < 16; ++i) max_value = std::max(max_value, std::abs(int{m.codebook[i]}));
+  return std::min(m.group, FIXED_K_BLOCK) * std::int64_t{32640} * max_value < 1 << 24;
 }
 
-template <class Unpack> void tile_numbers(const Task& t, const Unpack& unpack) {
-  if (t.x.int8) return sum_numbers<1, false>(t, all_groups(t), unpack);
-  each_run(t, [&](const Run& run) { exact_together(t.matrix) ? sum_numbers<2, false>(t, run, unpack) : sum_numbers<2, true>(t, run, unpack); });
+template <class Unpack> void tile_unpacked_codes(const Task& t, const Unpack& unpack) {
+  if (t.x.int8) return tile_codes_bf16<1, false>(t, all_groups(t), unpack);
+  for_k_block_runs(t, [&](const PackedKBlocks& run) {
+    planes_fit_float(t.matrix) ? tile_codes_bf16<2, false>(t, run, unpack) : tile_codes_bf16<2, true>(t, run, unpack);
+  });
 }
 
-// int8 rows and codes of 8 bits with one scale a column.
-inline void tile_whole_rows(const Task& t) {
+// i8 codes with one scale per column, plain int8 rows.
+inline void tile_plain_int8(const Task& t) {
   tile_dense<false, true>(t);
-  const Groups scales = all_groups(t).groups(t, nullptr, 0, 0, 0);
+  const ScaledKBlocks scales = all_groups(t).groups(t, nullptr, 0, 0, 0);
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.vectors(); ++v) {
       float* out = t.out + std::size_t(r) * PANEL + LANES * v;
-      F result = fma(to_float(add_i(load_raw(out), set1_i(t.x.begins[r]))), scales.read(scales.scales, v), zero());
-      if (scales.mins) result = fma(scales.read(scales.mins, v), set1(t.x.totals[r]), result);
+      F result = fma(to_float(add_i(load_raw(out), set1_i(t.x.acc_init[r]))), scales.load_scale(scales.scales, v), zero());
+      if (scales.mins) result = fma(scales.load_scale(scales.mins, v), set1(t.x.group_sums[r]), result);
       store(out, result);
     }
 }
 
 inline void tile_codes(const Task& t) {
-  if (!t.x.split) tile_whole_rows(t);
-  else if (t.matrix.format == Format::i4) tile_numbers(t, UnpackI4{step_i4(t.matrix)});
-  else if (t.x.int8 || !sums_of_bytes(t.matrix)) tile_numbers(t, UnpackI8{});
-  else each_run(t, [&](const Run& run) { sum_bytes(t, run); });
-  scale_rows(t);
+  if (!t.x.amx_row_bytes) tile_plain_int8(t);
+  else if (t.matrix.format == Format::i4) tile_unpacked_codes(t, UnpackI4{step_i4(t.matrix)});
+  else if (t.x.int8 || !uses_int8_tiles(t.matrix)) tile_unpacked_codes(t, UnpackI8{});
+  else for_k_block_runs(t, [&](const PackedKBlocks& run) { tile_codes_int8(t, run); });
+  apply_row_scales(t);
 }
 
-// Whether a matrix of bf16 numbers is whole tiles; others take the vector kernels, for any number of rows.
+// Whether a bf16 matrix divides into tiles; others always take the vector kernels.
 inline bool fits_tiles(const Matrix& m) { return m.format == Format::bf16 && (m.k_padded % 32 == 0 || m.k_padded == 16); }
 
 inline void linear_panels(const Task& t) {
-  if (fits_tiles(t.matrix)) return t.rows <= FEW_TILE_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
+  if (fits_tiles(t.matrix)) return t.rows <= MAX_STREAMED_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
   const bool codes = t.matrix.format == Format::i8 || t.matrix.format == Format::i4;
-  for (int i = 0; i < t.panels; ++i) {
-    const Task one = t.only(i);
+  for (int i = 0; i < t.num_panels; ++i) {
+    const Task one = t.single(i);
     codes ? tile_codes(one) : linear_panel(one);
-    one.done(0, one.rows);
+    one.run_epilogue(0, one.rows);
   }
 }
 

@@ -1,7 +1,8 @@
-// A chunk of attention by AMX tiles: scores of 16 rows with 64 keys, then mixtures of 16 rows by 64 numbers of the values. A tile of keys
-// in the pool is, 32 numbers at a time, a B tile; two tiles of values that stand one behind the other are another.
+// attend_chunk on AMX tiles: S = Q K^T in blocks of 16 rows x 64 keys, P V in blocks of 16 rows x 64 columns of the head dimension. A
+// tile of keys in the pool is a B tile for each 32 of the head dimension. A B tile of values spans 32 keys: two tiles of the pool that
+// are adjacent, or are copied together first.
 //
-// What a row gets does not depend on its block's other rows, nor on where values stand: two that stand apart are put together first.
+// Batch invariance: each row of a tile product depends on its own row of A only.
 #pragma once
 #include "attention.h"
 #include "tiles.h"
@@ -10,18 +11,19 @@ namespace PENSTOCK_ISA {
 
 constexpr int BLOCK_COLUMNS = 64;
 
-// 16 rows at x times `steps` tiles along k: those of step s and column v at w(s, v), rows of which are `w_row` bytes apart.
+// [16 rows] x [steps tiles along k] x [V x 16 columns] -> accumulator tiles. w(s, v) is the B tile of step s and column vector v; its
+// rows are `w_row` bytes apart.
 template <int V, class Where>
 PENSTOCK_INLINE void multiply_tiles(Bytes x, std::size_t stride, int steps, int tile_bytes, std::size_t w_row, const Where& w) {
-  zero_sums<V>();
+  zero_acc<V>();
   for (int s = 0; s < steps; ++s) {
     TILE_LOAD(4, x + std::size_t(s) * tile_bytes, stride);
-    dot_columns<false, false, V>([&](int v) PENSTOCK_INLINED { return w(s, v); }, w_row);
+    accumulate_columns<false, false, V>([&](int v) PENSTOCK_INLINED { return w(s, v); }, w_row);
   }
 }
 
-// Calls body(V, v) for four tiles at a time, from the v-th on, then for what is left.
-template <class Body> PENSTOCK_INLINE void each_four(int count, const Body& body) {
+// Calls body(V, v) for V = 4 column vectors at a time, then for the rest.
+template <class Body> PENSTOCK_INLINE void for_tile_quads(int count, const Body& body) {
   int v = 0;
   for (; v + 4 <= count; v += 4) body(std::integral_constant<int, 4>(), v);
   switch (count - v) {
@@ -31,33 +33,33 @@ template <class Body> PENSTOCK_INLINE void each_four(int count, const Body& body
   }
 }
 
-// Fetches `bytes` of a tile, in steps.
+// Prefetches `bytes` into L2.
 inline void fetch(Bytes from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
 }
 
-inline void score_tiles(const Block& b, const TilePointers& tiles, int count) {
+inline void score_tiles(const AttentionBlock& b, const TilePointers& tiles, int count) {
   const int tile_bytes = b.padded % 32 ? 32 : 64, steps = b.padded * 2 / tile_bytes;
   const std::size_t stride = std::size_t(b.padded) * 2, w_tile = std::size_t(tile_bytes) * 16;
-  shape_tiles(std::min(b.rows, TILE_ROWS), tile_bytes);
+  configure_tiles(std::min(b.rows, TILE_ROWS), tile_bytes);
   for (int block = 0; block < block_count(b.rows); ++block)
-    each_four(count, [&](auto vecs, int v) PENSTOCK_INLINED {
+    for_tile_quads(count, [&](auto vecs, int v) PENSTOCK_INLINED {
       constexpr int V = vecs;
       multiply_tiles<V>(b.queries + stride * TILE_ROWS * block, stride, steps, tile_bytes, 64,
                         [&](int s, int i) PENSTOCK_INLINED { return tiles.keys[v + i] + w_tile * s; });
-      store_sums<V>(reinterpret_cast<std::uint8_t*>(b.scores + std::size_t(CHUNK) * TILE_ROWS * block + TILE * v), CHUNK * 4);
+      store_acc<V>(reinterpret_cast<std::uint8_t*>(b.scores + std::size_t(CHUNK) * TILE_ROWS * block + TILE * v), CHUNK * 4);
       if (block == 0)
         for (int i = 0; i < V; ++i) fetch(tiles.values[v + i], stride * TILE);
     });
 }
 
-// Pairs of tiles of values. Where the last has no other half, zeros stand for it.
-inline int value_pairs(const Block& b, const TilePointers& tiles, int count, Bytes* pairs) {
+// B tiles of 32 keys each. The last is padded with zeros if `count` is odd.
+inline int value_pairs(const AttentionBlock& b, const TilePointers& tiles, int count, Bytes* pairs) {
   const std::size_t bytes = std::size_t(b.padded) * 2 * TILE;
   for (int t = 0; t < count; t += 2) {
     pairs[t / 2] = tiles.values[t];
     if (t + 1 < count && tiles.values[t + 1] == tiles.values[t] + bytes) continue;
-    std::uint8_t* copy = b.spare + bytes * t;
+    std::uint8_t* copy = b.tile_scratch + bytes * t;
     std::memcpy(copy, tiles.values[t], bytes);
     if (t + 1 < count) std::memcpy(copy + bytes, tiles.values[t + 1], bytes);
     else std::memset(copy + bytes, 0, bytes);
@@ -66,44 +68,47 @@ inline int value_pairs(const Block& b, const TilePointers& tiles, int count, Byt
   return (count + 1) / 2;
 }
 
-// mixed = mixed * fade + what the chunk gives, of `rows` rows and 16 V columns.
-template <int V> PENSTOCK_INLINE void add_mixture(const Block& b, int first, int rows, int column, const float* given) {
+// acc = acc * rescale + product, for `rows` rows and 16 V columns.
+template <int V> PENSTOCK_INLINE void add_weighed_values(const AttentionBlock& b, int first, int rows, int column, const float* product) {
   for (int r = 0; r < rows; ++r) {
-    float* mixed = b.mixed + std::size_t(first + r) * b.padded + column;
-    const F fade = set1(b.fade[first + r]);
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { store(mixed + LANES * v, fma(load(mixed + LANES * v), fade, load(given + BLOCK_COLUMNS * r + LANES * v))); });
+    float* acc = b.acc + std::size_t(first + r) * b.padded + column;
+    const F rescale = set1(b.rescale[first + r]);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED {
+      store(acc + LANES * v, fma(load(acc + LANES * v), rescale, load(product + BLOCK_COLUMNS * r + LANES * v)));
+    });
   }
 }
 
-inline void mix_tiles(const Block& b, const TilePointers& tiles, int count, const TilePointers* next) {
+inline void weigh_values_tiles(const AttentionBlock& b, const TilePointers& tiles, int count, const TilePointers* next) {
   Bytes pairs[CHUNK_TILES / 2];
   const int steps = value_pairs(b, tiles, count, pairs);
   const std::size_t w_row = std::size_t(b.padded) * 4, stride = CHUNK * 2;
-  auto* given = reinterpret_cast<float*>(b.spare + std::size_t(b.padded) * 2 * TILE * CHUNK_TILES);
-  shape_tiles(std::min(b.rows, TILE_ROWS), 64);
+  auto* product = reinterpret_cast<float*>(b.tile_scratch + std::size_t(b.padded) * 2 * TILE * CHUNK_TILES);
+  configure_tiles(std::min(b.rows, TILE_ROWS), 64);
   for (int block = 0; block < block_count(b.rows); ++block)
-    each_four(b.padded / LANES, [&](auto vecs, int v) PENSTOCK_INLINED {
+    for_tile_quads(b.padded / LANES, [&](auto vecs, int v) PENSTOCK_INLINED {
       constexpr int V = vecs;
       tile_fence();
-      multiply_tiles<V>(b.powers + stride * TILE_ROWS * block, stride, steps, 64, w_row, [&](int s, int i) PENSTOCK_INLINED { return pairs[s] + 64 * (v + i); });
-      store_sums<V>(reinterpret_cast<std::uint8_t*>(given), BLOCK_COLUMNS * 4);
+      multiply_tiles<V>(b.probs + stride * TILE_ROWS * block, stride, steps, 64, w_row,
+                        [&](int s, int i) PENSTOCK_INLINED { return pairs[s] + 64 * (v + i); });
+      store_acc<V>(reinterpret_cast<std::uint8_t*>(product), BLOCK_COLUMNS * 4);
       tile_fence();
       if (next && block == 0)
         for (int t = 0; t < count; ++t) fetch(next->keys[t] + 64 * TILE / 2 * v, 64 * TILE / 2 * V);
       const int first = TILE_ROWS * block;
-      add_mixture<V>(b, first, std::min(TILE_ROWS, b.rows - first), LANES * v, given);
+      add_weighed_values<V>(b, first, std::min(TILE_ROWS, b.rows - first), LANES * v, product);
     });
 }
 
-inline void attend_chunk_by_tiles(const Block& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
+inline void attend_chunk_by_tiles(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
   tile_fence();
   score_tiles(b, tiles, count);
   tile_fence();
-  for (int row = 0; row < b.rows; ++row) soften<true>(b, row, begin, count);
-  // an odd number of tiles: the pair's other half
+  for (int row = 0; row < b.rows; ++row) softmax_chunk<true>(b, row, begin, count);
+  // zero probabilities for the padding of the last pair
   if (count % 2)
-    for (int row = 0; row < b.rows; ++row) std::memset(b.powers + (std::size_t(row) * CHUNK + LANES * count) * 2, 0, LANES * 2);
-  mix_tiles(b, tiles, count, next);
+    for (int row = 0; row < b.rows; ++row) std::memset(b.probs + (std::size_t(row) * CHUNK + LANES * count) * 2, 0, LANES * 2);
+  weigh_values_tiles(b, tiles, count, next);
 }
 
 }  // namespace PENSTOCK_ISA

@@ -1,24 +1,24 @@
-// What choosing a token needs of one row of logits: the place of its largest value, sums of exponentials, and the places above a bound.
-// Sums are in double, in an order that depends on the row's length alone.
+// Sampling kernels over one row of logits: argmax, sums of exponentials, selection by a bound. None sorts the vocabulary. Sums are in
+// double and in an order that depends on the row's length alone.
 #pragma once
 #include "../kernels.h"
 #include "rows.h"
 
 namespace PENSTOCK_ISA {
 
-typedef float Eight __attribute__((vector_size(32)));
-typedef double Wide __attribute__((vector_size(64)));
+typedef float FloatX8 __attribute__((vector_size(32)));
+typedef double DoubleX8 __attribute__((vector_size(64)));
 
-// Sixteen sums in double.
-struct Sums {
-  Wide low{}, high{};
+// 16 accumulators in double.
+struct DoubleSums {
+  DoubleX8 low{}, high{};
   void add(F x) {
-    Eight half[2];
+    FloatX8 half[2];
     std::memcpy(half, &x, 64);
-    low += __builtin_convertvector(half[0], Wide), high += __builtin_convertvector(half[1], Wide);
+    low += __builtin_convertvector(half[0], DoubleX8), high += __builtin_convertvector(half[1], DoubleX8);
   }
-  double total() const {  // in halves
-    const Wide both = low + high;
+  double total() const {  // pairwise
+    const DoubleX8 both = low + high;
     double a[8];
     std::memcpy(a, &both, 64);
     for (int half = 4; half; half /= 2)
@@ -27,106 +27,106 @@ struct Sums {
   }
 };
 
-// Sixteen values from place i on; places from n on have `otherwise`.
-inline F load_row(const float* x, int i, int n, F otherwise) {
-  return n - i >= LANES ? load(x + i) : first_lanes(load_some(x + i, n - i), n - i, otherwise);
+// 16 values from index i on; those at n and beyond are `fill`.
+inline F load_or(const float* x, int i, int n, F fill) {
+  return n - i >= LANES ? load(x + i) : blend_first(load_some(x + i, n - i), n - i, fill);
 }
 
-// The first place of the largest value. A NaN is larger than everything, as numpy's argmax has it.
-inline int largest_place(const float* x, int n) {
+// The first index of the maximum. A NaN counts as the maximum, as in numpy's argmax.
+inline int argmax(const float* x, int n) {
   const F least = set1(-INFINITY);
-  F most[4] = {least, least, least, least};
-  unsigned numbers = 0xffff;
+  F lane_max[4] = {least, least, least, least};
+  unsigned valid_lanes = 0xffff;
   int i = 0;
   for (; i + 4 * LANES <= n; i += 4 * LANES)
     for (int j = 0; j < 4; ++j) {
       const F v = load(x + i + LANES * j);
-      numbers &= at_least(v, least);
-      most[j] = max(most[j], v);
+      valid_lanes &= mask_ge(v, least);
+      lane_max[j] = max(lane_max[j], v);
     }
   for (; i < n; i += LANES) {
-    const F v = load_row(x, i, n, least);
-    numbers &= at_least(v, least);
-    most[0] = max(most[0], v);
+    const F v = load_or(x, i, n, least);
+    valid_lanes &= mask_ge(v, least);
+    lane_max[0] = max(lane_max[0], v);
   }
-  if (numbers != 0xffff)
+  if (valid_lanes != 0xffff)
     for (i = 0; i < n; ++i)
       if (x[i] != x[i]) return i;
-  const F top = set1(largest(max(max(most[0], most[1]), max(most[2], most[3]))));
+  const F top = set1(reduce_max(max(max(lane_max[0], lane_max[1]), max(lane_max[2], lane_max[3]))));
   for (i = 0; i < n; i += LANES)
-    if (const unsigned found = at_least(load_row(x, i, n, least), top)) return i + __builtin_ctz(found);
+    if (const unsigned found = mask_ge(load_or(x, i, n, least), top)) return i + __builtin_ctz(found);
   return 0;
 }
 
-// (x - most) / temperature
-inline void scale_row(const float* x, float most, float temperature, int n, float* out) {
-  const F top = set1(most), by = set1(temperature);
+// (x - row_max) / temperature
+inline void temperature_scale(const float* x, float row_max, float temperature, int n, float* out) {
+  const F top = set1(row_max), by = set1(temperature);
   for (int i = 0; i < n; i += LANES) store_some(out + i, (load_some(x + i, n - i) - top) / by, n - i);
 }
 
-// e^(x - most)
-inline void exp_row(const float* x, float most, int n, float* out) {
-  const F top = set1(most);
+// exp(x - row_max)
+inline void exp_row(const float* x, float row_max, int n, float* out) {
+  const F top = set1(row_max);
   for (int i = 0; i < n; i += LANES) store_some(out + i, exp(load_some(x + i, n - i) - top), n - i);
 }
 
-// The sums of e^(x - most) over each SUM_BLOCK values.
-inline void exp_sums(const float* x, float most, int n, double* sums) {
-  const F top = set1(most), never = set1(-INFINITY);
-  for (int begin = 0; begin < n; begin += penstock::SUM_BLOCK) {
-    const int end = std::min(n, begin + penstock::SUM_BLOCK);
-    Sums even, odd;
+// The sum of exp(x - row_max) over each block of VOCAB_BLOCK values.
+inline void exp_block_sums(const float* x, float row_max, int n, double* sums) {
+  const F top = set1(row_max), minus_inf = set1(-INFINITY);
+  for (int begin = 0; begin < n; begin += penstock::VOCAB_BLOCK) {
+    const int end = std::min(n, begin + penstock::VOCAB_BLOCK);
+    DoubleSums even, odd;
     int i = begin;
     for (; i + 2 * LANES <= end; i += 2 * LANES) even.add(exp(load(x + i) - top)), odd.add(exp(load(x + i + LANES) - top));
-    for (; i < end; i += LANES) even.add(exp(load_row(x, i, end, never) - top));
-    sums[begin / penstock::SUM_BLOCK] = even.total() + odd.total();
+    for (; i < end; i += LANES) even.add(exp(load_or(x, i, end, minus_inf) - top));
+    sums[begin / penstock::VOCAB_BLOCK] = even.total() + odd.total();
   }
 }
 
-// The sum of the weights whose scores are at least the bound, and how many there are.
-inline double mass_from(const float* scores, const float* weights, int n, float bound, int* count) {
-  const F limit = set1(bound), never = set1(-INFINITY);
-  Sums even, odd;
+// The sum of the weights whose scores are at least `bound`; *count is their number.
+inline double mass_at_least(const float* scores, const float* weights, int n, float bound, int* count) {
+  const F limit = set1(bound), minus_inf = set1(-INFINITY);
+  DoubleSums even, odd;
   int found = 0, i = 0;
   for (; i + 2 * LANES <= n; i += 2 * LANES) {
     const F a = load(scores + i), b = load(scores + i + LANES);
-    found += __builtin_popcount(at_least(a, limit) | at_least(b, limit) << LANES);
-    even.add(below(a, limit, zero(), load(weights + i)));
-    odd.add(below(b, limit, zero(), load(weights + i + LANES)));
+    found += __builtin_popcount(mask_ge(a, limit) | mask_ge(b, limit) << LANES);
+    even.add(select_lt(a, limit, zero(), load(weights + i)));
+    odd.add(select_lt(b, limit, zero(), load(weights + i + LANES)));
   }
   for (; i < n; i += LANES) {
-    const F a = load_row(scores, i, n, never);
-    found += __builtin_popcount(at_least(a, limit));
-    even.add(below(a, limit, zero(), load_some(weights + i, n - i)));
+    const F a = load_or(scores, i, n, minus_inf);
+    found += __builtin_popcount(mask_ge(a, limit));
+    even.add(select_lt(a, limit, zero(), load_some(weights + i, n - i)));
   }
   *count = found;
   return even.total() + odd.total();
 }
 
-// The places of what is above the bound, or at least at it, in rising order, counted from `first`; returns how many.
-inline int places(const float* x, int n, float bound, bool or_equal, int first, int* out) {
-  const F limit = set1(bound), never = set1(NAN);
+// Indices of values above `bound` (or equal to it), ascending, plus `first`; returns their number.
+inline int indices_above(const float* x, int n, float bound, bool or_equal, int first, int* out) {
+  const F limit = set1(bound), pad = set1(NAN);
   int count = 0;
   for (int i = 0; i < n; i += LANES) {
-    const F v = load_row(x, i, n, never);
-    for (unsigned found = or_equal ? at_least(v, limit) : above(v, limit); found; found &= found - 1)
+    const F v = load_or(x, i, n, pad);
+    for (unsigned found = or_equal ? mask_ge(v, limit) : mask_gt(v, limit); found; found &= found - 1)
       out[count++] = first + i + __builtin_ctz(found);
   }
   return count;
 }
 
 inline int count_above(const float* x, int n, float bound, bool or_equal) {
-  const F limit = set1(bound), never = set1(NAN);
+  const F limit = set1(bound), pad = set1(NAN);
   int count = 0;
   for (int i = 0; i < n; i += LANES) {
-    const F v = load_row(x, i, n, never);
-    count += __builtin_popcount(or_equal ? at_least(v, limit) : above(v, limit));
+    const F v = load_or(x, i, n, pad);
+    count += __builtin_popcount(or_equal ? mask_ge(v, limit) : mask_gt(v, limit));
   }
   return count;
 }
 
-// Minus infinity in place of each value whose bit is 0, the lowest bit the first value's.
-inline void forbid(float* x, const std::uint32_t* allowed, int n) {
+// Sets x[i] to minus infinity where bit i % 32 of allowed[i / 32] is 0.
+inline void mask_logits(float* x, const std::uint32_t* allowed, int n) {
   int i = 0;
   for (; i + 32 <= n; i += 32) {
     const std::uint32_t bits = allowed[i / 32];

@@ -1,33 +1,33 @@
-// Single rows of a packed matrix: the embeddings of tokens.
+// Dequantizes single rows of a packed matrix: token embeddings.
 #pragma once
 #include "steps.h"
 
 namespace PENSTOCK_ISA {
 
-// The number that stands there, of two bytes or four.
-inline float number_at(Bytes at, int bytes) {
-  if (bytes == 4) return *reinterpret_cast<const float*>(at);
-  std::uint16_t wide[LANES] = {*reinterpret_cast<const std::uint16_t*>(at)};
+// A scale or weight of 2 bytes (f16) or 4 bytes (float).
+inline float scalar_at(Bytes p, int bytes) {
+  if (bytes == 4) return *reinterpret_cast<const float*>(p);
+  std::uint16_t wide[LANES] = {*reinterpret_cast<const std::uint16_t*>(p)};
   float value[LANES];
   store(value, from_f16(wide));
   return value[0];
 }
 
-// Row `n` of the matrix as float.
-inline void matrix_row(const Matrix& m, int index, int n, float* out) {
-  const int p = n / PANEL, column = n % PANEL, width = m.width(p), per_step = m.per_step(), word = m.format == Format::f16 ? 2 : 4;
+// Row n of W [n, k] -> out [k].
+inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
+  const int p = n / PANEL, column = n % PANEL, width = m.width(p), k_per_step = m.k_per_step(), word_bytes = m.format == Format::f16 ? 2 : 4;
   const bool codes = m.format == Format::i8 || m.format == Format::i4;
   const Bytes panel = m.panel(index, p);
-  // read(where, at): the number at place `at` of the step whose word for this column stands at `where`.
-  const auto each = [&](const auto& read) PENSTOCK_INLINED {
+  // read(step, j): the j-th of the step's k, where `step` points to this column's word.
+  const auto for_each_element = [&](const auto& read) PENSTOCK_INLINED {
     for (int g = 0, k = 0; k < m.k; ++g) {
       const Bytes group = panel + m.record_bytes(width) * g, scales = group + m.code_bytes(width);
-      const float scale = codes ? number_at(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes) : 0;
-      const float min = codes && m.has_mins ? number_at(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes) : 0;
+      const float scale = codes ? scalar_at(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes) : 0;
+      const float min = codes && m.has_mins ? scalar_at(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes) : 0;
       const int end = std::min(m.k, k + m.group);
-      for (Bytes where = group + std::size_t(column) * word; k < end; where += std::size_t(width) * word)
-        for (int at = 0; at < per_step && k < end; ++at, ++k) {
-          float value = static_cast<float>(read(where, at));
+      for (Bytes step = group + std::size_t(column) * word_bytes; k < end; step += std::size_t(width) * word_bytes)
+        for (int j = 0; j < k_per_step && k < end; ++j, ++k) {
+          float value = static_cast<float>(read(step, j));
           if (codes) value *= scale;
           if (codes && m.has_mins) value += min;
           out[k] = value;
@@ -36,18 +36,18 @@ inline void matrix_row(const Matrix& m, int index, int n, float* out) {
   };
   switch (m.format) {
     case Format::bf16:
-      return each([](Bytes where, int at) PENSTOCK_INLINED {
-        const std::uint32_t bits = std::uint32_t{reinterpret_cast<const std::uint16_t*>(where)[at]} << 16;
+      return for_each_element([](Bytes step, int j) PENSTOCK_INLINED {
+        const std::uint32_t bits = std::uint32_t{reinterpret_cast<const std::uint16_t*>(step)[j]} << 16;
         float value;
         std::memcpy(&value, &bits, 4);
         return value;
       });
-    case Format::i8: return each([](Bytes where, int at) PENSTOCK_INLINED { return where[at] - 128; });
+    case Format::i8: return for_each_element([](Bytes step, int j) PENSTOCK_INLINED { return step[j] - 128; });
     case Format::i4:
-      return each([&](Bytes where, int at) PENSTOCK_INLINED {
-        return int{m.values[(reinterpret_cast<const std::uint16_t*>(where)[at % 2] >> (4 * (at / 2))) & 15]};
+      return for_each_element([&](Bytes step, int j) PENSTOCK_INLINED {
+        return int{m.codebook[(reinterpret_cast<const std::uint16_t*>(step)[j % 2] >> (4 * (j / 2))) & 15]};
       });
-    default: return each([&](Bytes where, int) PENSTOCK_INLINED { return number_at(where, word); });
+    default: return for_each_element([&](Bytes step, int) PENSTOCK_INLINED { return scalar_at(step, word_bytes); });
   }
 }
 

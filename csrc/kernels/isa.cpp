@@ -1,4 +1,4 @@
-// Compiled once for each instruction set, with PENSTOCK_ISA its name and the compiler's flags for it.
+// The kernel table of one instruction set. Compiled once per set, with PENSTOCK_ISA its name and the compiler flags for it.
 #include <cmath>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 #endif
 #include "../kernels.h"
 #if defined(__AVX512BF16__)
-namespace avx512_vnni { extern const penstock::Kernels table; }  // whose kernels some rows of integers take
+namespace avx512_vnni { extern const penstock::Kernels table; }  // for fixed-point rows
 #endif
 #include "attention.h"
 #include "choose.h"
@@ -23,22 +23,23 @@ namespace avx512_vnni { extern const penstock::Kernels table; }  // whose kernel
 namespace PENSTOCK_ISA {
 
 #if !defined(PENSTOCK_TILES)
-constexpr int PIECE_BYTES = 1024;  // Kernels::piece_bytes
+constexpr int M_BLOCK_BYTES = 1024;  // Kernels::m_block_bytes
 static void release_tiles() {}
 static void linear_panels(const Task& t) {
-  for (int i = 0; i < t.panels; ++i) {
-    const Task one = t.only(i);
+  for (int i = 0; i < t.num_panels; ++i) {
+    const Task one = t.single(i);
     linear_panel(one);
-    one.done(0, one.rows);
+    one.run_epilogue(0, one.rows);
   }
 }
-static int panels_at_once(const Matrix&, int) { return 1; }
+static int panels_per_call(const Matrix&, int) { return 1; }
 #endif
 
-// Bytes become words by one look-up, and bf16 numbers by several operations, which few rows have to wait for. 4-bit codes are looked up
-// either way, and sums of integers have to become floats for each group: there bf16 numbers are as fast or faster (docs/LOG.md).
-static bool takes_words([[maybe_unused]] const Matrix& codes) {
-#if defined(PENSTOCK_WORDS) || defined(PENSTOCK_TILES)
+// Whether rows for these codes are fixed point. Where bf16 pairs are multiplied faster than floats, i8 codes with one scale per column
+// still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations. i4 codes are one table lookup either way, and
+// integer accumulators need a conversion per group, so bf16 is as fast or faster (docs/LOG.md).
+static bool takes_fixed16([[maybe_unused]] const Matrix& codes) {
+#if defined(PENSTOCK_FIXED16) || defined(PENSTOCK_TILES)
   return true;
 #elif defined(__AVX512BF16__)
   return codes.format == Format::i8 && codes.num_groups() == 1;
@@ -49,45 +50,45 @@ static bool takes_words([[maybe_unused]] const Matrix& codes) {
 
 static void linear(const PanelTask& t) {
 #if defined(__AVX512BF16__) && !defined(PENSTOCK_TILES)
-  if (!t.x.int8 && takes_words(t.matrix)) return avx512_vnni::table.linear(t);
+  if (!t.x.int8 && takes_fixed16(t.matrix)) return avx512_vnni::table.linear(t);
 #elif defined(PENSTOCK_TILES)
-  if ((t.matrix.format == Format::i8 || t.matrix.format == Format::i4) && !t.x.split && !whole_rows(t.matrix, t.x, t.rows))
+  if ((t.matrix.format == Format::i8 || t.matrix.format == Format::i4) && !t.x.amx_row_bytes && !takes_plain_int8(t.matrix, t.x, t.rows))
     return avx512_vnni::table.linear(t);
 #endif
-  for (int from = 0; from < t.panels;) {  // the last may be narrower
-    const int first = t.panel + from, wide = t.matrix.width(first);
-    const int count = t.matrix.width(t.panel + t.panels - 1) == wide ? t.panels - from : std::max(1, t.panels - from - 1);
-    linear_panels({t.matrix, t.matrix.panel(t.index, first), first, count, wide, t.x, t.rows, t.finish,
-                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.soon});
+  for (int from = 0; from < t.num_panels;) {  // runs of panels of the same width: only the last may be narrower
+    const int first = t.first_panel + from, width = t.matrix.width(first);
+    const int count = t.matrix.width(t.first_panel + t.num_panels - 1) == width ? t.num_panels - from : std::max(1, t.num_panels - from - 1);
+    linear_panels({t.matrix, t.matrix.panel(t.matrix_index, first), first, count, width, t.x, t.rows, t.epilogue,
+                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.prefetch_distance});
     from += count;
   }
 }
 
 static std::size_t attend_bytes(const Cache& cache, int rows) {
-  const std::size_t filled = (rows + 15) / 16 * 16;  // rows that kernels may fill a last block up with
-  return filled * (cache.padded * 4 + CHUNK * 8 + 64) + 2 * cache.tile_bytes() * CHUNK_TILES + 16 * 64 * 4 + 256;
+  const std::size_t padded_rows = (rows + 15) / 16 * 16;  // whole blocks of 16, as AMX writes them
+  return padded_rows * (cache.padded * 4 + CHUNK * 8 + 64) + 2 * cache.tile_bytes() * CHUNK_TILES + 16 * 64 * 4 + 256;
 }
 
-// Memory of a task, and queries as the pool keeps numbers.
-static Block block_of(const AttendTask& t) {
+// Lays out the scratch and converts queries to the cache's element type.
+static AttentionBlock make_block(const AttendTask& t) {
   const Cache& c = t.cache;
   std::uint8_t* at = t.scratch;
   const auto take = [&at](std::size_t bytes) { std::uint8_t* p = at; at += (bytes + 63) / 64 * 64; return p; };
-  Block b{};
+  AttentionBlock b{};
   b.rows = t.rows, b.padded = c.padded, b.positions = t.positions, b.scale = t.scale, b.cap = t.cap, b.window = t.window;
-  b.best = t.result.best, b.total = t.result.total, b.mixed = t.result.mixed;
-  const int number = c.bf16 ? NUMBER : 4;
-  const std::size_t filled = (t.rows + 15) / 16 * 16;
-  b.queries = take(filled * c.padded * number);
-  b.scores = reinterpret_cast<float*>(take(filled * CHUNK * 4));
-  b.powers = take(filled * CHUNK * number);
-  b.fade = reinterpret_cast<float*>(take(filled * 4));
-  b.copies = take(c.tile_bytes() * CHUNK_TILES);
-  b.spare = take(c.tile_bytes() * CHUNK_TILES + 16 * 64 * 4);
+  b.running_max = t.result.running_max, b.running_sum = t.result.running_sum, b.acc = t.result.acc;
+  const int elem_bytes = c.bf16 ? BF16_ELEM_BYTES : 4;
+  const std::size_t padded_rows = (t.rows + 15) / 16 * 16;
+  b.queries = take(padded_rows * c.padded * elem_bytes);
+  b.scores = reinterpret_cast<float*>(take(padded_rows * CHUNK * 4));
+  b.probs = take(padded_rows * CHUNK * elem_bytes);
+  b.rescale = reinterpret_cast<float*>(take(padded_rows * 4));
+  b.masked_values = take(c.tile_bytes() * CHUNK_TILES);
+  b.tile_scratch = take(c.tile_bytes() * CHUNK_TILES + 16 * 64 * 4);
   for (int r = 0; r < t.rows; ++r) {
-    std::uint8_t* q = b.queries + std::size_t(r) * c.padded * number;
+    std::uint8_t* q = b.queries + std::size_t(r) * c.padded * elem_bytes;
     if (c.bf16) {
-      to_row(t.queries[r], c.dim, c.padded, q, 1, nullptr);
+      to_bf16_row(t.queries[r], c.dim, c.padded, q, 1, nullptr);
     } else {
       std::memcpy(q, t.queries[r], c.dim * 4);
       std::memset(q + c.dim * 4, 0, (c.padded - c.dim) * 4);
@@ -96,88 +97,96 @@ static Block block_of(const AttendTask& t) {
   return b;
 }
 
-// The rows of a block before they have seen any key.
-static void begin_rows(const Block& b) {
-  std::fill_n(b.best, b.rows, -INFINITY), std::fill_n(b.total, b.rows, 0.0f), std::fill_n(b.mixed, std::size_t(b.rows) * b.padded, 0.0f);
+// The state before any key.
+static void init_state(const AttentionBlock& b) {
+  std::fill_n(b.running_max, b.rows, -INFINITY), std::fill_n(b.running_sum, b.rows, 0.0f), std::fill_n(b.acc, std::size_t(b.rows) * b.padded, 0.0f);
 }
 
-static int visited(const AttendTask& t) { return (t.last_key - t.first_key) / TILE + 1; }  // tiles
+static int num_visited_tiles(const AttendTask& t) { return (t.last_key - t.first_key) / TILE + 1; }
 
-// The tiles of the chunk that begins at `begin`; returns how many. `end`: of the tiles that may be taken.
-static int tiles_of(const AttendTask& t, int begin, int end, TilePointers& tiles) {
+// The tiles of the chunk that begins at key `begin`, up to tile `end`; returns their number.
+static int chunk_tiles(const AttendTask& t, int begin, int end, TilePointers& tiles) {
   const int first = (begin - t.first_key) / TILE, count = std::max(0, std::min(CHUNK_TILES, end - first));
   for (int i = 0; i < count; ++i) tiles.keys[i] = t.keys[first + i], tiles.values[i] = t.values[first + i];
   return count;
 }
 
-// One row again, by itself.
-static void attend_alone(const AttendTask& t, const Block& b, int row) {
-  Block one = b;
-  one.rows = 1, one.positions += row, one.mixed += std::size_t(row) * b.padded, one.best += row, one.total += row;
-  one.queries += std::size_t(row) * b.padded * (t.cache.bf16 ? NUMBER : 4);
-  begin_rows(one);
+// Computes one row again with masked values zeroed.
+static void attend_row_masked(const AttendTask& t, const AttentionBlock& b, int row) {
+  AttentionBlock one = b;
+  one.rows = 1, one.positions += row, one.acc += std::size_t(row) * b.padded, one.running_max += row, one.running_sum += row;
+  one.queries += std::size_t(row) * b.padded * (t.cache.bf16 ? BF16_ELEM_BYTES : 4);
+  init_state(one);
   for (int begin = t.first_key; begin <= t.last_key; begin += CHUNK) {
     TilePointers tiles;
-    const int count = tiles_of(t, begin, visited(t), tiles);
-    attend_seen(one, t.cache, tiles, begin, count);
+    const int count = chunk_tiles(t, begin, num_visited_tiles(t), tiles);
+    attend_chunk_masked(one, t.cache, tiles, begin, count);
   }
 }
 
 static void attend(const AttendTask& t) {
-  const Block b = block_of(t);
-  begin_rows(b);
+  const AttentionBlock b = make_block(t);
+  init_state(b);
   TilePointers tiles[2];
-  for (int begin = t.first_key, turn = 0; begin <= t.last_key; begin += CHUNK, turn ^= 1) {
-    const int count = tiles_of(t, begin, visited(t), tiles[turn]), later = tiles_of(t, begin + CHUNK, t.num_tiles, tiles[turn ^ 1]);
-    attend_chunk(b, t.cache.bf16, tiles[turn], begin, count, later >= count ? &tiles[turn ^ 1] : nullptr);
+  for (int begin = t.first_key, parity = 0; begin <= t.last_key; begin += CHUNK, parity ^= 1) {
+    const int count = chunk_tiles(t, begin, num_visited_tiles(t), tiles[parity]);
+    const int next_count = chunk_tiles(t, begin + CHUNK, t.num_tiles, tiles[parity ^ 1]);
+    attend_chunk(b, t.cache.bf16, tiles[parity], begin, count, next_count >= count ? &tiles[parity ^ 1] : nullptr);
   }
   for (int row = 0; row < t.rows; ++row)
-    if (poisoned(b, row)) attend_alone(t, b, row);
+    if (acc_is_poisoned(b, row)) attend_row_masked(t, b, row);
 }
 
 static void softmax(float* x, int n) {
-  F most = set1(-INFINITY);
-  for (int i = 0; i < n; i += LANES) most = max(most, n - i >= LANES ? load(x + i) : first_lanes(load_some(x + i, n - i), n - i, set1(-INFINITY)));
-  const F top = set1(largest(most));
+  F lane_max = set1(-INFINITY);
+  for (int i = 0; i < n; i += LANES)
+    lane_max = max(lane_max, n - i >= LANES ? load(x + i) : blend_first(load_some(x + i, n - i), n - i, set1(-INFINITY)));
+  const F top = set1(reduce_max(lane_max));
   F total = zero();
   for (int i = 0; i < n; i += LANES) {
     F p = exp(load_some(x + i, n - i) - top);
-    if (n - i < LANES) p = first_lanes(p, n - i, zero());
+    if (n - i < LANES) p = blend_first(p, n - i, zero());
     total = total + p;
     store_some(x + i, p, n - i);
   }
-  const F by = set1(sum(total));
+  const F by = set1(reduce_add(total));
   for (int i = 0; i < n; i += LANES) store_some(x + i, load_some(x + i, n - i) / by, n - i);
 }
 
-#define PENSTOCK_TEXT_OF(x) #x
-#define PENSTOCK_TEXT(x) PENSTOCK_TEXT_OF(x)
+#define PENSTOCK_STRINGIFY_(x) #x
+#define PENSTOCK_STRINGIFY(x) PENSTOCK_STRINGIFY_(x)
 
-constexpr decltype(Kernels::int8_to_split) int8_to_split = to_int8_as<Int8::numbers>;
-#if defined(PENSTOCK_WORDS)
-constexpr decltype(Kernels::to_words) to_words = to_words_as<Kept::whole>;
-static float words_to_split(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
-  return (sums_of_bytes(matrix) ? to_words_as<Kept::bytes> : to_words_as<Kept::numbers>)(x, n, matrix, out, begins, totals);
+constexpr decltype(Kernels::int8_to_amx) int8_to_amx = to_int8_as<Int8Layout::bf16>;
+#if defined(PENSTOCK_FIXED16)
+constexpr decltype(Kernels::to_fixed16) to_fixed16 = to_fixed16_as<Fixed16Layout::int16>;
+static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+  const auto to = uses_int8_tiles(matrix) ? to_fixed16_as<Fixed16Layout::byte_planes> : to_fixed16_as<Fixed16Layout::bf16_planes>;
+  return to(x, n, matrix, out, acc_init, group_sums);
 }
-constexpr decltype(Kernels::split) split = nullptr;
-#elif defined(__AVX512BF16__)  // words are made by the kernels that few rows of them take
-static float to_words(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
-  return avx512_vnni::table.to_words(x, n, matrix, out, begins, totals);
+constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
+#elif defined(__AVX512BF16__)  // the avx512_vnni kernels multiply them
+static float to_fixed16(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+  return avx512_vnni::table.to_fixed16(x, n, matrix, out, acc_init, group_sums);
 }
-static float words_to_split(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* begins, float* totals) {
-  return avx512_vnni::table.words_to_split(x, n, matrix, out, begins, totals);
+static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+  return avx512_vnni::table.fixed16_to_amx(x, n, matrix, out, acc_init, group_sums);
 }
 #if !defined(PENSTOCK_TILES)
-constexpr decltype(Kernels::split) split = nullptr;
+constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
 #endif
 #else
-constexpr decltype(Kernels::to_words) to_words = nullptr, words_to_split = nullptr;
-constexpr decltype(Kernels::split) split = nullptr;
+constexpr decltype(Kernels::to_fixed16) to_fixed16 = nullptr, fixed16_to_amx = nullptr;
+constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
 #endif
 
 extern const Kernels table;
-const Kernels table = {PENSTOCK_TEXT(PENSTOCK_ISA), UNPACKED_BYTES, PIECE_BYTES, panels_at_once, linear, release_tiles, matrix_row, attend_bytes, attend, merge_span, divide,
-                       rms_norm, NUMBER, to_row, to_bf16, to_int8, takes_words, to_words, split, words_to_split, int8_to_split, rotate, act_mul, add_rows, copy_rows, softcap, softmax, largest_place, scale_row, exp_row, exp_sums,
-                       mass_from, places, count_above, forbid};
+const Kernels table = {
+    PENSTOCK_STRINGIFY(PENSTOCK_ISA),
+    UNPACKED_BYTES, M_BLOCK_BYTES, panels_per_call, linear, release_tiles, dequantize_row,
+    attend_bytes, attend, merge_spans, normalize,
+    rms_norm,
+    BF16_ELEM_BYTES, to_bf16_row, to_bf16, to_int8, takes_fixed16, to_fixed16, amx_row_bytes, fixed16_to_amx, int8_to_amx,
+    rope, act_mul, add_rows, copy_rows, softcap, softmax,
+    argmax, temperature_scale, exp_row, exp_block_sums, mass_at_least, indices_above, count_above, mask_logits};
 
 }  // namespace PENSTOCK_ISA

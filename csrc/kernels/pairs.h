@@ -1,75 +1,75 @@
-// Steps with rows of 16-bit numbers, where the processor multiplies pairs of these and adds both products to a sum: bf16 numbers to a
-// float, or numbers in fixed point to an integer (words.h). Which, Pair and dot2 tell.
+// Steps for rows of 16-bit elements with instructions that multiply pairs along k and add both products to a 32-bit accumulator:
+// VDPBF16PS (bf16 to float) or VPDPWSSD (16-bit fixed point to int32, fixed16.h). Pair, PairSum and dot2 of vec/avx512.h select which.
 #pragma once
 
 namespace PENSTOCK_ISA {
 
-template <int R, int V> PENSTOCK_INLINE void add_pairs(PairSum (&sum)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
+template <int R, int V> PENSTOCK_INLINE void dot2_rows(PairSum (&acc)[R][V], const Pair (&b)[V], Bytes x, std::size_t stride) {
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
-    const Pair a = broadcast_raw(x + stride * r);
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = dot2(sum[r][v], b[v], a); });
+    const Pair a = broadcast_u32(x + stride * r);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = dot2(acc[r][v], b[v], a); });
   });
 }
 
 struct StepPairs {
-  using Sum = PairSum;
-  static constexpr bool WHOLE = WHOLE_PAIRS;
-  static constexpr int K = 2, W = 64, X = 4;
-  template <int R, int V> static PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) {
+  using Acc = PairSum;
+  static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
+  static constexpr int K = 2, W_BYTES = 64, X_BYTES = 4;
+  template <int R, int V> static PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) {
     Pair b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_raw(w + 64 * v), keep(b[v]); });
-    add_pairs<R, V>(sum, b, x, stride);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = load_raw(w + 64 * v), pin_register(b[v]); });
+    dot2_rows<R, V>(acc, b, x, stride);
   }
 };
 
 struct StepI8 {
-  using Sum = PairSum;
-  static constexpr bool WHOLE = WHOLE_PAIRS;
-  static constexpr int K = 4, W = 64, X = 8;
-  WideTable table = wide_table();
-  template <int R, int V> PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+  using Acc = PairSum;
+  static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
+  static constexpr int K = 4, W_BYTES = 64, X_BYTES = 8;
+  I8Table table = i8_table();
+  template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Pair first[V], second[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(load_raw(w + 64 * v), table, first[v], second[v]); });
-    add_pairs<R, V>(sum, first, x, stride);
-    add_pairs<R, V>(sum, second, x + 4, stride);
+    dot2_rows<R, V>(acc, first, x, stride);
+    dot2_rows<R, V>(acc, second, x + 4, stride);
   }
 };
-template <> PENSTOCK_INLINE StepI8 held(StepI8 step) {  // GCC 12 would read them again for every vector
-  keep(step.table);
+template <> PENSTOCK_INLINE StepI8 in_registers(StepI8 step) {  // GCC 12 would reload the tables for every vector
+  pin_register(step.table);
   return step;
 }
 
-// What 4-bit codes stand for.
-struct ByTable {
-  Table table;
-  template <int T> PENSTOCK_INLINE Pair quarter(Raw raw) const { return unpack_i4<T>(raw, table); }
+// i4 codes translated by the codebook.
+struct CodebookCodes {
+  I4Table table;
+  template <int T> PENSTOCK_INLINE Pair k_pair(Raw raw) const { return lookup_i4<T>(raw, table); }
 };
 
-template <class Codes> struct StepNibblePairs {
-  using Sum = PairSum;
-  static constexpr bool WHOLE = WHOLE_PAIRS;
-  static constexpr int K = 8, W = 64, X = 16;
+template <class Codes> struct StepI4Pairs {
+  using Acc = PairSum;
+  static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
+  static constexpr int K = 8, W_BYTES = 64, X_BYTES = 16;
   Codes codes;
-  template <int T, int R, int V> PENSTOCK_INLINE void quarter(PairSum (&sum)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
+  template <int T, int R, int V> PENSTOCK_INLINE void multiply_k_pair(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair b[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = codes.template quarter<T>(raw[v]); });
-    add_pairs<R, V>(sum, b, x + 4 * T, stride);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = codes.template k_pair<T>(raw[v]); });
+    dot2_rows<R, V>(acc, b, x + 4 * T, stride);
   }
-  template <int R, int V> PENSTOCK_INLINE void run(PairSum (&sum)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+  template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Raw raw[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
-    quarter<0, R, V>(sum, raw, x, stride);
-    quarter<1, R, V>(sum, raw, x, stride);
-    quarter<2, R, V>(sum, raw, x, stride);
-    quarter<3, R, V>(sum, raw, x, stride);
+    multiply_k_pair<0, R, V>(acc, raw, x, stride);
+    multiply_k_pair<1, R, V>(acc, raw, x, stride);
+    multiply_k_pair<2, R, V>(acc, raw, x, stride);
+    multiply_k_pair<3, R, V>(acc, raw, x, stride);
   }
 };
-using StepI4 = StepNibblePairs<ByTable>;
+using StepI4 = StepI4Pairs<CodebookCodes>;
 
 struct UnpackI8 {
   using Step = StepPairs;
-  static constexpr int W = 64, TIMES = 2;
-  WideTable table = wide_table();
+  static constexpr int W_BYTES = 64, STEPS_OUT = 2;
+  I8Table table = i8_table();
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
     Pair first, second;
     unpack_i8(load_raw(from), table, first, second);
@@ -77,15 +77,15 @@ struct UnpackI8 {
     store_raw(to + step, second);
   }
 };
-template <class Codes> struct UnpackNibblePairs {
+template <class Codes> struct UnpackI4Pairs {
   using Step = StepPairs;
-  static constexpr int W = 64, TIMES = 4;
-  StepNibblePairs<Codes> packed;
+  static constexpr int W_BYTES = 64, STEPS_OUT = 4;
+  StepI4Pairs<Codes> packed;
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
     const Raw raw = load_raw(from);
-    unrolled<4>([&](auto t) PENSTOCK_INLINED { store_raw(to + t * step, packed.codes.template quarter<t>(raw)); });
+    unrolled<4>([&](auto t) PENSTOCK_INLINED { store_raw(to + t * step, packed.codes.template k_pair<t>(raw)); });
   }
 };
-using UnpackI4 = UnpackNibblePairs<ByTable>;
+using UnpackI4 = UnpackI4Pairs<CodebookCodes>;
 
 }  // namespace PENSTOCK_ISA

@@ -1,24 +1,25 @@
-// What is done to one row at a time: norms, the forms that matrices take rows in, rotation, activations.
+// Row kernels: normalization, conversion to operand rows, rotary embedding, activations. Each works on 16 lanes along the row and reduces
+// lanes in a fixed order, so a row's result depends on its length alone.
 #pragma once
 #include "../layout.h"
 
 namespace PENSTOCK_ISA {
 
-// 16 values, or the `left` that there are: the others are zeros, and are not stored.
+// Load and store of 16 values, or of the `left` < 16 at the end of a row: then the rest is zero, and is not stored.
 inline F load_some(const float* p, int left) {
   if (left >= LANES) return load(p);
-  float some[LANES] = {};
-  std::memcpy(some, p, left * sizeof(float));
-  return load(some);
+  float tail[LANES] = {};
+  std::memcpy(tail, p, left * sizeof(float));
+  return load(tail);
 }
 inline void store_some(float* p, F x, int left) {
   if (left >= LANES) return store(p, x);
-  float some[LANES];
-  store(some, x);
-  std::memcpy(p, some, left * sizeof(float));
+  float tail[LANES];
+  store(tail, x);
+  std::memcpy(p, tail, left * sizeof(float));
 }
 
-// Calls body(i, left) for 16 numbers at a time: i of them stand before, and `left` are there, 16 or what remains at the end.
+// Calls body(i, left) for each vector of a row of n: its first index, and the values left from there (16, or fewer for the last).
 template <class Body> PENSTOCK_INLINE void each_vector(int n, const Body& body) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) body(i, LANES);
@@ -32,93 +33,91 @@ inline void rms_norm(const float* x, const float* weight, float eps, float offse
     const F v = load_some(x + i, left);
     squares = fma(v, v, squares);
   });
-  const F scale = set1(1.0f / std::sqrt(sum(squares) / static_cast<float>(n) + eps)), more = set1(offset);
+  const F scale = set1(1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(n) + eps)), weight_offset = set1(offset);
   each_vector(n, [&](int i, int left) PENSTOCK_INLINED {
-    store_some(out + i, load_some(x + i, left) * scale * (load_some(weight + i, left) + more), left);
+    store_some(out + i, load_some(x + i, left) * scale * (load_some(weight + i, left) + weight_offset), left);
   });
 }
 
 inline void to_bf16(const float* x, int n, std::uint16_t* out) {
   for (int i = 0; i < n; i += LANES) {
-    std::uint16_t some[LANES];
-    store_bf16(some, load_some(x + i, n - i));
-    std::memcpy(out + i, some, std::min(LANES, n - i) * sizeof(*out));
+    std::uint16_t tail[LANES];
+    store_bf16(tail, load_some(x + i, n - i));
+    std::memcpy(out + i, tail, std::min(LANES, n - i) * sizeof(*out));
   }
 }
 
-// n floats -> padded bf16 numbers, in the form that products take them. `totals` (or nullptr): the sums of each group's.
-inline void to_row(const float* x, int n, int padded, std::uint8_t* out, int group, float* totals) {
-  for (int i = 0; i < padded; i += LANES, out += LANES * NUMBER) {
+// x [n] -> out [padded] bf16, each element in BF16_ELEM_BYTES. group_sums (or nullptr): the sum of each group.
+inline void to_bf16_row(const float* x, int n, int padded, std::uint8_t* out, int group, float* group_sums) {
+  for (int i = 0; i < padded; i += LANES, out += LANES * BF16_ELEM_BYTES) {
     const F v = i < n ? load_some(x + i, n - i) : zero();
-    std::uint8_t some[LANES * NUMBER];
-    store_row(padded - i >= LANES ? out : some, v);
-    if (padded - i < LANES) std::memcpy(out, some, (padded - i) * NUMBER);
+    std::uint8_t tail[LANES * BF16_ELEM_BYTES];
+    store_bf16_row(padded - i >= LANES ? out : tail, v);
+    if (padded - i < LANES) std::memcpy(out, tail, (padded - i) * BF16_ELEM_BYTES);
   }
-  out -= (padded + LANES - 1) / LANES * LANES * NUMBER;
-  for (int g = 0; totals && g * group < padded; ++g) {
+  out -= (padded + LANES - 1) / LANES * LANES * BF16_ELEM_BYTES;
+  for (int g = 0; group_sums && g * group < padded; ++g) {
     float total = 0;
     for (int i = g * group; i < (g + 1) * group; ++i) {
       std::uint32_t bits = 0;
-      std::memcpy(reinterpret_cast<std::uint8_t*>(&bits) + 4 - NUMBER, out + std::size_t(i) * NUMBER, NUMBER);
+      std::memcpy(reinterpret_cast<std::uint8_t*>(&bits) + 4 - BF16_ELEM_BYTES, out + std::size_t(i) * BF16_ELEM_BYTES, BF16_ELEM_BYTES);
       float v;
       std::memcpy(&v, &bits, 4);
       total += v;
     }
-    totals[g] = total;
+    group_sums[g] = total;
   }
 }
 
-// How a row keeps numbers that are int8: as they are; each eight as 0 4 1 5 2 6 3 7; or as bf16 numbers.
-enum class Int8 { plain, interleaved, numbers };
+// Storage of int8 rows. interleaved: each 8 along k as 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked; bf16: an AMX form.
+enum class Int8Layout { plain, interleaved, bf16 };
 
-// n floats -> int8 with one scale, to nearest, from -127 to 127, as many as the matrix takes. `begins` and `totals` (or nullptr): of each
-// group's codes the sum times what weights are stored too large by, less than nothing, and the sum. The scale of a row with a number that
-// is none, or infinite, is NaN.
-template <Int8 KEPT>
-float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
-  const int group = matrix.group, offset = matrix.offset();
-  F most = zero();
-  unsigned numbers = 0xffff;
+// x [n] -> out [k_padded], symmetric int8 in [-127, 127], rounded to nearest; returns the row's scale. See Kernels::to_int8.
+template <Int8Layout LAYOUT>
+float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
+  const int group = matrix.group, zero_point = matrix.zero_point();
+  F lane_max = zero();
+  unsigned valid_lanes = 0xffff;
   for (int i = 0; i < n; i += LANES) {
     const F v = abs(load_some(x + i, n - i));
-    numbers &= at_least(v, zero());
-    most = max(most, v);
+    valid_lanes &= mask_ge(v, zero());
+    lane_max = max(lane_max, v);
   }
-  const float top = numbers == 0xffff ? largest(most) : NAN;
-  const bool finite = top < INFINITY;
-  const F inverse = set1(finite && top > 0 ? 127.0f / top : 0.0f);
+  const float row_max = valid_lanes == 0xffff ? reduce_max(lane_max) : NAN;
+  const bool finite = row_max < INFINITY;
+  const F inverse = set1(finite && row_max > 0 ? 127.0f / row_max : 0.0f);
   for (int g = 0; g * group < matrix.k_padded; ++g) {
     const int end = (g + 1) * group;
     I total = zero_i();
     for (int i = g * group; i < end; i += LANES) {
       const int left = std::min(LANES, end - i);
       F v = i < n && finite ? load_some(x + i, std::min(left, n - i)) : zero();
-      if (left < LANES) v = first_lanes(v, left, zero());
+      if (left < LANES) v = blend_first(v, left, zero());
       I codes = to_int(round(v * inverse));
       total = add_i(total, codes);
-      if constexpr (KEPT == Int8::numbers) {
+      if constexpr (LAYOUT == Int8Layout::bf16) {
         store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
         continue;
       }
-      if constexpr (KEPT == Int8::interleaved) codes = interleave(codes);
-      std::int8_t some[LANES];
-      store_i8(left < LANES ? some : out + i, codes);
-      if (left < LANES) std::memcpy(out + i, some, left);
+      if constexpr (LAYOUT == Int8Layout::interleaved) codes = interleave_for_i4(codes);
+      std::int8_t tail[LANES];
+      store_i8(left < LANES ? tail : out + i, codes);
+      if (left < LANES) std::memcpy(out + i, tail, left);
     }
-    const int sum = sum_i(total);
-    begins[g] = -offset * sum;
-    if (totals) totals[g] = static_cast<float>(sum);
+    const int sum = reduce_add_i(total);
+    acc_init[g] = -zero_point * sum;
+    if (group_sums) group_sums[g] = static_cast<float>(sum);
   }
-  return finite ? top / 127.0f : NAN;
+  return finite ? row_max / 127.0f : NAN;
 }
 
-inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* begins, float* totals) {
-  const auto to = matrix.format == Format::i4 ? to_int8_as<Int8::interleaved> : to_int8_as<Int8::plain>;
-  return to(x, n, matrix, out, begins, totals);
+inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
+  const auto to = matrix.format == Format::i4 ? to_int8_as<Int8Layout::interleaved> : to_int8_as<Int8Layout::plain>;
+  return to(x, n, matrix, out, acc_init, group_sums);
 }
 
-// Rotates the pairs (i, i + pairs) of each head by the angles whose cosines and sines are given.
-inline void rotate(To heads, int count, const float* cosines, const float* sines, int pairs) {
+// Rotary embedding in place: rotates the pairs (i, i + pairs) of each head.
+inline void rope(Rows heads, int count, const float* cosines, const float* sines, int pairs) {
   each_vector(pairs, [&](int i, int left) PENSTOCK_INLINED {
     const F c = load_some(cosines + i, left), s = load_some(sines + i, left);
     for (int h = 0; h < count; ++h) {
@@ -130,18 +129,18 @@ inline void rotate(To heads, int count, const float* cosines, const float* sines
   });
 }
 
-// Calls body(row, i, left) for 16 numbers at a time of each row.
+// Calls body(row, i, left) for each vector of each row.
 template <class Body> PENSTOCK_INLINE void each_vector_of(int rows, int n, const Body& body) {
   for (int r = 0; r < rows; ++r) each_vector(n, [&](int i, int left) PENSTOCK_INLINED { body(r, i, left); });
 }
 
 // activation(gate) * up
-template <Activation ACTIVATION> void act_mul_by(From gate, From up, int rows, int n, To out) {
+template <Activation ACTIVATION> void act_mul_by(ConstRows gate, ConstRows up, int rows, int n, Rows out) {
   each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
     store_some(out.row(r) + i, activate(ACTIVATION, load_some(gate.row(r) + i, left)) * load_some(up.row(r) + i, left), left);
   });
 }
-inline void act_mul(Activation activation, From gate, From up, int rows, int n, To out) {
+inline void act_mul(Activation activation, ConstRows gate, ConstRows up, int rows, int n, Rows out) {
   switch (activation) {
     case Activation::silu: return act_mul_by<Activation::silu>(gate, up, rows, n, out);
     case Activation::gelu: return act_mul_by<Activation::gelu>(gate, up, rows, n, out);
@@ -150,13 +149,13 @@ inline void act_mul(Activation activation, From gate, From up, int rows, int n, 
   }
 }
 
-inline void add_rows(From a, From b, int rows, int n, To out) {
+inline void add_rows(ConstRows a, ConstRows b, int rows, int n, Rows out) {
   each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
     store_some(out.row(r) + i, load_some(a.row(r) + i, left) + load_some(b.row(r) + i, left), left);
   });
 }
 
-inline void copy_rows(From from, int rows, int n, To out) {
+inline void copy_rows(ConstRows from, int rows, int n, Rows out) {
   each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED { store_some(out.row(r) + i, load_some(from.row(r) + i, left), left); });
 }
 

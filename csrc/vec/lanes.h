@@ -1,4 +1,5 @@
-// Sixteen lanes in several narrower registers: two of AVX2, or four of 128 bits (SSE2, NEON, or whatever the compiler makes of them).
+// 16 lanes in several narrower registers: two of AVX2, or four of 128 bits (SSE2, NEON, or whatever the compiler makes of vector types).
+// The interface is that of avx512.h.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -16,33 +17,34 @@
 namespace PENSTOCK_ISA {
 
 #if defined(__AVX2__)
-constexpr int WIDTH = 8, MAX_ROWS = 6;
+constexpr int REG_LANES = 8, MAX_ROWS = 6;
 #elif defined(__aarch64__)
-constexpr int WIDTH = 4, MAX_ROWS = 6;
+constexpr int REG_LANES = 4, MAX_ROWS = 6;
 #else
-constexpr int WIDTH = 4, MAX_ROWS = 3;
+constexpr int REG_LANES = 4, MAX_ROWS = 3;
 #endif
-constexpr int TALL_ROWS = MAX_ROWS, SUMS = MAX_ROWS, SUMS_BESIDE_TOTALS = MAX_ROWS;  // of a register block; totals wait in memory
-constexpr bool VECS_IN_TURN = true;                            // too few registers for several vectors of weights
-constexpr int PARTS = 16 / WIDTH;
-// Rows up to which codes are unpacked in registers, for each block anew, and not once for all rows.
-constexpr int FEW_HALVES = 64, FEW_BYTES = 8, FEW_NIBBLES = 8, FEW_NIBBLES_OF_BYTES = MAX_ROWS;
-typedef float VF __attribute__((vector_size(4 * WIDTH)));
-typedef std::int32_t VI __attribute__((vector_size(4 * WIDTH)));
-typedef std::uint32_t VU __attribute__((vector_size(4 * WIDTH)));
+// Register block as in avx512.h; totals are spilled to memory.
+constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, ACCUMULATORS = MAX_ROWS, GROUPED_ACCUMULATORS = MAX_ROWS;
+constexpr bool ONE_VECTOR_AT_A_TIME = true;  // too few registers for several vectors of weights
+constexpr int NUM_REGS = 16 / REG_LANES;
+// Rows up to which codes are unpacked in registers for each block rather than once for all rows.
+constexpr int MAX_ROWS_PACKED_F16 = 64, MAX_ROWS_PACKED_I8 = 8, MAX_ROWS_PACKED_I4 = 8, MAX_ROWS_PACKED_I4_INT8 = MAX_ROWS;
+typedef float VF __attribute__((vector_size(4 * REG_LANES)));
+typedef std::int32_t VI __attribute__((vector_size(4 * REG_LANES)));
+typedef std::uint32_t VU __attribute__((vector_size(4 * REG_LANES)));
 
-struct F { VF v[PARTS]; };
-struct I { VI v[PARTS]; };
+struct F { VF v[NUM_REGS]; };
+struct I { VI v[NUM_REGS]; };
 using Raw = I;
 
-#define PENSTOCK_EACH(expression) \
-  for (int i = 0; i < PARTS; ++i) { expression; }
+#define PENSTOCK_EACH_REG(expression) \
+  for (int i = 0; i < NUM_REGS; ++i) { expression; }
 
-PENSTOCK_INLINE F operator+(F a, F b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
-PENSTOCK_INLINE F operator-(F a, F b) { PENSTOCK_EACH(a.v[i] -= b.v[i]) return a; }
-PENSTOCK_INLINE F operator*(F a, F b) { PENSTOCK_EACH(a.v[i] *= b.v[i]) return a; }
-PENSTOCK_INLINE F operator/(F a, F b) { PENSTOCK_EACH(a.v[i] /= b.v[i]) return a; }
-PENSTOCK_INLINE F quotient(F a, F b) { return a / b; }  // for finite b from 1 on
+PENSTOCK_INLINE F operator+(F a, F b) { PENSTOCK_EACH_REG(a.v[i] += b.v[i]) return a; }
+PENSTOCK_INLINE F operator-(F a, F b) { PENSTOCK_EACH_REG(a.v[i] -= b.v[i]) return a; }
+PENSTOCK_INLINE F operator*(F a, F b) { PENSTOCK_EACH_REG(a.v[i] *= b.v[i]) return a; }
+PENSTOCK_INLINE F operator/(F a, F b) { PENSTOCK_EACH_REG(a.v[i] /= b.v[i]) return a; }
+PENSTOCK_INLINE F fast_div(F a, F b) { return a / b; }  // avx512.h: for finite b >= 1
 PENSTOCK_INLINE F zero() { return F{}; }
 PENSTOCK_INLINE I zero_i() { return I{}; }
 #if defined(__AVX2__)
@@ -50,13 +52,13 @@ PENSTOCK_INLINE VF splat(float x) { return VF{x, x, x, x, x, x, x, x}; }
 #else
 PENSTOCK_INLINE VF splat(float x) { return VF{x, x, x, x}; }
 #endif
-PENSTOCK_INLINE F set1(float x) { F r; PENSTOCK_EACH(r.v[i] = splat(x)) return r; }
-PENSTOCK_INLINE I set1_i(int x) { I r; PENSTOCK_EACH(r.v[i] = VI{} + x) return r; }
+PENSTOCK_INLINE F set1(float x) { F r; PENSTOCK_EACH_REG(r.v[i] = splat(x)) return r; }
+PENSTOCK_INLINE I set1_i(int x) { I r; PENSTOCK_EACH_REG(r.v[i] = VI{} + x) return r; }
 template <class V> PENSTOCK_INLINE V read(const void* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
-PENSTOCK_INLINE F load(const float* p) { F r; PENSTOCK_EACH(r.v[i] = read<VF>(p + WIDTH * i)) return r; }
-// Part by part: copied as a whole, a vector would live in memory, and in a loop be written and read again in every turn.
-PENSTOCK_INLINE void store(float* p, F x) { PENSTOCK_EACH(std::memcpy(p + WIDTH * i, &x.v[i], sizeof(VF))) }
-PENSTOCK_INLINE VF fma_part(VF a, VF b, VF c) {
+PENSTOCK_INLINE F load(const float* p) { F r; PENSTOCK_EACH_REG(r.v[i] = read<VF>(p + REG_LANES * i)) return r; }
+// Register by register: copied as a whole, the struct would live in memory and be reloaded in every iteration of a loop.
+PENSTOCK_INLINE void store(float* p, F x) { PENSTOCK_EACH_REG(std::memcpy(p + REG_LANES * i, &x.v[i], sizeof(VF))) }
+PENSTOCK_INLINE VF fma_reg(VF a, VF b, VF c) {
 #if defined(__FMA__)
   return (VF)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__aarch64__)
@@ -65,71 +67,77 @@ PENSTOCK_INLINE VF fma_part(VF a, VF b, VF c) {
   return a * b + c;
 #endif
 }
-PENSTOCK_INLINE F fma(F a, F b, F c) { PENSTOCK_EACH(c.v[i] = fma_part(a.v[i], b.v[i], c.v[i])) return c; }
+PENSTOCK_INLINE F fma(F a, F b, F c) { PENSTOCK_EACH_REG(c.v[i] = fma_reg(a.v[i], b.v[i], c.v[i])) return c; }
 PENSTOCK_INLINE VF blend(VI mask, VF then, VF otherwise) { return (VF)((mask & (VI)then) | (~mask & (VI)otherwise)); }
-PENSTOCK_INLINE F max(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
-PENSTOCK_INLINE F min(F a, F b) { PENSTOCK_EACH(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
-PENSTOCK_INLINE F abs(F a) { PENSTOCK_EACH(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
-PENSTOCK_INLINE F below(F x, F bound, F then, F otherwise) {
-  PENSTOCK_EACH(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
+PENSTOCK_INLINE F max(F a, F b) { PENSTOCK_EACH_REG(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
+PENSTOCK_INLINE F min(F a, F b) { PENSTOCK_EACH_REG(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
+PENSTOCK_INLINE F abs(F a) { PENSTOCK_EACH_REG(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
+PENSTOCK_INLINE F select_lt(F x, F bound, F then, F otherwise) {
+  PENSTOCK_EACH_REG(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
 }
-PENSTOCK_INLINE unsigned bits_of(VI mask) {  // one for each lane, of masks of all ones or none
+PENSTOCK_INLINE unsigned bits_of(VI mask) {  // of lane masks
 #if defined(__AVX2__)
   return static_cast<unsigned>(_mm256_movemask_ps((__m256)mask));
 #elif defined(__SSE2__)
   return static_cast<unsigned>(_mm_movemask_ps((__m128)mask));
 #else
   unsigned bits = 0;
-  for (int j = 0; j < WIDTH; ++j) bits |= (mask[j] & 1u) << j;
+  for (int j = 0; j < REG_LANES; ++j) bits |= (mask[j] & 1u) << j;
   return bits;
 #endif
 }
-// A bit for each lane that is above the bound, or at least at it; none for a NaN.
-PENSTOCK_INLINE unsigned above(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] > bound.v[i]) << (WIDTH * i)) return bits; }
-PENSTOCK_INLINE unsigned at_least(F x, F bound) { unsigned bits = 0; PENSTOCK_EACH(bits |= bits_of(x.v[i] >= bound.v[i]) << (WIDTH * i)) return bits; }
-// To nearest even, for |x| < 2^22: what is left of the fraction when 1.5 * 2^23 is added and taken away.
-PENSTOCK_INLINE F round(F a) { PENSTOCK_EACH(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
-PENSTOCK_INLINE I to_int(F a) { I r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VI)) return r; }  // of whole numbers
-PENSTOCK_INLINE F to_float(I a) { F r; PENSTOCK_EACH(r.v[i] = __builtin_convertvector(a.v[i], VF)) return r; }
-PENSTOCK_INLINE F scale2(F x, F n) {  // x * 2^n for -126 <= n <= 127
+// Lane masks, false for NaN.
+PENSTOCK_INLINE unsigned mask_gt(F x, F bound) {
+  unsigned bits = 0;
+  PENSTOCK_EACH_REG(bits |= bits_of(x.v[i] > bound.v[i]) << (REG_LANES * i)) return bits;
+}
+PENSTOCK_INLINE unsigned mask_ge(F x, F bound) {
+  unsigned bits = 0;
+  PENSTOCK_EACH_REG(bits |= bits_of(x.v[i] >= bound.v[i]) << (REG_LANES * i)) return bits;
+}
+// To nearest even, for |x| < 2^22: adding and subtracting 1.5 * 2^23 drops the fraction.
+PENSTOCK_INLINE F round(F a) { PENSTOCK_EACH_REG(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
+PENSTOCK_INLINE I to_int(F a) { I r; PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector(a.v[i], VI)) return r; }  // of integral values
+PENSTOCK_INLINE F to_float(I a) { F r; PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector(a.v[i], VF)) return r; }
+PENSTOCK_INLINE F scale_pow2(F x, F n) {  // x * 2^n, -126 <= n <= 127
   const I e = to_int(n);
-  PENSTOCK_EACH(x.v[i] *= (VF)((e.v[i] + 127) << 23)) return x;
+  PENSTOCK_EACH_REG(x.v[i] *= (VF)((e.v[i] + 127) << 23)) return x;
 }
-PENSTOCK_INLINE F first_lanes(F x, int n, F otherwise) {
-  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) if (WIDTH * i + j >= n) x.v[i][j] = otherwise.v[i][j]) return x;
+PENSTOCK_INLINE F blend_first(F x, int n, F otherwise) {
+  PENSTOCK_EACH_REG(for (int j = 0; j < REG_LANES; ++j) if (REG_LANES * i + j >= n) x.v[i][j] = otherwise.v[i][j]) return x;
 }
-template <class T, class V> PENSTOCK_INLINE void spread(const V& x, T* out) { std::memcpy(out, &x, 16 * sizeof(T)); }
-PENSTOCK_INLINE float sum(F x) {  // in halves
+template <class T, class V> PENSTOCK_INLINE void to_array(const V& x, T* out) { std::memcpy(out, &x, 16 * sizeof(T)); }
+PENSTOCK_INLINE float reduce_add(F x) {  // pairwise
   float a[16];
-  spread(x, a);
+  to_array(x, a);
   for (int half = 8; half; half /= 2)
     for (int i = 0; i < half; ++i) a[i] += a[i + half];
   return a[0];
 }
-PENSTOCK_INLINE float largest(F x) {
+PENSTOCK_INLINE float reduce_max(F x) {
   float a[16];
-  spread(x, a);
-  float most = a[0];
-  for (int i = 1; i < 16; ++i) most = a[i] > most ? a[i] : most;
-  return most;
+  to_array(x, a);
+  float result = a[0];
+  for (int i = 1; i < 16; ++i) result = a[i] > result ? a[i] : result;
+  return result;
 }
 
 PENSTOCK_INLINE I widen(const std::uint16_t* p) {
   I r;
 #if defined(__AVX2__)
-  PENSTOCK_EACH(r.v[i] = (VI)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
+  PENSTOCK_EACH_REG(r.v[i] = (VI)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
 #else
-  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = p[WIDTH * i + j])
+  PENSTOCK_EACH_REG(for (int j = 0; j < REG_LANES; ++j) r.v[i][j] = p[REG_LANES * i + j])
 #endif
   return r;
 }
 PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
   F r;
 #if defined(__F16C__)
-  PENSTOCK_EACH(r.v[i] = (VF)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
+  PENSTOCK_EACH_REG(r.v[i] = (VF)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i))))
 #else
   const I x = widen(p);
-  for (int i = 0; i < PARTS; ++i) {
+  for (int i = 0; i < NUM_REGS; ++i) {
     const VI sign = (x.v[i] & 0x8000) << 16, rest = x.v[i] & 0x7fff;
     const VF scaled = (VF)(rest << 13) * 0x1p112f;  // subnormal halves are normal floats
     r.v[i] = (VF)(sign | (VI)blend(rest >= 0x7c00, (VF)((rest << 13) | 0x7f800000), scaled));
@@ -137,88 +145,91 @@ PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
 #endif
   return r;
 }
-PENSTOCK_INLINE VU rounded(VF x) {  // to the nearest bf16, which stands in the upper halves
+PENSTOCK_INLINE VU round_to_bf16(VF x) {  // nearest even; the result is in the upper half words
   const VU bits = (VU)x, number = (VU)(x == x);
-  return (number & (bits + 0x7fff + ((bits >> 16) & 1))) | (~number & (bits | 0x400000));  // a NaN stays one
+  return (number & (bits + 0x7fff + ((bits >> 16) & 1))) | (~number & (bits | 0x400000));  // NaN stays NaN
 }
 PENSTOCK_INLINE void store_bf16(std::uint16_t* p, F x) {
-  for (int i = 0; i < PARTS; ++i) {
-    const VU narrow = rounded(x.v[i]) >> 16;
-    for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::uint16_t>(narrow[j]);
+  for (int i = 0; i < NUM_REGS; ++i) {
+    const VU narrow = round_to_bf16(x.v[i]) >> 16;
+    for (int j = 0; j < REG_LANES; ++j) p[REG_LANES * i + j] = static_cast<std::uint16_t>(narrow[j]);
   }
 }
 PENSTOCK_INLINE void store_i8(std::int8_t* p, I x) {
-  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) p[WIDTH * i + j] = static_cast<std::int8_t>(x.v[i][j]))
+  PENSTOCK_EACH_REG(for (int j = 0; j < REG_LANES; ++j) p[REG_LANES * i + j] = static_cast<std::int8_t>(x.v[i][j]))
 }
-PENSTOCK_INLINE I interleave(I x) {  // lanes of each eight in the order 0 4 1 5 2 6 3 7
+PENSTOCK_INLINE I interleave_for_i4(I x) {  // lanes of each 8 in the order 0 4 1 5 2 6 3 7
   int from[16], to[16];
   std::memcpy(from, &x, 64);
   for (int i = 0; i < 16; ++i) to[i] = from[i / 8 * 8 + i % 2 * 4 + i % 8 / 2];
   return read<I>(to);
 }
-PENSTOCK_INLINE int sum_i(I x) {
+PENSTOCK_INLINE int reduce_add_i(I x) {
   int a[16], total = 0;
-  spread(x, a);
+  to_array(x, a);
   for (int each : a) total += each;
   return total;
 }
-PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH(a.v[i] += b.v[i]) return a; }
+PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] += b.v[i]) return a; }
 
-template <class T> PENSTOCK_INLINE void keep(T&) {}
+template <class T> PENSTOCK_INLINE void pin_register(T&) {}
 
-PENSTOCK_INLINE Raw load_raw(const void* p) { Raw r; PENSTOCK_EACH(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * WIDTH * i)) return r; }
-PENSTOCK_INLINE void store_raw(void* p, Raw x) { PENSTOCK_EACH(std::memcpy(static_cast<char*>(p) + sizeof(VI) * i, &x.v[i], sizeof(VI))) }
-PENSTOCK_INLINE Raw broadcast_raw(const void* p) { return set1_i(read<int>(p)); }
+PENSTOCK_INLINE Raw load_raw(const void* p) {
+  Raw r;
+  PENSTOCK_EACH_REG(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * REG_LANES * i)) return r;
+}
+PENSTOCK_INLINE void store_raw(void* p, Raw x) { PENSTOCK_EACH_REG(std::memcpy(static_cast<char*>(p) + sizeof(VI) * i, &x.v[i], sizeof(VI))) }
+PENSTOCK_INLINE Raw broadcast_u32(const void* p) { return set1_i(read<int>(p)); }
 
-// The even (0) or odd (1) bf16 of each word.
-template <int ODD> PENSTOCK_INLINE F half(Raw x) { F r; PENSTOCK_EACH(r.v[i] = (VF)(ODD ? x.v[i] & (int)0xffff0000 : x.v[i] << 16)) return r; }
-PENSTOCK_INLINE void store_row(std::uint8_t* p, F x) {
-  PENSTOCK_EACH(x.v[i] = (VF)(rounded(x.v[i]) & 0xffff0000u))
+// The bf16 at even (0) or odd (1) k of each word, as float.
+template <int ODD> PENSTOCK_INLINE F widen_bf16(Raw x) { F r; PENSTOCK_EACH_REG(r.v[i] = (VF)(ODD ? x.v[i] & (int)0xffff0000 : x.v[i] << 16)) return r; }
+PENSTOCK_INLINE void store_bf16_row(std::uint8_t* p, F x) {
+  PENSTOCK_EACH_REG(x.v[i] = (VF)(round_to_bf16(x.v[i]) & 0xffff0000u))
   store(reinterpret_cast<float*>(p), x);
 }
 
-PENSTOCK_INLINE I shifted(Raw raw, int bits, int mask) { PENSTOCK_EACH(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
+PENSTOCK_INLINE I shift_and_mask(Raw raw, int bits, int mask) { PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
 
-// What the 4-bit code of inner index J stands for.
+// The value of the i4 code at k = J of the step.
 #if defined(__AVX2__)
-struct Table { std::int8_t values[16]; };
-PENSTOCK_INLINE Table make_table(const float* values) {
-  Table t;
+struct I4Table { std::int8_t values[16]; };
+PENSTOCK_INLINE I4Table make_i4_table(const float* values) {
+  I4Table t;
   for (int i = 0; i < 16; ++i) t.values[i] = static_cast<std::int8_t>(values[i]);
   return t;
 }
-template <int J> PENSTOCK_INLINE F nibble_value(Raw raw, const Table& table) {
+template <int J> PENSTOCK_INLINE F i4_to_float(Raw raw, const I4Table& table) {
   const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
   constexpr int BYTE = J / 4 + J % 2 * 2;
-  Raw bytes = shifted(raw, J / 2 % 2 * 4, 0x0f0f0f0f);
+  Raw bytes = shift_and_mask(raw, J / 2 % 2 * 4, 0x0f0f0f0f);
   F r;
-  PENSTOCK_EACH(bytes.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)bytes.v[i]))
-  PENSTOCK_EACH(r.v[i] = __builtin_convertvector((bytes.v[i] << (24 - 8 * BYTE)) >> 24, VF))
+  PENSTOCK_EACH_REG(bytes.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)bytes.v[i]))
+  PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector((bytes.v[i] << (24 - 8 * BYTE)) >> 24, VF))
   return r;
 }
 #else
-struct Table { float values[16]; };
-PENSTOCK_INLINE Table make_table(const float* values) { return read<Table>(values); }
-template <int J> PENSTOCK_INLINE F nibble_value(Raw raw, const Table& table) {
-  const I at = shifted(raw, 16 * (J % 2) + 4 * (J / 2), 15);
+struct I4Table { float values[16]; };
+PENSTOCK_INLINE I4Table make_i4_table(const float* values) { return read<I4Table>(values); }
+template <int J> PENSTOCK_INLINE F i4_to_float(Raw raw, const I4Table& table) {
+  const I at = shift_and_mask(raw, 16 * (J % 2) + 4 * (J / 2), 15);
   F r;
-  PENSTOCK_EACH(for (int j = 0; j < WIDTH; ++j) r.v[i][j] = table.values[at.v[i][j] & 15])
+  PENSTOCK_EACH_REG(for (int j = 0; j < REG_LANES; ++j) r.v[i][j] = table.values[at.v[i][j] & 15])
   return r;
 }
 #endif
 
-// Byte J of each word, stored 128 too large.
-template <int J> PENSTOCK_INLINE F byte_value(Raw raw) { return to_float(shifted(raw, 8 * J, 255)) - set1(128); }
+// Byte J of each word, stored plus 128.
+template <int J> PENSTOCK_INLINE F i8_to_float(Raw raw) { return to_float(shift_and_mask(raw, 8 * J, 255)) - set1(128); }
 
-// 4-bit codes -> bytes 0..255, half H of the eight inner indices: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
-struct ByteTable { std::uint8_t values[16]; };
-PENSTOCK_INLINE ByteTable make_byte_table(const std::uint8_t* values) { return read<ByteTable>(values); }
-template <int H> PENSTOCK_INLINE Raw bytes_i4(Raw raw, const ByteTable& table) {
-  const Raw at = shifted(raw, 4 * H, 0x0f0f0f0f);
+// i4 codes -> unsigned bytes, half H of the step's 8 k: H = 0 gives 0 4 1 5, H = 1 gives 2 6 3 7.
+struct I4ByteTable { std::uint8_t values[16]; };
+PENSTOCK_INLINE I4ByteTable make_i4_byte_table(const std::uint8_t* values) { return read<I4ByteTable>(values); }
+template <int H> PENSTOCK_INLINE Raw i4_to_bytes(Raw raw, const I4ByteTable& table) {
+  const Raw at = shift_and_mask(raw, 4 * H, 0x0f0f0f0f);
 #if defined(__AVX2__)
   const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
   Raw r;
-  PENSTOCK_EACH(r.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)at.v[i])) return r;
+  PENSTOCK_EACH_REG(r.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)at.v[i])) return r;
 #else
   std::uint8_t b[64];
   std::memcpy(b, &at, 64);
@@ -226,17 +237,17 @@ template <int H> PENSTOCK_INLINE Raw bytes_i4(Raw raw, const ByteTable& table) {
   return read<Raw>(b);
 #endif
 }
-// acc + the products of four unsigned bytes of w and four signed bytes of x, exactly.
+// acc += four unsigned bytes of w * four signed bytes of x, exact (no saturation).
 PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
 #if defined(__AVX2__)
-  for (int i = 0; i < PARTS; ++i) {
+  for (int i = 0; i < NUM_REGS; ++i) {
     const __m256i u = (__m256i)w.v[i], s = (__m256i)x.v[i];
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
     const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
     acc.v[i] += (VI)even + (VI)odd;
   }
 #elif defined(__SSE2__)
-  for (int i = 0; i < PARTS; ++i) {
+  for (int i = 0; i < NUM_REGS; ++i) {
     const __m128i u = (__m128i)w.v[i], s = (__m128i)x.v[i];
     const __m128i even = _mm_madd_epi16(_mm_and_si128(u, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(s, 8), 8));
     const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(u, 8), _mm_srai_epi16(s, 8));
@@ -247,10 +258,10 @@ PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
   std::int8_t s[64];
   std::memcpy(u, &w, 64), std::memcpy(s, &x, 64);
   for (int j = 0; j < 16; ++j)
-    for (int b = 0; b < 4; ++b) acc.v[j / WIDTH][j % WIDTH] += int{u[4 * j + b]} * s[4 * j + b];
+    for (int b = 0; b < 4; ++b) acc.v[j / REG_LANES][j % REG_LANES] += int{u[4 * j + b]} * s[4 * j + b];
 #endif
   return acc;
 }
-#undef PENSTOCK_EACH
+#undef PENSTOCK_EACH_REG
 
 }  // namespace PENSTOCK_ISA

@@ -1,0 +1,73 @@
+// 16-bit fixed-point activation rows for i8 and i4 weights, for processors on which an int16 pair product (VPDPWSSD) has twice the
+// throughput of a float fma.
+//
+// x is first rounded to bf16, then to int16 with one power-of-two scale per row, chosen so that max |x| uses all 15 bits. bf16 values of
+// at least 1/128 of the maximum are exact; smaller ones are rounded to 1/32768 of it. Products are summed exactly in int32 over k-blocks
+// of FIXED_K_BLOCK, so integer sums do not depend on the order of summation.
+#pragma once
+#include "rows.h"
+#include "steps.h"
+
+namespace PENSTOCK_ISA {
+
+static_assert(std::int64_t{FIXED_K_BLOCK} * 128 * 32640 < std::int64_t{1} << 31);
+
+// i4 codes of a consecutive codebook are used as they are, 0 to 15: codebook[0] is part of the zero-point correction.
+struct ConsecutiveCodes {
+  template <int T> PENSTOCK_INLINE Pair k_pair(Raw raw) const { return i4_codes<T>(raw); }
+};
+
+// Storage of a row. int16: plain. byte_planes: [2, k_padded] all high bytes (signed), then all low bytes (unsigned). bf16_planes: the
+// same two planes as bf16, the high one as 256 * high byte. The last two are AMX forms.
+enum class Fixed16Layout { int16, byte_planes, bf16_planes };
+
+template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {
+  if constexpr (LAYOUT == Fixed16Layout::byte_planes) {
+    store_i8(reinterpret_cast<std::int8_t*>(row) + i, high_byte(fixed));
+    store_i8(reinterpret_cast<std::int8_t*>(row) + k_padded + i, fixed);
+  } else if constexpr (LAYOUT == Fixed16Layout::bf16_planes) {
+    auto* out = reinterpret_cast<std::uint16_t*>(row) + i;
+    const I lower = low_byte(fixed);
+    store_bf16(out, to_float(subtract_i(fixed, lower)));
+    store_bf16(out + k_padded, to_float(lower));
+  } else {
+    std::int16_t tail[LANES], *out = reinterpret_cast<std::int16_t*>(row) + i;
+    store_i16(left < LANES ? tail : out, fixed);
+    if (left < LANES) std::memcpy(out, tail, left * sizeof(*out));
+  }
+}
+
+// x [n] -> out [k_padded]; returns the row's scale. See Kernels::to_fixed16.
+template <Fixed16Layout LAYOUT>
+float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+  const auto load_bf16 = [&](int i, int left) PENSTOCK_INLINED { return widen_bf16<1>(round_to_bf16(load_some(x + i, std::min(left, n - i)))); };
+  F lane_max = zero();
+  unsigned valid_lanes = 0xffff;
+  for (int i = 0; i < n; i += LANES) {
+    const F v = abs(load_bf16(i, LANES));
+    valid_lanes &= mask_ge(v, zero());
+    lane_max = max(lane_max, v);
+  }
+  const float row_max = valid_lanes == 0xffff ? reduce_max(lane_max) : NAN;
+  const bool finite = row_max < INFINITY;
+  const int exponent = finite && row_max > 0 ? std::max(-100, std::ilogb(row_max)) : 0;
+  const int zero_point = matrix.format == Format::i8 ? matrix.zero_point() : matrix.codebook_is_consecutive() ? -matrix.codebook[0] : 0;
+  const F inverse = set1(finite ? std::ldexp(1.0f, 14 - exponent) : 0.0f);
+  each_k_block(matrix, [&](int k_block, int begin, int end) {
+    I lane_sum = zero_i();
+    for (int i = begin; i < end; i += LANES) {
+      const int left = std::min(LANES, end - i);
+      F v = i < n && finite ? load_bf16(i, left) : zero();
+      if (left < LANES) v = blend_first(v, left, zero());
+      const I fixed = to_int(round(v * inverse));
+      lane_sum = add_i(lane_sum, fixed);
+      store_fixed16<LAYOUT>(matrix.k_padded, out, i, left, fixed);
+    }
+    const int sum = reduce_add_i(lane_sum);
+    acc_init[k_block] = -zero_point * sum;
+    if (group_sums) group_sums[k_block] = static_cast<float>(sum);
+  });
+  return finite ? std::ldexp(1.0f, exponent - 14) : NAN;
+}
+
+}  // namespace PENSTOCK_ISA

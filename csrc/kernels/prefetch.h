@@ -1,0 +1,48 @@
+// Software prefetch of the matrix products. The weights of one k-block of a panel are read by one or several register blocks (rows x
+// columns):
+//
+//   one block      covers all rows and columns: the weights are read once, as a stream. It prefetches into L2 `distance` bytes ahead in that
+//                  stream; distance 0 leaves it to the hardware prefetcher, or the weights are cache-resident.
+//   several blocks the k-block stays in L1 or L2 while the blocks reuse it, and memory would be idle. Together they prefetch the same k-block
+//                  of the next panel, each block a share proportional to its rows x columns.
+//
+// Except for a single row block, blocks also prefetch the next block's rows of x into L1, since many rows are in L3 only.
+#pragma once
+#include "steps.h"
+
+namespace PENSTOCK_ISA {
+
+// What one register block prefetches.
+struct Prefetch {
+  Bytes at = nullptr;
+  int lines_per_step = 0;
+  bool next_rows = false;  // also the x rows of the next row block
+};
+
+struct PrefetchPlan {
+  int rows, rows_per_block;  // rows of x, and the most in one register block
+  Bytes weights;             // the k-block's packed weights
+  std::size_t bytes;         // of them
+  int steps;                 // in the k-block
+  std::size_t panel_stride;  // bytes
+  int vectors;               // column vectors of the panel
+  int distance;              // bytes; PanelTask::prefetch_distance
+  int v = 0, vecs = 0;       // column vectors [v, v + vecs) of the current blocks
+
+  PrefetchPlan for_columns(int first, int count) const {
+    PrefetchPlan s = *this;
+    s.v = first, s.vecs = count;
+    return s;
+  }
+  // For the block of rows [row, row + count).
+  Prefetch for_block(int row, int count) const {
+    const int lines_per_step = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));  // of all columns
+    if (rows <= rows_per_block && vecs == vectors) return distance ? Prefetch{weights + distance, lines_per_step, false} : Prefetch{};
+    const int parts = rows * vectors;
+    const auto lines_until = [&](int r) { return (lines_per_step * (v * rows + vecs * r) + parts - 1) / parts; };
+    const int first = lines_until(row), end = lines_until(row + count);
+    return {weights + panel_stride + std::size_t(first) * steps * 64, end - first, rows > rows_per_block};
+  }
+};
+
+}  // namespace PENSTOCK_ISA
