@@ -23,8 +23,8 @@ to nothing.
 **Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
 drafting ends for 32 steps, then 64, up to 1,024.
 
-**Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
-SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain steps take.
+**Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only a sample
+of steps is observed, to follow what plain steps take: SAMPLED_STEPS in a row every SAMPLE_S seconds.
 """
 import sys
 from collections.abc import Sequence
@@ -39,12 +39,13 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
-LOCKSTEP_WINS, MAX_WINS = 3, 6  # `_wins` needed to draft for sequences in lockstep, which drafts would part; the most that are counted
+LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for sequences in lockstep, which drafts would part; the most that are counted
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
-SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # in steps; if a decision against drafts holds for longer than SAMPLE_PERIOD, that is the period
+SAMPLED_STEPS, SAMPLE_S = 2, 0.2  # steps of a sample, seconds from one sample to the next
+SAMPLE_PERIOD = 64, 256  # steps from one sample to the next: at least, and at most unless a decision against drafts holds for longer
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 NEARLY = 1 - 1e-9  # equal but for rounding
 
@@ -62,6 +63,7 @@ class Priced:
     _step: int = 0  # number of the current step
     _in_flight: StepInFlight | None = None  # None: the step before was skipped
     _idle_until: int = 0  # the step before which nothing is due
+    _decode_s: float = 0.0  # time of the latest decode step that was observed
 
     _pooled: AcceptanceStats = field(init=False)  # over all sequences
     _seqs: dict[int, SeqState] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class Priced:
         if last is not None and now - last.end_s < MAX_PAUSE_S:
             interval = now - last.begin_s
             if last.load.is_decode:
+                self._decode_s = interval
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
                     self._trial_share = MAX_TRIAL_SHARE * max(
                         self._trial_worth(last.load), self._trial_confidence * self._trial_worth(last.load, self._overheads))
@@ -345,4 +348,5 @@ class Priced:
         self._idle_until = min(self._decision.valid_until, later) if self._budget_s > 0 else later
 
     def _sample_period(self) -> int:
-        return max(self._decision.num_steps, SAMPLE_PERIOD)
+        least, most = SAMPLE_PERIOD
+        return max(self._decision.num_steps, min(max(int(SAMPLE_S / max(self._decode_s, 1e-6)), least), most))
