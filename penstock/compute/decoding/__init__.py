@@ -1,1 +1,2 @@
-"""From a row of logits to a token: what is asked (params), what a row remembers (state), and how it is chosen (sampler)."""
+"""From logits to tokens: sampling (sampler.py), structured output (grammar), speculative decoding (propose, accept.py, acceptance, control)
+and beam search (search)."""

@@ -52,7 +52,7 @@ def children_of(num_drafts: int, parents: Sequence[int] | None, parent: int) -> 
 
 
 def find(drafts: Sequence[int], parents: Sequence[int] | None, parent: int, token: int | None) -> int | None:
-    """The draft that follows `parent` and is this token."""
+    """The index of the draft that follows `parent` and is this token, or None."""
     if parents is None:
         return parent + 1 if parent + 1 < len(drafts) and drafts[parent + 1] == token else None
     return next((i for i in range(parent + 1, len(drafts)) if parents[i] == parent and drafts[i] == token), None)

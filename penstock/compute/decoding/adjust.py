@@ -1,27 +1,27 @@
-"""What a request changes in the model's logits before any token is weighed: min_tokens, logit_bias, penalties, in this order."""
+"""Changes of the logits that a request asks for: min_tokens, logit_bias, then repetition, frequency and presence penalties."""
 from array import array
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array, array_namespace, device
 from penstock.compute.decoding.state import RowState
 
-_LARGEST = 1e30  # no logit of a model comes near; twice it is still a float32
+_LARGEST = 1e30  # far beyond any model's logits, and twice it still fits float32
 
 
 def changes(state: RowState, output_index: int) -> bool:
-    """Whether a row asks for a change."""
+    """Whether `change` changes the row that samples output token `output_index`."""
     early = output_index < state.params.min_tokens and bool(state.stop_ids)
     return early or bool(state.bias_ids) or bool(state.seen_ids)
 
 
 def change(logits: Array, rows: Sequence[int], states: Sequence[RowState], output_index: Sequence[int]) -> Array:
-    """float32 [any, vocab] -> a changed copy of some rows, each with its state and output index.
+    """float32 [any, vocab] -> a changed copy of `rows`, each with its state and output index.
 
-    - min_tokens: before so many output tokens, -inf for each token that would end the sequence.
+    - min_tokens: -inf for each token that would end the sequence, until it has so many output tokens.
     - logit_bias: added.
     - repetition_penalty r, for tokens of the prompt or the output: a positive logit is divided by r, any other multiplied
       (Keskar et al. 2019, arXiv:1909.05858).
-    - frequency_penalty f and presence_penalty p, for tokens of the output: less f times their count, and less p.
+    - frequency_penalty f and presence_penalty p, for tokens of the output: f * count + p is subtracted.
     """
     xp = array_namespace(logits)
     logits = xp.take(logits, xp.asarray(list(rows), dtype=xp.int64, device=device(logits)), axis=0)
@@ -38,7 +38,7 @@ def change(logits: Array, rows: Sequence[int], states: Sequence[RowState], outpu
 
 
 class _Entries:
-    """Places (row, token) in the logits, gathered over rows."""
+    """(row, token) indices into the logits, collected over rows."""
 
     def __init__(self) -> None:
         self.rows = array("q")

@@ -1,5 +1,5 @@
-"""A draw that needs no memory: the number depends on (seed, output index) alone, so that a request which was preempted, moved or
-batched with others draws the same tokens again."""
+"""Random draws without generator state: the random number is a function of (seed, output index), so a request that was preempted, moved to
+another engine or batched with others draws the same tokens."""
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array, array_namespace, device
@@ -34,7 +34,7 @@ def draw(logits: Array, uniforms: Sequence[float]) -> list[int]:
 
 
 def below_max(logits: Array) -> Array:
-    """Each row less its largest value, so that the largest becomes 0; a row of -inf stays as it is. [rows, vocab]"""
+    """Subtracts each row's maximum, so that it becomes 0; a row of -inf stays as it is. [rows, vocab]"""
     return logits - row_max(logits)
 
 

@@ -1,4 +1,4 @@
-"""Log-probabilities: a token's own, its rank, and the likeliest tokens beside it."""
+"""Log-probabilities and ranks of given tokens, and the likeliest tokens of each row."""
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array, array_namespace, device
@@ -7,11 +7,11 @@ from penstock.compute.decoding.rank import key_ids, largest_keys, rank_keys
 from penstock.compute.decoding.sampling import Scores
 from penstock.compute.decoding.sums import SumTree
 
-_MAX_ROWS = 64  # rows worked on at once, which bounds the memory that a long prompt takes
+_MAX_ROWS = 64  # rows per chunk, which bounds the memory that a long prompt takes
 
 
 def log_softmax(logits: Array, ids: Array) -> Array:
-    """The logarithm of softmax(logits) at `ids`: float32 [rows, vocab], int64 [rows, n] -> float64 [rows, n]."""
+    """log(softmax(logits)) at `ids`: float32 [rows, vocab], int64 [rows, n] -> float64 [rows, n]."""
     xp = array_namespace(logits)
     largest = row_max(logits)
     rows = xp.arange(logits.shape[0], device=device(logits))[:, None]
@@ -20,10 +20,7 @@ def log_softmax(logits: Array, ids: Array) -> Array:
 
 
 def score(logits: Array, token_ids: Sequence[int], num: int) -> Scores:
-    """See Sampling.score; float32 [rows, vocab].
-
-    The same serves a token just chosen and the tokens of a prompt: row i then holds the logits that the tokens before token_ids[i] gave.
-    """
+    """See Sampling.score; logits are float32 [rows, vocab]. Row i holds the logits that predict token_ids[i], chosen or of a prompt."""
     parts = [_score(logits[at : at + _MAX_ROWS, :], token_ids[at : at + _MAX_ROWS], num) for at in range(0, len(token_ids), _MAX_ROWS)]
     return Scores(
         [rank for part in parts for rank in part.ranks], [line for part in parts for line in part.values],

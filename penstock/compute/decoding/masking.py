@@ -1,4 +1,4 @@
-"""Grammar masks of a step's rows: the tokens that each of them may choose."""
+"""Grammar masks of a step's rows: the tokens that each row may choose."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from penstock.compute.arrays import Array
 
 @dataclass(frozen=True, slots=True)
 class RowMasks:
-    """`allowed`: uint32 numpy [rows, words], a bit per token, set where the row may choose it; the lowest bit of a word comes first."""
+    """`allowed`: uint32 numpy [rows, words], one bit per token, set if the row may choose it; the lowest bit of a word comes first."""
 
     rows: Sequence[int]  # in rising order
     allowed: Array
 
     def among(self, rows: Sequence[int]) -> "RowMasks":
-        """The masks of some rows, given in rising order; the result's `rows` are indices into these."""
+        """The masks of some rows, given in rising order; the result's `rows` are indices into the argument."""
         at = {row: i for i, row in enumerate(self.rows)}
         held = [(i, at[row]) for i, row in enumerate(rows) if row in at]
         if len(held) == len(self.rows):

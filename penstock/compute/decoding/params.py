@@ -1,4 +1,4 @@
-"""What a request may ask of the choice of tokens: every field of SamplingParams checked against its range and brought to one form."""
+"""Validation of SamplingParams: every field is checked against its type and range, and brought to one form."""
 import dataclasses
 import json
 import math
@@ -15,7 +15,7 @@ _OFF = SamplingParams()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Range:
-    """The finite numbers from `low` to `high`; `above` leaves `low` itself out."""
+    """The finite numbers from `low` to `high`; `above` excludes `low` itself."""
 
     low: float
     high: float
@@ -62,11 +62,11 @@ def _ranges(vocab_size: int, max_logprobs: int) -> dict[str, _Range]:
 
 
 def check_params(params: SamplingParams, vocab_size: int, max_logprobs: int = 20) -> SamplingParams:
-    """The same parameters in one form: numbers as int and float, `stop` and `stop_token_ids` as tuples, top_k 0 where it was -1,
-    the keys of logit_bias as int, and None where it was empty.
+    """The same parameters in one form: numbers as int and float, `stop` and `stop_token_ids` as tuples, top_k 0 instead of -1, the keys of
+    logit_bias as int, and None instead of an empty logit_bias.
 
-    `vocab_size` bounds token ids, `max_logprobs` how many likeliest tokens may be asked for.
-    Raises RequestError, with `param` naming the field, for the first value of a wrong type, out of its range, or at odds with another.
+    `vocab_size` limits token ids, `max_logprobs` the number of log-probabilities per token.
+    Raises RequestError, with `param` naming the field, for the first value of a wrong type, out of its range, or in conflict with another.
     """
     values: dict[str, Any] = {name: _number(name, getattr(params, name), valid)
                               for name, valid in _ranges(vocab_size, max_logprobs).items()}
@@ -94,7 +94,7 @@ def _refuse(name: str, value: object, valid: object) -> RequestError:
 
 
 def _shown(value: object) -> str:
-    """As JSON, which is what most requests are; as Python has it where it is none."""
+    """The value as JSON, the notation of most requests; its repr if it cannot be written as JSON."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
@@ -102,7 +102,7 @@ def _shown(value: object) -> str:
 
 
 def _is_real(value: object) -> TypeGuard[float]:
-    """Whether it is a number, of any library; true and false are none."""
+    """Whether it is a number of any library, and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -175,7 +175,7 @@ def _refuse_bias(fault: str) -> RequestError:
 
 
 def _token_id(key: Any) -> int | None:
-    """A key of logit_bias, which is a string where it has been JSON; None: not an integer."""
+    """A key of logit_bias as a token id; keys are strings in JSON. None: not an integer."""
     if _is_whole(key):
         return int(key)
     return int(key) if isinstance(key, str) and len(key) <= 20 and key.isascii() and key.isdigit() else None
@@ -190,7 +190,7 @@ def _object(name: str, value: Any) -> dict[str, Any] | None:
 
 
 def _with_votes(params: SamplingParams) -> SamplingParams:
-    """self_consistency says itself how many answers are tried, and which one comes back."""
+    """Checks self_consistency against the other fields, and sets best_of to its `n`."""
     if params.self_consistency is None:
         return params
     num, valid = params.self_consistency.get("n"), _Range(2, _MAX_CHOICES, whole=True)
@@ -215,7 +215,7 @@ def _check_pairs(params: SamplingParams) -> None:
 
 
 def _check_structure(params: SamplingParams) -> None:
-    """What the structure must be is checked where grammars are compiled."""
+    """The structure itself is checked where it is compiled (grammar/compiler.py)."""
     if not isinstance(params.structured_outputs, StructuredOutputsParams):
         raise _refuse("structured_outputs", params.structured_outputs, "StructuredOutputsParams")
     if params.min_tokens:

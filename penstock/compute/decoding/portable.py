@@ -1,6 +1,6 @@
-"""The choice of tokens in the array API: for every device, and what other forms are compared with.
+"""Sampling kernels in the array API: the ones for any device, and the reference that a backend's own are compared with.
 
-All but exact selection is done entry by entry, sums included (sums.py), so that a row has the same bits in any batch.
+A row has the same bits in any batch: operations are elementwise or exact selections, and sums have a fixed order (sums.py).
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,31 +14,38 @@ from penstock.compute.decoding.logprobs import score
 from penstock.compute.decoding.sampling import Scores
 from penstock.core.types import SamplingParams
 
-_COLDEST, _HOTTEST = 1e-30, 1e30  # a temperature beyond these is no different from them in float32
+_COLDEST, _HOTTEST = 1e-30, 1e30  # temperatures beyond these give the same result in float32
 
 
 class Filter(Protocol):
+    """A truncation rule such as top-p: removes unlikely tokens before the draw."""
+
     def setting(self, params: SamplingParams) -> float | None:
-        """What this request asks of the filter; None: nothing, its rows are not touched."""
+        """The request's value for this filter; None: the filter is off for its rows."""
         ...
 
     def apply(self, logits: Array, settings: Sequence[float]) -> Array:
-        """float32 [rows, vocab], after temperature -> the same with -inf for each token that must not be drawn; one stays at least."""
+        """float32 [rows, vocab], scaled by temperature -> the same with -inf for the tokens that are removed; at least one token per row
+        remains. `settings` [rows]: from `setting`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    temperature: float  # 0: the likeliest is taken
+    """The sampling parameters of one sequence."""
+
+    temperature: float  # 0: greedy
     seed: int
     settings: tuple[float | None, ...]  # of each filter
 
 
 class Portable:
+    """`Sampling` in the array API."""
+
     filters: tuple[str, ...] | None = None
 
     def __init__(self, filters: Sequence[Filter]) -> None:
-        """`filters` in the order in which they are applied, which is that of their table."""
+        """`filters` are applied in this order, which is that of their table."""
         self._filters = tuple(filters)
 
     def drawing(self, params: SamplingParams, seed: int) -> Drawing:
@@ -69,7 +76,8 @@ class Portable:
         return score(take(logits, rows), token_ids, num)
 
     def scaled(self, logits: Array, drawings: Sequence[Drawing]) -> Array:
-        """Of rows with a temperature, what they are drawn from: logits over it, less the largest, and -inf for what is filtered out."""
+        """The logits that rows with a temperature above 0 are drawn from: (logits - the row's maximum) / temperature, -inf for tokens that
+        the filters removed."""
         xp = array_namespace(logits)
         temperatures = [drawing.temperature for drawing in drawings]
         scaled = below_max(logits) / xp.asarray(temperatures, dtype=xp.float32, device=device(logits))[:, None]
@@ -88,7 +96,7 @@ class Portable:
 
 
 def take(logits: Array, rows: Sequence[int] | None) -> Array:
-    """Some rows of the logits: without a copy when it is all of them, in their order."""
+    """Some rows of the logits; no copy if these are all rows in their order."""
     if rows is None or list(rows) == list(range(logits.shape[0])):
         return logits
     xp = array_namespace(logits)

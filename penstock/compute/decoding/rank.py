@@ -1,19 +1,19 @@
-"""The order of a row's tokens, likeliest first and the lower id first among equals, found by partial selection."""
+"""Ranking of a row's tokens, likeliest first and the lower id first among equals, by partial selection instead of a full sort."""
 
 from penstock.compute.arrays import Array, array_namespace, device, is_numpy_array
 from penstock.compute.decoding.sums import SumTree
 
 _ID_BITS = 32
 _ID_MASK = (1 << _ID_BITS) - 1
-_FIRST_WIDTH = 512  # entries that `share_key` looks at first: more than most nuclei hold
+_FIRST_WIDTH = 512  # entries that `share_key` selects first: more than most nuclei hold
 _GROWTH = 8
 
 
 def rank_keys(scores: Array) -> Array:
-    """int64 [rows, n], all different within a row: larger for a larger score, and among equal scores for the lower index.
+    """Sort keys, int64 [rows, n], distinct within a row: larger for a larger score, and among equal scores for the lower index.
 
-    `scores` is float32 [rows, n]. The upper half of a key is the score's bits made to count up from -inf to inf, the lower half the index
-    counted down.
+    `scores` is float32 [rows, n]. The upper 32 bits of a key are the score's bits, mapped so that they rise from -inf to inf; the lower 32
+    bits are 2^32 - 1 - index.
     """
     xp = array_namespace(scores)
     bits = (scores + 0.0).view(xp.int32)  # -0.0 + 0.0 is 0.0
@@ -24,7 +24,7 @@ def rank_keys(scores: Array) -> Array:
 
 
 def key_ids(keys: Array) -> Array:
-    """The indices that `rank_keys` has put into its keys."""
+    """The indices in keys from `rank_keys`."""
     return _ID_MASK - (keys & _ID_MASK)
 
 
@@ -44,10 +44,11 @@ def largest_keys(keys: Array, num: int) -> Array:
 
 
 def share_key(keys: Array, weights: Array, shares: Array) -> Array:
-    """The key at which each row's weights, added in falling order of keys, first reach `shares` of the row's sum: int64 [rows, 1].
+    """The key at which the running sum of a row's weights, in falling order of keys, first reaches `shares` of the row's total: the last
+    key of a nucleus. int64 [rows, 1].
 
     keys: [rows, n] from `rank_keys`; weights: [rows, n], not negative; shares: float64 [rows], within (0, 1].
-    Looks at the first few hundred entries, and at more only for the rows that need them.
+    Selects the 512 largest keys first, and more only for the rows that need them.
     """
     xp = array_namespace(keys)
     targets = SumTree(weights).total * shares

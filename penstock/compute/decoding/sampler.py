@@ -35,20 +35,22 @@ class Chosen:
 
 
 class Sampler:
+    """Samples tokens, and reports log-probabilities, by the stages above."""
+
     def __init__(self, filters: Sequence[Filter], fused: Sampling | None = None) -> None:
-        """`filters` in the order in which they are applied, which is that of their table. `fused`: a backend's implementation of the same
-        stages, to be used instead."""
+        """`filters` are applied in this order, which is that of their table. `fused`: the backend's implementation of stages 3 to 5, of
+        masks and of log-probabilities, used instead of the portable one."""
         self._portable = Portable(filters)
         self._sampling: Sampling = self._portable if fused is None else fused
 
     def sample(
         self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None = None
     ) -> Chosen:
-        """Samples from each row of `logits` [rows, vocab], of any floating type; computed in float32.
+        """Samples a token for each row of `logits` [rows, vocab], of any floating type; computed in float32.
 
-        `output_index[i]` is the number of output tokens before the one that row i samples: the number of its draw, and what min_tokens
-        is compared with. `masks`: of rows that follow a grammar; applied to `logits` in place, except for rows that are sampled from
-        a changed copy or whose log-probabilities are reported. Raises ValueError unless there is one state and one index for each row.
+        `output_index[i]` is the number of output tokens before the one that row i samples; it selects the random number of the draw, and is
+        compared with min_tokens. `masks`: grammar masks; applied to `logits` in place, except for rows that are sampled from a changed copy
+        or whose log-probabilities are reported. Raises ValueError unless there are as many states and indices as rows.
         """
         num_rows = logits.shape[0]
         if not num_rows == len(states) == len(output_index):
@@ -74,7 +76,8 @@ class Sampler:
         return self._report(in_float32(logits), None, token_ids, nums)
 
     def scaled(self, logits: Array, params: SamplingParams) -> Array:
-        """What a row [vocab] is drawn from at a temperature above 0: logits divided by it, less their maximum; -inf where filtered out."""
+        """The logits that a row [vocab] is drawn from at a temperature above 0: (logits - maximum) / temperature, -inf for tokens that the
+        filters removed."""
         return self._portable.scaled(in_float32(logits)[None, :], [self._portable.drawing(params, 0)])[0, :]
 
     def _report(
@@ -89,7 +92,7 @@ class Sampler:
     def _split(
         self, logits: Array, states: Sequence[RowState], output_index: Sequence[int], masks: RowMasks | None
     ) -> list["Part"]:
-        """The rows that are sampled from the model's own logits, and those that need a changed copy; masks are applied to both."""
+        """Splits the rows into those sampled from the model's own logits and those that need a changed copy, and applies masks to both."""
         masked = set(masks.rows) if masks is not None else ()
         changed = [row for row, state in enumerate(states)
                    if changes(state, output_index[row]) or row in masked and state.num_logprobs is not None]

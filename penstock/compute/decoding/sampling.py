@@ -1,4 +1,7 @@
-"""The arithmetic of choosing tokens, which comes in two forms: `portable.py`, in the array API, and where a backend has one its own."""
+"""The interface of sampling kernels: token choice, grammar masks and log-probabilities of rows of logits.
+
+portable.py implements it in the array API, for every device; a backend may bring a faster implementation of its own.
+"""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,34 +12,38 @@ from penstock.core.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of each row: the rank of its token, log-probabilities of that and of the likeliest tokens, and which those are."""
+    """Log-probabilities of each row's token and of its `num` likeliest tokens."""
 
-    ranks: list[int]  # [rows] 1: the likeliest; among equals the lower id ranks first
-    values: list[list[float]]  # [rows, 1 + num]
-    ids: list[list[int]]  # [rows, num] in falling order, the lower id first among equals
+    ranks: list[int]  # [rows] of the row's token; 1: the likeliest; the lower id ranks first among equals
+    values: list[list[float]]  # [rows, 1 + num] log-probabilities of the row's token, then of `ids`
+    ids: list[list[int]]  # [rows, num] the likeliest tokens, in falling order, the lower id first among equals
 
 
 class Sampling(Protocol):
-    """Logits are float32 [any, vocab]; `rows` are those of them that are meant, None all in order. A row's results have the same bits
-    whatever rows are beside it. Two forms choose the same tokens but where one's rounding of e^x puts a draw across a boundary, and
-    report log-probabilities within 1e-6."""
+    """Logits are float32 [any, vocab]; `rows` selects rows of them, None selects all. A row's results have the same bits whatever other
+    rows are in the batch.
 
-    filters: tuple[str, ...] | None  # that it applies, in this order; None: those that it was given
+    Two implementations choose the same tokens, except where different rounding of e^x moves a draw across a boundary between two tokens;
+    their log-probabilities agree within 1e-6.
+    """
+
+    filters: tuple[str, ...] | None  # names of the filters that it applies, in this order; None: those that it was constructed with
 
     def drawing(self, params: SamplingParams, seed: int) -> Any:
-        """How a sequence's tokens are chosen: made once, given with each of its rows."""
+        """A sequence's sampling parameters in the form that `choose` takes for each of its rows. Made once per sequence."""
         ...
 
     def choose(self, logits: Array, rows: Sequence[int] | None, drawings: Sequence[Any], output_index: Sequence[int]) -> list[int]:
-        """A token for each row: the likeliest at temperature 0, the lowest id among equals; otherwise drawn with the number of
-        (seed, output index) from what temperature and filters leave. A row without any finite logit gives token 0."""
+        """A token for each row. At temperature 0 the likeliest, the lowest id among equals; otherwise drawn, after temperature and filters,
+        with the random number of (seed, output index). A row without any finite logit gives token 0."""
         ...
 
     def forbid(self, logits: Array, rows: Sequence[int], allowed: Array) -> None:
-        """Minus infinity, in place, for each token of `rows` whose bit is 0. `allowed`: uint32 numpy [rows, words], the lowest bit the
-        first token's, a bit for each token at least. No row is given twice."""
+        """Sets to -inf, in place, the logits of all tokens whose bit in `allowed` is 0. `allowed`: uint32 numpy [rows, words], at least one
+        bit per token, the lowest bit is the first token's. `rows` are distinct."""
         ...
 
     def score(self, logits: Array, rows: Sequence[int] | None, token_ids: Sequence[int], num: int) -> Scores:
-        """The `num` likeliest tokens of each row (all of them if the vocabulary is smaller), and its token in `token_ids`."""
+        """Log-probabilities of the `num` likeliest tokens of each row (all tokens if the vocabulary is smaller) and of its token in
+        `token_ids`."""
         ...

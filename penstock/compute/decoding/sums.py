@@ -1,7 +1,7 @@
-"""Sums over the vocabulary that have the same bits in every batch, and the inverse of their running sum.
+"""Batch-invariant sums over the vocabulary, and the inverse of their running sum.
 
-Library reductions choose their order by the shape of the whole array. Here neighbours are added, then pairs of neighbours, and so on:
-additions of whole arrays only, so the order for one row depends on its own length, whatever rows lie beside it and whatever the library.
+Library reductions choose their order by the shape of the whole array. Here sums are binary trees over neighbours, built from additions of
+whole arrays, so a row's order depends on its own length only, whatever the other rows and whatever the library.
 """
 
 from penstock.compute.arrays import Array, array_namespace, device

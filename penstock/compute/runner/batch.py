@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch
 from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.state import RowState
@@ -13,7 +14,6 @@ from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, StepPlan
 from penstock.core.work import StepWork
 
-Array = Any
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
 MAX_LOOP_TOKENS = 24  # of a sequence in a step, up to which a loop computes their slots faster than numpy does
 
@@ -29,6 +29,10 @@ class SampledRows:
     output_index: list[int] = field(default_factory=list)  # of the sampled token
     drafted: dict[int, int] = field(default_factory=dict)  # place of a sequence with drafts -> index of its first row in these lists
     masks: RowMasks | None = None  # of rows that follow a grammar; set once the step has been computed
+
+    def first_rows(self) -> dict[int, int]:
+        """For each place, in the plan's order, the index in these lists of its first row."""
+        return {**dict(zip(self.places, range(len(self.places)), strict=True)), **self.drafted}
 
     def add(self, place: int, row: int, state: RowState, output_index: int) -> None:
         """`row`: row of the logits."""

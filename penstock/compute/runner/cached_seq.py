@@ -1,12 +1,11 @@
 """What the runner keeps of a sequence from its first row until the plan says that it has finished."""
-from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.state import RowState
 from penstock.core.types import PlannedSeq, SeqInfo
 
-Array = Any
 _FIRST_BLOCKS = 16  # initial capacity of a block table
 _MAX_STATES = 4096  # tokens whose hidden states are kept
 

@@ -40,8 +40,7 @@ class Constraints:
         if not self._live:
             return
         paths = []
-        starts = {**dict(zip(sampled.places, range(len(sampled.places)), strict=True)), **sampled.drafted}
-        for place, first in starts.items():
+        for place, first in sampled.first_rows().items():
             matcher = sampled.states[first].matcher
             if matcher is not None:
                 planned = plan.seqs[place]

@@ -2,19 +2,17 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.control.contract import Controller, step_load
 from penstock.compute.decoding.control.skip import Skip
-from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts, Proposer
+from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
-
-Array = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Drafter:
         self._proposer = proposer
         self._controller = controller
         self._clock = clock
-        self._checked: dict[int, Checked] = {}  # by sequence: the drafts that this step verified
+        self._verifications: dict[int, Verification] = {}  # by sequence: the drafts that this step verified
         self._proposed: set[int] = set()  # sequences whose drafts in the next step are the proposer's, not a grammar's
         self._trials: dict[int, DryTrial] = {}  # by sequence
         self._is_skipped = False  # the controller does not observe this step
@@ -103,7 +101,7 @@ class Drafter:
         """`rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row, empty if some are unknown."""
         drafts = Drafts(drafts_of(planned), planned.draft_parents)
         path = tuple([row - 1 for row in rows[1:]])
-        self._checked[planned.seq_id] = Checked(drafts, path, choices)
+        self._verifications[planned.seq_id] = Verification(drafts, path, choices)
         if planned.seq_id in self._proposed:
             self._controller.record_verified(planned.seq_id, path)
 
@@ -113,8 +111,8 @@ class Drafter:
         for planned, seq in zip(plan.seqs, cached, strict=True):
             num_fixed = len(planned.tokens) - planned.num_drafts
             states = buffers["hidden"][first : first + len(planned.tokens)]
-            checked = self._checked.get(planned.seq_id)
-            kept = [*range(num_fixed), *(num_fixed + draft for draft in (checked.path if checked else ()))]
+            verification = self._verifications.get(planned.seq_id)
+            kept = [*range(num_fixed), *(num_fixed + draft for draft in (verification.path if verification else ()))]
             seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
             first += len(planned.tokens)
 
@@ -125,7 +123,7 @@ class Drafter:
         drafted until the next plan has brought them.
         """
         began = self._clock.now()
-        self._checked, checked = {}, self._checked
+        self._verifications, verifications = {}, self._verifications
         missing = append_tokens(plan, cached, results)
         self._proposed = set()
         if self._is_skipped:
@@ -142,7 +140,7 @@ class Drafter:
             rooms = [(place, min(limit, max_useful_drafts(plan.seqs[place], cached[place])))
                      for place, limit in zip(places, limits.max_drafts, strict=True)]
             asked = [(place, room) for place, room in rooms if room > 0]
-            rows = [draftable(plan.seqs[place], cached[place], room, checked) for place, room in asked]
+            rows = [draftable(plan.seqs[place], cached[place], room, verifications) for place, room in asked]
             num_asked = len(rows)
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
@@ -180,9 +178,9 @@ def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence
     return tuple(missing)
 
 
-def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, checked: Mapping[int, Checked]) -> Draftable:
+def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, verifications: Mapping[int, Verification]) -> Draftable:
     return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.take_states(),
-                     checked.get(planned.seq_id), cached.state)
+                     verifications.get(planned.seq_id), cached.state)
 
 
 def max_useful_drafts(planned: PlannedSeq, cached: CachedSeq) -> int:

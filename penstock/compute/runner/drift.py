@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Backend, Batch
 
-Array = Any
 TEXT = (
     "The ferry left at ten past six, two minutes after the rain had stopped. Nobody on board knew that the bridge was closed, and so "
     "when the captain turned north, most of the passengers went on reading. One of them, a teacher from Lund, counted the gulls: "

@@ -4,17 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Backend
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import SampledRows, assemble, moves_of
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import Drafter
-from penstock.compute.runner.verify import verify
+from penstock.compute.runner.verify import select_rows, verify
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
-
-Array = Any
 
 
 class Runner:
@@ -105,12 +104,10 @@ class Runner:
 
     def _sample(self, seq_ids: list[int], sampled: SampledRows, logits: Array) -> list[SeqResult]:
         """The results of a step without drafts, one for each planned sequence."""
-        rows = sampled.rows
-        if not rows:
+        if not sampled.rows:
             return [SeqResult(seq_id) for seq_id in seq_ids]
-        chosen = self._sampler.sample(
-            logits if len(rows) == len(logits) else logits[rows], sampled.states, sampled.output_index, sampled.masks)
-        if len(rows) == len(seq_ids) and not chosen.logprobs and not chosen.candidates:
+        chosen = self._sampler.sample(select_rows(logits, sampled.rows), sampled.states, sampled.output_index, sampled.masks)
+        if len(sampled.rows) == len(seq_ids) and not chosen.logprobs and not chosen.candidates:
             return [SeqResult(seq_id, (token,)) for seq_id, token in zip(seq_ids, chosen.tokens, strict=True)]
         found = [SeqResult(seq_id) for seq_id in seq_ids]
         for row, (place, token) in enumerate(zip(sampled.places, chosen.tokens, strict=True)):

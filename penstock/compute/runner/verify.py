@@ -1,15 +1,13 @@
 """Chooses the tokens of a step with drafts: for each sequence the accepted drafts, and the token after the last of them."""
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import Substitute, walk
 from penstock.compute.decoding.acceptance.contract import Acceptance
 from penstock.compute.decoding.sampler import Chosen, Sampler
 from penstock.compute.runner.batch import SampledRows, drafts_of
 from penstock.core.message import message
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, TokenLogprobs
-
-Array = Any
 
 
 @message
@@ -33,7 +31,7 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: Sa
     states, drafted = sampled.states, sampled.drafted
     sequential = {place for place, first in drafted.items() if states[first].penalized}
     chosen = sample_parallel(sampler, sampled, logits, sequential)
-    for place, first in {**dict(zip(sampled.places, range(len(sampled.places)), strict=True)), **drafted}.items():
+    for place, first in sampled.first_rows().items():
         planned = plan.seqs[place]
         if place in sequential:
             yield sample_sequential(sampler, place, planned, sampled, logits)
@@ -64,8 +62,8 @@ def sample_parallel(sampler: Sampler, sampled: SampledRows, logits: Array, exclu
 
 
 def select_rows(logits: Array, rows: list[int]) -> Array:
-    """No copy where these are all rows in their order."""
-    return logits if rows == list(range(len(logits))) else logits[rows]
+    """Some rows of the logits, in rising order; no copy if these are all rows."""
+    return logits if len(rows) == len(logits) else logits[rows]
 
 
 def without_none(tokens: Sequence[int | None]) -> tuple[int, ...]:

@@ -52,6 +52,7 @@ from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.pacing import Pacing
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve import scorers
+from penstock.serve.engine.aux_models import EngineHost, Own
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.draft_memory import CountingHost, DraftMemory, Target, draft_memory
 from penstock.serve.engine.engine import Engine, Facts, Listener
@@ -60,7 +61,6 @@ from penstock.serve.engine.machine import has_native, look, measured_limits, num
 from penstock.serve.engine.recommended import recommended
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
 from penstock.serve.engine.selection import Selections
-from penstock.serve.engine.sides import EngineHost, Own
 from penstock.serve.scorers.allowed import Allowed, place_of
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate

@@ -14,8 +14,8 @@ from penstock.compute.quant.contract import QuantScheme
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.serve.engine.aux_models import LoadedAuxModel, heads_file
 from penstock.serve.engine.holding import holding
-from penstock.serve.engine.sides import LoadedSide, heads_file
 
 SAMPLE_BLOCKS = 64
 
@@ -54,14 +54,14 @@ class CountingHost:
         self._model = config.model
         self._target = target
 
-    def model(self, name: str, kv_tokens: int) -> LoadedSide:
+    def model(self, name: str, kv_tokens: int) -> LoadedAuxModel:
         """Raises ModelError for a model that there is none of."""
         found = self._find(name)
         program = build_program(found.spec, found.family.names)
         held = holding(program, found.source, self._target.backend, Forming(self._target.dtype, self._target.scheme)).held
         return self._count(found.spec, program, held.weight_bytes, kv_tokens)
 
-    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
+    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
         """Raises ModelError where there are no such heads."""
         heads_file(path, kind, self._target.found.source.path, self._model)
         program, target = build(self.spec, self._target.found.family.names), self._target
@@ -69,12 +69,12 @@ class CountingHost:
         weights = sum([target.backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()])
         return self._count(self.spec, program, weights, kv_tokens)
 
-    def _count(self, spec: ModelSpec, program: Program, weight_bytes: int, kv_tokens: int) -> LoadedSide:
+    def _count(self, spec: ModelSpec, program: Program, weight_bytes: int, kv_tokens: int) -> LoadedAuxModel:
         backend, kv = self._target.backend, program.kv
         layout = KVLayout(-(-kv_tokens // self._block_size), self._block_size, backend.dtype)
         slots = layout.num_blocks * layout.block_size
         self.num_bytes += weight_bytes + slots * kv.num_layers * kv.values_per_token * DTYPE_BYTES[backend.dtype]
-        return LoadedSide(spec, backend, None, layout)
+        return LoadedAuxModel(spec, backend, None, layout)
 
 
 def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost], block_size: int) -> DraftMemory:

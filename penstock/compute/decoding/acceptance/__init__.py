@@ -1,4 +1,4 @@
-"""Acceptance rules: when a draft may stand in for what the model chooses at its place."""
+"""Acceptance rules of speculative decoding: which drafts are accepted although the target chose another token. See contract.py."""
 from penstock.core.registry import Table
 
 TABLE = Table("acceptance rule", {

@@ -1,4 +1,4 @@
-"""The interface of acceptance rules: which drafts are accepted in place of the token that the model chooses."""
+"""The interface of acceptance rules: which drafts are accepted besides those that are the target's own choice (accept.py)."""
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -6,10 +6,12 @@ from penstock.compute.arrays import Array
 
 
 class Acceptance(Protocol):
-    lossless: bool  # the output is that of plain decoding
+    """A rule. It keeps no state."""
+
+    lossless: bool  # the output is that of plain decoding, and `substitute` is never called
 
     def substitute(self, scaled: Array, drafts: Sequence[int]) -> int | None:
-        """Called where the model's choice is none of these distinct drafts. Returns which of them (an index) is taken in its place; None:
-        none. `scaled` [vocab]: what the choice was drawn from, see Sampler.scaled. Never called for greedy sequences, nor for those of
-        which anything but temperature and filters is asked."""
+        """Called where the target's choice is none of `drafts`, the distinct drafts at its position. Returns the index in `drafts` of the
+        one that is accepted instead, or None. `scaled` [vocab]: the logits that the choice was drawn from, see Sampler.scaled. Called only
+        for sequences that are sampled with temperature and filters and nothing else."""
         ...

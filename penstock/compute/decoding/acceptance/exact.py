@@ -1,4 +1,4 @@
-"""A draft is accepted when it is the very token that the model chooses (accept.py says what that gives)."""
+"""Exact acceptance, the default: a draft is accepted only if it is the token that the target chooses. Lossless; see accept.py."""
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array

@@ -1,6 +1,5 @@
-"""Typical acceptance (Cai et al. 2024, arXiv:2401.10774): a draft is also accepted when it is likely enough in what the token is
-drawn from, after temperature and filters, by a bound that falls with the entropy: p > min(epsilon, delta * exp(-entropy)). Lossy: likely
-tokens come out more often than they are drawn. At temperature 0 nothing changes."""
+"""Typical acceptance (Cai et al. 2024, arXiv:2401.10774): also accepts a draft whose probability p, after temperature and filters, exceeds
+min(epsilon, delta * exp(-entropy)). Lossy: likely tokens become more frequent than under sampling. No effect at temperature 0."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ class Typical:
     lossless = False
 
     def __init__(self, options: Options) -> None:
-        """Raises UsageError for bounds that are no probabilities."""
+        """Raises UsageError unless both options are above 0 and at most 1."""
         if not (0 < options.epsilon <= 1 and 0 < options.delta <= 1):
             raise UsageError(f"typical: epsilon and delta must be above 0 and at most 1, not {options.epsilon} and {options.delta}")
         self._options = options

@@ -1,4 +1,5 @@
-"""Which tokens may be drawn at all: one file a rule, applied in the order of the table to the logits that temperature has scaled."""
+"""Truncation filters of sampling, one per file (`Filter` in portable.py). They are applied in the order of the table, to logits scaled by
+temperature."""
 from penstock.core.registry import Table
 
 TABLE = Table("filter", {

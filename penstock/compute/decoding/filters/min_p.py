@@ -1,4 +1,4 @@
-"""Keeps the tokens that are at least p times as likely as the likeliest (Nguyen et al. 2024, arXiv:2407.01082)."""
+"""Min-p: keeps the tokens that are at least p times as likely as the likeliest token (Nguyen et al. 2024, arXiv:2407.01082)."""
 import math
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Keeps the k likeliest tokens: exactly k of them, the lower ids among equals."""
+"""Top-k: keeps the k likeliest tokens, exactly k of them, the lower ids among equals (Fan et al. 2018, arXiv:1805.04833)."""
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array, array_namespace, device

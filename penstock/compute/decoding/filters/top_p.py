@@ -1,4 +1,5 @@
-"""Keeps the nucleus: the fewest likeliest tokens whose probabilities sum to at least p (Holtzman et al. 2019, arXiv:1904.09751)."""
+"""Top-p (nucleus sampling): keeps the smallest set of likeliest tokens whose probabilities sum to at least p (Holtzman et al. 2019,
+arXiv:1904.09751)."""
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array, array_namespace, device

@@ -1,5 +1,5 @@
-"""Keeps the tokens whose surprise, -log p, is nearest to the row's entropy, as few as sum to at least the given probability
-(locally typical sampling, Meister et al. 2022, arXiv:2202.00666). The likeliest token need not be among them."""
+"""Typical-p (locally typical sampling): keeps the tokens whose surprisal, -log p, is nearest to the row's entropy, as few as have the given
+total probability (Meister et al. 2022, arXiv:2202.00666). The likeliest token may be removed."""
 from collections.abc import Sequence
 
 from penstock.compute.arrays import Array, array_namespace, device
@@ -19,7 +19,7 @@ class TypicalP:
         weights = xp.exp(below)  # p = weight / total
         total = SumTree(weights).total
         depth = SumTree(xp.where(weights > 0, -below, xp.zeros_like(below)) * weights).total
-        # p = weight / total, so entropy = log total + depth / total, and surprise - entropy = -depth / total - below
+        # p = weight / total, so entropy = log total + depth / total, and surprisal - entropy = -depth / total - below
         mean = -depth / xp.where(total > 0, total, xp.ones_like(total))
         nearness = -xp.abs(below - xp.astype(mean, below.dtype)[:, None])
         keys = rank_keys(nearness)

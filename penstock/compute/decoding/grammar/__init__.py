@@ -1,12 +1,12 @@
-"""Structured output: what an answer must be, and which tokens may come next. One file for each way of saying it.
+"""Structured output: constrains an answer by a JSON schema, a regex, a list of choices or a grammar. One file per kind of structure.
 
-    class Structure:                                  # contract.py; called after a field of StructuredOutputsParams
-        def checked(self, value) -> value             # in one form that can be compared; raises RequestError
+    class Structure:                                  # contract.py; its name in the table is a field of StructuredOutputsParams
+        def checked(self, value) -> value             # the field's value, validated and hashable; raises RequestError
         def grammar(self, wanted, effort, room) -> Written  # in llguidance's language, Lark with extensions; raises RequestError
 
-`compiler.py` compiles each grammar once, `matcher.py` follows one sequence through it, `masks.py` says what the rows of a step may choose
-while the step is computed. llguidance (https://github.com/guidance-ai/llguidance) is the parser: an Earley parser over a lexer of
-derivatives, walked together with a trie of all tokens.
+compiler.py compiles and caches grammars, matcher.py holds the grammar state of one sequence, masks.py computes the token masks of a step on
+another thread while the model runs. The parser is llguidance (https://github.com/guidance-ai/llguidance): an Earley parser over a lexer of
+regex derivatives, traversed together with a trie of all tokens.
 """
 from penstock.core.registry import Table
 

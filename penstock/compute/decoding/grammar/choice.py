@@ -1,4 +1,4 @@
-"""One of some texts."""
+"""The structure `choice`: one of several texts."""
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort

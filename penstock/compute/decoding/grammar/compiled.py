@@ -1,4 +1,4 @@
-"""A grammar as the compiler leaves it."""
+"""A compiled grammar, shared by all sequences that follow it."""
 from __future__ import annotations
 
 import threading
@@ -10,20 +10,20 @@ from penstock.core.types import StructuredOutputsParams
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-FULL = "too many states"  # llguidance's words for a lexer that has as many as it may
+FULL = "too many states"  # in llguidance's error for a lexer that has reached its limit of states
 
 
 class Compiled:
-    """A grammar, ready for sequences. Whoever holds it may be sure that nobody compiles it again, unless it is full.
+    """Creates llguidance's matchers for sequences. The compiler's cache keeps it at least as long as anyone refers to it.
 
-    The states of a lexer are made when a text first comes to them, kept, and shared by all that follow the grammar: after many answers
-    there may be as many as are allowed, of which no single answer needs more than a few. Then a new lexer begins.
+    A lexer's states are created when a text first reaches them, and are shared by all sequences of the grammar. After many answers it may
+    reach its limit, although no single answer needs more than a few states. The grammar is then compiled again, with a new lexer.
     """
 
     __slots__ = ("wanted", "size", "_make", "_start", "_number", "_lock", "__weakref__")
 
     def __init__(self, wanted: StructuredOutputsParams, size: int, make: Callable[[], LLMatcher], start: LLMatcher) -> None:
-        """`wanted`, checked; `size` in characters; `make` compiles it again, which gave `start`."""
+        """`wanted`: validated; `size`: of the grammar, in characters; `make`: compiles it again; `start`: what `make` returned first."""
         self.wanted = wanted
         self.size = size
         self._make = make
@@ -32,12 +32,12 @@ class Compiled:
         self._lock = threading.Lock()
 
     def begin(self) -> tuple[LLMatcher, int]:
-        """A matcher at the beginning, and the number of its lexer."""
+        """A matcher at the grammar's start, and the number of its lexer."""
         with self._lock:
             return self._start.deep_copy(), self._number
 
     def begin_after(self, matcher: LLMatcher, number: int) -> tuple[LLMatcher, int]:
-        """The same after an error of `matcher`, which has the lexer `number`: with a new lexer if that one is full."""
+        """The same after an error of `matcher`, whose lexer has this number: with a new lexer if that one is full."""
         with self._lock:
             if number == self._number and FULL in matcher.get_error():
                 self._start = self._make()

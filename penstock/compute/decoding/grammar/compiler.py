@@ -1,4 +1,4 @@
-"""Grammars compiled: each once, however many requests ask for it."""
+"""Compiles grammars, and keeps them, so that requests for the same grammar share one."""
 from __future__ import annotations
 
 import dataclasses
@@ -21,16 +21,16 @@ from penstock.core.types import SamplingParams, StructuredOutputsParams
 
 FIELD = "structured_outputs"
 TOO_COMPLEX = "grammar_too_complex"
-KEPT = 32 << 20  # characters of all grammars that are kept, though nobody uses them
-OVERHEAD = 64 << 10  # what a grammar counts beside its characters: at most 512 are kept
-OPTIONS = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_additional_properties": False}  # of JSON; and unset
+KEPT = 32 << 20  # characters of all grammars that are cached although no request uses them
+OVERHEAD = 64 << 10  # characters that a grammar counts for besides its own: at most 512 are cached
+OPTIONS = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_additional_properties": False}  # of JSON: default values
 
 
 class Compiler:
-    """May be asked from several threads; those that ask for the same grammar at once may compile it twice."""
+    """Thread-safe. Threads that request the same new grammar at once may both compile it."""
 
     def __init__(self, structures: Mapping[str, Structure], vocabulary: Vocabulary, max_len: int) -> None:
-        """`structures` by the field of StructuredOutputsParams that they read; `max_len`: tokens of a prompt and its answer together."""
+        """`structures`: by the field of StructuredOutputsParams that they read. `max_len`: tokens of a prompt and its answer together."""
         self.vocabulary = vocabulary
         self._structures = structures
         self._max_len = max_len
@@ -40,9 +40,9 @@ class Compiler:
         self._kept_size = 0
 
     def compile(self, wanted: StructuredOutputsParams, pause: Callable[[], None] | None = None) -> Compiled:
-        """Raises RequestError, with the reason, for what is not a structure, is larger than the limits, or cannot be obeyed.
+        """Raises RequestError, with the reason, for a structure that is invalid, too large, or not supported.
 
-        `pause` is called about every millisecond of the work that holds Python's lock: it may sleep, and what it raises ends the work.
+        `pause` is called about every millisecond of work that holds the GIL: it may sleep, and ends the compilation by raising.
         """
         wanted = self.checked(wanted)
         compiled = self.known(wanted)
@@ -52,14 +52,14 @@ class Compiler:
         return compiled
 
     def prepare(self, params: SamplingParams) -> tuple[SamplingParams, Compiled | None]:
-        """The same parameters with their structure checked, and its grammar, compiled; None where they ask for none."""
+        """The parameters with their structure validated, and its compiled grammar; None if they have no structure."""
         if params.structured_outputs is None:
             return params, None
         compiled = self.compile(params.structured_outputs)
         return dataclasses.replace(params, structured_outputs=compiled.wanted), compiled
 
     def known(self, wanted: StructuredOutputsParams) -> Compiled | None:
-        """One that has been compiled; `wanted` is checked."""
+        """The grammar if it is compiled already, else None. `wanted`: from `checked`."""
         with self._lock:
             compiled = self._live.get(wanted)
             if compiled is not None and wanted in self._kept:
@@ -67,7 +67,8 @@ class Compiler:
             return compiled
 
     def checked(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams:
-        """In one form that can be compared. Raises RequestError unless exactly one structure is given, in the right type."""
+        """Validates `wanted`, and brings it to one form, hashable. Raises RequestError unless exactly one structure is given, of the right
+        type."""
         if not isinstance(wanted, StructuredOutputsParams):
             raise RequestError(f"{FIELD} must be StructuredOutputsParams, not {wanted!r:.80}", FIELD)
         names = [name for name in self._structures if getattr(wanted, name) is not None]
@@ -80,7 +81,7 @@ class Compiler:
         return dataclasses.replace(wanted, **{names[0]: self._structures[names[0]].checked(getattr(wanted, names[0]))})
 
     def matcher(self, params: SamplingParams, output: Sequence[int] = ()) -> Matcher:
-        """For a sequence of a request that asks for a structure, behind the tokens that it has chosen already."""
+        """A matcher for a sequence whose parameters have a structure, advanced over the output that it has already."""
         assert params.structured_outputs is not None
         matcher = Matcher(self.compile(params.structured_outputs), self.vocabulary, params)
         matcher.take(output)
@@ -116,7 +117,7 @@ class Compiler:
         return Compiled(wanted, len(grammar), lambda: self.vocabulary.matcher(grammar), start)
 
     def _keep(self, compiled: Compiled) -> None:
-        """The least recently used are forgotten when there are too many."""
+        """Adds a grammar to the cache, and drops the least recently used ones beyond its limit."""
         with self._lock:
             self._live[compiled.wanted] = compiled
             if compiled.wanted in self._kept:
@@ -129,7 +130,7 @@ class Compiler:
 
 
 def check_options(wanted: StructuredOutputsParams, body: Written) -> None:
-    """Raises RequestError for an option of JSON where none is written."""
+    """Raises RequestError if an option for JSON is set but the grammar contains no JSON."""
     for option, unset in OPTIONS.items():
         if not body.has_json and getattr(wanted, option) != unset:
             raise RequestError(f"{option} is of use only with json, json_object or a grammar with %json; leave it out", option)

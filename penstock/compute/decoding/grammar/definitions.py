@@ -1,6 +1,6 @@
-"""What a Lark grammar's definitions lead to, seen from its text: what llguidance makes of them grows with squares, has no limit of its own
-and cannot be ended. It writes every terminal into those that name it; for a terminal's parts that may be left out it makes as many rests of
-the terminal; and it goes over all that rules have in one place before it counts that, on the engine's thread too."""
+"""Estimates the cost of a Lark grammar from its text, and refuses grammars that llguidance would take too long to compile. Its costs have
+no limit of their own and cannot be interrupted: terminals are expanded into those that name them, a terminal takes time quadratic in the
+number of its optional parts, and all alternatives at one place are visited before its limit is checked, also on the engine's thread."""
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from graphlib import CycleError, TopologicalSorter
 from penstock.compute.decoding.grammar.effort import OPTIONAL, Effort
 from penstock.core.errors import RequestError
 
-MOST_WRITTEN = 2_000_000  # characters of all terminals together, each written out
-MOST_PARTS = 10_000  # at one place 2,000 can be followed, and 10,000 take 0.04 s to be refused there
-A_STEP = 35  # pairs of parts that may be left out, in one terminal
+MOST_WRITTEN = 2_000_000  # characters of all terminals together, each expanded
+MOST_PARTS = 10_000  # llguidance follows 2,000 at one place, and takes 0.04 s to refuse 10,000 there
+A_STEP = 35  # pairs of optional parts of one terminal per step of effort
 MAY_BE_LEFT_OUT = re.compile(r"[?*{\[]")
 NOT = "~"
 MAY_BE_EMPTY = re.compile(r"[?*{]|[(|]\||\|\)")  # in a regex
@@ -19,33 +19,36 @@ MAY_BE_EMPTY = re.compile(r"[?*{]|[(|]\||\|\)")  # in a regex
 
 @dataclass(slots=True)
 class Terminal:
-    size: int = 0  # characters of its own strings and regexes
-    optional: int = 0  # parts of its own that may be left out
-    names: list[str] = field(default_factory=list)  # of terminals in it, as often as they are
+    """A terminal of the grammar. `size` and `optional` do not include the terminals that it names."""
+
+    size: int = 0  # characters of its strings and regexes
+    optional: int = 0  # number of optional parts
+    names: list[str] = field(default_factory=list)  # terminals that it names, with repetitions
 
 
 class Definitions:
-    """Told of a grammar in the order of its text."""
+    """Collects a grammar's definitions: its methods are called for the pieces of its text, in order; then `check`."""
 
     def __init__(self) -> None:
         self._terminals: dict[str, Terminal] = {}
-        self._at: Terminal | None = None  # which is being defined
+        self._at: Terminal | None = None  # the one being defined
         self._in_rule = False
-        self._num_parts = 0  # definitions, alternatives of rules and, twice, what may be left out in them
+        self._num_parts = 0  # definitions, alternatives of rules, and twice their optional parts
 
     def terminal(self, name: str) -> None:
-        """What is told from here on belongs to it."""
+        """A definition of a terminal begins."""
         self._at = self._terminals.setdefault(name, Terminal())
         self._in_rule = False
         self._num_parts += 1
 
     def rule(self) -> None:
+        """A definition of a rule begins."""
         self._at = None
         self._in_rule = True
         self._num_parts += 1
 
     def between(self, text: str) -> None:
-        """What is neither text nor name."""
+        """Text between the other pieces, such as operators."""
         marks = len(MAY_BE_LEFT_OUT.findall(text))
         if self._in_rule:
             self._num_parts += 2 * marks + text.count("|")
@@ -61,21 +64,21 @@ class Definitions:
         at.optional += text == '""' if text[0] == '"' else len(MAY_BE_EMPTY.findall(text))
 
     def name(self, name: str) -> None:
-        """Of a terminal, which may be defined later, or never."""
+        """The name of a terminal, which may be defined later, or never."""
         if self._at is not None:
             self._at.names.append(name)
 
     def _unnamed(self) -> Terminal:
-        """A terminal in a rule: a string or a regex, or what is behind a `~`, for which the rest of the rule is taken."""
+        """A new anonymous terminal in a rule: a string, a regex, or the operand of `~`, taken to be the rest of the rule."""
         return self._terminals.setdefault(f"in a rule {len(self._terminals)}", Terminal())
 
     def check(self, effort: Effort) -> None:
-        """Raises RequestError where they are too large, and for a terminal that leads back to itself; TooLargeError."""
+        """Raises RequestError if the grammar is too large or a terminal is recursive, TooLargeError if it takes too many steps."""
         if self._num_parts > MOST_PARTS:
             raise RequestError(
                 f"grammar has {self._num_parts:,} definitions, alternatives in rules and parts of rules that may be left out; at most "
                 f"{MOST_PARTS:,} are read; alternatives of words are not counted in a terminal, in upper case", "grammar")
-        size = 0  # of all
+        size = 0  # of all terminals
         for each in self._written():
             size += each.size
             if size > MOST_WRITTEN:
@@ -85,7 +88,7 @@ class Definitions:
             effort.spend(each.optional * each.optional // A_STEP, OPTIONAL)
 
     def _written(self) -> Iterator[Terminal]:
-        """Each terminal with all that it names in it."""
+        """Each terminal, with the terminals that it names expanded."""
         written: dict[str, Terminal] = {}
         try:
             order = [*TopologicalSorter({name: each.names for name, each in self._terminals.items()}).static_order()]

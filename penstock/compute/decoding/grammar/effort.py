@@ -1,9 +1,9 @@
-"""What compiling one structure may cost, counted in steps: the same on every machine, and however busy that is."""
+"""A limit on the cost of compiling one structure. It is counted in steps and not in time, so that it is the same on every machine."""
 from collections.abc import Callable
 
-MOST = 1_000_000  # steps, of about a microsecond each; of 9,377 public schemas that can be obeyed none takes more than 781 thousand
+MOST = 1_000_000  # steps, of about a microsecond each; of 9,377 public schemas that are supported none takes more than 781 thousand
 BETWEEN = 1000  # steps between two pauses
-# What steps are spent on, in words of those who write schemas.
+# What steps are spent on, as error messages name it.
 PATTERNS = "patterns, and names and texts that are compared with them"
 CHOICES = "what anyOf, oneOf, allOf, not, if and the like combine to"
 PARTS = "properties, items, listed values and references"
@@ -12,12 +12,12 @@ OPTIONAL = "parts of terminals that may be left out"
 
 
 class TooLargeError(Exception):
-    """A structure that takes more steps than it may; says what took most of them."""
+    """A structure takes more steps than allowed. The message names what took most of them."""
 
 
 class Effort:
-    """The steps of one compilation. `pause` is called between them: it may let others work, and raises what ends the compilation when
-    nobody waits for it any more."""
+    """Counts the steps of one compilation. `pause` is called about every BETWEEN steps: it may sleep, to yield to other threads, and ends
+    the compilation by raising, for example when the client has gone."""
 
     __slots__ = ("spent", "_left", "_most", "_next_pause", "_pause")
 
@@ -42,6 +42,6 @@ class Effort:
             self._pause()
 
     def rest(self) -> None:
-        """A pause at once: behind work that counts no steps."""
+        """Pauses now: for use after work that counts no steps."""
         if self._pause is not None:
             self._pause()

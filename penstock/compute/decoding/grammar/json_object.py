@@ -1,4 +1,4 @@
-"""Any JSON object."""
+"""The structure `json_object`: any JSON object."""
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort

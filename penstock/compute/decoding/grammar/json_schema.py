@@ -1,4 +1,4 @@
-"""A JSON value that is valid by a schema."""
+"""The structure `json`: a JSON value that a JSON schema accepts."""
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,14 +10,14 @@ from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
-A_SCHEMA = 150  # steps that even the smallest takes
+A_SCHEMA = 150  # steps that even the smallest schema takes
 
 
 class JsonSchema:
-    """The schema may be given as text."""
+    """The schema is a dict, a bool, or JSON text."""
 
     def checked(self, value: Any) -> str:
-        """The schema as text. A string is taken as such."""
+        """The schema as JSON text; a string is read as JSON text."""
         if isinstance(value, str):
             try:
                 value = json.loads(value)
@@ -40,8 +40,8 @@ class JsonSchema:
 
 
 def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str = "g") -> Written:
-    """A value that is valid by the schema, in llguidance's language; `room`: characters, and no answer has more; `called`: how the names of
-    its definitions begin, which those of no other schema in the grammar do. Raises RequestError for what cannot be obeyed."""
+    """The values that the schema accepts, in llguidance's language. `room`: the maximum length of an answer, in characters; `called`: the
+    prefix of the names of its definitions, different for each schema in a grammar. Raises RequestError for what is not supported."""
     from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
     from penstock.compute.decoding.grammar.schema.lower import lowered
 

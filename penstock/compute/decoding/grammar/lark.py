@@ -1,4 +1,4 @@
-"""A context-free grammar, in Lark or in EBNF as llama.cpp writes it (GBNF)."""
+"""The structure `grammar`: a context-free grammar, in Lark or in llama.cpp's EBNF (GBNF)."""
 from __future__ import annotations
 
 import json
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from penstock.compute.decoding.grammar.schema.emit import Writer
 
 EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
-# Strings, regexes, comments and tokens, which may hide the others: schemas, attributes, where definitions begin, names of terminals.
-# Whatever else begins like one of these is left to the compiler. Each is read to its end, or to the end of its line where it has none, so
-# that no text is looked at twice. A rule with attributes is made one terminal, as one in upper case is.
+# Strings, regexes, comments and special tokens, whose contents are skipped; and what is looked for outside of them: schemas, attributes,
+# beginnings of definitions, names of terminals. Anything else is left to the compiler. A piece is read to its end, or to the end of its
+# line if it has none, so that no text is scanned twice. A rule with attributes becomes one terminal, as one in upper case does.
 PIECES = re.compile(r"""
     (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | <[^<>\s]+>?
     | (?P<schema> %json\b ) | (?P<and> & )
@@ -31,21 +31,21 @@ PIECES = re.compile(r"""
                 | (?P<rule> [!?]*_?[a-z][\w-]* ) )
     | (?P<name> _?[A-Z][A-Z0-9_-]* )""", re.VERBOSE | re.MULTILINE)
 BLANK = re.compile(r"\s*")
-ATTRIBUTES = {  # of rules, that llguidance reads and that are not obeyed
+ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported here
     "temperature": "the request's temperature is that of the whole answer",
     "max_tokens": "a rule can be held to a number of characters, as in /.{1,80}/",
     "stop": "what ends a rule stays in the answer: suffix= or lazy ends it there",
     "stop_capture": "captures are not told",
     "capture": "captures are not told",
 }
-# Strings, classes and comments of EBNF, which may hide the third: where a rule begins.
+# Strings, classes and comments of EBNF, which are skipped; and beginnings of rules.
 EBNF_RULE = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\r\n]*|(?<![\w-])(?P<name>[\w-]+)[ \t]*::=', re.DOTALL)
-MOST_COMBINED = 12  # regexes that `&` combines: llguidance's time, without any limit, grows by a factor with each
-A_CHARACTER = 10  # steps of reading EBNF, for each
+MOST_COMBINED = 12  # regexes combined by `&`: llguidance's time grows exponentially with their number, and has no limit of its own
+A_CHARACTER = 10  # steps per character of EBNF
 
 
 class Lark:
-    """EBNF becomes Lark; each `%json` in either is read as schemas are everywhere else. Raises RequestError for what is no grammar."""
+    """EBNF is converted to Lark. Each `%json` in either is compiled like the structure `json`. Raises RequestError for invalid grammars."""
 
     def checked(self, value: Any) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -63,7 +63,7 @@ class Lark:
 
 
 def from_ebnf(text: str) -> str:
-    """Raises RequestError for what is no EBNF, and for a rule that is defined twice, of which the converter would keep the last."""
+    """EBNF as Lark. Raises RequestError for invalid EBNF, and for a rule that is defined twice: the converter would use the last one."""
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
@@ -83,9 +83,8 @@ def from_ebnf(text: str) -> str:
 def with_schemas(
     text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
 ) -> Written:
-    """The grammar, behind `begin`, with each `%json {...}` in it read as JSON schemas are read everywhere else. `room`: characters, and no
-    answer has more. `called`: how the names of their definitions begin, and those of no other schemas in the grammar. Raises
-    RequestError."""
+    """`begin` and the grammar, in which each `%json {...}` is compiled like the structure `json`. `room`: the maximum length of an answer,
+    in characters. `called`: the prefix of the names of their definitions, different from all others in the grammar. Raises RequestError."""
     parts = [begin]
     size = len(begin)
     copied: list[tuple[int, int]] = []
@@ -101,7 +100,7 @@ def with_schemas(
 
 
 def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
-    """What the grammar is made of, and where that begins in the text: schemas, and what is between them as it stands there."""
+    """The parts of the grammar, each with its index in the text: schemas, compiled, and the text between them as it is."""
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
     while (found := PIECES.search(text, at)) is not None:
@@ -136,7 +135,7 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int
 
 
 def schema_at(text: str, at: int) -> tuple[Any, int]:
-    """And where it ends. Raises RequestError where there is none."""
+    """The JSON schema at index `at`, and the index after it. Raises RequestError if there is none."""
     blank = BLANK.match(text, at)
     assert blank is not None
     try:

@@ -1,31 +1,32 @@
-"""One sequence's place in its grammar: what it has written, what may come next, what must come next."""
+"""The grammar state of one sequence: masks of the tokens that may come next, and the tokens that must come next."""
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.compute.arrays import Array
 from penstock.compute.decoding.grammar.compiled import FULL, Compiled
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.core.types import SamplingParams
 
-Array = Any
-EVERYTHING = 0xFFFFFFFF  # 32 tokens that may come
-SLOW_S = 0.002  # of a mask's own thread: behind such a mask nothing is drafted, since each draft would cost as much again
+EVERYTHING = 0xFFFFFFFF  # a mask word that allows all of its 32 tokens
+SLOW_S = 0.002  # thread time of a mask, above which nothing is drafted for the sequence: each draft would cost as much again
 
 
 class Matcher:
-    """Told of every token of the output, in order, by `take`. Everything else leaves its place as it is.
+    """Advances by `take`, which is called with every token of the output in order. All other methods leave the state as it is.
 
-    `ended`: why no further token may come: "stop", when the grammar leaves nothing but the end, or an end token was taken; "abort", when
-    the grammar turned out to be too complex at this place, or took too long. None: the answer goes on. `slow`: the last mask took so long
-    that nothing should be drafted; that is timed, and drafts change no answer.
+    ended: why no further token may come. "stop": the grammar is complete, or an end token was taken; "abort": the grammar turned out to be
+        too complex at this point, or too slow; None: the answer continues.
+    slow: the last mask took longer than SLOW_S, so nothing should be drafted. Measured time may decide this, since drafts never change an
+        answer.
     """
 
     __slots__ = ("ended", "slow", "_compiled", "_matcher", "_lexer", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
-        """Tokens of `params.stop_token_ids` that stand for no text end the answer where an end of text may."""
+        """Special tokens among `params.stop_token_ids` are allowed wherever an end-of-text token is, and end the answer."""
         self.ended: str | None = None
         self.slow = False
         self._overdue = False
@@ -38,7 +39,7 @@ class Matcher:
         self._mutes_eos = params.ignore_eos
 
     def take(self, tokens: Sequence[int]) -> int:
-        """Goes on over `tokens` until the answer has ended; how many of them belong to it. What `fill` allowed can be taken."""
+        """Advances over `tokens` until the answer has ended. Returns how many of them belong to the answer."""
         for at, token in enumerate(tokens):
             if self.ended is not None:
                 return at
@@ -54,7 +55,7 @@ class Matcher:
         return len(tokens)
 
     def fill(self, mask: Array) -> None:
-        """Writes what may come next into uint32 [width / 32], the lowest bit the first token's. Lets other threads run meanwhile."""
+        """Writes the mask of the next token to `mask`, uint32 [width / 32], the lowest bit is the first token's. Releases the GIL."""
         self._fill(mask)
         if self._is_renewed():
             self._fill(mask)
@@ -70,8 +71,8 @@ class Matcher:
             self._change_ends(mask)
 
     def fill_along(self, drafts: Sequence[int], parents: Sequence[int] | None, masks: Array) -> None:
-        """The same for the last token, and behind each draft: [1 + drafts, width / 32]. What is behind a draft that the grammar forbids
-        does not matter, for that is never chosen."""
+        """Writes the masks after the last token and after each draft: [1 + drafts, width / 32]. Those after drafts that the grammar forbids
+        are arbitrary: such a draft is never accepted."""
         self._fill_all(drafts, parents, masks)
         if self._is_renewed():
             self._fill_all(drafts, parents, masks)
@@ -104,7 +105,7 @@ class Matcher:
         walk.back()
 
     def allowed(self, drafts: Sequence[int], parents: Sequence[int] | None) -> list[int]:
-        """Which of the drafts the grammar allows, in their order: none where it is slow. Ends of text are not among them."""
+        """The indices of the drafts that the grammar allows, in rising order; none where it is slow. End tokens are not allowed."""
         if self.ended is not None or self.slow:
             return []
         if parents is None:
@@ -119,12 +120,12 @@ class Matcher:
         return sorted(kept)
 
     def forced(self) -> list[int]:
-        """Tokens that spell what must come next, as the tokenizer would write it; none where the grammar is slow. The model may still
-        choose others that spell the same."""
+        """The tokens of the text that must come next, tokenized as the tokenizer does; none where the grammar is slow. The model may still
+        choose other tokens that spell the same text."""
         return self._matcher.compute_ff_tokens() if self.ended is None and not self.slow else []
 
     def stands_behind(self, tokens: Sequence[int]) -> bool:
-        """Whether these are all that was taken."""
+        """Whether these are all the tokens that were taken."""
         return self._taken == list(tokens)
 
     def _change_ends(self, mask: Array) -> None:
@@ -142,29 +143,29 @@ class Matcher:
         return self._matcher.consume_token(token) or (self._is_renewed() and self._matcher.consume_token(token))
 
     def _is_renewed(self) -> bool:
-        """Whether the lexer was full, and another one has gone to where this matcher was before it looked ahead."""
+        """If the lexer is full: starts a new one at this matcher's state. Returns whether that was so, and succeeded."""
         if not (self._matcher.is_error() and FULL in self._matcher.get_error()):
             return False
         self._recover()
         return not self._matcher.is_error()
 
     def _recover(self) -> None:
-        """llguidance stays in an error for ever: another matcher goes to where this one was before it looked ahead."""
+        """Replaces a matcher in an error, which llguidance never leaves, by a new one that has consumed the same tokens."""
         self._matcher, self._lexer = self._compiled.begin_after(self._matcher, self._lexer)
         self._matcher.try_consume_tokens(self._taken)
 
 
 class _Walk:
-    """Goes from draft to draft of a tree, and back. A draft that is forbidden is not gone to."""
+    """Moves a matcher from draft to draft of a tree, by consuming tokens and rolling back, and finally back to its state."""
 
     def __init__(self, matcher: Any, drafts: Sequence[int], parents: Sequence[int]) -> None:
         self._matcher = matcher
         self._drafts = drafts
         self._parents = parents
-        self._trail: list[int] = []  # drafts that were gone over, in order
+        self._trail: list[int] = []  # drafts that are consumed, in order
 
     def to(self, at: int) -> bool:
-        """Behind a draft. False, and somewhere before it, where the grammar forbids it or one that leads to it."""
+        """Moves to the state after a draft. False, and the state is one before it, if the grammar forbids it or one of its ancestors."""
         path = self._path(at)
         common = next((i for i, (a, b) in enumerate(zip(path, self._trail, strict=False)) if a != b), min(len(path), len(self._trail)))
         self._back_to(common)

@@ -1,7 +1,7 @@
-"""Why llguidance refuses a grammar, told to who wrote the grammar, the schema or the regex.
+"""Translates llguidance's error messages for the user who wrote the grammar, the schema or the regex.
 
-Its own messages name parts of itself and quote what was made of the user's text. What users can bring about is said here in other words,
-with the user's own line, or the place in the schema. Of what is not known here, nothing is passed on but where it is.
+Its own messages name its internals and quote the generated grammar. Those that users can cause are reworded here, with the line in the
+user's text or the place in the schema. Of an unknown message only the place is reported.
 """
 import contextlib
 import json
@@ -12,9 +12,9 @@ from penstock.compute.decoding.grammar.schema.errors import left_nothing
 from penstock.compute.decoding.grammar.vocabulary import TOO_SLOW
 from penstock.compute.decoding.grammar.written import Written, line_and_column
 
-MAX_QUOTED = 80  # characters of the user's in a message
+MAX_QUOTED = 80  # characters of the user's text in a message
 MAX_REASON = 400
-LIMITS = {  # what is too complex
+LIMITS = {  # messages of grammars that are too complex
     "Unable to determine if regex is empty": "its patterns and lengths are too complex together to tell whether any text fits all",
     "can't determine if patternProperty": "the patterns of patternProperties are too complex to be told apart",
     "fuel exhausted when checking relevance": "its regexes are too complex together to tell whether any text fits",
@@ -27,10 +27,10 @@ LIMITS = {  # what is too complex
     TOO_SLOW: TOO_SLOW,
 }
 NO_STRING, NO_VALUE = "Unsatisfiable schema: Regex is empty", "Unsatisfiable schema"
-Q = r'("(?:[^"\\]|\\.)*")'  # something of the user's
+Q = r'("(?:[^"\\]|\\.)*")'  # quoted text of the user
 IN_TERMINAL = "cannot stand in a terminal, whose name is in upper case; it can in a rule, in lower case"
 OF_TOKENS = "tokens are listed by their numbers, as in <[3-7,12]>"
-# What is wrong; {0} is the first group. Each begins with words of its own and reads on without going back far, however long the error is.
+# Pattern of a message -> its translation; {0} is the first group. No pattern backtracks far, however long the message is.
 FAULTS = {
     f"unknown name: {Q}": "unknown name {0}: it is not defined, or not as a terminal where only terminals can be named",
     "lexer (?:error|special token)":
@@ -83,20 +83,20 @@ EBNF_FAULTS = {
     "Exception: No 'root' rule found": "it has no rule that is called root, where it begins",
     "Exception: Rule '(.+)' already exists": "two rules would be called {0}: root becomes start, and -, _ and capitals are all one",
 }
-SHOWN = {  # what may stand in a grammar
+SHOWN = {  # names of llguidance's tokens
     "name": "the name of a rule", "integer": "a number",
     "'rule_name'": "the name of a rule", "'TOKEN_NAME'": "the name of a terminal", '"string..."': "a string", "/regexp.../": "a regex",
     "<special_token>": "a special token", "@grammar_name": "the name of a grammar", "end of input": "the end of the text",
     r"'\n'": "the end of the line", r'"\n"': "the end of the line",
 }
 UNREAD, UNOBEYED = "it cannot be read", "it cannot be obeyed"
-QUOTED = re.compile(r" *\d+ \|(?: |$)| *\^$")  # a line of the grammar, or what points into one
+QUOTED = re.compile(r" *\d+ \|(?: |$)| *\^$")  # a quoted line of the grammar, or the marker below it
 AT = re.compile(r"(at )?(\d+)\((\d+)\): ")
 IN_SCHEMA = re.compile(r"\n  while processing json-schema:///#/\$defs/(\w+)$")
 
 
 def told(error: str, written: Written) -> tuple[str, bool]:
-    """The reason in one sentence, and whether it is that the grammar is too complex."""
+    """The reason in one sentence, and whether the reason is that the grammar is too complex."""
     text = message(error)
     found = AT.match(text)
     text = text if found is None else text[found.end() :]
@@ -119,7 +119,7 @@ def told(error: str, written: Written) -> tuple[str, bool]:
 
 
 def told_of_ebnf(error: Exception) -> str:
-    """What llguidance's converter says of EBNF; `pos` in it, where it has one, is in the user's own text."""
+    """The reason for an error of llguidance's EBNF converter. Its `pos`, if it has one, is a place in the user's text."""
     at = getattr(error, "pos", None)
     if at is None:
         return in_other_words(f"{type(error).__name__}: {error}", EBNF_FAULTS) or UNREAD
@@ -128,7 +128,7 @@ def told_of_ebnf(error: Exception) -> str:
 
 
 def message(error: str) -> str:
-    """Without the lines of the grammar that are quoted behind it."""
+    """The message without the lines of the grammar quoted after it."""
     lines = error.rstrip("\n").split("\n")
     while len(lines) > 1 and QUOTED.match(lines[-1]):
         lines.pop()
@@ -136,7 +136,7 @@ def message(error: str) -> str:
 
 
 def in_other_words(error: str, faults: Mapping[str, str]) -> str:
-    """ "" for what is not among them."""
+    """The translation of a message by `faults`; "" if it is not among them."""
     for theirs, ours in faults.items():
         if found := re.fullmatch(theirs, error, re.DOTALL):
             reason = " ".join(ours.format(*map(shown, found.groups())).split())
@@ -145,7 +145,7 @@ def in_other_words(error: str, faults: Mapping[str, str]) -> str:
 
 
 def shown(quoted: str) -> str:
-    """What an error quotes, as its user wrote it."""
+    """Text quoted by a message, as the user wrote it."""
     found = SHOWN.get(quoted, quoted)
     if found.startswith('"'):
         with contextlib.suppress(ValueError):  # spelled as Rust spells what cannot be seen

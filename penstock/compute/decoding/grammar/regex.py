@@ -1,4 +1,4 @@
-"""Text that matches a regex as a whole."""
+"""The structure `regex`: text that a regex matches from beginning to end."""
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort
@@ -9,7 +9,7 @@ from penstock.core.types import StructuredOutputsParams
 
 
 class Regex:
-    """In the syntax that Python and ECMAScript share; what looks ahead or behind is obeyed, what refers back is refused."""
+    """The syntax is what Python and ECMAScript have in common. Lookaround is supported, back references are refused."""
 
     def checked(self, value: Any) -> str:
         if not isinstance(value, str) or not value:

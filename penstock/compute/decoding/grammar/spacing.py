@@ -1,20 +1,20 @@
-"""White space between the tokens of JSON."""
+"""White space between JSON's tokens: llguidance's options for it, and validation of a request's `whitespace_pattern`."""
 import re
 from typing import Any
 
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
-# A blank, or a line break with an indentation: whatever people and models write, but no white space without end.
+# A space, or a line break with indentation: what people and models usually write, of limited length.
 USUAL = r" |\r?\n[ \t]{0,60}"
-ESCAPES = 'nrbtf\\"'  # not \u: each string has one spelling, so that keys can be told apart
+ESCAPES = 'nrbtf\\"'  # not \u: each string has one spelling, so that keys can be compared
 ONE = r"[ \t\r\n]|\\[nrts ]|\\x(?:20|09|0[aAdD])"
 WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{\d*(?:,\d*)?\}})*")
 BLANK = r"\x20\x09\x0a\x0d"
 
 
 def json_options(wanted: StructuredOutputsParams) -> dict[str, Any]:
-    """llguidance's options. Raises RequestError for a pattern that allows more than JSON's white space."""
+    """llguidance's options for JSON. Raises RequestError for a pattern that allows other characters than JSON's white space."""
     if wanted.disable_any_whitespace:
         if wanted.whitespace_pattern is not None:
             raise RequestError("whitespace_pattern cannot go with disable_any_whitespace", "whitespace_pattern")
@@ -24,6 +24,7 @@ def json_options(wanted: StructuredOutputsParams) -> dict[str, Any]:
 
 
 def checked(pattern: str) -> str:
+    """The pattern, with its \\s limited to JSON's white space. Raises RequestError as `json_options` does."""
     if not isinstance(pattern, str) or not WHOLE.fullmatch(pattern):
         raise RequestError(
             f"whitespace_pattern is {pattern!r:.80}, but must be a regex of JSON's white space alone: blanks, \\n, \\r, \\t and \\s, "

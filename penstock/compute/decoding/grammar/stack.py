@@ -1,16 +1,16 @@
-"""Work that goes as deep as what it is given is nested, on a stack that holds it: a stack that overflows ends the process."""
+"""Runs deeply recursive native code on a thread with a large stack: overflowing the stack would end the process."""
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
-STACK = 512 << 20  # bytes, of which only those that are used take memory: llguidance takes 10 kB for each of 10,000 parts in one another
+STACK = 512 << 20  # bytes, committed only when used: llguidance takes 10 kB per level of nesting, of which there may be 10,000
 _starting = threading.Lock()
 
 
 def deeply(function: Callable[[], T]) -> T:
-    """What `function` returns or raises, in a thread of its own. Raises RuntimeError where the system gives no such thread."""
+    """Calls `function` in a thread of its own; returns or raises what it does. Raises RuntimeError if the thread cannot be started."""
     found: Future[T] = Future()
 
     def work() -> None:

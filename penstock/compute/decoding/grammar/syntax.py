@@ -1,25 +1,25 @@
-"""How things are written in llguidance's dialect of Lark."""
+"""Writes strings, regexes and JSON schemas in llguidance's dialect of Lark."""
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 HEADER = "%llguidance {}\n"
 MAX_SIZE = 1 << 20  # characters of a grammar
-MOST_NEEDED = 20_000  # characters that must come, one after another: all of them are gone over for each mask
+MOST_NEEDED = 20_000  # length of a text without alternatives: all of it is scanned for each mask
 
 
 def too_long(what: str, least: int, room: int) -> str:
-    """Why no answer can be what is asked for."""
+    """The error message for a structure whose shortest answer does not fit into the context."""
     return f"{what} has at least {least:,} characters, but an answer that fits into this model's context has at most {room:,}"
 
 
 def literal(text: str) -> str:
-    """A text that stands for itself."""
+    """A literal string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def expression(regex: str) -> str:
-    """A regex in the syntax of Rust's crate."""
+    """A regex in the syntax of Rust's regex crate, between slashes."""
     return "/" + regex.replace("/", "\\/").replace("\n", "\\n") + "/"
 
 
@@ -28,11 +28,11 @@ def one_of(texts: Iterable[str]) -> str:
 
 
 def json_value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """A JSON value; `schema` uses what llguidance knows of JSON Schema and no more."""
+    """A JSON value. `schema` uses only what llguidance supports of JSON Schema."""
     return "%json " + json.dumps({"x-guidance": dict(options), **schema}, ensure_ascii=False)
 
 
 def named(grammars: Mapping[str, str]) -> str:
-    """Several grammars in one: the first is where it begins, and the others are referred to as @name."""
+    """Several grammars in one. The first is the start; it refers to the others as @name."""
     listed = [{"name": name, "lark_grammar": grammar} for name, grammar in grammars.items()]
     return json.dumps({"grammars": listed}, ensure_ascii=False)

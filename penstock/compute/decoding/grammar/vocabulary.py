@@ -1,5 +1,5 @@
-"""A model's tokens in the form that llguidance walks: a trie of their bytes. Made at the first grammar, because that takes a while
-(some 15 ms for 4 thousand tokens, a second for 150 thousand) and most servers never need it."""
+"""A model's vocabulary in llguidance's form, a trie of the tokens' bytes. Built for the first grammar and not at start, because it takes
+time (15 ms for 4 thousand tokens, a second for 150 thousand) and most servers never need it."""
 from __future__ import annotations
 
 import threading
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 
-MOST_SPELLED = 2_000  # bytes of what must come: far more than is drafted at once
-TRIED = 8  # tokens of an answer that a grammar is tried with
-MOST_S = 0.25  # of its own thread for one mask: all answers of a step wait for the slowest, and llguidance's limits end most long before
+MOST_SPELLED = 2_000  # bytes of forced text that are tokenized: far more than is drafted at once
+TRIED = 8  # tokens with which a new grammar is tried
+MOST_S = 0.25  # thread time of one mask: a step waits for its slowest mask. llguidance's own limits end most long before
 TOO_SLOW = f"one token takes more than {MOST_S:g} s to find"
-DEAD_END = "NoExtension"  # llguidance's word for a place that no text leads on from
+DEAD_END = "NoExtension"  # in llguidance's error for a state from which no text continues
 
 
 class Vocabulary:
-    """`size`: tokens of the model, which may have more or fewer than its tokenizer; those without bytes are never allowed.
-
-    `width`: bits of a mask, `size` and more. `end_ids` end a text. May be asked from several threads.
+    """size: number of tokens of the model, which may be more or fewer than the tokenizer's; tokens without bytes are never allowed.
+    width: bits of a mask, `size` rounded up. end_ids: end-of-text tokens. Thread-safe.
     """
 
     def __init__(self, tokens: Tokens, size: int) -> None:
@@ -33,24 +32,23 @@ class Vocabulary:
         self.special_ids = tokens.special_ids
         self._tokens = tokens
         self._lock = threading.Lock()
-        self._num = size + (not self.end_ids)  # llguidance wants a token for the end: one is made up where there is none
+        self._num = size + (not self.end_ids)  # llguidance needs an end token: one is added if the model has none
         self._ends = list(self.end_ids) or [size]
         self._end_bits = sum(1 << token for token in self._ends)
         self.width = -(-self._num // 32) * 32
 
     def matcher(self, grammar: str) -> LLMatcher:
-        """At the grammar's beginning; asked for its error if it has one. Takes as long as the grammar is large."""
+        """Compiles a grammar, in time that grows with its size. Returns a matcher at its start; a failure is the matcher's error."""
         from llguidance import LLMatcher
 
         return deeply(lambda: LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits))
 
     def has_text(self, matcher: LLMatcher) -> bool:
-        """Whether any token may come next that is not an end of text."""
+        """Whether any token except an end token may come next."""
         return bool(int.from_bytes(matcher.deep_copy().compute_bitmask(), "little") & ~self._end_bits)
 
     def trouble(self, start: LLMatcher) -> str:
-        """Goes the first few tokens into a grammar, and what must come with them: llguidance's error where that is too complex to be
-        followed, "" where it is not."""
+        """Tries a grammar on the first few tokens of an answer. Returns an error message if it is too complex or too slow, else ""."""
         trial = start.deep_copy()
         for _ in range(TRIED):
             began = time.thread_time()
@@ -71,7 +69,7 @@ class Vocabulary:
 
     @cached_property
     def longest(self) -> int:
-        """Bytes of the longest token that stands for text."""
+        """Length in bytes of the longest token that is not special."""
         return max([len(self._tokens.token_bytes(token)) for token in range(self.size) if token not in self.special_ids], default=0)
 
     @property
@@ -87,7 +85,7 @@ class Vocabulary:
 
     @cached_property
     def _blank_bits(self) -> int:
-        """Tokens that show nothing: a walk over them would never come to anything."""
+        """A mask of the tokens that are only white space: `trouble` avoids them, as it would make no progress in the grammar."""
         found = bytearray(self.width // 8)
         for token in range(self.size):
             if not self._tokens.token_bytes(token).strip():
@@ -96,16 +94,16 @@ class Vocabulary:
 
     @cached_property
     def _limits(self) -> LLParserLimits:
-        """Lexer states take some 2 kB each. The rest are llguidance's own limits, which bound a compilation to a few seconds and what is
-        done for one mask to some 25 ms, for one token to 15. Wider ones would let an ambiguous grammar hold up every answer beside it: rows
-        of 10,000 items take a second a mask and half of one a token, ten times the lexer's fuel for a step half a second a mask."""
+        """Lexer states take about 2 kB each. The others are llguidance's defaults, which bound a compilation to a few seconds, one mask to
+        about 25 ms and one token to 15 ms. Wider ones would let an ambiguous grammar delay all other answers: with rows of 10,000 items a
+        mask takes 1 s and a token 0.5 s, with ten times the lexer's fuel per step a mask takes 0.5 s."""
         from llguidance import LLParserLimits
 
         return LLParserLimits(max_lexer_states=100_000, verbose_errors=False)
 
 
 class Spelling:
-    """A tokenizer in the words of llguidance's TokenizerWrapper."""
+    """A tokenizer with the interface that llguidance's TokenizerWrapper expects."""
 
     bos_token_id = None
 
@@ -122,9 +120,8 @@ class Spelling:
         self._longest = max(map(len, self._ids), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Tokens that spell the text, or the beginning of a long one, and nothing but the text: the tokenizer's own where it does not add a
-        space or the like, otherwise the longest that fit, from the left. This is asked for all that must come with every mask, and holds
-        Python's lock."""
+        """Tokens that spell exactly the text, or the first MOST_SPELLED bytes of it: the tokenizer's own, unless it adds a space or the
+        like; then greedily the longest that fit. Called with the forced text at every mask, and holds the GIL."""
         data = beginning(text.encode() if isinstance(text, str) else text)
         try:
             ids = self._encode(data.decode(), False)
@@ -145,12 +142,12 @@ class Spelling:
                     at += size
                     break
             else:
-                return ids  # a byte that no token spells: what comes after it is not spelled either
+                return ids  # no token spells this byte: stop here
         return ids
 
 
 def beginning(data: bytes) -> bytes:
-    """Its first MOST_SPELLED bytes; less the last character where that is cut."""
+    """The first MOST_SPELLED bytes of a UTF-8 text, without a character that would be cut."""
     end = min(len(data), MOST_SPELLED)
     while 0 < end < len(data) and data[end] & 0xC0 == 0x80:
         end -= 1

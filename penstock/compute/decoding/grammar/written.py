@@ -1,4 +1,4 @@
-"""A grammar in llguidance's language, and where its parts come from: for what is told of those that it refuses."""
+"""A grammar in llguidance's language, and where its parts come from, so that errors can name places in the user's own text."""
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """`source`: the user's own text, if the grammar has pieces of it. `copied`: where each piece begins, in the grammar and in the source.
+    """`text`: the grammar. `source`: the user's text, if parts of the grammar are copied from it. `copied`: for each copied part, its index
+    in the grammar and in the source.
 
-    `schemas`: who wrote the definitions of each schema in it, by what their names begin with. `has_json`: JSON is written somewhere, so
-    that white space between its tokens means something.
+    `schemas`: the writer of each JSON schema's definitions, by the prefix of their names. `has_json`: the grammar contains JSON, so the
+    options for white space apply.
     """
 
     text: str
@@ -25,8 +26,8 @@ class Written:
     has_json: bool = False
 
     def source_place(self, line: int, column: int) -> tuple[int, int] | None:
-        """The user's own line and column, in characters, of a place in the grammar: a line and a column in bytes. All count from 1. None
-        where the user wrote no such text."""
+        """The line and column (in characters) in the user's text of a place in the grammar, given as line and column (in bytes). All count
+        from 1. None if nothing was copied from the user's text."""
         if not self.copied:
             return None
         lines = self.text.split("\n")
@@ -38,11 +39,11 @@ class Written:
         return line_and_column(self.source, min(max(source_begins, source_begins + at - begins), source_ends))
 
     def schema_place(self, definition: str) -> tuple[str, list[str]]:
-        """Where in its schema a definition comes from, as a reference, and the keywords there; "" and none where that is not known."""
+        """Where in its schema a definition comes from, as a reference, and the keywords there; ("", []) if unknown."""
         writer = self.schemas.get(definition.rstrip("0123456789"))
         return writer.place_of(definition) if writer is not None else ("", [])
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Of a character; both count from 1."""
+    """Line and column of the character at index `at`; both count from 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

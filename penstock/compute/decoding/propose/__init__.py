@@ -1,4 +1,4 @@
-"""Proposers: ways to draft the next tokens of a sequence, so that one pass of the model can verify several of them."""
+"""Proposers draft the next tokens of a sequence, so that one step of the target model can verify several of them. See contract.py."""
 from penstock.core.registry import Table
 
 TABLE = Table("proposer", {
@@ -8,4 +8,4 @@ TABLE = Table("proposer", {
     "medusa": "penstock.compute.decoding.propose.medusa:Medusa",
     "ngram": "penstock.compute.decoding.propose.ngram:Ngram",
     "suffix": "penstock.compute.decoding.propose.suffix:Suffix",
-}, also={"auto": "suffix"})  # it needs no other model and no training
+}, also={"auto": "suffix"})  # needs neither a second model nor trained heads

@@ -1,21 +1,25 @@
-"""KV blocks of a program that runs beside the target, and batches of rows whose keys and values stand in them."""
+"""KV blocks and batches of an auxiliary model: what the scheduler does for the target, without preemption or shared prefixes."""
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.core.drafting import depths
 from penstock.core.message import message
 
-MAX_KV_TOKENS = 1_000_000_000  # in the options of a proposer
-MAX_ROWS = 512  # in one step of such a program; longer prompts take several steps
+MAX_KV_TOKENS = 1_000_000_000  # upper limit of a proposer's option kv_tokens
+MAX_ROWS = 512  # per step of an auxiliary model; longer prompts take several steps
 NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 
 @message
 class SeqRows:
-    """The rows of one sequence in a step: `tokens` at positions start, start + 1, ..., and its block table. For a draft tree, `parents`
-    gives the row that each row follows (-1: the cached tokens), and positions follow from depths."""
+    """The rows of one sequence in a step: `tokens` at positions start, start + 1, ..., and its block table.
+
+    `parents`, for a draft tree: for each row the row of the same sequence that it follows, -1 if it follows the cached tokens. Its position
+    is then start + its number of ancestors among the rows.
+    """
 
     tokens: Sequence[int]
     start: int
@@ -24,43 +28,44 @@ class SeqRows:
 
 
 class BlockTables:
-    """Allocates the blocks of one cache to sequences."""
+    """Allocates the blocks of one KV cache to sequences."""
 
     def __init__(self, layout: KVLayout) -> None:
         self._block_size = layout.block_size
         self._num_blocks = layout.num_blocks
-        self._num_touched = 0  # blocks 0 .. _num_touched - 1 have been allocated at some time
+        self._num_used = 0  # blocks 0 .. _num_used - 1 have been allocated at least once
         self._returned: list[int] = []  # those of them that are free again
         self._blocks: dict[int, list[int]] = {}  # by sequence
 
     def grow(self, seq_id: int, num_tokens: int) -> Array | None:
-        """The block table of the sequence, extended to hold `num_tokens`. None, and nothing allocated, if too few blocks are free."""
+        """The block table [blocks] of the sequence, extended to hold `num_tokens`; None, and nothing is allocated, if too few are free."""
         blocks = self._blocks.setdefault(seq_id, [])
         num_missing = -(-num_tokens // self._block_size) - len(blocks)
         if num_missing > self.num_free:
             return None
         for _ in range(num_missing):
             if not self._returned:
-                self._returned.append(self._num_touched)
-                self._num_touched += 1
+                self._returned.append(self._num_used)
+                self._num_used += 1
             blocks.append(self._returned.pop())
         return self.of(seq_id)
 
     def of(self, seq_id: int) -> Array:
-        """The block table [blocks] of a sequence for which `grow` was called."""
+        """The block table [blocks] of a sequence for which `grow` has been called."""
         return np.array(self._blocks[seq_id], dtype=np.int64)
 
     def forget(self, seq_id: int) -> None:
+        """Frees the blocks of a sequence. Unknown ids are ignored."""
         self._returned += reversed(self._blocks.pop(seq_id, []))
 
     @property
     def num_free(self) -> int:
-        return self._num_blocks - self._num_touched + len(self._returned)
+        return self._num_blocks - self._num_used + len(self._returned)
 
 
 def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[int], inputs: Mapping[str, Array] | None = None,
                wanted: tuple[str, ...] = ()) -> Batch:
-    """One step with these rows, each written to the slot of its index in the sequence. `logit_rows`: indices among all rows."""
+    """A batch of these rows. Row i of a sequence is written to the slot of index start + i. `logit_rows`: indices among all rows."""
     tokens: list[int] = []
     slots, positions, starts, contexts, parents = [], [], [0], [], []
     for each in rows:
@@ -68,7 +73,7 @@ def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[in
         at = np.arange(each.start, each.start + count, dtype=np.int64)
         slots.append(each.table[at // block_size] * block_size + at % block_size)
         follows = list(range(-1, count - 1)) if each.parents is None else list(each.parents)
-        positions.append(at if each.parents is None else each.start + depths(follows))
+        positions.append(at if each.parents is None else each.start - 1 + np.array(depths(follows), dtype=np.int64))
         parents += follows
         tokens += each.tokens
         starts.append(starts[-1] + count)
@@ -78,12 +83,3 @@ def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[in
         np.array(tokens, dtype=np.int64), np.concatenate(positions), np.concatenate(slots), np.array(starts, dtype=np.int64),
         np.array(contexts, dtype=np.int64), [each.table for each in rows], np.array(logit_rows, dtype=np.int64), NO_COPIES, wanted,
         np.array(parents, dtype=np.int32) if trees else None, None, inputs or {})
-
-
-def depths(parents: Sequence[int]) -> Array:
-    """The number of ancestors of each row."""
-    found = np.zeros(len(parents), dtype=np.int64)
-    for row, parent in enumerate(parents):
-        if parent >= 0:
-            found[row] = found[parent] + 1
-    return found

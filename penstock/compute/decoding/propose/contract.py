@@ -1,4 +1,8 @@
-"""The interface of proposers: what they see of a sequence, and the drafts that they return. Drafts change the speed, never the output."""
+"""The interface of proposers: what a proposer sees of a sequence, and the drafts that it returns.
+
+The target model verifies all drafts (accept.py), so a wrong draft costs time and never changes the output. A proposer is one file in this
+folder and one line in its table: a class with `Options` (a dataclass of its command-line options) that implements `Proposer`.
+"""
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,23 +17,28 @@ from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Needs
 
-MAX_DRAFTS = 4096  # of one sequence in a step; also the limit of sizes in a proposer's options
+MAX_DRAFTS = 4096  # of one sequence in a step; also the upper limit of a proposer's options that are sizes
 
 
 @message
 class Drafts:
-    """Drafted tokens behind a sequence's last token. `parents`: for each draft the index of the draft that it follows, which is lower than
-    its own, or -1 if it follows the last token; None: the drafts are a chain."""
+    """Drafted tokens that follow a sequence's last token: a chain, or a tree.
+
+    `parents`: for each draft the index of the draft that it follows, lower than its own, or -1 if it follows the last token. None: a
+    chain, in which draft i follows draft i - 1.
+    """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None
 
 
 @message
-class Checked:
-    """The outcome of verifying a sequence's drafts. `path`: indices of the accepted drafts, in order. `choices` [1 + drafts]: what the
-    model chose after the last token and after each draft, accepted or not; empty where choices depend on earlier ones (penalties,
-    grammars)."""
+class Verification:
+    """The outcome of verifying a sequence's drafts.
+
+    `path`: indices of the accepted drafts, in order. `choices` [1 + drafts]: the tokens that the target chose after the last token and
+    after each draft, accepted or not; empty where a choice depends on the ones before it (penalties, grammars).
+    """
 
     drafts: Drafts
     path: tuple[int, ...]
@@ -38,14 +47,15 @@ class Checked:
 
 @message
 class Draftable:
-    """A sequence that the next step continues.
+    """A sequence that the next step continues, as a proposer sees it.
 
-    `tokens`: prompt (`num_prompt` tokens) and output, including the token just chosen. A proposer must not change the list.
-    `room`: the number of drafts at most. `salt`: output of one sequence may be proposed to sequences of the same salt only.
-    `states`: if the proposer needs the buffer "hidden", the model's hidden states [n, width] (float32) of the n tokens before the newest
-    one, as far as they were computed since the last proposal for this sequence; those of a prefix found in the cache never are.
-    `checked`: the outcome of its drafts in the step just made; None if it had none. `state`: the state that its tokens are sampled with,
-    for `Sampler.guess`.
+    tokens: prompt (`num_prompt` tokens) and output, including the token just chosen. A proposer must not change the list.
+    room: the maximum number of drafts.
+    salt: the request's `cache_salt`. Tokens of one sequence may be proposed only to sequences of the same salt.
+    states: if the proposer needs the buffer "hidden", the target's hidden states [n, width] (float32) of the n tokens before the newest
+        one, as far as they were computed since the last proposal for this sequence. Those of a cached prefix are never included.
+    verification: the outcome of its drafts in the step just made; None if it had none.
+    state: the sampling state of the sequence, for `Sampler.guess`.
     """
 
     seq_id: int
@@ -54,20 +64,20 @@ class Draftable:
     room: int
     salt: str = ""
     states: Array | None = None
-    checked: Checked | None = None
+    verification: Verification | None = None
     state: RowState | None = None
 
 
-class LackingError(ModelError):
-    """A file of heads has not all that is asked for. `held`: the names of the tensors in it."""
+class MissingHeadsError(ModelError):
+    """A file of heads lacks some of the tensors that were requested. `present`: the names of the tensors in it."""
 
-    def __init__(self, message: str, held: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, present: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.held = held
+        self.present = present
 
 
-class Side(Protocol):
-    """A program beside the target's, loaded on the same backend, with a KV cache of its own."""
+class AuxModel(Protocol):
+    """An auxiliary model (a draft model or trained heads), loaded on the target's backend with a KV cache of its own."""
 
     @property
     def spec(self) -> ModelSpec: ...
@@ -80,39 +90,44 @@ class Side(Protocol):
 
 
 class Host(Protocol):
-    """What a proposer may request from its engine while it is constructed."""
+    """The engine, as a proposer sees it while it is constructed."""
 
     spec: ModelSpec  # of the target
     max_num_seqs: int
     max_model_len: int
-    kv_tokens: int  # capacity of the target's cache
+    kv_tokens: int  # capacity of the target's KV cache
     sampler: Sampler
 
-    def model(self, name: str, kv_tokens: int) -> Side:
-        """Loads another model. Raises UsageError if its tokenizer is not the target's, ModelError as for the target."""
+    def model(self, name: str, kv_tokens: int) -> AuxModel:
+        """Loads another model with a KV cache of `kv_tokens` tokens. Raises UsageError if its tokenizer differs from the target's,
+        ModelError if it cannot be loaded."""
         ...
 
-    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> Side:
-        """Loads heads on the target's hidden states. `build` makes their program. Their weights come from the file `path`, or from
-        `<kind>.safetensors` in the folder `path` (None: the target's folder); weights of the target that the program names are shared.
-        Raises ModelError if there is no such file, LackingError if it has less in it."""
+    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> AuxModel:
+        """Loads heads that take the target's hidden states as input, with a KV cache of `kv_tokens` tokens.
+
+        `build` returns their program. Their weights are read from the file `path`, or from `<kind>.safetensors` in the folder `path` (None:
+        the target's folder); weights of the target that the program names, such as the embeddings, are shared. Raises ModelError if there
+        is no such file or it was trained for another model, MissingHeadsError if it lacks a tensor of the program.
+        """
         ...
 
 
 class Proposer(Protocol):
-    """One per engine, constructed with (options, host). It sees a sequence's tokens only in the rows passed to `propose`, which may leave
-    the sequence out in any number of steps."""
+    """One per engine, constructed with (options, host). It sees a sequence only in the rows passed to `propose`, which may omit it in any
+    number of steps."""
 
     needs: Needs
 
     def lookahead(self) -> int:
-        """The most drafts that it returns for one sequence, whatever the room; at most MAX_DRAFTS."""
+        """The maximum number of drafts that it returns for one sequence, whatever the room; at most MAX_DRAFTS."""
         ...
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        """Drafts for each row, in their order; empty `Drafts` where it has none."""
+        """The drafts for each row, in the order of `rows`; empty `Drafts` where it has none. Called once per step, for all sequences that
+        may have drafts in the next one."""
         ...
 
     def forget(self, seq_id: int) -> None:
-        """The sequence has ended, or will be shown again as a new one. Unknown ids are ignored."""
+        """Drops the state of a sequence that has ended, or that will be passed again as a new one. Unknown ids are ignored."""
         ...

@@ -1,9 +1,11 @@
-"""Speculative decoding with a smaller model of the same tokens (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
-arXiv:2302.01318): it goes on by itself for a few tokens. It draws with the numbers that the target will draw with, so that the two agree
-as often when tokens are sampled as their distributions allow. Pays where the model is many times the size of its drafter.
+"""Speculative decoding with a smaller model that has the same tokenizer (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
+arXiv:2302.01318): the draft model generates up to `k` tokens, one after another. Costs `k` decode steps of the draft model per step of the
+target, for all sequences in one batch, and memory for its weights and KV cache. Helps on any text, if the draft model's step is many times
+cheaper than the target's. For sampled sequences it draws with the random numbers that the target will draw with, so that acceptance comes
+close to that of rejection sampling.
 
-The drafter has a KV cache of its own. For each sequence it remembers the tokens whose keys and values are in that cache, and computes what
-is missing when it is next asked: a sequence may have been left out of any number of steps.
+The draft model's KV cache is separate from the target's. The proposer knows for each sequence which tokens are in that cache, and computes
+missing ones at the next proposal: a sequence may have been omitted from any number of steps.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +21,19 @@ class DraftModel:
     @dataclass(frozen=True, slots=True)
     class Options:
         model: str = "rill"
-        k: int = 4  # drafts
-        kv_tokens: int = 0  # capacity of its KV cache; 0: that of the target's
+        k: int = 4  # maximum number of drafts
+        kv_tokens: int = 0  # capacity of the draft model's KV cache, in tokens; 0: the capacity of the target's
 
     needs = Needs()
 
     def __init__(self, options: Options, host: Host) -> None:
-        """Raises UsageError for options out of range or a model with another tokenizer, ModelError for one that cannot be loaded."""
+        """Raises UsageError for options out of range and for a model with another tokenizer, ModelError for one that cannot be loaded."""
         check_ranges("draft_model", options, k=(1, MAX_DRAFTS), kv_tokens=(0, MAX_KV_TOKENS))
         self._options = options
-        self._side = host.model(options.model, options.kv_tokens or host.kv_tokens)
+        self._aux = host.model(options.model, options.kv_tokens or host.kv_tokens)
         self._sampler = host.sampler
-        self._vocab = min(host.spec.vocab_size, self._side.spec.vocab_size)
-        self._tables = BlockTables(self._side.layout)
+        self._vocab = min(host.spec.vocab_size, self._aux.spec.vocab_size)
+        self._tables = BlockTables(self._aux.layout)
         self._computed: dict[int, list[int]] = {}  # by sequence: tokens whose keys and values are in the cache
 
     def lookahead(self) -> int:
@@ -54,8 +56,9 @@ class DraftModel:
         self._computed.pop(seq_id, None)
 
     def _prepare(self, row: Draftable) -> bool:
-        """Drops what was computed for rejected drafts, and allocates blocks for the sequence and its drafts. False: they do not fit the
-        model or its cache. Only the last k + 1 computed tokens can differ from the sequence's; its last token is always computed anew."""
+        """Forgets rejected drafts, and allocates blocks for the sequence and its next drafts. False if these do not fit into the model's
+        context or its cache, or the sequence has a token that the model does not know. Only the last k + 1 computed tokens can differ from
+        the sequence's; its last token is always computed again, for its logits."""
         tokens = row.tokens
         computed = self._computed.setdefault(row.seq_id, [])
         num_valid = len(computed)
@@ -65,12 +68,12 @@ class DraftModel:
                 break
         del computed[num_valid:]
         num_tokens = len(tokens) + min(self._options.k, row.room)
-        if num_tokens > self._side.spec.max_position or max(tokens[num_valid:]) >= self._side.spec.vocab_size:
+        if num_tokens > self._aux.spec.max_position or max(tokens[num_valid:]) >= self._aux.spec.vocab_size:
             return False
         return self._tables.grow(row.seq_id, num_tokens) is not None
 
     def _catch_up(self, rows: Sequence[Draftable]) -> None:
-        """Computes all but the last token of sequences that miss more tokens than their share of MAX_ROWS rows."""
+        """Computes all but the last token of sequences that lack more tokens than an equal share of MAX_ROWS rows, such as new prompts."""
         for row in rows:
             computed = self._computed[row.seq_id]
             while len(row.tokens) - len(computed) > MAX_ROWS // max(1, len(rows)) and len(row.tokens) - len(computed) > 1:
@@ -79,7 +82,7 @@ class DraftModel:
                 computed.extend(tokens)
 
     def _step(self, rows: Sequence[Draftable], drafts: dict[int, list[int]], depth: int) -> list[int]:
-        """The next draft of each sequence, which has `depth` of them so far."""
+        """The next draft of each sequence; each has `depth` drafts so far. The first step also computes the tokens that the cache lacks."""
         seqs, last_rows, num_rows = [], [], 0
         for row in rows:
             computed = self._computed[row.seq_id]
@@ -96,6 +99,6 @@ class DraftModel:
         return self._sampler.guess(logits, [row.state for row in rows if row.state is not None], index)
 
     def _compute(self, rows: Sequence[SeqRows], logit_rows: Sequence[int]) -> Array:
-        side = self._side
-        logits = side.backend.step(side.loaded, make_batch(rows, side.layout.block_size, logit_rows)).logits
+        aux = self._aux
+        logits = aux.backend.step(aux.loaded, make_batch(rows, aux.layout.block_size, logit_rows)).logits
         return logits[:, : self._vocab] if logits.shape[1] > self._vocab else logits

@@ -1,11 +1,12 @@
-"""EAGLE (Li et al. 2024, arXiv:2401.15077) with the tree of EAGLE-2 (arXiv:2406.16858): a layer trained on the model's hidden states goes
-on from them, and a draft is worth what the head gives for it times what it gives for all before it. Pays where one was trained for the
-model, whose step takes many times as long as the layer's.
+"""EAGLE (Li et al. 2024, arXiv:2401.15077) with the dynamic draft tree of EAGLE-2 (arXiv:2406.16858): one decoder layer (the "head"),
+trained on the target's hidden states, predicts the next token and the next hidden state, from which it continues for up to `depth` tokens.
+The `k` drafts with the highest cumulative probabilities are proposed. Costs up to `depth` steps of the head per step of the target, for all
+sequences in one batch. Needs a head trained for the target; helps if the target's step takes many times as long as the head's.
 
-A draft's score is the sum of the head's log-probabilities on the path to it. In each round the best-scored drafts without children get
-children, those of all sequences in one step of the head; in the end the best-scored drafts are proposed. The head's cache keeps keys and
-values of a sequence's tokens only; those of its tree are computed again in each round. Where hidden states are missing (of a prefix found
-in the cache, or of steps that left the sequence out), a new span begins, and the head does not see further back.
+A draft's score is the sum of the head's log-probabilities on the path to it. Each round expands the best-scored drafts without children,
+for all sequences in one step of the head. The head's KV cache keeps a sequence's tokens only: the rows of its tree are computed again in
+each round. Where hidden states are missing (a cached prefix, or steps that omitted the sequence), a new span begins, and the head does not
+attend to tokens before it.
 """
 import heapq
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ import numpy as np
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, MAX_ROWS, BlockTables, SeqRows, make_batch
+from penstock.compute.decoding.propose.confidence import soften_sampled
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
-from penstock.compute.decoding.propose.temper import temper
 from penstock.compute.models.heads import eagle
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
@@ -24,8 +25,8 @@ from penstock.core.registry import check_ranges
 
 @dataclass(slots=True)
 class Span:
-    """Positions [begin, end) of a sequence whose rows are in the head's cache. The row at a position combines the target's hidden state
-    there with the token at the next position."""
+    """Positions [begin, end) of a sequence that are in the head's KV cache. The head's input at a position is the target's hidden state
+    there and the token at the next position."""
 
     begin: int
     end: int
@@ -33,7 +34,7 @@ class Span:
 
 @dataclass(slots=True)
 class Tree:
-    """Drafts of one sequence, parents before children; -1 is the root, the sequence's last token."""
+    """The draft tree of one sequence, parents before children. Parent -1 is the root, the sequence's last token."""
 
     room: int
     root_state: Array  # [hidden], the head's output at the last token
@@ -41,11 +42,11 @@ class Tree:
     parents: list[int] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)  # log-probability of the path from the root
     expanded: list[int] = field(default_factory=list)  # drafts that have children or get them in this round, parents first
-    inputs: list[Array] = field(default_factory=list)  # hidden states [hidden] that are inputs of the rows of `expanded`
-    outputs: dict[int, Array] = field(default_factory=dict)  # by expanded draft: the head's output [hidden], the input of its children
+    inputs: list[Array] = field(default_factory=list)  # [hidden] for each of `expanded`: the head's input
+    outputs: dict[int, Array] = field(default_factory=dict)  # by expanded draft: [hidden], the head's output, and input of its children
 
     def add(self, parent: int, children: Sequence[tuple[int, float]]) -> None:
-        """`children`: (token, log-probability)."""
+        """Adds the children of a draft, each (token, log-probability)."""
         parent_score = 0.0 if parent < 0 else self.scores[parent]
         for token, logprob in children:
             self.tokens.append(token)
@@ -53,13 +54,13 @@ class Tree:
             self.scores.append(parent_score + logprob)
 
     def best(self) -> list[int]:
-        """The `room` best-scored drafts, in rising order. A draft's parent is among them, since it scores no less and comes first."""
+        """The `room` best-scored drafts, in rising order. They include the parent of each, which scores no less and has a lower index."""
         ranked = heapq.nsmallest(self.room, range(len(self.tokens)), key=lambda i: (-self.scores[i], i))
         return sorted(ranked)
 
-    def grow(self, width: int) -> int:
-        """Appends to `expanded` the drafts that get children next, and returns their number: the `width` best of those that are good enough
-        to be proposed themselves."""
+    def choose_leaves(self, width: int) -> int:
+        """Appends to `expanded` the drafts that get children next, and returns their number: the `width` best leaves, of those that would
+        be proposed themselves."""
         leaves = [i for i in self.best() if i not in self.outputs]
         chosen = sorted(heapq.nsmallest(width, leaves, key=lambda i: (-self.scores[i], i)))
         self.expanded += chosen
@@ -76,23 +77,23 @@ class Tree:
 class Eagle:
     @dataclass(frozen=True, slots=True)
     class Options:
-        path: str | None = None  # eagle.safetensors or its folder; none: beside the model
-        k: int = 8  # drafts
-        depth: int = 6  # rounds, and so the length of the longest path
-        width: int = 4  # drafts that get children in a round, and children of each
-        kv_tokens: int = 0  # capacity of the head's KV cache; 0: that of the model's, and room for the trees
+        path: str | None = None  # eagle.safetensors or its folder; none: the model's folder
+        k: int = 8  # maximum number of drafts
+        depth: int = 6  # steps of the head, and so the depth of the tree
+        width: int = 4  # drafts that are expanded per step, and children of each
+        kv_tokens: int = 0  # capacity of the head's KV cache, in tokens; 0: the capacity of the target's, and the trees
 
     needs = Needs(buffers=("hidden",), tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:
-        """Raises UsageError for options out of range, ModelError if there is no head or one for another model."""
+        """Raises UsageError for options out of range, ModelError if there is no head or it was trained for another model."""
         check_ranges("eagle", options, k=(1, MAX_DRAFTS), depth=(1, MAX_DRAFTS), width=(1, MAX_DRAFTS), kv_tokens=(0, MAX_KV_TOKENS))
         self._options = options
-        self._max_tree_rows = options.width * options.depth  # in the head's cache
+        self._max_tree_rows = options.width * options.depth  # of one sequence in the head's cache
         kv_tokens = options.kv_tokens or host.kv_tokens + host.max_num_seqs * self._max_tree_rows
-        self._side = host.heads(options.path, "eagle", eagle.build, kv_tokens)
+        self._aux = host.heads(options.path, "eagle", eagle.build, kv_tokens)
         self._sampler = host.sampler
-        self._tables = BlockTables(self._side.layout)
+        self._tables = BlockTables(self._aux.layout)
         self._spans: dict[int, Span] = {}  # by sequence
 
     def lookahead(self) -> int:
@@ -101,13 +102,13 @@ class Eagle:
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         fresh = {row.seq_id: states for row in rows if (states := self._fresh_states(row)) is not None}
         active = [row for row in rows if row.seq_id in fresh]
-        trees = self._plant(active, fresh)
+        trees = self._start_trees(active, fresh)
         for _ in range(self._options.depth - 1):
-            num_grown = {row.seq_id: count for row in active if (count := trees[row.seq_id].grow(self._options.width))}
-            active = [row for row in active if row.seq_id in num_grown]
+            num_chosen = {row.seq_id: count for row in active if (count := trees[row.seq_id].choose_leaves(self._options.width))}
+            active = [row for row in active if row.seq_id in num_chosen]
             if not active:
                 break
-            self._expand(active, trees, num_grown)
+            self._expand(active, trees, num_chosen)
         return [trees[row.seq_id].drafts() if row.seq_id in trees else Drafts() for row in rows]
 
     def forget(self, seq_id: int) -> None:
@@ -115,8 +116,8 @@ class Eagle:
         self._spans.pop(seq_id, None)
 
     def _fresh_states(self, row: Draftable) -> Array | None:
-        """The target's states [n, hidden] that are not in the head's cache yet, after allocating blocks for them and a tree. None: there
-        are no states, or no blocks for them."""
+        """Allocates blocks for the sequence and a tree. Returns the target's hidden states [n, hidden] that the head has not computed yet;
+        None if there are none, or too few blocks."""
         last = len(row.tokens) - 1  # its state is not known yet
         count = 0 if row.states is None else len(row.states)
         span = self._spans.get(row.seq_id)
@@ -129,8 +130,8 @@ class Eagle:
         self._spans[row.seq_id] = span
         return row.states[span.end - last :]
 
-    def _plant(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
-        """Computes the head up to the last token of each sequence. Returns trees of one level: the tokens that may follow."""
+    def _start_trees(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
+        """Runs the head on the `fresh` states, up to each sequence's last token. Returns trees of one level: the likeliest next tokens."""
         seqs: list[SeqRows] = []
         states: list[Array] = []
         last_rows: list[int] = []
@@ -152,12 +153,12 @@ class Eagle:
         return trees
 
     def _next_rows(self, row: Draftable, count: int) -> SeqRows:
-        """The next `count` rows of a sequence's span."""
+        """The next `count` rows with which a sequence's span grows."""
         span = self._spans[row.seq_id]
         return SeqRows(row.tokens[span.end + 1 : span.end + 1 + count], span.end - span.begin, self._tables.of(row.seq_id))
 
-    def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], num_grown: dict[int, int]) -> None:
-        """Adds children to the last `num_grown` drafts in `expanded` of each tree, by one step over all expanded drafts."""
+    def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], num_chosen: dict[int, int]) -> None:
+        """Adds children to the last `num_chosen` drafts in `expanded` of each tree, by one step over all drafts in `expanded`."""
         seqs: list[SeqRows] = []
         states: list[Array] = []
         logit_rows: list[int] = []
@@ -170,26 +171,28 @@ class Eagle:
             seqs.append(SeqRows([tree.tokens[i] for i in tree.expanded], span.end - span.begin, self._tables.of(row.seq_id), parents))
             states += tree.inputs
             count = len(tree.expanded)
-            logit_rows += range(first + count - num_grown[row.seq_id], first + count)
-            owners += [row] * num_grown[row.seq_id]
+            logit_rows += range(first + count - num_chosen[row.seq_id], first + count)
+            owners += [row] * num_chosen[row.seq_id]
             first += count
         hidden, found = self._step(seqs, np.stack(states), logit_rows, owners)
         results = iter(zip(logit_rows, found, strict=True))
         for row in rows:
             tree = trees[row.seq_id]
-            for i in tree.expanded[-num_grown[row.seq_id] :]:
+            for i in tree.expanded[-num_chosen[row.seq_id] :]:
                 place, children = next(results)
                 tree.outputs[i] = hidden[place]
                 tree.add(i, children)
 
     def _step(self, seqs: Sequence[SeqRows], states: Array, logit_rows: Sequence[int], owners: Sequence[Draftable],
               ) -> tuple[Array, list[list[tuple[int, float]]]]:
-        """(the head's outputs [rows, hidden], for each of `logit_rows` the likeliest next tokens with their log-probabilities). `states`
-        [rows, hidden]: inputs; `owners`: the sequence of each of `logit_rows`."""
-        side = self._side
-        outputs = side.backend.step(
-            side.loaded, make_batch(seqs, side.layout.block_size, logit_rows, {"states": states}, ("hidden",)))
+        """One step of the head. `states` [rows, hidden]: its inputs; `owners`: the sequence of each of `logit_rows`.
+
+        Returns its outputs [rows, hidden], and for each of `logit_rows` the `width` likeliest next tokens as (token, log-probability).
+        """
+        aux = self._aux
+        outputs = aux.backend.step(
+            aux.loaded, make_batch(seqs, aux.layout.block_size, logit_rows, {"states": states}, ("hidden",)))
         count = len(logit_rows)
-        logits = temper(outputs.logits, owners)
+        logits = soften_sampled(outputs.logits, owners)
         scored = self._sampler.score(logits, [0] * count, [self._options.width] * count) if count else []
         return outputs.buffers["hidden"], [list(each.top) for each in scored]

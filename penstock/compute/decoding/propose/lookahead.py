@@ -1,12 +1,13 @@
-"""Lookahead decoding (Fu et al. 2024, arXiv:2402.02057): the model guesses for itself. Behind the last token stands a window of guesses
-that each pass makes better, as in Jacobi iteration; the runs of tokens that the window goes through on its way are kept, and where one of
-them begins with the last token, what follows in it is a candidate. The latest is made longer by the run that begins where it ends.
-Needs no second model, but many rows: pays where these are nearly free, for a large model, one sequence, many cores.
+"""Lookahead decoding (Fu et al. 2024, arXiv:2402.02057): the target model itself generates n-grams by Jacobi iteration on a window of
+guesses for the next tokens, and collects them in a pool; n-grams of the pool that begin with the last token are proposed. Needs no second
+model, but many draft rows: `window` * (`n` - 1) for the window, besides those of the proposed n-grams. Helps only where additional rows are
+nearly free: a large model, one sequence, many cores.
 
-The window has `n` - 1 levels of `window` guesses each. In the draft tree, level 0 is a chain behind the last token, and from its token i
-hangs column i: a chain of the i-th guesses of levels 1, 2, ... What the model chooses at the end of a column is a new guess, and completes
-the column to an n-gram, which goes into a pool. So the window's drafts are there to be improved; the drafts that get accepted are the
-candidates, n-grams of the pool that begin with the last token: `n` - 1 tokens each, or (1 + `chained`) times as many.
+The window has `n` - 1 levels of `window` guesses each. In the draft tree, level 0 is a chain that follows the last token, and column i is a
+chain that follows token i of level 0: the i-th guesses of levels 1, 2, ... The token that the target chooses after the last guess of a
+column is a new guess, and completes the column to an n-gram for the pool. So the window's drafts serve to find n-grams; the drafts that are
+meant to be accepted are the candidates: the latest n-grams of the pool that begin with the last token, without that token, `n` - 1 drafts
+each. The latest candidate is extended `chained` times, by the latest n-gram that begins with its last token.
 """
 import random
 from collections import OrderedDict
@@ -26,13 +27,13 @@ class TreeBuilder:
     parents: list[int] = field(default_factory=list)
 
     def add(self, token: int, parent: int) -> int:
-        """Adds a draft and returns its index."""
+        """Adds a draft. Returns its index."""
         self.tokens.append(token)
         self.parents.append(parent)
         return len(self.tokens) - 1
 
     def child(self, token: int, parent: int) -> int:
-        """The index of this child of `parent`, which is added unless it exists."""
+        """The index of the draft `token` that follows `parent`; it is added if there is none."""
         for at, (known, above) in enumerate(zip(self.tokens, self.parents, strict=True)):
             if known == token and above == parent:
                 return at
@@ -41,23 +42,23 @@ class TreeBuilder:
 
 @dataclass(slots=True)
 class Window:
-    """One sequence's guesses, and its pool of n-grams."""
+    """The window and the n-gram pool of one sequence."""
 
     levels: list[list[int]]  # [n - 1][window]
     pool: dict[int, OrderedDict[tuple[int, ...], None]] = field(default_factory=dict)  # first token -> the other n - 1, latest last
     num_pooled: int = 0  # tokens of the sequence whose n-grams are in the pool
     proposed: Drafts = field(default_factory=Drafts)
-    column_ends: list[int] = field(default_factory=list)  # in `proposed`: the last draft of each column; empty: it has no window
+    column_ends: list[int] = field(default_factory=list)  # indices in `proposed` of the last draft of each column; empty: it has no window
 
 
 class Lookahead:
     @dataclass(frozen=True, slots=True)
     class Options:
-        window: int = 4  # guesses of a level
-        n: int = 4  # tokens of an n-gram
-        candidates: int = 3  # n-grams that are tried in one step
-        chained: int = 1  # n-grams that the latest of them is extended by
-        kept: int = 8  # n-grams in the pool for each first token
+        window: int = 4  # guesses per level
+        n: int = 4  # length of n-grams, in tokens
+        candidates: int = 3  # n-grams that are proposed in one step
+        chained: int = 1  # n-grams by which the latest of these is extended
+        kept: int = 8  # n-grams in the pool per first token
 
     needs = Needs(tree_masks=True)
 
@@ -79,7 +80,7 @@ class Lookahead:
         self._windows.pop(seq_id, None)
 
     def _draft(self, row: Draftable) -> Drafts:
-        """Candidates first, then the window if there is room for all of it."""
+        """The candidates, then the window if there is room for all of it."""
         window = self._windows.get(row.seq_id)
         if window is None:
             window = self._windows[row.seq_id] = self._first_window(row)
@@ -96,8 +97,7 @@ class Lookahead:
         return window.proposed
 
     def _candidates(self, window: Window, last: int) -> list[tuple[int, ...]]:
-        """Continuations of the n-grams that begin with the last token, the latest first; the latest is extended by the latest n-gram that
-        begins with its own last token."""
+        """What follows the last token in the pool's n-grams, latest first. The latest is extended as the module's docstring says."""
         found = list(window.pool.get(last, ()))[: -self._options.candidates - 1 : -1]
         for _ in range(self._options.chained if found else 0):
             if found[0][-1] in window.pool:
@@ -105,13 +105,13 @@ class Lookahead:
         return found
 
     def _first_window(self, row: Draftable) -> Window:
-        """Initial guesses are drawn from the sequence's own tokens, seeded with its id: any will do."""
+        """The initial guesses are drawn from the sequence's own tokens, with its id as seed. Their quality does not matter."""
         rng = random.Random(row.seq_id)
         options = self._options
         return Window([[row.tokens[rng.randrange(len(row.tokens))] for _ in range(options.window)] for _ in range(options.n - 1)])
 
     def _add_window(self, window: Window, tree: TreeBuilder) -> list[int]:
-        """Adds the window's guesses as drafts of their own, and returns the last draft of each column."""
+        """Adds the window's guesses to the tree, never shared with a candidate. Returns the index of the last draft of each column."""
         trunk, columns = -1, []
         for token in window.levels[0]:
             trunk = tree.add(token, trunk)
@@ -121,21 +121,22 @@ class Lookahead:
         return columns
 
     def _advance(self, window: Window, row: Draftable) -> None:
-        """Each level takes the guesses of the next one, the last one those that the model chose at the ends of the columns. Then columns
-        shift by the number of accepted drafts. The bonus token needs no shift, since each level is one position ahead of the one before."""
-        checked = row.checked
-        if checked is None or checked.drafts != window.proposed or not checked.choices or not window.column_ends:
+        """One Jacobi iteration: each level takes the guesses of the next level, and the last level those that the target chose after the
+        columns. Then the columns shift by the number of accepted drafts. The bonus token needs no shift, since the guesses of a level are
+        for positions one further than those of the level before."""
+        verification = row.verification
+        if verification is None or verification.drafts != window.proposed or not verification.choices or not window.column_ends:
             return
-        fresh = [checked.choices[1 + end] for end in window.column_ends]
+        fresh = [verification.choices[1 + end] for end in window.column_ends]
         for column, token in enumerate(fresh):
             ngram = [level[column] for level in window.levels] + [token]
             self._pool(window, ngram[0], tuple(ngram[1:]))
-        shift = min(len(checked.path), self._options.window - 1)
+        shift = min(len(verification.path), self._options.window - 1)
         levels = [*window.levels[1:], fresh]
         window.levels = [[*level[shift:], *fresh[:shift]] for level in levels]
 
     def _pool_tokens(self, window: Window, tokens: Sequence[int]) -> None:
-        """Adds the n-grams of the sequence itself."""
+        """Adds the n-grams that have come into the sequence since the last call."""
         size = self._options.n
         for end in range(max(window.num_pooled, size - 1), len(tokens)):
             self._pool(window, tokens[end - size + 1], tuple(tokens[end - size + 2 : end + 1]))

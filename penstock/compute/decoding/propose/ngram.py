@@ -1,5 +1,6 @@
-"""Prompt lookup (Saxena 2023; inference with reference, Yang et al. 2023, arXiv:2304.04487): what followed the last tokens when they
-stood in the prompt or the output before is offered again. Costs no pass of any model; pays where text is copied."""
+"""Prompt lookup (Saxena 2023; inference with reference, Yang et al. 2023, arXiv:2304.04487): finds the latest earlier occurrence of the
+sequence's last `n` tokens, or of fewer down to `least`, in its own prompt and output, and drafts the tokens that followed it. Runs no
+model; costs a hash lookup per length. Helps where the output copies from its context: edits, quotes, extraction, code."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,9 @@ from penstock.core.registry import check_ranges
 class Ngram:
     @dataclass(frozen=True, slots=True)
     class Options:
-        n: int = 4  # most tokens of a sequence's end that are looked up; the longest match is used
-        least: int = 2  # fewest
-        k: int = 8  # drafts
+        n: int = 4  # length of the longest suffix that is looked up, in tokens; the longest match is used
+        least: int = 2  # length of the shortest
+        k: int = 8  # maximum number of drafts
 
     needs = Needs()
 
@@ -26,7 +27,7 @@ class Ngram:
             raise UsageError(f"ngram: least must be at most n, not {options.least} with n={options.n}")
         self._max_drafts = options.k
         self._runs = best_runs(options.least, options.n)
-        self._num_known: dict[int, int] = {}  # by sequence: tokens that `_runs` has
+        self._num_known: dict[int, int] = {}  # by sequence: tokens already passed to `_runs`
 
     def lookahead(self) -> int:
         return self._max_drafts

@@ -1,27 +1,28 @@
-"""The index behind `ngram`: where each run of tokens (n-gram) of a sequence occurred last.
+"""The n-gram index of ngram.py: where each n-gram ("run") of a sequence occurred last.
 
-csrc/drafts has the same in C++. This module is its specification, and the fallback where the native module was not built.
+csrc/drafts/runs.h implements the same in C++. This module specifies it, and replaces it where the native module was not built.
 """
 from collections.abc import Sequence
 from typing import Protocol
 
-Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, the number of drafts at most
+Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, maximum number of drafts
 
 
 class Runs(Protocol):
-    """For each sequence the latest occurrence of all its runs of `least` to `most` tokens."""
+    """For each sequence, the latest occurrence of every n-gram of `least` to `most` tokens."""
 
     def guess(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
-        """Adds the new tokens. Returns for each sequence what followed the last time that its longest known suffix occurred."""
+        """Adds the new tokens. Returns for each sequence the tokens after the latest earlier occurrence of its longest suffix that has one;
+        () if none has."""
         ...
 
     def forget(self, seq_id: int) -> None:
-        """The sequence has ended. Unknown ids are ignored."""
+        """Drops a sequence. Unknown ids are ignored."""
         ...
 
 
 def best_runs(least: int, most: int) -> Runs:
-    """The native form where it was built."""
+    """The native implementation if it was built, otherwise the one in Python."""
     try:
         from penstock import _native
     except ImportError:
@@ -32,18 +33,18 @@ def best_runs(least: int, most: int) -> Runs:
 
 
 class Index:
-    """One sequence: the latest occurrence of each run of `least` to `most` tokens, the one at its very end left out."""
+    """The n-grams of one sequence, except those at its very end: nothing follows them yet."""
 
     __slots__ = ("_ends", "_num_indexed", "tokens")
 
     def __init__(self, least: int, most: int) -> None:
-        self._ends: dict[int, dict[tuple[int, ...], int]] = {  # by size, the longest first: run -> index of the token after it
+        self._ends: dict[int, dict[tuple[int, ...], int]] = {  # by size, longest first: n-gram -> index of the token after it
             size: {} for size in range(most, least - 1, -1)}
-        self._num_indexed = 0  # tokens; runs that are followed by one of them are in `_ends`
+        self._num_indexed = 0  # tokens; n-grams followed by one of them are in `_ends`
         self.tokens: list[int] = []
 
     def find(self, tokens: Sequence[int]) -> int | None:
-        """Adds tokens. Returns the index of the token that followed when the longest known suffix last occurred; None if none did."""
+        """Adds tokens. Returns the index of the token after the latest earlier occurrence of the longest suffix that has one, or None."""
         self.tokens += tokens
         num = len(self.tokens)
         for size, ends in self._ends.items():
@@ -58,7 +59,7 @@ class Index:
 
 
 class PythonRuns:
-    """See `Runs`."""
+    """`Runs` in Python."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
@@ -79,6 +80,6 @@ class PythonRuns:
 
 
 def copied(tokens: Sequence[int], at: int, count: int) -> tuple[int, ...]:
-    """`count` tokens from `at` on. Beyond the end the copy is repeated: a sequence that ends in a cycle continues it."""
+    """`count` tokens from index `at` on. Past the end it starts again at `at`, so that a sequence that ends in a cycle continues it."""
     period = len(tokens) - at
     return tuple([tokens[at + i % period] for i in range(count)])

@@ -1,10 +1,13 @@
-"""Suffix decoding (Oliaro et al. 2024, arXiv:2411.04975): what followed the last tokens before, in this sequence and in what the server
-wrote lately, weighted by how often it did. Pays where jobs repeat themselves: agents, edits, templates.
+"""Suffix decoding (Oliaro et al. 2024, arXiv:2411.04975): finds the longest suffix of the sequence that occurred before, in its own prompt
+and output or in recent outputs of requests with the same `cache_salt`, and drafts its most frequent continuation for as long as that is
+likely enough to be accepted. Runs no model; costs trie lookups, and memory for the tries. Helps where requests repeat themselves or one
+another: agents, edits, templates.
 
-Two tries count every run of up to `depth` tokens: one those of the sequence itself, prompt and output, the other those of the outputs of
-all sequences with its salt. From the longest suffix of the sequence that a trie contains, the most frequent next tokens are followed as
-long as the estimated probability of the whole draft is high enough; the trie whose draft has more expected accepted tokens is used. A
-short run that was seen once says little about what follows: `doubt` shortens drafts there, but not where text is copied.
+Two tries count every n-gram of up to `depth` tokens: one those of the sequence itself, prompt and output, the other those of the outputs of
+all sequences with its salt. In each trie the draft starts at the longest suffix of the sequence that has a continuation, and follows the
+most frequent next token as long as the estimated probability that the whole draft is accepted is at least `likely`. The draft with more
+expected accepted tokens is proposed. A short suffix that was seen once predicts little: `doubt` lowers the estimate there, and hardly where
+the suffix is long, as in copied text.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +21,11 @@ from penstock.core.registry import check_ranges
 class Suffix:
     @dataclass(frozen=True, slots=True)
     class Options:
-        k: int = 8  # drafts
-        depth: int = 16  # tokens of the longest runs that are counted
-        likely: float = 0.3  # the least probability that a draft is accepted with all before it
-        doubt: float = 1.0  # pseudo-count, doubt / n, of unseen tokens after a run of n tokens
-        remembered: int = 100_000  # output tokens of ended sequences that are kept
+        k: int = 8  # maximum number of drafts
+        depth: int = 16  # length of the longest n-grams that are counted, in tokens
+        likely: float = 0.3  # minimum estimated probability that a draft and all drafts before it are accepted
+        doubt: float = 1.0  # pseudo-count of unseen continuations of an n-gram: doubt / n
+        remembered: int = 100_000  # output tokens of ended sequences that the shared tries keep
 
     needs = Needs()
 
@@ -32,7 +35,7 @@ class Suffix:
                      remembered=(0, 1_000_000_000))
         self._max_drafts = options.k
         self._tries = best_tries(options.depth, options.likely, options.doubt, options.remembered)
-        self._num_known: dict[int, int] = {}  # by sequence: tokens that `_tries` has
+        self._num_known: dict[int, int] = {}  # by sequence: tokens already passed to `_tries`
 
     def lookahead(self) -> int:
         return self._max_drafts

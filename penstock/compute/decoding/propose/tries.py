@@ -1,33 +1,33 @@
-"""The index behind `suffix`: tries that count runs of tokens, and the drafts that follow from them.
+"""The index of suffix.py: tries that count n-grams, and the drafts that are read from them.
 
-csrc/drafts has the same in C++. This module is its specification, and the fallback where the native module was not built.
+csrc/drafts/tries.h implements the same in C++. This module specifies it, and replaces it where the native module was not built.
 """
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, the number of drafts at most
+Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, maximum number of drafts
 
 
 class Tries(Protocol):
-    """A trie for each live sequence, of its prompt and output, and one for each salt, of the outputs of all sequences with that salt."""
+    """One trie per live sequence, of its prompt and output, and one per salt, of the outputs of all sequences with that salt."""
 
     def begin(self, seq_id: int, num_prompt: int, salt: str) -> None:
         """Adds a sequence. The first `num_prompt` of the tokens passed to `guess` are its prompt."""
         ...
 
     def guess(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
-        """Adds all new tokens, then returns the drafts for each sequence."""
+        """Adds the new tokens of all rows, then returns the drafts for each."""
         ...
 
     def forget(self, seq_id: int) -> None:
-        """The sequence has ended. Unknown ids are ignored."""
+        """Ends a sequence: its trie is dropped, its output stays in the trie of its salt for a while. Unknown ids are ignored."""
         ...
 
 
 def best_tries(depth: int, likely: float, doubt: float, remembered: int) -> Tries:
-    """The native form where it was built. `depth`, `likely`, `doubt`, `remembered`: see `Suffix.Options`."""
+    """The native implementation if it was built, otherwise the one in Python. Parameters: see `Suffix.Options`."""
     try:
         from penstock import _native
     except ImportError:
@@ -38,7 +38,7 @@ def best_tries(depth: int, likely: float, doubt: float, remembered: int) -> Trie
 
 
 class Node:
-    """A run of tokens: how often it was seen, and by next token the runs that are one token longer."""
+    """An n-gram: how often it was seen, and by next token the n-grams that are one token longer."""
 
     __slots__ = ("children", "count")
 
@@ -48,7 +48,7 @@ class Node:
 
 
 class Trie:
-    """Counts every run of up to `depth` tokens of some texts."""
+    """Counts every n-gram of up to `depth` tokens in a set of texts."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -58,8 +58,8 @@ class Trie:
         return not self._root.children
 
     def add(self, token: int, ends: list[Node]) -> list[Node]:
-        """Appends a token to a text. `ends`: nodes of the runs at the text's end, the longest first, as returned by the last call for this
-        text; empty at first."""
+        """Appends a token to a text. `ends`: the nodes of the n-grams at the text's end, longest first, as returned by the last call for
+        this text; [] for a new text. Returns the same after the token."""
         grown = []
         for node in (*(ends[1:] if len(ends) == self.depth else ends), self._root):
             child = node.children.get(token)
@@ -77,12 +77,12 @@ class Trie:
                 child = node.children[token]
                 child.count -= 1
                 if not child.count:
-                    del node.children[token]  # what lies below was seen no more often
+                    del node.children[token]  # longer n-grams were seen no more often
                     break
                 node = child
 
     def longest(self, tokens: Sequence[int]) -> tuple[Node | None, int]:
-        """The node of the longest suffix of `tokens` that has children, and its size."""
+        """The node of the longest suffix of `tokens` that has children, and the suffix's length; (None, 0) if there is none."""
         for size in range(min(self.depth - 1, len(tokens)), 0, -1):
             node = self._find(tokens[len(tokens) - size :])
             if node is not None and node.children:
@@ -102,9 +102,9 @@ class Trie:
 def follow(trie: Trie, tokens: Sequence[int], max_drafts: int, likely: float, doubt: float) -> tuple[tuple[int, ...], float]:
     """Returns (drafts, expected number of accepted drafts).
 
-    Follows the most frequent next token, the lowest id among equals, down from the node of the longest suffix. Runs of `depth` tokens have
-    no children: there it goes on from the longest suffix that has some. The probability of a token that was seen c times after a run of n
-    tokens that was followed m times is c / (m + doubt / n).
+    From the node of the longest suffix down, follows the most frequent next token, the lowest id among equals. A token that was seen c
+    times after an n-gram of n tokens that was continued m times has the probability c / (m + doubt / n). N-grams of `depth` tokens have no
+    children: from there it continues at the longest suffix that has some.
     """
     drafts: list[int] = []
     probability, expected = 1.0, 0.0  # of all drafts so far
@@ -127,7 +127,7 @@ def follow(trie: Trie, tokens: Sequence[int], max_drafts: int, likely: float, do
 
 @dataclass(slots=True)
 class Live:
-    """A live sequence, its own trie and that of its salt, and the nodes of the runs at its end in both (see `Trie.add`)."""
+    """A live sequence, its own trie and that of its salt, and in both the nodes of the n-grams at its end (see `Trie.add`)."""
 
     own: Trie
     shared: Trie  # of its salt
@@ -135,11 +135,11 @@ class Live:
     num_prompt: int
     tokens: list[int] = field(default_factory=list)
     own_ends: list[Node] = field(default_factory=list)
-    shared_ends: list[Node] = field(default_factory=list)  # of its output alone
+    shared_ends: list[Node] = field(default_factory=list)  # of its output only
 
 
 class PythonTries:
-    """See `Tries`."""
+    """`Tries` in Python."""
 
     def __init__(self, depth: int, likely: float, doubt: float, remembered: int) -> None:
         self._depth, self._likely, self._doubt, self._remembered = depth, likely, doubt, remembered

@@ -1,4 +1,4 @@
-"""Searches: ways to choose whole sequences instead of one token after another. The engine forks and drops sequences as they decide."""
+"""Search strategies, which choose whole sequences instead of one token after another. The engine forks and drops sequences accordingly."""
 from penstock.core.registry import Table
 
 TABLE = Table("search", {

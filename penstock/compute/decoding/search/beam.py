@@ -1,8 +1,8 @@
-"""Beam search: in each step the likeliest continuations of the live hypotheses live on; the best that have ended are the result.
+"""Beam search: each step keeps the likeliest continuations of the live hypotheses; the result is the best of those that have ended.
 
 The semantics are those of Hugging Face's `generate(num_beams=...)`. The score of a hypothesis is log-probability / length **
 length_penalty, where length is the number of output tokens, the one that ended it included. Of a step's candidates, only the `beam_width`
-likeliest may end a hypothesis; of the others, the `beam_width` likeliest live on.
+likeliest may end a hypothesis; of the others, the `beam_width` likeliest are kept.
 """
 from collections.abc import Sequence, Set
 from dataclasses import dataclass

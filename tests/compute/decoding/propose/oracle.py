@@ -35,7 +35,7 @@ def logprobs_of(prefix: Sequence[Pair]) -> Array:
 
 
 class Head:
-    """A Side, its backend and what it has loaded."""
+    """An AuxModel, its backend and what it has loaded."""
 
     spec = ModelSpec(VOCAB, 2, 1, 1, 2, 2, (LayerSpec(),), 4096)
 
@@ -75,10 +75,10 @@ class Host:
     def __init__(self, kv_tokens: int = 4096, max_num_seqs: int = 8) -> None:
         self.kv_tokens, self.max_num_seqs, self.max_model_len = kv_tokens, max_num_seqs, 4096
         self.sampler = Sampler([])
-        self.side: Head | None = None
+        self.aux: Head | None = None
         self.asked: tuple[str | None, str] | None = None
 
     def heads(self, path: str | None, kind: str, build: Any, kv_tokens: int) -> Head:
         self.asked = (path, kind)
-        self.side = Head(kv_tokens)
-        return self.side
+        self.aux = Head(kv_tokens)
+        return self.aux

@@ -15,8 +15,8 @@ from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError, UsageError
+from penstock.serve.engine.aux_models import LoadedAuxModel
 from penstock.serve.engine.build import find
-from penstock.serve.engine.sides import LoadedSide
 from tests.tiny import write_model
 
 SIZE, K, TOKENS = 16, 4, 1024
@@ -37,10 +37,10 @@ def proposer(folder) -> DraftModel:
     found = find(EngineConfig(model=str(folder)))
     program, backend = build(found.spec, found.family.names), Reference()
 
-    def model(name: str, kv_tokens: int) -> LoadedSide:
+    def model(name: str, kv_tokens: int) -> LoadedAuxModel:
         layout = KVLayout(kv_tokens // SIZE, SIZE)
         weights = load_weights(program, open_checkpoint(folder), "float32")
-        return LoadedSide(found.spec, backend, backend.load(program, weights, layout), layout)
+        return LoadedAuxModel(found.spec, backend, backend.load(program, weights, layout), layout)
 
     return DraftModel(DraftModel.Options(k=K), SimpleNamespace(spec=found.spec, sampler=None, kv_tokens=TOKENS, model=model))
 

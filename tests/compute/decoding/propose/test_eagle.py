@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from penstock.compute.decoding.propose import eagle
+from penstock.compute.decoding.propose.confidence import SAMPLED_SCALE
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.eagle import Eagle
-from penstock.compute.decoding.propose.temper import SAMPLED_SCALE
 from penstock.compute.decoding.state import RowState
 from penstock.core.errors import UsageError
 from penstock.core.types import SamplingParams, SeqInfo
@@ -79,9 +79,9 @@ def test_sequences_do_not_meet() -> None:
         chosen = rng.sample(range(5), rng.randint(1, 5))
         begins = {i: max(0, sizes[i] - 1) for i in chosen}
         sizes |= {i: sizes[i] + rng.randint(2, 7) for i in chosen}
-        before = len(host.side.batches)
+        before = len(host.aux.batches)
         found = eager.propose([stories[i].row(begins[i], sizes[i], room=4) for i in chosen])
-        assert len(host.side.batches) - before <= 8
+        assert len(host.aux.batches) - before <= 8
         for i, drafts in zip(chosen, found, strict=True):
             assert set(paths(drafts)) == set(best(stories[i].pairs(0, sizes[i]), 4))
 
@@ -131,7 +131,7 @@ def test_a_full_cache_leaves_a_sequence_without_drafts_until_it_has_room() -> No
     (drafts,) = eager.propose([second.row(29, 33)])
     assert set(paths(drafts)) == set(best(second.pairs(29, 33), 6))
     eager.forget(9)
-    assert eager._tables.num_free == host.side.layout.num_blocks
+    assert eager._tables.num_free == host.aux.layout.num_blocks
 
 
 def test_a_sequence_that_draws_gets_a_broader_tree() -> None:
@@ -152,7 +152,7 @@ def test_long_prompts_are_read_in_pieces() -> None:
     eager = Eagle(thorough(), host)
     (drafts,) = eager.propose([story.row(0, 1500)])
     assert set(paths(drafts)) == set(best(story.pairs(0, 1500), 6))
-    assert max(len(batch.tokens) for batch in host.side.batches) <= eagle.MAX_ROWS
+    assert max(len(batch.tokens) for batch in host.aux.batches) <= eagle.MAX_ROWS
 
 
 @pytest.mark.parametrize("seed", range(20))

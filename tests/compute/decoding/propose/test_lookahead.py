@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.propose.contract import Checked, Draftable, Drafts
+from penstock.compute.decoding.propose.contract import Draftable, Drafts, Verification
 from penstock.compute.decoding.propose.lookahead import Lookahead
 from penstock.core.errors import UsageError
 
@@ -13,16 +13,16 @@ class Jacobi:
         self.proposer = proposer
         self.tokens = tokens
         self.room = proposer.lookahead() if room is None else room
-        self.checked: Checked | None = None
+        self.verification: Verification | None = None
 
     def step(self) -> tuple[Drafts, int]:
         """(what was offered, tokens gained)"""
-        (drafts,) = self.proposer.propose([Draftable(0, self.tokens, 2, self.room, checked=self.checked)])
+        (drafts,) = self.proposer.propose([Draftable(0, self.tokens, 2, self.room, verification=self.verification)])
         parents = drafts.parents or ()
         choices = [after(self.tokens[-1]), *map(after, drafts.tokens)]
         rows, tokens = walk(drafts.tokens, parents, choices.__getitem__)
         self.tokens = [*self.tokens, *tokens]
-        self.checked = Checked(drafts, tuple(row - 1 for row in rows[1:]), tuple(choices))
+        self.verification = Verification(drafts, tuple(row - 1 for row in rows[1:]), tuple(choices))
         return drafts, len(tokens)
 
 
@@ -75,8 +75,9 @@ def test_what_was_not_checked_moves_nothing():
     proposer = Lookahead(Lookahead.Options(window=2, n=3))
     row = Draftable(0, [5, 6], 2, 8)
     (first,) = proposer.propose([row])
-    for checked in (None, Checked(first, (), ()), Checked(Drafts(first.tokens[:-1], (first.parents or ())[:-1]), (), tuple(range(9)))):
-        assert proposer.propose([Draftable(0, [5, 6], 2, 8, checked=checked)]) == [first]
+    shorter = Drafts(first.tokens[:-1], (first.parents or ())[:-1])
+    for verification in (None, Verification(first, (), ()), Verification(shorter, (), tuple(range(9)))):
+        assert proposer.propose([Draftable(0, [5, 6], 2, 8, verification=verification)]) == [first]
     proposer.forget(0)
     proposer.forget(1)
 

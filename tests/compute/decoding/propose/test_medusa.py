@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
-from penstock.compute.decoding.propose.contract import Draftable, Drafts, LackingError
+from penstock.compute.decoding.propose.contract import Draftable, Drafts, MissingHeadsError
 from penstock.compute.decoding.propose.medusa import Medusa, best_tree
 from penstock.compute.decoding.sampler import Sampler
 from penstock.core.errors import ModelError, UsageError
@@ -74,11 +74,11 @@ class Host:
     sampler = Sampler([])
 
     def __init__(self) -> None:
-        self.side = Heads()
+        self.aux = Heads()
 
     def heads(self, path: str | None, kind: str, build: Any, kv_tokens: int) -> Heads:
         assert kind == "medusa"
-        return self.side
+        return self.aux
 
 
 def row(seq_id: int, token: int, states: list[float] | None, room: int = 2) -> Draftable:
@@ -92,7 +92,7 @@ def test_each_row_is_asked_about_its_last_state_and_newest_token() -> None:
     found = heads.propose([row(1, 5, [9, 1]), row(2, 6, None), row(3, 7, [4]), row(4, 7, [])])
     assert [drafts.tokens for drafts in found] == [(6, 7), (), (11, 12), ()]
     assert [drafts.parents for drafts in found] == [(-1, 0), None, (-1, 0), None]
-    assert host.side.num_steps == 1 and heads.propose([]) == []
+    assert host.aux.num_steps == 1 and heads.propose([]) == []
     assert len(heads.propose([row(1, 5, [1], room=1)])[0].tokens) == 1
 
 
@@ -110,7 +110,7 @@ def test_options_without_sense_are_refused() -> None:
 def test_more_heads_than_a_file_holds_are_refused_with_how_many_it_does(held: tuple[str, ...], told: str) -> None:
     class Few(Host):
         def heads(self, path: str | None, kind: str, build: Any, kv_tokens: int) -> Heads:
-            raise LackingError("the file has no x", held)
+            raise MissingHeadsError("the file has no x", held)
 
     with pytest.raises(ModelError) as refusal:
         Medusa(Medusa.Options(heads=5), Few())

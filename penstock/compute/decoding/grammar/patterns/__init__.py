@@ -1,1 +1,1 @@
-"""Regexes as sets of texts: read as ECMAScript and Python write them, combined, complemented, and written as Rust's crate reads them."""
+"""Regexes as sets of strings: parsed in the syntax of ECMAScript and Python, combined by set operations, written for Rust's crate."""

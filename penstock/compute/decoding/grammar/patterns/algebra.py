@@ -1,4 +1,4 @@
-"""Sets of texts as one compilation knows them: each question is worked out once, and its steps are counted."""
+"""Operations on sets of strings, for one compilation: each result is computed once, and its steps are counted."""
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,11 +9,11 @@ from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both
 
 T = TypeVar("T")
-A_LOOK = 5  # steps of finding again what is known
+A_LOOK = 5  # steps of finding a known result
 
 
 class Algebra:
-    """Raises TooLargeError when it all takes more steps than the effort has. What is too large by itself is a PatternError."""
+    """All methods raise TooLargeError when the compilation exceeds its effort. A single set that is too large is a PatternError."""
 
     def __init__(self, effort: Effort) -> None:
         self.effort = effort
@@ -27,40 +27,37 @@ class Algebra:
         self._regexes: dict[tuple[Tree, bool], str] = {}
 
     def matching(self, pattern: str, widely: bool = False) -> Tree:
-        """The texts in which the pattern is found. Those that all dialects agree on, or `widely` those that some dialect finds it in.
-
-        Raises PatternError.
-        """
+        """The strings in which the pattern is found: by all dialects of regexes, or, `widely`, by any of them. Raises PatternError."""
         if (pattern, widely) not in self._read:
             self._read[pattern, widely] = language.matching(pattern, widely, self.effort)
         return self._read[pattern, widely]
 
     def whole(self, pattern: str) -> Tree:
-        """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
+        """The strings that the pattern matches from beginning to end. Raises PatternError."""
         if pattern not in self._wholes:
             self._wholes[pattern] = language.whole(pattern, self.effort)
         return self._wholes[pattern]
 
     def holds(self, tree: Tree, text: str) -> bool:
-        """Whether the text is in the set."""
+        """Whether the string is in the set."""
         self.effort.spend(1, PATTERNS)
         if (tree, text) not in self._held:
             self._held[tree, text] = derive.holds(tree, text, self.effort)
         return self._held[tree, text]
 
     def is_empty(self, tree: Tree) -> bool:
-        """Raises PatternError for a set of which that is not known within so many states."""
+        """Whether the set is empty. Raises PatternError if deciding it takes too many states."""
         return self._known(self._empty, tree, lambda: not has_text(tree, self.effort))
 
     def overlap(self, a: Tree, b: Tree) -> bool:
-        """Whether a text is in both. Raises PatternError for sets that need too many states."""
+        """Whether the sets have a common string. Raises PatternError if deciding it takes too many states."""
         self.effort.spend(A_LOOK, PATTERNS)
         if (a, b) not in self._overlaps:
             self._overlaps[a, b] = a == b or not self.is_empty(both([a, b]))
         return self._overlaps[a, b]
 
     def is_writable(self, names: Tree) -> bool:
-        """Whether JSON can show any of the texts without \\u."""
+        """Whether any of the strings can be written in JSON without \\u."""
         self.effort.spend(A_LOOK, PATTERNS)
         if names not in self._writable:
             plain = write.is_plain(names)
@@ -68,11 +65,11 @@ class Algebra:
         return self._writable[names]
 
     def automaton(self, tree: Tree) -> Automaton:
-        """Raises PatternError for a set that needs too many states."""
+        """The automaton of a set. Raises PatternError if it needs too many states."""
         return self._known(self._automata, tree, lambda: Automaton(tree, self.effort))
 
     def _known(self, answers: dict[Tree, T | PatternError], tree: Tree, find: Callable[[], T]) -> T:
-        """What was found before, or was too complex before."""
+        """Computes an answer, or repeats the answer or the PatternError of the first time."""
         self.effort.spend(A_LOOK, PATTERNS)
         if tree not in answers:
             try:
@@ -85,9 +82,9 @@ class Algebra:
         return found
 
     def regex(self, tree: Tree, in_json: bool = False) -> str:
-        """In the syntax of Rust's crate, to be matched as a whole. `in_json`: without characters that a JSON string cannot show.
+        """The set as a regex in the syntax of Rust's crate, to be matched as a whole. `in_json`: without strings that need \\u in JSON.
 
-        Raises PatternError for one whose complements and intersections take too many states.
+        Raises PatternError if eliminating complements and intersections takes too many states.
         """
         self.effort.spend(A_LOOK, PATTERNS)
         if (tree, in_json) not in self._regexes:

@@ -1,4 +1,4 @@
-"""A set of texts as a finite automaton: whether there is any text in it, and a regex without complements and intersections."""
+"""A set of strings as a deterministic finite automaton: decides emptiness, and eliminates complements and intersections."""
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
@@ -24,17 +24,18 @@ from penstock.compute.decoding.grammar.patterns.tree import (
 )
 
 MAX_STATES = 400
-MAX_WORK = 400_000  # nodes that are looked at for the states of one automaton
-MAX_SIZE = 60_000  # nodes of a regex that is written for an automaton, and ranges of characters in them
-MAX_WRITTEN = 20 * MAX_SIZE
+MAX_WORK = 400_000  # nodes visited to construct the states of one automaton
+MAX_SIZE = 60_000  # nodes and character ranges of the tree made from an automaton
+MAX_WRITTEN = 20 * MAX_SIZE  # of all intermediate trees together
 TOO_COMPLEX = "a pattern, or what it excludes, is too complex to be combined with another"
 TOO_MANY = f"a pattern, or what it excludes, needs more than {MAX_STATES} states"
 
 
 class Automaton:
-    """States are numbered from 0, where it begins. `steps[state]`: the characters that lead to each other state. Without dead ends.
+    """Built from derivatives (derive.py). State 0 is the initial state. `steps[state]`: for each successor the characters that lead to it.
+    No step leads to a dead end.
 
-    Raises PatternError for a set that needs more than MAX_STATES, or more work than MAX_WORK.
+    Raises PatternError for a set that needs more states than MAX_STATES or more work than MAX_WORK.
     """
 
     def __init__(self, tree: Tree, effort: Effort) -> None:
@@ -72,7 +73,7 @@ class Automaton:
         return not self.accepting
 
     def _live(self, steps: list[dict[int, Ranges]]) -> set[int]:
-        """States from which an end can be reached."""
+        """The states from which an accepting state can be reached."""
         before: dict[int, set[int]] = {}
         for state, each in enumerate(steps):
             for then in each:
@@ -86,9 +87,9 @@ class Automaton:
         return live
 
     def tree(self, effort: Effort) -> Tree:
-        """The same texts by sequence, choice and repetition alone: states are taken out one by one, those with few neighbours first.
+        """The same set by sequence, choice and repetition alone: Kleene's state elimination, states with few neighbours first.
 
-        Raises PatternError when that grows beyond MAX_SIZE, or beyond MAX_WRITTEN on the way.
+        Raises PatternError if the tree exceeds MAX_SIZE, or all intermediate ones MAX_WRITTEN.
         """
         if self.is_empty():
             return NOTHING
@@ -125,14 +126,14 @@ class Automaton:
 
 
 def has_text(tree: Tree, effort: Effort) -> bool:
-    """Whether there is any text in a set: looked for where its end seems nearest, so that most sets need few of their states.
+    """Whether a set has any string. Best-first search by the remaining length, so most sets need few of their states.
 
-    Raises PatternError where MAX_STATES or MAX_WORK do not tell.
+    Raises PatternError if MAX_STATES or MAX_WORK is exceeded before the answer is known.
     """
     effort.spend(size(tree), PATTERNS)
     letters = alphabet(tree, effort)
     states = {tree}
-    queue: list[tuple[int, int, Tree]] = [(0, 0, tree)]  # characters still needed at least, the state's number
+    queue: list[tuple[int, int, Tree]] = [(0, 0, tree)]  # minimum number of characters still needed, the state's number, the state
     work = 0
     while queue:
         now = heappop(queue)[2]
@@ -156,12 +157,12 @@ def has_text(tree: Tree, effort: Effort) -> bool:
 
 
 def alphabet(tree: Tree, effort: Effort) -> list[Ranges]:
-    """The characters, together where nothing in the tree tells them apart."""
+    """All characters, in classes: those that no set in the tree distinguishes are in one class."""
     sets = sorted(set(sets_in(tree)))
     edges = {edge for ranges in sets for low, high in ranges for edge in (low, high + 1)}
     bounds = [0, *sorted(edge for edge in edges if 0 < edge <= chars.LAST), chars.LAST + 1]
     places = {low: at for at, low in enumerate(bounds)}
-    inside = [0] * (len(bounds) - 1)  # of each stretch between two bounds: a bit for each set that has it
+    inside = [0] * (len(bounds) - 1)  # for each interval between two bounds: one bit per set that contains it
     for number, ranges in enumerate(sets):
         effort.spend(2 + len(bounds) // 8, PATTERNS)
         for low, high in ranges:
@@ -185,7 +186,7 @@ def sets_in(tree: Tree) -> Iterable[Ranges]:
 
 
 def size(tree: Tree, of_ranges: bool = False) -> int:
-    """Nodes; `of_ranges`: a set of characters counts its ranges."""
+    """The number of nodes; with `of_ranges`, a set of characters counts as its number of ranges."""
     if isinstance(tree, Chars):
         return len(tree.ranges) if of_ranges else 1
     if isinstance(tree, Rep | Other):

@@ -1,4 +1,4 @@
-"""Sets of characters, as sorted ranges of code points that do not touch."""
+"""Sets of characters, as sorted ranges of code points that neither overlap nor touch."""
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ Ranges = tuple[tuple[int, int], ...]  # first and last of each
 LAST = sys.maxunicode
 SURROGATES = (0xD800, 0xDFFF)
 EVERY: Ranges = ((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
-# What can be written in a JSON string without \u: control characters have short escapes, or none.
+# What can be written in a JSON string without \u: of control characters only those with short escapes.
 WRITABLE: Ranges = ((8, 10), (12, 13), (0x20, 0x7E), (0x80, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
 # The longer names that Unicode gives its general categories (PropertyValueAliases.txt).
 CATEGORIES: Mapping[str, str | tuple[str, ...]] = {
@@ -39,7 +39,7 @@ def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """Among characters, which surrogates are not."""
+    """All other characters; surrogates are not characters."""
     found, next_low = [], 0
     for low, high in union((*ranges, SURROGATES)):
         if next_low < low:
@@ -51,7 +51,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def intersection(a: Ranges, b: Ranges) -> Ranges:
-    """Characters of both."""
+    """The characters in both sets."""
     found, i, j = [], 0, 0
     while i < len(a) and j < len(b):
         low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
@@ -71,7 +71,7 @@ def without(ranges: Ranges, code: int) -> Ranges:
 
 @cache
 def where(holds: Callable[[str], bool]) -> Ranges:
-    """All characters for which a function of the standard library holds."""
+    """All characters for which a function of the standard library returns True."""
     found, start = [], None
     for code in range(LAST + 2):
         inside = code <= LAST and not SURROGATES[0] <= code <= SURROGATES[1] and holds(chr(code))
@@ -99,7 +99,7 @@ def categories() -> dict[str, Ranges]:
 
 @cache
 def category(name: str) -> Ranges:
-    """Unicode's general category, such as L, Lu or Uppercase_Letter; () when there is none of this name."""
+    """A general category of Unicode, such as L, Lu or Uppercase_Letter; () if there is none of this name."""
     short = CATEGORIES.get(name, name)
     return union(each for full, ranges in categories().items() if full.startswith(short) for each in ranges)
 
@@ -115,7 +115,7 @@ BREAK: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 
 @cache
 def digits(widely: bool) -> Ranges:
-    """Of ECMAScript, or of all dialects together: Python counts every script's."""
+    """ECMAScript's class, or, `widely`, the union over all dialects: in Python it has every script's characters."""
     return where(str.isdecimal) if widely else DIGIT
 
 
@@ -126,17 +126,17 @@ def words(widely: bool) -> Ranges:
 
 @cache
 def blanks(widely: bool) -> Ranges:
-    """The widest set has what Python calls a space beside U+FEFF, which ECMAScript does."""
+    """White space; `widely`: Python's, and U+FEFF, which is ECMAScript's."""
     return union((*where(str.isspace), *BLANK, (0xFEFF, 0xFEFF))) if widely else BLANK
 
 
 @cache
 def outside(of_class: Callable[[bool], Ranges], widely: bool) -> Ranges:
-    """The complement of a class of these."""
+    """The complement of one of these classes."""
     return complement(of_class(widely))
 
 
 @cache
 def any_but_breaks(widely: bool) -> Ranges:
-    """A dot: ECMAScript stops at four line breaks, Python at one."""
+    """What a dot matches: all but four line breaks in ECMAScript, all but one in Python."""
     return complement(((0x0A, 0x0A),)) if widely else complement(BREAK)

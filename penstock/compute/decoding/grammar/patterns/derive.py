@@ -1,10 +1,10 @@
-"""What is left of a set of texts when one character is taken away at the beginning or at the end (Brzozowski, 1964)."""
+"""Derivatives of sets of strings, by their first or their last character (Brzozowski, 1964)."""
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns.tree import EMPTY, NOTHING, Alt, Both, Chars, Rep, Seq, Tree, alt, both, other, rep, seq
 
 
 def nullable(tree: Tree) -> bool:
-    """Whether the empty text is in the set."""
+    """Whether the empty string is in the set."""
     if isinstance(tree, Chars):
         return False
     if isinstance(tree, Seq | Both):
@@ -17,7 +17,7 @@ def nullable(tree: Tree) -> bool:
 
 
 def left(tree: Tree, code: int, effort: Effort) -> Tree:
-    """The texts that, behind this character, are in the set."""
+    """The strings s for which this character + s is in the set."""
     if isinstance(tree, Chars):
         effort.spend(1, PATTERNS)
         return EMPTY if any(low <= code <= high for low, high in tree.ranges) else NOTHING
@@ -34,7 +34,7 @@ def left(tree: Tree, code: int, effort: Effort) -> Tree:
 
 
 def right(tree: Tree, code: int, effort: Effort) -> Tree:
-    """The texts that, before this character, are in the set."""
+    """The strings s for which s + this character is in the set."""
     if isinstance(tree, Chars):
         return left(tree, code, effort)
     if isinstance(tree, Seq):
@@ -61,7 +61,7 @@ def one_less(tree: Rep) -> Tree:
 
 
 def holds(tree: Tree, text: str, effort: Effort) -> bool:
-    """Whether the text is in the set."""
+    """Whether the string is in the set."""
     for char in text:
         tree = left(tree, ord(char), effort)
     return nullable(tree)

@@ -1,8 +1,7 @@
-"""From a pattern to the set of texts that it matches: anchors and what looks ahead become operations on sets.
+"""Translates a parsed regex to the set of strings that it matches; anchors and lookaround become operations on sets.
 
-The edges of a text are characters of their own while that is done: as many before it as the pattern may have `^` one behind the other,
-each of which consumes one, and as many behind it as it may have `$`. Taking them away again is a derivative, from the left and from the
-right (Brzozowski, 1964).
+Meanwhile the edges of a string are special characters: before it as many as the regex may have `^` in a row, each of which consumes one,
+and after it as many as it may have `$`. They are removed in the end, by derivatives from the left and from the right (derive.py).
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,29 +42,26 @@ from penstock.compute.decoding.grammar.patterns.tree import (
 from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
 MOST_NODES = 100_000  # of the tree of one pattern
-A_CHARACTER = 12  # steps of reading a pattern, for each
-A_NODE = 12  # steps of taking an edge out of one
+A_CHARACTER = 12  # steps per character of a pattern that is parsed
+A_NODE = 12  # steps per node from which an edge is removed
 
 BEGIN, END = -2, -1  # the edges, as code points that no character has
 BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
 BREAK = Chars(((10, 10),))
 ALL = rep(Chars(chars.union((*chars.EVERY, (BEGIN, END)))), 0, None)
-BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), ANYTHING])])  # a match, which may consume what is left of the beginning
-REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # behind a match, which may have consumed some of the end
+BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), ANYTHING])])  # before a match, which may consume the remaining beginnings
+REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # after a match, which may have consumed some of the ends
 
 
 def matching(pattern: str, widely: bool, effort: Effort) -> Tree:
-    """The texts in which the pattern is found. Those that all dialects agree on, or `widely` those that some dialect finds it in.
-
-    Raises PatternError.
-    """
+    """The strings in which the pattern is found: by all dialects of regexes, or, `widely`, by any of them. Raises PatternError."""
     node = read(pattern, widely, effort)
     tree = Following(widely, effort, "a group of a pattern").row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
     return writable(without_edges(tree, node, effort))
 
 
 def whole(pattern: str, effort: Effort) -> Tree:
-    """The texts that the pattern matches from their beginning to their end. Raises PatternError."""
+    """The strings that the pattern matches from beginning to end. Raises PatternError."""
     node = read(pattern, False, effort)
     tree = seq([rep(BEGINS, 0, None), Following(False, effort, "a regex").of(node, rep(ENDS, 0, None))])
     return writable(without_edges(tree, node, effort))
@@ -77,8 +73,8 @@ def read(pattern: str, widely: bool, effort: Effort) -> Node:
 
 
 def writable(tree: Tree) -> Tree:
-    """Raises PatternError where every text is long, because what must come is looked for character by character, and for a set that is
-    said in too many words."""
+    """The tree itself. Raises PatternError if it has too many nodes, or if its shortest string is too long: llguidance follows forced text
+    character by character."""
     if (nodes := size(tree)) > MOST_NODES:
         raise PatternError(f"a pattern of {nodes:,} parts is too large; at most {MOST_NODES:,} are read")
     if (length := shortest(tree)) > MOST_NEEDED:
@@ -87,7 +83,7 @@ def writable(tree: Tree) -> Tree:
 
 
 def without_edges(tree: Tree, node: Node, effort: Effort) -> Tree:
-    """The texts, of those that have the edges of a pattern around them."""
+    """Removes the edges from a set of strings that have as many as `node` may consume."""
     for _ in range(max(1, most_edges(node, begins=True))):
         tree = left(tree, BEGIN, effort)
     tree = within(tree, BEGIN, effort)
@@ -97,7 +93,7 @@ def without_edges(tree: Tree, node: Node, effort: Effort) -> Tree:
 
 
 def most_edges(node: Node, begins: bool) -> int:
-    """Anchors of one kind that may be one behind the other."""
+    """The maximum number of anchors of one kind in a row."""
     if isinstance(node, Edge):
         return int(node.begins is begins)
     if isinstance(node, Row):
@@ -109,8 +105,8 @@ def most_edges(node: Node, begins: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """A pattern's nodes, and what is behind them. `inside`: that of which nobody knows what stands before it. Raises PatternError for nodes
-    that no set of texts can say."""
+    """Translates nodes, given the set `then` of what follows them up to the end of the string. `inside`: how errors name a part whose
+    preceding text is unknown. Its methods raise PatternError for nodes that are not supported there."""
 
     widely: bool
     effort: Effort
@@ -118,11 +114,11 @@ class Following:
 
     @property
     def ends(self) -> Tree:
-        """What the anchor at the end consumes: in Python also a line break before it."""
+        """What `$` consumes: in Python also a line break before the end."""
         return alt([ENDS, seq([BREAK, ENDS])]) if self.widely else ENDS
 
     def of(self, node: Node, then: Tree) -> Tree:
-        """The node, and behind it `then`, which lasts until the end of the text."""
+        """The node followed by `then`."""
         if is_alone(node):
             return seq([plain(node), then])
         if isinstance(node, Edge):
@@ -144,7 +140,7 @@ class Following:
         return self.row(None, node.items, then)
 
     def row(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
-        """Nodes one after another, and `then`; `before` stands before them, None: nobody knows what does."""
+        """The nodes one after another, followed by `then`, after `before`; None: what precedes them is unknown."""
         self.effort.spend(2 + len(items) // 4, PATTERNS)
         at = next((at for at, item in enumerate(items) if looks_behind(item)), None)
         if at is None:
@@ -172,7 +168,7 @@ class Following:
         return PatternError(r"\b and \B are supported only behind ^ or at least one character of the same regex or group")
 
     def _sides(self, node: Node) -> list[tuple[Tree, Tree]]:
-        """What may stand before, and with it behind."""
+        """Alternatives of what must precede and what must follow a lookbehind or a word boundary."""
         if isinstance(node, Look):
             if most_edges(node.item, begins=False):
                 raise PatternError("a pattern that looks behind for its end cannot be obeyed")
@@ -190,14 +186,14 @@ def looks_behind(node: Node) -> bool:
 
 
 def is_alone(node: Node) -> bool:
-    """Whether it sees nothing of what is around it."""
+    """Whether the node is independent of its surroundings: no anchors, no lookaround."""
     if isinstance(node, Row | Either):
         return all(is_alone(item) for item in node.items)
     return is_alone(node.item) if isinstance(node, Repeat) else isinstance(node, Set)
 
 
 def plain(node: Node) -> Tree:
-    """A node that is alone."""
+    """The set of a node for which `is_alone` holds."""
     if isinstance(node, Set):
         return Chars(node.ranges)
     if isinstance(node, Row):
@@ -209,7 +205,7 @@ def plain(node: Node) -> Tree:
 
 
 def within(tree: Tree, edge: int, effort: Effort) -> Tree:
-    """Without texts that hold this edge."""
+    """The set without this edge's character: no `Chars` in the tree contains it."""
     effort.spend(A_NODE, PATTERNS)
     if isinstance(tree, Chars):
         return Chars(chars.without(tree.ranges, edge))

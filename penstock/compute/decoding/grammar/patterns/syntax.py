@@ -1,4 +1,4 @@
-"""The syntax of patterns: what ECMAScript and Python share, and what either adds, as far as it does not contradict the other."""
+"""Parser of regexes: the common syntax of ECMAScript and Python, and what either adds that does not contradict the other."""
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -9,15 +9,15 @@ from penstock.compute.decoding.grammar.patterns.chars import Ranges
 MAX_LENGTH = 20_000  # characters
 MAX_DEPTH = 60  # of groups
 A_CLASS = 50  # steps for an escape that may stand for a class of characters
-MANY_RANGES = 20_000  # that a class in brackets has before they are brought together
-A_STEP = 8  # ranges that are brought together
+MANY_RANGES = 20_000  # ranges of a bracketed class, beyond which they are merged
+A_STEP = 8  # ranges merged per step of effort
 SIMPLE = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "a": 7}
 HEX = {"x": 2, "u": 4, "U": 8}
 CATEGORY = ("", "gc", "General_Category")  # what may stand before the name of one
 
 
 class PatternError(Exception):
-    """A pattern that is not read, and why."""
+    """A pattern that is invalid, not supported or too large; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What must follow here, or must not; `behind`: what must stand before."""
+    """Lookahead, or with `behind` lookbehind; `negative`: what must not be there."""
 
     item: "Node"
     negative: bool
@@ -43,7 +43,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class WordEdge:
-    """Between a character of a word and another or the text's edge; `negative`: anywhere else."""
+    """A word boundary, \\b; `negative`: no word boundary, \\B."""
 
     negative: bool
 
@@ -69,7 +69,7 @@ Node = Set | Edge | Look | WordEdge | Row | Either | Repeat
 
 
 class Reader:
-    """`widely`: sets whose meaning differs between dialects are the union of all meanings, otherwise what all agree on."""
+    """`widely`: classes whose meaning differs between dialects are the union of all meanings, otherwise the intersection."""
 
     def __init__(self, pattern: str, widely: bool, effort: Effort) -> None:
         self._text = pattern
@@ -81,7 +81,7 @@ class Reader:
         self._depth = 0
 
     def read(self) -> Node:
-        """Raises PatternError for what is no pattern, and for what is more than a set of texts can say (such as back references)."""
+        """Raises PatternError for an invalid pattern, and for what no regular language can express, such as back references."""
         if len(self._text) > MAX_LENGTH:
             self._fail(f"it has {len(self._text)} characters; at most {MAX_LENGTH} are read")
         node = self._choice()
@@ -193,7 +193,7 @@ class Reader:
         return node
 
     def _flags(self) -> bool:
-        """What stands behind a group's question mark. True for flags without a group, which hold for the rest of the pattern."""
+        """Reads what follows a group's question mark. True for flags without a group, which apply to the rest of the pattern."""
         if not self._take("?"):
             return False
         if self._take("P<") or self._take("<"):

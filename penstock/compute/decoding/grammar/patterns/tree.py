@@ -1,4 +1,4 @@
-"""A set of texts as a tree of operations, always in a simplified form, so that equal sets mostly have equal trees."""
+"""A set of strings as a tree of operations, always simplified, so that equal sets mostly have equal trees."""
 from dataclasses import dataclass
 
 from penstock.compute.decoding.grammar.patterns import chars
@@ -7,36 +7,46 @@ from penstock.compute.decoding.grammar.patterns.chars import Ranges
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of these; of none: no text at all."""
+    """One character of a set; if the set is empty, no string at all."""
 
     ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    items: tuple["Tree", ...]  # one after another; none: the empty text
+    """Concatenation; of nothing: the empty string."""
+
+    items: tuple["Tree", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    items: frozenset["Tree"]  # one of them
+    """Union."""
+
+    items: frozenset["Tree"]
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    items: frozenset["Tree"]  # what is in each of them
+    """Intersection."""
+
+    items: frozenset["Tree"]
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    item: "Tree"  # every text that is not in it
+    """Complement."""
+
+    item: "Tree"
 
 
 @dataclass(frozen=True, slots=True)
 class Rep:
+    """Repetition."""
+
     item: "Tree"
     low: int
-    high: int | None  # None: without end
+    high: int | None  # None: unlimited
 
 
 Tree = Chars | Seq | Alt | Both | Other | Rep
@@ -51,7 +61,7 @@ def text(value: str) -> Tree:
 
 
 def seq(items: "list[Tree] | tuple[Tree, ...]") -> Tree:
-    """Texts of each, one after another."""
+    """The concatenation."""
     found: list[Tree] = []
     for item in items:
         if item == NOTHING:
@@ -120,7 +130,7 @@ def rep(item: Tree, low: int, high: int | None) -> Tree:
 
 
 def texts(tree: Tree, most: int = 64) -> list[str] | None:
-    """All texts of a set, where it is seen that they are few."""
+    """All strings of a set, if it is easily seen that there are at most `most`; else None."""
     if isinstance(tree, Chars):
         codes = [code for low, high in tree.ranges for code in range(low, min(high, low + most) + 1)]
         return [chr(code) for code in codes] if len(codes) <= most else None
@@ -140,7 +150,7 @@ def texts(tree: Tree, most: int = 64) -> list[str] | None:
 
 
 def shortest(tree: Tree) -> int:
-    """Characters that each of its texts has at least, as far as that is seen at once."""
+    """A lower bound of the length of its strings, in characters."""
     if isinstance(tree, Chars):
         return 1
     if isinstance(tree, Seq):

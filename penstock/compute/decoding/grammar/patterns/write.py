@@ -1,4 +1,4 @@
-"""A set of texts as a regex in the syntax of Rust's crate, to be matched as a whole."""
+"""Writes a set of strings as a regex in the syntax of Rust's regex crate, to be matched as a whole."""
 from collections.abc import Callable
 
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
@@ -9,12 +9,12 @@ from penstock.compute.decoding.grammar.patterns.tree import EMPTY, Alt, Both, Ch
 
 MAX_LENGTH = 100_000  # characters
 NO_TEXT = r"[^\s\S]"
-TYPED = rep(Chars(chars.WRITABLE), 0, None)  # texts that a JSON string can show
+TYPED = rep(Chars(chars.WRITABLE), 0, None)  # strings that can be written in JSON without \u
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ ,:;!@%'\"<>=")
 
 
 def regex(tree: Tree, effort: Effort) -> str:
-    """Of a tree without complements and intersections. Raises PatternError for one that is too long."""
+    """The regex of a tree without complements and intersections. Raises PatternError if it is too long."""
     text = written(tree, effort)
     if len(text) > MAX_LENGTH:
         raise PatternError(f"a pattern, or what it excludes, takes {len(text)} characters; at most {MAX_LENGTH} are written")
@@ -22,7 +22,7 @@ def regex(tree: Tree, effort: Effort) -> str:
 
 
 def simplified(tree: Tree, rewritten: Callable[[Tree], Tree]) -> Tree:
-    """The same texts without complements and intersections, which `rewritten` says in other words."""
+    """The same set without complements and intersections: subtrees that have any are replaced by `rewritten` of them."""
     if is_plain(tree):
         return tree
     if isinstance(tree, Seq):
@@ -33,7 +33,7 @@ def simplified(tree: Tree, rewritten: Callable[[Tree], Tree]) -> Tree:
 
 
 def is_plain(tree: Tree) -> bool:
-    """Whether it does without complements and intersections."""
+    """Whether the tree has no complements and intersections."""
     if isinstance(tree, Both | Other):
         return False
     if isinstance(tree, Seq | Alt):
@@ -42,7 +42,7 @@ def is_plain(tree: Tree) -> bool:
 
 
 def written(tree: Tree, effort: Effort) -> str:
-    """Of a tree without complements and intersections."""
+    """The regex of a tree without complements and intersections, of any length."""
     if isinstance(tree, Chars):
         effort.spend(1 + len(tree.ranges) // 2, PATTERNS)
         return one_of(tree.ranges)
@@ -65,7 +65,7 @@ def grouped(tree: Tree, needed: bool, effort: Effort) -> str:
 
 
 def one_of(ranges: Ranges) -> str:
-    """A class of characters."""
+    """A character class."""
     if ranges == EVERY:
         return "(?s:.)"
     if not ranges:
@@ -82,7 +82,7 @@ def shown(code: int) -> str:
 
 
 def writable(tree: Tree, allowed: Ranges = chars.WRITABLE) -> Tree:
-    """The same without other characters, which a JSON string cannot show; the tree has no complements."""
+    """The strings of the set that have only `allowed` characters. The tree has no complements and intersections."""
     if isinstance(tree, Chars):
         return Chars(chars.intersection(tree.ranges, allowed))
     if isinstance(tree, Seq):

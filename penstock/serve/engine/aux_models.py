@@ -1,11 +1,11 @@
-"""What proposers may ask of the engine they are made for: other models and heads, loaded beside its own on the same backend."""
+"""The models that proposers need beside the target: draft models and heads, loaded on the same backend."""
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.compute.backends.contract import Backend, KVLayout
-from penstock.compute.decoding.propose.contract import LackingError
+from penstock.compute.decoding.propose.contract import MissingHeadsError
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.heads import stamp
@@ -35,8 +35,8 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedSide:
-    """A propose.contract.Side."""
+class LoadedAuxModel:
+    """A propose.contract.AuxModel."""
 
     spec: ModelSpec
     backend: Backend
@@ -59,7 +59,7 @@ class EngineHost:
         self._find = find
         self._names: TensorNames = found.family.names
 
-    def model(self, name: str, kv_tokens: int) -> LoadedSide:
+    def model(self, name: str, kv_tokens: int) -> LoadedAuxModel:
         """Raises UsageError for a model with another tokenizer, ModelError for one that cannot be loaded."""
         found = self._find(replace(self._config, model=name, revision=None))
         path = hub.fetch_weights(found.source)
@@ -69,9 +69,9 @@ class EngineHost:
         weights = load_weights(program, open_checkpoint(path), self.own.dtype, self.own.scheme)
         return self._load(found.spec, program, weights, kv_tokens)
 
-    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedSide:
-        """Raises ModelError where there are no such heads, or where they were trained for a model of another shape, LackingError where
-        there are not all of them."""
+    def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
+        """Raises ModelError if there is no file of heads or it was trained for a model of another shape, MissingHeadsError if the file
+        lacks a tensor."""
         file = heads_file(path, kind, self.own.path, self._config.model)
         joined = JoinedCheckpoint(open_checkpoint(self.own.path), file)
         if (target := joined.metadata.get(stamp.TARGET)) != stamp.fingerprint(self.spec):
@@ -79,14 +79,14 @@ class EngineHost:
         program = build(self.spec, self._names)
         own = {name for weight in program.weights.values() for name in weight.tensors if name.startswith(f"{kind}.")}
         if lacking := sorted(own.difference(joined.names())):
-            raise LackingError(f"--propose {self._config.propose}: {file} has no {lacking[0]}", tuple(joined.names()))
+            raise MissingHeadsError(f"--propose {self._config.propose}: {file} has no {lacking[0]}", tuple(joined.names()))
         weights = load_weights(program, joined, self.own.dtype, self.own.scheme, whole=False)
         return self._load(self.spec, program, weights, kv_tokens)
 
-    def _load(self, spec: ModelSpec, program: Program, weights: Any, kv_tokens: int) -> LoadedSide:
+    def _load(self, spec: ModelSpec, program: Program, weights: Any, kv_tokens: int) -> LoadedAuxModel:
         size, backend = self._config.block_size, self.own.backend
         layout = KVLayout(-(-kv_tokens // size), size, backend.dtype)
-        return LoadedSide(spec, backend, backend.load(program, weights, layout, self._config.threads), layout)
+        return LoadedAuxModel(spec, backend, backend.load(program, weights, layout, self._config.threads), layout)
 
 
 def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:
