@@ -23,8 +23,8 @@ to nothing.
 **Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
 drafting ends for 32 steps, then 64, up to 1,024.
 
-**Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only a sample
-of steps is observed, to follow what plain steps take: SAMPLED_STEPS in a row every SAMPLE_S seconds.
+**Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
+SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain steps take.
 """
 import sys
 from collections.abc import Sequence
@@ -44,8 +44,7 @@ MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perf
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
-SAMPLED_STEPS, SAMPLE_S = 2, 0.2  # steps of a sample, seconds from one sample to the next
-SAMPLE_PERIOD = 64, 256  # steps from one sample to the next: at least, and at most unless a decision against drafts holds for longer
+SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # in steps; if a decision against drafts holds for longer than SAMPLE_PERIOD, that is the period
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 NEARLY = 1 - 1e-9  # equal but for rounding
 
@@ -63,7 +62,6 @@ class Priced:
     _step: int = 0  # number of the current step
     _in_flight: StepInFlight | None = None  # None: the step before was skipped
     _idle_until: int = 0  # the step before which nothing is due
-    _decode_s: float = 0.0  # time of the latest decode step that was observed
 
     _pooled: AcceptanceStats = field(init=False)  # over all sequences
     _seqs: dict[int, SeqState] = field(default_factory=dict)
@@ -108,15 +106,15 @@ class Priced:
         last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
         if last is not None and now - last.end_s < MAX_PAUSE_S:
             interval = now - last.begin_s
+            step_s = interval - last.drafting_s
             if last.load.is_decode:
-                self._decode_s = interval
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
                     self._trial_share = MAX_TRIAL_SHARE * max(
                         self._trial_worth(last.load), self._trial_confidence * self._trial_worth(last.load, self._overheads))
                     self._share_decided_at = self._decision.made_at
                 self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
                 self._observe_gain(last, interval)
-            self._income_s, self._max_budget_s = self._trial_share * interval, max(interval, 2 * self._overheads.trial_s)
+            self._income_s, self._max_budget_s = self._trial_share * step_s, max(step_s, 2 * self._overheads.trial_s)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
         self._budget_s, self._budget_step = min(self._budget_s + self._income_s * num_steps, self._max_budget_s), self._step
@@ -348,5 +346,4 @@ class Priced:
         self._idle_until = min(self._decision.valid_until, later) if self._budget_s > 0 else later
 
     def _sample_period(self) -> int:
-        least, most = SAMPLE_PERIOD
-        return max(self._decision.num_steps, min(max(int(SAMPLE_S / max(self._decode_s, 1e-6)), least), most))
+        return max(self._decision.num_steps, SAMPLE_PERIOD)
