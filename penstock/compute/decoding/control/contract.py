@@ -27,14 +27,14 @@ class StepLoad:
     num_drafts: int
     num_context_tokens: int  # computed before the step, over all sequences
     is_decode: bool  # every sequence has one token and its drafts, and no draft comes from a grammar
-    in_lockstep: bool = False  # a decode step of several sequences that have equally many output tokens
+    in_lockstep: bool = False  # a decode step of sequences of which, on average, two or more have equally many output tokens
 
 
 def step_load(plan: StepPlan, has_grammar_drafts: bool = False) -> StepLoad:
     seqs, num_rows = plan.seqs, plan.num_tokens
     num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
     is_decode = num_rows - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
-    in_lockstep = is_decode and len(seqs) > 1 and all(planned.num_output == seqs[0].num_output for planned in seqs)
+    in_lockstep = is_decode and 2 * len({planned.num_output for planned in seqs}) <= len(seqs)
     return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep)
 
 

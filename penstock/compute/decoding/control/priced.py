@@ -39,7 +39,7 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
-LOCKSTEP_WINS, MAX_WINS = 3, 6  # `_wins` needed to draft for sequences in lockstep, which drafts would part; the most that are counted
+LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for sequences in lockstep, which drafts would part; the most that are counted
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
@@ -106,6 +106,7 @@ class Priced:
         last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
         if last is not None and now - last.end_s < MAX_PAUSE_S:
             interval = now - last.begin_s
+            step_s = interval - last.drafting_s
             if last.load.is_decode:
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
                     self._trial_share = MAX_TRIAL_SHARE * max(
@@ -113,7 +114,7 @@ class Priced:
                     self._share_decided_at = self._decision.made_at
                 self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
                 self._observe_gain(last, interval)
-            self._income_s, self._max_budget_s = self._trial_share * interval, max(interval, 2 * self._overheads.trial_s)
+            self._income_s, self._max_budget_s = self._trial_share * step_s, max(step_s, 2 * self._overheads.trial_s)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
         self._budget_s, self._budget_step = min(self._budget_s + self._income_s * num_steps, self._max_budget_s), self._step

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
-from penstock.compute.decoding.control.priced import Priced
+from penstock.compute.decoding.control.priced import MAX_TRIAL_SHARE, Priced
 from penstock.compute.decoding.control.skip import Skip
 
 MAX_DRAFTS = 6
@@ -230,6 +230,16 @@ def test_the_cost_of_proposing_is_learned():
     engine = SimulatedEngine(fixed=2e-4, row=1e-6, acceptance={0: 0.6}, propose=6e-4)
     engine.speedup(300)
     assert engine.speedup(2000) > 0.97
+
+
+def test_trials_that_take_longer_than_steps_stay_within_their_share():
+    for seed in range(4):
+        engine = SimulatedEngine(fixed=2e-4, row=1e-6, acceptance={0: 0.6}, propose=6e-4)
+        engine.random = random.Random(seed)
+        engine.speedup(300)
+        num_asked, now = engine.num_asked, engine.now
+        engine.speedup(4000)
+        assert 0 < 6e-4 * (engine.num_asked - num_asked) < 1.1 * MAX_TRIAL_SHARE * (engine.now - now)
 
 
 def test_a_proposer_catching_up_does_not_make_proposals_look_expensive():

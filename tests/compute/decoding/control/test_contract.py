@@ -1,0 +1,26 @@
+"""What the controller is told of a step."""
+import pytest
+
+from penstock.compute.decoding.control.contract import step_load
+from penstock.core.types import PlannedSeq, StepPlan
+
+
+def decoding(*num_output: int) -> StepPlan:
+    return StepPlan(0, tuple([PlannedSeq(i, 3 + num, (7,), (0,), True, 4, num) for i, num in enumerate(num_output)]))
+
+
+@pytest.mark.parametrize("num_output,expected", [
+    ((5, 5, 5, 5), True), ((5, 5), True),
+    ((5, 5, 5, 4), True),  # a prompt that did not fit into the step of the others
+    ((5, 5, 9, 9), True),
+    ((5,), False), ((5, 6), False), ((5, 5, 6, 9), False), ((1, 2, 3, 4, 5, 6), False)])
+def test_sequences_in_cohorts_of_equal_length_are_in_lockstep(num_output, expected):
+    load = step_load(decoding(*num_output))
+    assert load.is_decode and load.in_lockstep == expected
+
+
+def test_a_step_with_a_prompt_is_not_in_lockstep():
+    plan = decoding(5, 5)
+    prompt = PlannedSeq(2, 0, (1, 2, 3, 4), (1,), True, 4, 0)
+    load = step_load(StepPlan(0, (*plan.seqs, prompt)))
+    assert not load.is_decode and not load.in_lockstep
