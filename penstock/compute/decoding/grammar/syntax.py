@@ -5,6 +5,7 @@ from typing import Any
 
 HEADER = "%llguidance {}\n"
 MAX_SIZE = 1 << 20  # characters of a grammar
+DOCUMENT = "x-penstock-document"  # a keyword at the root of a schema: the document that its references lead into, instead of itself
 MOST_NEEDED = 20_000  # characters that must come, one after another: all of them are gone over for each mask
 
 
@@ -30,6 +31,11 @@ def one_of(texts: Iterable[str]) -> str:
 def json_value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """A JSON value; `schema` uses what llguidance knows of JSON Schema and no more."""
     return "%json " + json.dumps({"x-guidance": dict(options), **schema}, ensure_ascii=False)
+
+
+def part_of(document: Any, reference: str = "#", **beside: Any) -> dict[str, Any]:
+    """A schema: what is valid by that part of a document, as it stands there, and by keywords beside it."""
+    return {DOCUMENT: document, "$ref": reference, **beside}
 
 
 def named(grammars: Mapping[str, str]) -> str:
