@@ -39,7 +39,7 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
-LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for sequences in lockstep, which drafts would part; the most that are counted
+LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for so many sequences in lockstep or more, for fewer one each; the most counted
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
@@ -220,9 +220,10 @@ class Priced:
         if self._has_news:
             self._wins = max(self._wins - 1, 0) if best is None else min(self._wins + 1, MAX_WINS)
             self._has_news = False
-        # Sequences in lockstep end together, so that the prompts of the next ones are computed together too: drafts would part them.
+        # Sequences in lockstep end together, so that the prompts of the next ones are computed together too: drafts would part them. What
+        # that costs grows with their number.
         in_lockstep = self._in_flight is not None and self._in_flight.load.in_lockstep
-        if best is not None and (self._wins >= LOCKSTEP_WINS or not in_lockstep):
+        if best is not None and (self._wins >= min(LOCKSTEP_WINS, len(seq_ids)) or not in_lockstep):
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]

@@ -1,19 +1,17 @@
 """Pythonic calls, as Llama 3.2 and Llama 4 write them: the answer is `[f(a=1, b="x"), g()]` and nothing else."""
 import ast
 import json
-from collections.abc import Callable, Sequence
-from keyword import iskeyword
+from collections.abc import Callable
 from typing import Any, ClassVar, Optional
 
 from penstock.compute.decoding.grammar.syntax import literal
-from penstock.core.errors import RequestError
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.json_object import BLANK
-from penstock.serve.text.tools.rules import DEFINITIONS, Function, Wanted, not_begun_by
+from penstock.serve.text.tools.keywords import keywords
+from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
-SIMPLE = ("type", "properties", "required", "additionalProperties", "title", "description", "$schema", "default", "examples", *DEFINITIONS)
 WORDS = {"true": True, "false": False, "null": None}  # JSON's, which models mix in
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
@@ -47,12 +45,14 @@ class PythonicParser:
     @classmethod
     def rules(cls, wanted: Wanted) -> str:
         """Raises RequestError for parameters that cannot be written as keyword arguments."""
+        arguments = {function.name: f"function{at}" for at, function in enumerate(wanted.functions)}
+
         def call(function: Function) -> str:
-            return f"{literal(function.name + '(')} {keywords(function)} {literal(')')}"
+            return f"{literal(function.name + '(')} {arguments[function.name]} {literal(')')}"
 
         return "\n".join([
             f'calls: "[" {wanted.repeated("call", literal(", "))} "]"', f"call: {wanted.one_of(call)}", "answer: calls | TEXT?",
-            f"TEXT: {not_begun_by('[')}"])
+            f"TEXT: {not_begun_by('[')}", *(rule for each in wanted.functions for rule in keywords(each, arguments[each.name]))])
 
     def push(self, text: str) -> list[Event]:
         for at, char in enumerate(text):
@@ -167,34 +167,3 @@ def value_of(node: ast.expr) -> Any:
         if all(isinstance(key, str) for key in keys):
             return dict(zip(keys, map(value_of, node.values), strict=True))
     raise ValueError(f"{ast.unparse(node)} is not a literal")
-
-
-def keywords(function: Function) -> str:
-    """`a=1, b="x"` in Lark: the properties in their order, those that are not required as the model likes."""
-    schema = function.schema
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    unknown = [key for key in schema if key not in SIMPLE]
-    names = [*properties, *(name for name in required if name not in properties)]
-    if unknown or not all(name.isidentifier() and not iskeyword(name) for name in (*names, *function.name.split("."))):
-        fault = f"{unknown[0]!r} among their keywords" if unknown else "a name that is no identifier"
-        raise RequestError(
-            f"the parameters of the function {function.name!r} have {fault}, which keyword arguments, the model's format, cannot express")
-    shared = {key: schema[key] for key in DEFINITIONS if key in schema}
-    items = []
-    for name in names:
-        value = properties.get(name, True)
-        written = {**shared, **(value if isinstance(value, dict) else {"not": {}} if value is False else {})}
-        items.append((f"{literal(name + '=')} %json {json.dumps(written, ensure_ascii=False)}", name in required))
-    return sequence(items, begun=False)
-
-
-def sequence(items: Sequence[tuple[str, bool]], begun: bool) -> str:
-    """Items in order with commas between them, those that are not required perhaps."""
-    if not items:
-        return '""'
-    (item, is_required), rest = items[0], items[1:]
-    if begun:
-        one = f'", " {item}' if is_required else f'(", " {item})?'
-        return f"{one} {sequence(rest, True)}" if rest else one
-    after = f"{item} {sequence(rest, True)}" if rest else item
-    return after if is_required else f"({after} | {sequence(rest, False)})"

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compute.decoding.grammar.syntax import literal
+from penstock.compute.decoding.grammar.syntax import literal, part_of
 
 SPECIAL = ".+*?()|[]{}^$\\/"  # in a regex
-DEFINITIONS = ("$defs", "definitions")  # of a schema, for those in it
-WHOLE = ("$schema", "$id", "id", *DEFINITIONS)  # what is said of a whole document
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}  # the arguments of a function without any
 
 
@@ -23,19 +21,18 @@ class Function:
     parameters: Mapping[str, Any] | None = None
 
     @property
+    def document(self) -> Mapping[str, Any]:
+        """The schema that the function gives, which all references in it lead into."""
+        return NOTHING if self.parameters is None else self.parameters
+
+    @property
     def schema(self) -> Mapping[str, Any]:
         """Of the arguments, which are an object whatever the function says."""
-        if self.parameters is None:
-            return NOTHING
-        said = self.parameters.get("type", "object")
-        if "$ref" not in self.parameters and (said == "object" or isinstance(said, list) and "object" in said):
-            return {**self.parameters, "type": "object"}
-        whole = {key: self.parameters[key] for key in WHOLE if key in self.parameters}
-        return {**whole, "type": "object", "allOf": [{key: value for key, value in self.parameters.items() if key not in WHOLE}]}
+        return part_of(self.document, type="object")
 
     @property
     def arguments(self) -> str:
-        return "%json " + json.dumps(self.schema, ensure_ascii=False)
+        return json_by(self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,11 @@ class Wanted:
     def repeated(self, rule: str, separator: str) -> str:
         """Once, or if there may be many, several times with this between two."""
         return f"{rule} ({separator} {rule})*" if self.many else rule
+
+
+def json_by(schema: Mapping[str, Any]) -> str:
+    """JSON that is valid by a schema."""
+    return "%json " + json.dumps(schema, ensure_ascii=False)
 
 
 def text_in_regex(text: str) -> str:

@@ -9,8 +9,8 @@ import pytest
 from penstock.compute.decoding.grammar import TABLE as STRUCTURES
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.masks import Masks
+from penstock.compute.decoding.grammar.syntax import DOCUMENT
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
-from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 from penstock.serve.text.answer import Answer, AnswerParser, collect
 from penstock.serve.text.reasoning.think import ThinkParser
@@ -63,8 +63,7 @@ def texts(rules: str, start: str, vocabulary: str, count: int = 12, frame: str |
 
 def check_calls(answer: Answer, many: bool) -> None:
     for called in answer.tool_calls:
-        function = FUNCTIONS[called.name]
-        jsonschema.validate(json.loads(called.arguments), function.schema)
+        jsonschema.validate(json.loads(called.arguments), FUNCTIONS[called.name].document)
     assert many or len(answer.tool_calls) <= 1
 
 
@@ -113,16 +112,6 @@ def test_a_sure_parser_tells_of_the_same_calls_at_any_length(name: str) -> None:
     assert early or name == "pythonic"
 
 
-@pytest.mark.parametrize(("function", "message"), [
-    (Function("f", {"type": "object", "patternProperties": {"a": {}}}), "'patternProperties'"),
-    (Function("f", {"type": "object", "properties": {"a b": {}}}), "identifier"), (Function("f-g"), "identifier"),
-    (Function("f", {"anyOf": [{"required": ["a"]}]}), "'anyOf'"),
-])
-def test_what_keyword_arguments_cannot_express_is_refused(function: Function, message: str) -> None:
-    with pytest.raises(RequestError, match=message):
-        TABLE.load("pythonic").rules(Wanted([function], True, lambda text: None))
-
-
 @pytest.mark.parametrize("opened", [False, True])
 def test_reasoning_comes_before_the_calls(opened: bool) -> None:
     prompt = "<assistant><think>\n" if opened else "<assistant>"
@@ -138,13 +127,7 @@ def test_reasoning_comes_before_the_calls(opened: bool) -> None:
     assert any(answer.reasoning for answer in answers) is opened  # what may be thought may be nothing
 
 
-def test_the_functions_object_is_what_its_schema_says() -> None:
-    assert Function("f").schema["additionalProperties"] is False and Function("f", WEATHER).schema == WEATHER
-    assert Function("f", {}).schema == {"type": "object"}
-    assert Function("f", {"type": ["object", "null"], "minProperties": 1}).schema == {"type": "object", "minProperties": 1}
-    assert Function("f", {"type": "string"}).schema == {"type": "object", "allOf": [{"type": "string"}]}
-    named = {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"n": {"type": "integer"}}}}}
-    assert Function("f", named).schema == {"type": "object", "allOf": [{"$ref": "#/$defs/a"}], "$defs": named["$defs"]}
-    old = {"$schema": "http://json-schema.org/draft-03/schema#", "$ref": "#/definitions/a", "definitions": {"a": {}}}
-    assert Function("f", old).schema == {
-        "$schema": old["$schema"], "definitions": {"a": {}}, "type": "object", "allOf": [{"$ref": "#/definitions/a"}]}
+def test_the_parameters_stay_as_they_are_written_and_arguments_are_an_object() -> None:
+    for parameters in (WEATHER, {}, {"type": ["object", "null"]}, {"$ref": "#/$defs/a", "$defs": {"a": {}}}):
+        assert Function("f", parameters).schema == {DOCUMENT: parameters, "$ref": "#", "type": "object"}
+    assert Function("f").document["additionalProperties"] is False

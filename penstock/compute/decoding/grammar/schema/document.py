@@ -1,6 +1,7 @@
 """A schema as a document: where its references lead."""
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
@@ -8,17 +9,22 @@ from urllib.parse import unquote, urldefrag, urljoin
 from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.schema.dialect import LATEST, draft_of
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, reading
+from penstock.compute.decoding.grammar.syntax import DOCUMENT
 
 VALUES = ("const", "enum", "default", "examples")  # keywords whose content is no schema
 NAMED = frozenset(("$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"))  # schemas by name
 SCHEMAS = frozenset((  # a schema, or a list of them
     "additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema", "disallow", "else", "extends", "if", "items",
     "not", "oneOf", "prefixItems", "propertyNames", "then", "type", "unevaluatedItems", "unevaluatedProperties"))
-BESIDE_REFERENCES = {"$ref", "title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
+SILENT = frozenset((  # keywords that say nothing of a value
+    "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs", "definitions", "title", "description",
+    "default", "examples", "deprecated", "readOnly", "writeOnly"))
+REFERENCES = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 MAX_REFERENCES = 32  # one after another
 A_REFERENCE = 10  # steps of following one
 MAX_PLACE = 120  # characters
 A_STEP = 50  # characters of JSON that are written in one
+ESCAPED = re.compile(r"[%\x00-\x1f\x7f]")  # in an address
 OWN = "http://schema.invalid/"  # the document's own address, where it has none
 
 
@@ -59,6 +65,8 @@ class Document:
     """Every schema in it is one node, however often it is referred to."""
 
     def __init__(self, schema: Any, effort: Effort) -> None:
+        if not isinstance(schema, dict | bool):
+            raise no_schema(schema)
         self._effort = effort
         self._nodes: dict[tuple[int, str], Node] = {}
         self._made: dict[str, Node] = {}
@@ -75,14 +83,18 @@ class Document:
     def child(self, parent: Node, schema: Any) -> Node:
         """A schema inside of another; where that is nothing but a reference, what it leads to."""
         if not isinstance(schema, dict | bool):
-            raise UnsupportedError(f"{json.dumps(schema)[:60]} stands where a schema is needed", misplaced(parent.schema, schema))
+            raise no_schema(schema, misplaced(parent.schema, schema))
         node = self._node(schema, *self._place(schema, parent.base, parent.draft))
         for _ in range(MAX_REFERENCES):
-            if not isinstance(node.schema, dict) or "$ref" not in node.schema or not node.schema.keys() <= BESIDE_REFERENCES:
+            if not is_reference(node):
                 break
             with reading(node.schema):
                 node = self.resolve(node, node.schema["$ref"])
         return node
+
+    def part(self, reference: Any) -> Node:
+        """What a reference from the document's root leads to."""
+        return self.child(self.root, {"$ref": reference})
 
     def made(self, schema: Any, draft: int = LATEST) -> Node:
         """A schema that is not in the document; one for equal ones."""
@@ -204,9 +216,31 @@ class Document:
             self._dynamic.setdefault("", []).append(node)
 
 
+def split(schema: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The document that a schema's references lead into, and what is wanted of it: `$ref`, and other keywords beside it."""
+    if isinstance(schema, dict) and DOCUMENT in schema:
+        return schema[DOCUMENT], {name: value for name, value in schema.items() if name != DOCUMENT}
+    return schema, {"$ref": "#"}
+
+
+def is_reference(node: Node) -> bool:
+    """Whether a schema is nothing but a reference: until draft 7 whatever stands beside one counts for nothing."""
+    schema = node.schema
+    return isinstance(schema, dict) and "$ref" in schema and (node.draft <= 7 or schema.keys() <= SILENT | {"$ref"})
+
+
+def no_schema(value: Any, inside: str = "") -> UnsupportedError:
+    return UnsupportedError(f"{json.dumps(value)[:60]} stands where a schema is needed", inside)
+
+
 def place_in(document: Any, schemas: Sequence[Any], inside: str = "") -> str:
-    """Where the first of the schemas that stands in a document does, as a reference to it, or to what is `inside` of it; "" where none
-    does."""
+    """Where the first of the schemas that stands in a document does, as `reference_to` says, or what is `inside` of it, and short."""
+    place = reference_to(document, schemas)
+    return shown(place + inside) if place else ""
+
+
+def reference_to(document: Any, schemas: Sequence[Any]) -> str:
+    """Of the schemas the first that stands in a document, as a reference to it; "" where none does."""
     wanted = {id(schema) for schema in schemas if isinstance(schema, dict)}
     found: dict[int, str] = {}
     stack: list[tuple[Any, str]] = [(document, "#")] if wanted else []
@@ -215,8 +249,7 @@ def place_in(document: Any, schemas: Sequence[Any], inside: str = "") -> str:
         if id(value) in wanted:
             found[id(value)] = place
         stack += [(each, place + step(name)) for name, each in parts(value)]
-    place = next((found[id(schema)] for schema in schemas if id(schema) in found), "")
-    return shown(place + inside) if place else ""
+    return next((found[id(schema)] for schema in schemas if id(schema) in found), "")
 
 
 def shown(place: str) -> str:
@@ -225,7 +258,7 @@ def shown(place: str) -> str:
 
 def step(name: str | int) -> str:
     """Of a reference."""
-    return f"/{str(name).replace('~', '~0').replace('/', '~1')}"
+    return "/" + ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", str(name).replace("~", "~0").replace("/", "~1"))
 
 
 def parts(value: Any) -> Iterable[tuple[str | int, Any]]:

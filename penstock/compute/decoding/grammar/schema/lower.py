@@ -1,13 +1,13 @@
 """From a JSON schema of any draft to one that llguidance obeys to the letter."""
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, place_in
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, place_in, split
 from penstock.compute.decoding.grammar.schema.emit import Writer
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, left_nothing, listed
 from penstock.compute.decoding.grammar.schema.expand import Expander, Keyword
@@ -20,16 +20,17 @@ MAX_TRIED = 8  # keywords that are blamed alone
 def lowered(schema: Any, effort: Effort, room: int, closed: bool = False, called: str = "g") -> tuple[dict[str, Any] | bool, Writer]:
     """Whatever is valid by the result is valid by `schema`; and who wrote it, who knows where its definitions, whose names begin with
     `called`, come from. `room`: characters, and no answer has more. `closed`: objects have no properties that their schema does not
-    mention.
+    mention. A schema may stand in another document: see `syntax.part_of`; places are told as that document's.
 
     Raises UnsupportedError, with the reason, for a schema that cannot be obeyed, and for one that nothing is valid by, and TooLargeError,
     with the place in the schema, for one that takes more steps than the effort has.
     """
+    whole, wanted = split(schema)
     try:
-        document = Document(schema, effort)
+        document = Document(whole, effort)
+        goal = goal_of(document, wanted)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{error}{at(place_in(schema, error.schemas))}") from None
-    goal: Goal = (Literal(document.root, True),)
+        raise UnsupportedError(f"{error}{at(place_in(whole, error.schemas, error.inside))}") from None
     expander = Expander(document, Algebra(effort), closed=closed)
     writer = Writer(expander, room, called)
     try:
@@ -42,6 +43,13 @@ def lowered(schema: Any, effort: Effort, room: int, closed: bool = False, called
     if written is False:
         raise UnsupportedError(untold(expander, goal, room) or nothing(writer, expander, goal))
     return written, writer
+
+
+def goal_of(document: Document, wanted: Mapping[str, Any]) -> Goal:
+    """What is wanted of a document: that a value is valid by what `$ref` leads to, and by the keywords beside it."""
+    beside = {name: value for name, value in wanted.items() if name != "$ref"}
+    nodes = [document.part(wanted["$ref"])] if "$ref" in wanted else []
+    return tuple([Literal(node, True) for node in (*nodes, *([document.beside(document.root, beside)] if beside else []))])
 
 
 def told(error: Exception, document: Document, writer: Writer) -> str:

@@ -1,0 +1,84 @@
+"""Arguments as keywords: what they express of a function's parameters, and what is refused."""
+import json
+import re
+from typing import Any
+
+import pytest
+
+from penstock.compute.decoding.grammar.syntax import DOCUMENT
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+from penstock.serve.text.tools.keywords import keywords
+from penstock.serve.text.tools.rules import Function
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of
+
+COMPILER = compiler()
+DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
+
+
+def accepts(parameters: Any, text: str) -> bool:
+    rules = keywords(Function("f", parameters), "f")
+    matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar="\n".join(['start: "(" f ")"', *rules])))
+    ids = TOKENS.encode(f"({text})")
+    return matcher.take(ids) == len(ids) and matcher.ended == "stop"
+
+
+@pytest.mark.parametrize(("parameters", "good", "bad"), [
+    ({}, [""], ["a=1"]),
+    ({"properties": {"a": {}, "b": {}, "c": {}}, "required": ["b"]}, ["b=1", "a=1, b=2", "b=1, c=2", "a=1, b=2, c=3"],
+     ["", "a=1", "c=1", "b=1, a=2", "a=1, c=2", "b=1, ", ", b=1"]),
+    ({"properties": {"a": {}, "b": {}}}, ["", "a=1", "b=1", "a=1, b=2"], ["b=1, a=2", "a=1b=2"]),
+    ({"required": ["a"], "additionalProperties": {"type": "integer"}}, ["a=1"], ['a="x"', ""]),
+    ({"required": ["a"]}, ['a="x"', "a=[null]"], [""]),
+    ({"properties": {"a": False, "b": True}}, ["", "b=1"], ["a=1", "a=1, b=1"]),
+    ({**DRAFT_3, "properties": {"a": {"type": "string", "required": True}, "b": {"type": ["integer", {"enum": ["x"]}]}}},
+     ['a="s"', 'a="s", b=2', 'a="s", b="x"'], ["", "b=2", 'a="s", b="y"']),
+    ({"title": "T", "$comment": "c", "$id": "http://a.example/t", "properties": {"größe": {"type": "null"}}}, ["größe=null"], ["größe=1"]),
+], ids=lambda each: ascii(each)[:40])
+def test_properties_come_in_their_order_and_those_that_are_required_always(parameters: Any, good: list[str], bad: list[str]) -> None:
+    assert all(accepts(parameters, text) for text in good)
+    assert not any(accepts(parameters, text) for text in bad)
+
+
+def test_a_thousand_properties_are_as_many_rules_and_no_more() -> None:
+    parameters = {"properties": {f"p{at}": {"const": at} for at in range(1000)}}
+    assert len("\n".join(keywords(Function("f", parameters), "f"))) < 400_000
+    some = {"properties": {f"p{at}": {"const": at} for at in range(200)}, "required": ["p90"]}
+    assert accepts(some, "p7=7, p90=90, p199=199") and not accepts(some, "p7=7, p199=199")
+
+
+def test_a_property_that_refers_to_nothing_is_written_without_the_others() -> None:
+    parameters = {
+        **DRAFT_3, "properties": {"a": {"type": "integer"}, "b": {"items": {"$ref": "#/definitions/x"}}}, "definitions": {"x": {}}}
+    documents = [json.loads(found)[DOCUMENT] for found in re.findall("%json (.*)", "\n".join(keywords(Function("f", parameters), "f")))]
+    assert documents == [{**DRAFT_3, "properties": {"a": {"type": "integer"}}}, parameters]
+
+
+CANNOT = ", which keyword arguments, the model's format, cannot express"
+
+
+@pytest.mark.parametrize(("name", "parameters", "message"), [
+    ("f", {"type": "object", "patternProperties": {"a": {}}}, f"have 'patternProperties' among their keywords{CANNOT}"),
+    ("f", {"properties": {"a b": {}}}, f"have a name that is no identifier{CANNOT}"),
+    ("f", {"properties": {"if": {}}}, f"have a name that is no identifier{CANNOT}"),
+    ("f-g", None, f"have a name that is no identifier{CANNOT}"),
+    ("f", {"anyOf": [{"required": ["a"]}]}, f"have 'anyOf' among their keywords{CANNOT}"),
+    ("f", {"type": "string"}, f'have the type "string"{CANNOT}'),
+    ("f", {"$ref": "#/$defs/a", "$defs": {"a": {"oneOf": [{}]}}}, f"have 'oneOf' among their keywords{CANNOT}"),
+    ("f", {"$ref": "#/$defs/a", "minProperties": 1, "$defs": {"a": {}}}, f"have '$ref' among their keywords{CANNOT}"),
+    ("f", {"$ref": "#/$defs/a", "$defs": {"a": True}}, f"have '$ref' among their keywords{CANNOT}"),
+    ("f", {"$ref": "#"}, f"have '$ref' among their keywords{CANNOT}"),
+    ("f", {"$ref": "#/nowhere"}, "cannot be obeyed: $ref '#/nowhere' leads nowhere in the schema (at #)"),
+    ("f", {"$ref": "http://x.example/y"},
+     "cannot be obeyed: $ref 'http://x.example/y' leads out of the schema, and other documents are not fetched (at #)"),
+    ("f", {"properties": []}, "cannot be obeyed: properties is [], but must be an object (at #)"),
+    ("f", {"$ref": "#/$defs/a", "$defs": {"a": {"required": "b"}}},
+     'cannot be obeyed: required is "b", but must be a list of strings (at #/$defs/a)'),
+    ("f", {"$ref": "#/$defs/a", "$defs": {f"a{at}": {} for at in range(40_000)}},
+     "cannot be obeyed: it takes more than 100,000 steps to compile, most of them for properties, items, listed values and references; "
+     "a smaller one would do"),
+])
+def test_what_keyword_arguments_cannot_express_is_refused(name: str, parameters: Any, message: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        keywords(Function(name, parameters), "f")
+    assert str(refusal.value) == f"the parameters of the function {name!r} {message}"

@@ -1,0 +1,132 @@
+"""References in a function's parameters lead into the parameters as they are written, in every format; jsonschema is the judge."""
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from penstock.compute.decoding.grammar.masks import Masks
+from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
+from penstock.serve.text.tools import TABLE
+from penstock.serve.text.tools.rules import Function, Wanted
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
+from tests.serve.text.tools.reading import numbered, read
+
+COMPILER = compiler()
+MASKS = Masks(COMPILER.vocabulary.width)
+SPELLED = {  # a call of f with arguments, which are JSON
+    "hermes": '<tool_call>\n{{"name": "f", "arguments": {}}}\n</tool_call>', "llama3_json": '{{"name": "f", "parameters": {}}}',
+    "mistral": '[TOOL_CALLS] [{{"name": "f", "arguments": {}}}]', "pythonic": "[f({})]",
+}
+INTEGER = {"type": "integer"}
+TREES = [
+    {"v": 1}, {"v": 1, "kid": {"v": 2}}, {"v": 1, "kid": {"v": 2, "kid": {"v": 3}}}, {"v": 1, "kid": {"v": 2, "kid": None}},
+    {"v": 1, "kid": None}, {"kid": {"v": 1}}, {"v": 1, "kid": {"kid": {"v": 1}}}, {"v": 1, "kid": 2},
+    {"v": 1, "kid": {"v": 2, "kid": {"v": "x"}}}]
+
+
+def tree(kid: Any, kind: Any = ("object", "null"), **beside: Any) -> dict[str, Any]:
+    kind = list(kind) if isinstance(kind, tuple) else kind
+    return {**beside, "type": kind, "properties": {"v": INTEGER, "kid": kid}, "required": ["v"], "additionalProperties": False}
+
+
+DRAFTS = {number: {"$schema": f"http://json-schema.org/draft-0{number}/schema#"} for number in (3, 4, 6, 7)}
+DRAFTS[2019] = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
+ROOT = {"$ref": "#/$defs/tree"}
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "the root, which may be null": tree({"$ref": "#"}),
+    "the root, which is an object": tree({"$ref": "#"}, "object"),
+    "the root, of any type": {name: value for name, value in tree({"$ref": "#"}).items() if name != "type"},
+    "the root with keywords beside it": tree({"$ref": "#", "type": "object"}),
+    "the root by its address": tree({"$ref": "tool.json"}, **{"$id": "http://a.example/tool.json"}),
+    "the root by a pointer at its address": tree({"$ref": "/tool.json#"}, **{"$id": "http://a.example/tool.json"}),
+    "the root by a name": tree({"$ref": "tag:a.example,2024:tree"}, **{"$id": "tag:a.example,2024:tree"}),
+    "the root by its anchor": tree({"$ref": "#tree"}, **{"$anchor": "tree"}),
+    "the root dynamically": tree({"$dynamicRef": "#tree"}, **{"$dynamicAnchor": "tree"}),
+    "the root recursively": tree({"$recursiveRef": "#"}, **DRAFTS[2019], **{"$recursiveAnchor": True}),
+    "the root of draft 4": tree({"$ref": "#"}, **DRAFTS[4], id="http://a.example/tool"),
+    "the root of draft 7, whatever stands beside the reference": tree({"$ref": "#", "type": "null"}, **DRAFTS[7]),
+    "another property": tree({"anyOf": [{"type": "null"}, {"$ref": "#/properties/v"}]}),
+    "itself": tree({"anyOf": [INTEGER, {"type": "object", "properties": {"v": {}, "kid": {"$ref": "#/properties/kid"}}}]}),
+    "a definition": {**tree({"$ref": "#/$defs/tree"}), "$defs": {"tree": tree({"$ref": "#/$defs/tree"})}},
+    "a definition that refers to the root": {**tree({"$ref": "#/$defs/root"}), "$defs": {"root": {"$ref": "#"}}},
+    "a definition that is a document": {
+        **tree({"$ref": "inner"}), "$defs": {"inner": tree({"$ref": "#"}, "object", **{"$id": "inner"})}},
+    "the root is a reference": {**ROOT, "$defs": {"tree": tree(ROOT)}},
+    "the root is a reference, and meant by one": {**ROOT, "$defs": {"tree": tree({"$ref": "#"})}},
+    "the root is a reference to a reference": {**ROOT, "$defs": {"tree": {"$ref": "#tree"}, "other": tree(ROOT, **{"$anchor": "tree"})}},
+    "the root is a reference, with words beside it": {
+        "$ref": "#/definitions/tree", "title": "T", "$id": "http://a.example/t", "definitions": {"tree": tree({"$ref": "t"})}},
+    "the root is a reference in draft 7": {
+        **DRAFTS[7], "$ref": "#/definitions/tree", "type": "string", "definitions": {"tree": tree({"$ref": "#"})}},
+    "names with signs in them": {"$ref": "#/$defs/a%25~1b~0c%20", "$defs": {"a%/b~c ": tree({"$ref": "#/$defs/a%25~1b~0c%20"})}},
+}
+
+
+def rules_of(name: str, parameters: Any) -> str:
+    return "start: calls\n" + TABLE.load(name).rules(Wanted([Function("f", parameters)], False, lambda text: None))
+
+
+def spelled(name: str, arguments: dict[str, Any]) -> str:
+    items = ", ".join(f"{key}={json.dumps(value)}" for key, value in arguments.items())
+    return SPELLED[name].format(items if name == "pythonic" else json.dumps(arguments))
+
+
+def accepts(name: str, parameters: Any, arguments: dict[str, Any]) -> bool:
+    matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar=rules_of(name, parameters)))
+    text = spelled(name, arguments)
+    ids = TOKENS.encode(text)
+    assert json.loads(read(TABLE.load(name)(numbered()), text).tool_calls[0].arguments) == arguments
+    return matcher.take(ids) == len(ids) and matcher.ended == "stop"
+
+
+def valid(parameters: Any, value: Any) -> bool:
+    found: bool = jsonschema.validators.validator_for(parameters, jsonschema.Draft202012Validator)(parameters).is_valid(value)
+    return found
+
+
+@pytest.mark.parametrize("what", PARAMETERS)
+@pytest.mark.parametrize("name", TABLE)
+def test_what_a_reference_means_is_what_the_parameters_say(name: str, what: str) -> None:
+    parameters = PARAMETERS[what]
+    judged = [valid(parameters, arguments) for arguments in TREES]
+    assert True in judged and False in judged
+    assert [accepts(name, parameters, arguments) for arguments in TREES] == judged
+    wanted = StructuredOutputsParams(grammar=rules_of(name, parameters))
+    for seed in range(3):
+        text = write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed))
+        calls = () if text is None else read(TABLE.load(name)(numbered()), text).tool_calls
+        assert text is None or calls and all(valid(parameters, json.loads(call.arguments)) for call in calls)
+
+
+CHOICES = {
+    "one may be null": {"anyOf": [tree({"$ref": "#"}, "object"), {"type": "null"}]},
+    "parts": {"allOf": [tree({"$ref": "#"}), {"minProperties": 2}]},
+    "a part of a part": {"anyOf": [tree({"$ref": "#/anyOf/0"}, "object"), {"type": "null"}]},
+}
+
+
+@pytest.mark.parametrize("what", CHOICES)
+@pytest.mark.parametrize("name", TABLE)
+def test_so_it_is_of_choices_where_they_can_be_written(name: str, what: str) -> None:
+    parameters = CHOICES[what]
+    if name == "pythonic":
+        with pytest.raises(RequestError, match=f"have '{next(iter(parameters))}' among their keywords"):
+            rules_of(name, parameters)
+    else:
+        assert [accepts(name, parameters, arguments) for arguments in TREES] == [valid(parameters, arguments) for arguments in TREES]
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize(("parameters", "place"), [
+    (tree({"type": "strange"}), "#/properties/kid"),
+    (tree({"items": {"$ref": "#/$defs/a"}}) | {"$defs": {"a": {"type": "strange"}}}, "#/$defs/a"),
+    (tree({"items": {"$ref": "#/nowhere"}}), "#/properties/kid/items"),
+    ({**ROOT, "$defs": {"tree": tree({"type": "strange"})}}, "#/$defs/tree/properties/kid"),
+])
+def test_places_are_those_of_the_parameters(name: str, parameters: Any, place: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        COMPILER.compile(StructuredOutputsParams(grammar=rules_of(name, parameters)))
+    assert str(refusal.value).endswith(f"(at {place})")
