@@ -145,10 +145,10 @@ def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) 
     found = find(config)
     told = drafting_takes(config, found, choose(config, found))
     built = build(config)
-    side = getattr(built.engine._runner._drafter._proposer, "_side", None)  # type: ignore[attr-defined]
+    aux = getattr(built.engine._runner._drafter._proposer, "_aux", None)  # type: ignore[attr-defined]
     taken = 0
-    if side is not None:
-        taken = side.loaded.weight_bytes + side.loaded.kv_bytes_per_token * side.layout.num_blocks * side.layout.block_size
+    if aux is not None:
+        taken = aux.loaded.weight_bytes + aux.loaded.kv_bytes_per_token * aux.layout.num_blocks * aux.layout.block_size
     assert told.fixed + 320 * told.per_token == taken
 
 
@@ -156,7 +156,7 @@ def test_a_draft_model_is_held_in_its_target_s_form() -> None:
     held = []
     for quant in ("none", "int8", "int4:group=64"):
         config = EngineConfig(propose="draft_model:model=rill", quant=quant, kv_tokens=320, weight_cache=False)
-        held.append(build(config).engine._runner._drafter._proposer._side.loaded.weight_bytes)  # type: ignore[attr-defined]
+        held.append(build(config).engine._runner._drafter._proposer._aux.loaded.weight_bytes)  # type: ignore[attr-defined]
     assert held[1] < 0.6 * held[0] and held[2] < 0.8 * held[1]
 
 
