@@ -10,7 +10,7 @@ from penstock.compute.decoding.grammar.schema.dialect import keywords
 from penstock.compute.decoding.grammar.schema.disjoint import Disjoint
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, reading
-from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for
+from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for, union
 from penstock.compute.decoding.grammar.schema.meet import goal_of, meet
 from penstock.compute.decoding.grammar.schema.negate import NEGATIVE, untold
 from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape, only
@@ -147,7 +147,7 @@ class Expander:
         """In each branch what is valid by none of the others."""
         branches = children(self, node, listed)
         if self._disjoint is None:
-            return self.cross(base, [shape for branch in branches for shape in self.literal(branch)])
+            return self.cross(base, union(self, map(self.literal, branches)))
         found: list[Shape] = []
         for at, branch in enumerate(branches):
             mine = list(self.cross(base, self.literal(branch)))

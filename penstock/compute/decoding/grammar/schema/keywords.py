@@ -1,9 +1,9 @@
 """Keywords, each as the shapes of what it allows. Those that are read together are read with the first of them."""
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from penstock.compute.decoding.grammar.effort import PARTS
+from penstock.compute.decoding.grammar.effort import CHOICES, PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
 from penstock.compute.decoding.grammar.patterns.tree import Chars, both, other, rep, texts
@@ -53,6 +53,15 @@ class Work(Protocol):
 def children(work: Work, node: Node, listed: Sequence[Any], positive: bool = True) -> list[Literal]:
     work.algebra.effort.spend(A_PART * len(listed), PARTS)
     return [Literal(work.document.child(node, schema), positive) for schema in listed]
+
+
+def union(work: Work, several: Iterable[Shapes]) -> Shapes:
+    """All that is in one of several, each shape once: branches that lead to the same schema have the same shapes."""
+    found: dict[int, Shape] = {}
+    for shapes in several:
+        work.algebra.effort.spend(len(shapes), CHOICES)
+        found |= {id(shape): shape for shape in shapes}
+    return list(found.values())
 
 
 def goal_for(work: Work, node: Node, schema: Any, positive: bool = True) -> Goal:
@@ -235,7 +244,7 @@ def without(work: Work, name: str) -> Shape:
 
 
 def read_any(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    return [shape for each in children(work, node, values.schemas("anyOf", value)) for shape in work.literal(each)]
+    return union(work, map(work.literal, children(work, node, values.schemas("anyOf", value))))
 
 
 def read_not(work: Work, node: Node, value: Any, words: Words) -> Shapes:

@@ -11,7 +11,7 @@ from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.tree import alt, text
 from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Literal, Node, join
-from penstock.compute.decoding.grammar.schema.keywords import Shapes, Words, Work, children, goal_for, without
+from penstock.compute.decoding.grammar.schema.keywords import Shapes, Words, Work, children, goal_for, union, without
 from penstock.compute.decoding.grammar.schema.meet import outside
 from penstock.compute.decoding.grammar.schema.records import (
     ARRAY,
@@ -160,7 +160,7 @@ def no_dependent_schemas(work: Work, node: Node, value: Any, words: Words) -> Sh
 
 
 def not_all(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    return [shape for each in children(work, node, values.schemas("allOf", value), False) for shape in work.literal(each)]
+    return union(work, map(work.literal, children(work, node, values.schemas("allOf", value), False)))
 
 
 def not_any(work: Work, node: Node, value: Any, words: Words) -> Shapes:
