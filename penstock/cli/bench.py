@@ -130,10 +130,23 @@ def check(options: BenchOptions) -> None:
     for name in ("attain", "start_rate"):
         if not options.find_goodput and getattr(options, name) != getattr(BenchOptions(), name):
             raise UsageError(f"--{name.replace('_', '-')} is for --find-goodput")
+    files: dict[Path, str] = {}
     for name in ("report", "save", "samples"):
         path = getattr(options, name)
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise UsageError(f"--{name} {path}: there is no folder {Path(path).absolute().parent}")
+        if path is None:
+            continue
+        check_writable(f"--{name}", path)
+        other = files.setdefault(Path(path).resolve(), name)
+        if other != name:
+            raise UsageError(f"--{other} and --{name} both name {path}, and one would replace the other: give two files")
+
+
+def check_writable(option: str, path: str) -> None:
+    """Raises UsageError, before anything is measured, for a path at which no file can be."""
+    if Path(path).is_dir():
+        raise UsageError(f"{option} {path} is a folder: name a file in it")
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
 
 
 def warmup_of(text: str) -> Any:
@@ -144,7 +157,10 @@ def warmup_of(text: str) -> Any:
     if text in ("0", "0s", "0%"):
         return Warmup()
     if not text.endswith("%"):
-        return Warmup(seconds=seconds(text, "--warmup"))
+        try:
+            return Warmup(seconds=seconds(text, "--warmup"))
+        except UsageError:
+            raise UsageError(f"--warmup must be a time like 5s or a share like 10%, not {text!r}") from None
     try:
         share = float(text[:-1]) / 100
     except ValueError:

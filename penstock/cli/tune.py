@@ -66,6 +66,7 @@ def tune(options: TuneOptions, engine: EngineConfig) -> None:
 
 def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
     """Everything that was asked for, checked. Raises UsageError for what cannot be."""
+    from penstock.cli.bench import check_writable
     from penstock.study.measure.slo import parse_slo
     from penstock.study.plan.known import check_weights
     from penstock.study.plan.tune.budget import parse_budget
@@ -73,6 +74,7 @@ def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
     from penstock.study.plan.tune.request import Request
 
     check(options, engine)
+    check_writable("--output", options.output)
     check_weights(engine.model, "a search")
     traffic, searches = traffic_of(options, engine)
     if options.slo is None:

@@ -194,9 +194,20 @@ def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:
 
 def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{served.server_port}"
-    words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", str(tmp_path), "--json"]
+    words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", "/dev/full", "--json"]
     status, out, err = penstock(words)
     assert status == 1 and "cannot write" in err and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
+
+
+def test_files_that_cannot_be_are_refused_before_anything_is_measured(penstock: Command, tmp_path: Path) -> None:
+    status, _, err = penstock(["bench", "--requests", "2", "--save", str(tmp_path)])
+    assert status == 2 and f"--save {tmp_path} is a folder" in err
+    status, _, err = penstock(["tune", "--slo", "ttft=1s", "--output", str(tmp_path)])
+    assert status == 2 and f"--output {tmp_path} is a folder" in err
+    status, _, err = penstock(["bench", "--save", str(tmp_path / "a"), "--report", str(tmp_path / "b" / ".." / "a")])
+    assert status == 2 and "there is no folder" in err
+    status, _, err = penstock(["bench", "--save", str(tmp_path / "a"), "--report", str(tmp_path / "a")])
+    assert status == 2 and "--report and --save both name" in err
 
 
 def test_who_interrupts_while_it_is_told_gets_all_of_it(

@@ -144,7 +144,9 @@ class Choice:
         return None if self._num_top is None else chat_rows(self._tokenizer, delta.logprobs, self._num_top)
 
     def reason(self, delta: Delta) -> str | None:
-        return "tool_calls" if self._called and delta.finish_reason == "stop" else delta.finish_reason
+        """Of the answer. One that a stop string ended is no call: its arguments may end anywhere."""
+        ended_itself = delta.finish_reason == "stop" and not isinstance(delta.stop_reason, str)
+        return "tool_calls" if self._called and ended_itself else delta.finish_reason
 
 
 class Answer:

@@ -68,22 +68,26 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
     server = Server(access, Wish(), tcp(access.address), Stopwatch(loop.time))
     name = f"{access.address.scheme}://{access.address.host_header}{access.address.root}"
     try:
-        first, began = await _scrape(server, name), None
+        first, began = await _scrape(server, name), await server.state()
         grown: Values = first
+        check_state(began, name)
         if seconds:
-            began = await server.state()
             say(f"watching {name} for {seconds:g} s")
             await asyncio.sleep(seconds)
             last = await _scrape(server, name)
             if began_anew(first, last):
                 raise PenstockError(f"{name} was started anew while it was watched: ask again")
             grown = growth(first, last)
-        state = await server.state()
-        if state is None:
-            raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
+        state = await server.state() if seconds else began
     finally:
         await server.close()
-    return Evidence(grown, first, stated.with_begin(state, began), name)
+    return Evidence(grown, first, stated.with_begin(check_state(state, name), began if seconds else None), name)
+
+
+def check_state(state: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    if state is None:
+        raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
+    return state
 
 
 async def _scrape(server: Server, name: str) -> Values:

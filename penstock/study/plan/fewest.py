@@ -36,8 +36,10 @@ class Fewest:
 
     def told(self, asked: int) -> str:
         """Where arithmetic was wrong, and what fewer come to; empty where nothing was tried beside what it asks for."""
-        if not any(row.meets_slo for row in self.found.values()) or len(self.found) == 1:
+        if len(self.found) == 1:
             return ""
+        if not any(row.meets_slo for row in self.found.values()):
+            return f"arithmetic asks for {asked:,}; more than {max(self.found):,} were not tried"
         least = self._least
         fewer = max((count for count in self.found if count < least), default=0)
         said = [f"arithmetic asks for {asked:,}"] if least != asked else []

@@ -170,6 +170,12 @@ def test_cache_control_pins_a_prefix(http: httpx.Client, server: Running) -> Non
     assert "cache_control" in refused(http, "messages", messages=wrong)
 
 
+def test_arguments_that_a_stop_string_ends_are_not_announced_as_a_call(http: httpx.Client, server: Running) -> None:
+    server.engine.script = CALL
+    assert chat(http, tools=TOOLS, max_tokens=100, stop=["fox"])["choices"][0]["finish_reason"] == "stop"
+    assert [c["finish_reason"] for e in stream(http, tools=TOOLS, max_tokens=100, stop=["fox"]) for c in e["choices"]][-1] == "stop"
+
+
 def test_a_tool_call_comes_apart_from_the_content(http: httpx.Client, server: Running) -> None:
     server.engine.script = "I look. " + CALL
     choice = chat(http, tools=TOOLS, max_tokens=100)["choices"][0]

@@ -144,9 +144,28 @@ def test_a_server_that_was_started_anew_is_asked_again(monkeypatch: pytest.Monke
     async def scrape(server: Any, name: str) -> dict[str, float]:
         return {"penstock_engine_seconds_total": next(seconds)}
 
+    async def state(server: Any) -> dict[str, Any]:
+        return {}
+
     monkeypatch.setattr(source, "_scrape", scrape)
+    monkeypatch.setattr(source.Server, "state", state)
     with pytest.raises(PenstockError, match="was started anew while it was watched"):
         source.ask(Access(address_of("http://127.0.0.1:9")), 0.01, lambda line: None)
+
+
+def test_another_server_is_refused_before_it_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scrape(server: Any, name: str) -> dict[str, float]:
+        return {}
+
+    async def state(server: Any) -> None:
+        return None
+
+    said: list[str] = []
+    monkeypatch.setattr(source, "_scrape", scrape)
+    monkeypatch.setattr(source.Server, "state", state)
+    with pytest.raises(PenstockError, match="it is no Penstock server"):
+        source.ask(Access(address_of("http://127.0.0.1:9")), 60, said.append)
+    assert not said
 
 
 def test_counters_of_others_are_refused() -> None:

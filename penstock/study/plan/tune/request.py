@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.config import EngineConfig
+from penstock.core.errors import UsageError
 from penstock.serve.engine.machine import num_cpus, processor
 from penstock.study.measure.keep import write
 from penstock.study.plan.tune.budget import Budget
@@ -58,6 +59,9 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     asked = {**{f"--{name.replace('_', '-')}": value for name, value in (options | dict(request.said)).items()}, "machine": where}
     engines = Engines(request.engine, request.traffic, request.goal, watchers)
     found = levers(request.engine, engines.resolved(Setting()), request.choices, num_cpus(), request.only)
+    if request.only and not any(found.values.values()):
+        why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out) or "they have no other values here"
+        raise UsageError(f"--levers {','.join(request.only)} leaves nothing to search: {why}")
     terms = Terms(
         request.budget, request.goal.searches, request.goal.start_rate, request.traffic.is_made_up() and not request.traffic.text,
         request.finalists, request.pairs, request.traffic.arrivals.users is not None)
