@@ -27,8 +27,10 @@ class PythonicParser:
     needs_special_tokens: ClassVar[bool] = False
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
-        """`sure` changes nothing: half of a call cannot be told as JSON."""
+        """`sure`: a list that has begun is one of calls, so that what is cut off of it is no content; half of a call cannot be told as
+        JSON."""
         self._new_id = new_id
+        self._sure = sure
         self._num_calls = 0
         self._events: list[Event] = []
         self._step: Step | None = self._at_start
@@ -67,7 +69,8 @@ class PythonicParser:
         return events
 
     def finish(self) -> list[Event]:
-        if self._num_calls and not "".join(self._raw).strip(BLANK + ","):
+        is_cut_off = self._sure and self._step is not None and (self._num_calls or "[" in self._raw)
+        if is_cut_off or (self._num_calls and not "".join(self._raw).strip(BLANK + ",")):
             self._raw = []
         self._give_back()
         events, self._events = self._events, []

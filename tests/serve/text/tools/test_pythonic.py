@@ -77,3 +77,18 @@ def test_ordinary_text_is_not_held_back() -> None:
 
 def test_it_suits_templates_that_show_its_form() -> None:
     assert PythonicParser.suits("[func_name1(params_name1=params_value1)]") and not PythonicParser.suits("[INST]")
+
+
+WHOLE = '[weather(town="Rome", days=1), weather(town="Paris", days=2)]'
+
+
+@pytest.mark.parametrize("size", range(1, len(WHOLE)))
+def test_of_an_answer_that_must_be_calls_what_is_cut_off_is_no_content(size: int) -> None:
+    parser = PythonicParser(numbered(), sure=True)
+    events = [*parser.push(WHOLE[:size]), *parser.finish()]
+    assert not any(isinstance(event, ContentDelta) for event in events)
+    assert sum(isinstance(event, ToolCallStart) for event in events) == WHOLE[:size].count(")")
+
+
+def test_text_that_must_be_no_call_stays_content() -> None:
+    assert read(PythonicParser(numbered(), sure=True), "It rains [often].") == Answer("It rains [often].")
