@@ -68,23 +68,22 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
     server = Server(access, Wish(), tcp(access.address), Stopwatch(loop.time))
     name = f"{access.address.scheme}://{access.address.host_header}{access.address.root}"
     try:
-        first, began = await _scrape(server, name), await server.state()
-        grown: Values = first
-        check_state(began, name)
+        first, began = await _scrape(server, name), check_state(await server.state(), name)
+        grown, state = first, began
         if seconds:
             say(f"watching {name} for {seconds:g} s")
             await asyncio.sleep(seconds)
             last = await _scrape(server, name)
             if began_anew(first, last):
                 raise PenstockError(f"{name} was started anew while it was watched: ask again")
-            grown = growth(first, last)
-        state = await server.state() if seconds else began
+            grown, state = growth(first, last), check_state(await server.state(), name)
     finally:
         await server.close()
-    return Evidence(grown, first, stated.with_begin(check_state(state, name), began if seconds else None), name)
+    return Evidence(grown, first, stated.with_begin(state, began if seconds else None), name)
 
 
 def check_state(state: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """Raises PenstockError for a server that tells none."""
     if state is None:
         raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
     return state
