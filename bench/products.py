@@ -63,7 +63,7 @@ def ours(weight: Array, codes: Codes | None, rows: Array, copies: int, args: arg
     specs = {"table": WeightSpec("table", (1, 1))} | {name: WeightSpec(name, (out, inner), matrix=True) for name in names}
     outputs = {"logits": "logits"} | ({"last": last} if args.check else {})
     program = Program(tuple(ops), buffers, specs, KVSpec(0, 1, 1), 1, 1, outputs, ("x",))
-    kernels, dtype = "avx2" if args.isa == "avx2" else "", "float32" if form == "f32" else "bfloat16"
+    kernels, dtype = "avx2" if args.isa == "avx2" else "auto", "float32" if form == "f32" else "bfloat16"
     backend = Cpu(Options(kernels), dtype, "int8" if form == "int8a8" else "")
     given = weight if codes is None else codes
     loaded = backend.load(program, {"table": np.zeros((1, 1), np.float32)} | dict.fromkeys(names, given), KVLayout(1, 1), args.threads)
