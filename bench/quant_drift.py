@@ -14,7 +14,7 @@ import numpy as np
 from versus.arguments import Parser, said, text_file, whole
 from versus.engines import check_words
 
-from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
 from penstock.core.config import EngineConfig
@@ -57,7 +57,7 @@ class Scorer:
         rows = np.arange(len(tokens))
         logits = self._backend.step(self._loaded, Batch(
             tokens, rows, rows, np.array([0, len(tokens)]), np.array([len(tokens)]), [np.arange(self._blocks)], rows,
-            np.zeros((0, 2), np.int64))).logits
+            NO_COPIES)).logits
         shifted = logits - logits.max(axis=1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
