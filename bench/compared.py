@@ -4,7 +4,6 @@
 Of every machine the last record of each point. A ratio is of rates that were taken in turns within one run; a share is of the limit that
 was measured around each turn.
 """
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +17,8 @@ BEGIN, END = "<!-- tables of bench/compared.py -->\n", "<!-- end -->"
 QUESTIONS = {"decode": "one sequence behind {} tokens", "prefill": "a prompt of {} tokens", "streams": "{} requests at once",
              "mixed": "{} requests of mixed lengths, as they come"}
 ROUNDED = "a8"  # ends the formats of ours that round rows to 8 bits
+ENDINGS = {"g128": "by 128", "4bf16": "dequantized"}  # of formats of ours
+VARIANTS = ("", *ENDINGS.values())
 HEAD = ("", "bits", "best rival", "its share of the limit", "ours", "ours / its", "ours with rows in 8 bits", "ours / its")
 
 
@@ -28,7 +29,7 @@ def tables(records: Iterable[Record]) -> str:
         known = machines.setdefault(record.machine, {})
         for verdict in verdicts(record.rows):
             if verdict.ours.engine == engine_of(verdict.ours):
-                known[*verdict.ours.contest, group(verdict.ours), rounded(verdict.ours)] = record.date[:10], verdict
+                known[*verdict.ours.contest, variant(verdict.ours), rounded(verdict.ours)] = record.date[:10], verdict
     return "\n".join(part for machine, found in sorted(machines.items()) for part in (f"### {machine}\n", *of_machine(found), ""))
 
 
@@ -38,12 +39,12 @@ def of_machine(found: dict[tuple[object, ...], tuple[str, Verdict]]) -> list[str
              line(["---"] * len(HEAD))]
     order = list(QUESTIONS)
     contests = sorted({key[:-1] for key in found},
-                      key=lambda key: (str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3])), int(str(key[4]))))
+                      key=lambda key: (str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3])), VARIANTS.index(str(key[4]))))
     for contest in contests:
-        model, question, size, bits, by = contest
+        model, question, size, bits, how = contest
         exact, lossy = (found.get((*contest, flag), (None, None))[1] for flag in (False, True))
         rival = (exact or lossy).rival  # type: ignore[union-attr]
-        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} by {by}" if by else str(bits), rival.name,
+        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} {how}".strip(), rival.name,
                            f"{rival.share:.0%}", *cells(exact), *cells(lossy))))
     return lines
 
@@ -61,10 +62,9 @@ def engine_of(row: Row) -> str:
     return "penstock serve" if row.question in ("streams", "mixed") else "penstock"
 
 
-def group(row: Row) -> int:
-    """Weights of ours that share a scale, where the format says so; 0: as by default."""
-    found = re.search(r"g(\d+)", row.format)
-    return int(found[1]) if found else 0
+def variant(row: Row) -> str:
+    """How ours are stored or multiplied, where not as by default."""
+    return next((name for ending, name in ENDINGS.items() if row.format.removesuffix(ROUNDED).endswith(ending)), "")
 
 
 def rounded(row: Row) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from versus.arguments import RECORD, Parser, folder, listed, one_of, said, whole
 from versus.engines import check_words
 from versus.options import models_to_run
-from versus.ours import FORMATS
+from versus.ours import FORMATS, USUAL
 from versus.points import SHORT
 from versus.record import RESULTS, slug, today, write
 from versus.shapes import Shape, open_shape
@@ -71,7 +71,7 @@ def measure(path: str, format: str, depths: list[int], args: argparse.Namespace)
     recorder = Recorder()
     most = max(depths) + WARM + args.steps + 2
     built = build(EngineConfig(
-        model=path, dtype="bfloat16", quant=FORMATS[format][1], threads=args.threads, block_size=BLOCK, max_model_len=most,
+        model=path, dtype="bfloat16", **FORMATS[format][1], threads=args.threads, block_size=BLOCK, max_model_len=most,
         kv_tokens=(-(-most // BLOCK) + 1) * BLOCK), recorder)
     engine, found = built.engine, []
     for depth in depths:
@@ -95,7 +95,7 @@ def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--models", type=folder, help="folder of checkpoints")
     made.add_argument("--model", type=listed(said), help="comma-separated; default: those of the usual ones that are found; also paths")
-    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="of weights; default: %(default)s")
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(USUAL), help="of weights; default: %(default)s")
     made.add_argument("--depths", type=listed(whole(0)), default="0,2048,8192,16384",
                       help="tokens of context; 0: a short prompt; default: %(default)s")
     made.add_argument("--steps", type=whole(2), default=60, help="at each depth; default: %(default)s")
@@ -110,7 +110,7 @@ def shapes(args: argparse.Namespace) -> list[tuple[Shape, list[int]]]:
     for model in models_to_run(args.model, args.models):
         shape = open_shape(model, args.models)
         for format in args.formats:
-            check_words(EngineConfig(model=shape.path, dtype="bfloat16", quant=FORMATS[format][1]), shape.found)
+            check_words(EngineConfig(model=shape.path, dtype="bfloat16", **FORMATS[format][1]), shape.found)
         room = shape.spec.max_position - args.steps - WARM - 2
         depths = [depth for depth in (depth or SHORT for depth in args.depths) if depth <= room]
         if not depths:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from versus.arguments import Parser, listed, one_of, whole
 
-from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
 from penstock.compute.backends.cpu.backend import Cpu, Options
 from penstock.compute.program import KVSpec, Op, Program, WeightSpec
 from penstock.compute.quant.codes import Codes
@@ -63,13 +63,13 @@ def ours(weight: Array, codes: Codes | None, rows: Array, copies: int, args: arg
     specs = {"table": WeightSpec("table", (1, 1))} | {name: WeightSpec(name, (out, inner), matrix=True) for name in names}
     outputs = {"logits": "logits"} | ({"last": last} if args.check else {})
     program = Program(tuple(ops), buffers, specs, KVSpec(0, 1, 1), 1, 1, outputs, ("x",))
-    kernels, dtype = "avx2" if args.isa == "avx2" else "", "float32" if form == "f32" else "bfloat16"
+    kernels, dtype = "avx2" if args.isa == "avx2" else "auto", "float32" if form == "f32" else "bfloat16"
     backend = Cpu(Options(kernels), dtype, "int8" if form == "int8a8" else "")
     given = weight if codes is None else codes
     loaded = backend.load(program, {"table": np.zeros((1, 1), np.float32)} | dict.fromkeys(names, given), KVLayout(1, 1), args.threads)
     count, nothing = len(rows), np.zeros(0, np.int64)
     zeros = np.zeros(count, np.int64)
-    batch = Batch(zeros, zeros, zeros, np.array([0, count]), np.array([1]), [np.zeros(1, np.int64)], nothing, np.zeros((0, 2), np.int64),
+    batch = Batch(zeros, zeros, zeros, np.array([0, count]), np.array([1]), [np.zeros(1, np.int64)], nothing, NO_COPIES,
                   tuple(outputs)[1:], inputs={"x": rows})
     return lambda: backend.step(loaded, batch).buffers.get("last")
 

@@ -14,7 +14,7 @@ import numpy as np
 from versus.arguments import Parser, said, text_file, whole
 from versus.engines import check_words
 
-from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
 from penstock.core.config import EngineConfig
@@ -42,8 +42,8 @@ class Row:
 class Scorer:
     """One model in one weight format."""
 
-    def __init__(self, model: str, quant: str, length: int) -> None:
-        config = EngineConfig(model=model, quant=quant)
+    def __init__(self, model: str, quant: str, length: int, backend: str) -> None:
+        config = EngineConfig(model=model, quant=quant, backend=backend)
         found = find(config)
         chosen = choose(config, found)
         self.bits_per_weight = chosen.holding.bits_per_weight
@@ -57,7 +57,7 @@ class Scorer:
         rows = np.arange(len(tokens))
         logits = self._backend.step(self._loaded, Batch(
             tokens, rows, rows, np.array([0, len(tokens)]), np.array([len(tokens)]), [np.arange(self._blocks)], rows,
-            np.zeros((0, 2), np.int64))).logits
+            NO_COPIES)).logits
         shifted = logits - logits.max(axis=1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
@@ -91,6 +91,7 @@ def make_parser() -> Parser:
     made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
     made.add_argument("--quant", type=said, action="append",
                       help=f"a weight format, as penstock has it; more than once for more; default: {len(FORMATS)} of them")
+    made.add_argument("--backend", type=said, default="auto", help="that all are computed on; default: %(default)s")
     made.add_argument("--windows", type=whole(), default=60, help="stretches of all texts; default: %(default)s")
     made.add_argument("--length", type=whole(2), default=256, help="tokens of a window; default: %(default)s")
     return made
@@ -102,16 +103,16 @@ def main() -> None:
     with parser.refusing():
         found = find(EngineConfig(model=args.model))
         for quant in ("none", *(args.quant or FORMATS)):
-            check_words(EngineConfig(model=args.model, quant=quant), found)
+            check_words(EngineConfig(model=args.model, quant=quant, backend=args.backend), found)
     if args.length > found.spec.max_position:
         parser.error(f"--length {args.length:,} must be at most {found.spec.max_position:,}, the context of {args.model}")
     texts = windows(args.model, args.text, args.windows, args.length)
     if (least := min(map(len, texts))) < 2:
         parser.error(f"--text has a stretch of {least} tokens: give texts of at least {args.length:,} tokens, or fewer --windows")
-    scorer = Scorer(args.model, "none", args.length)
+    scorer = Scorer(args.model, "none", args.length, args.backend)
     exact = [scorer.log_probs(tokens) for tokens in texts]
     rows = [compare(scorer, "none", texts, exact)]
-    rows += [compare(Scorer(args.model, quant, args.length), quant, texts, exact) for quant in args.quant or FORMATS]
+    rows += [compare(Scorer(args.model, quant, args.length, args.backend), quant, texts, exact) for quant in args.quant or FORMATS]
     print(f"{'quant':48} {'bits':>6} {'perplexity':>10} {'KL':>9} {'flips':>7}")
     for row in rows:
         print(f"{row.quant:48} {row.bits_per_weight:6.2f} {row.perplexity:10.3f} {row.kl:9.5f} {row.flips:7.2%}")

@@ -231,11 +231,13 @@ void bind_model(nb::module_& module) {
   module.def("rows_for_codes", [](const std::string& name) {
     return kernels_by_name(name).takes_fixed16(Matrix{Format::i4}) ? "int16" : "bf16";
   }, "The numbers of rows that these kernels multiply with 4-bit codes, where they are not rounded to int8; '' names the best kernels.");
+  module.def("has_tiles", [](const std::string& name) { return kernels_by_name(name).amx_row_bytes != nullptr; },
+             "Whether these kernels multiply on AMX tiles; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());
   nb::class_<Model>(module, "Model")
-      .def("__init__", [](Model* at, std::shared_ptr<Pool> pool, const std::string& name, bool bf16, bool int8) {
-        new (at) Model(std::move(pool), kernels_by_name(name), bf16, int8);
-      })
+      .def("__init__", [](Model* at, std::shared_ptr<Pool> pool, const std::string& name, bool bf16, bool int8, bool dequantize) {
+        new (at) Model(std::move(pool), kernels_by_name(name), bf16, int8, dequantize);
+      }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg("dequantize") = false)
       .def("kernels", [](const Model& model) { return model.kernels().name; })
       .def("add_buffer", &Model::add_buffer)
       .def("add_vector", [](Model& model, const In<float, nb::ndim<1>>& values) { return model.add_vector(values.data(), values.shape(0)); })

@@ -51,8 +51,8 @@ Memory::~Memory() {
   std::free(data_);
 }
 
-Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations)
-    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
+Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize)
+    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), dequantize_(dequantize), private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
   for (auto& each : private_operands_) each.grow(PRIVATE_OPERAND_FLOATS * 4, PRIVATE_OPERAND_FLOATS);
 }
 
@@ -77,6 +77,7 @@ int Model::add_matrix(const Matrix& matrix) {
   if (weights_used_ + bytes > weights_.bytes()) throw std::length_error("more matrices than memory was reserved for");
   matrices_.push_back(matrix);
   matrices_.back().data = weights_.data() + weights_used_;
+  matrices_.back().dequantized = dequantize_ && matrix.format == Format::i4 && matrix.divides_into_tiles();
   weights_used_ += bytes;
   row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4 + ROW_PADDING);
   row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()) * matrix.k_blocks_in_group());

@@ -126,7 +126,8 @@ class Model {
   static constexpr std::size_t CACHE_RESIDENT_BYTES = std::size_t(64) << 20;
 
   // Models that run alternately (target and draft) share a pool, so that one's idle threads do not spin beside the other's.
-  Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations);
+  // `dequantize`: i4 weights are multiplied as bf16, where kernels have tiles.
+  Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize);
   ~Model() { pool_->drain(); }
   Model(const Model&) = delete;
 
@@ -166,7 +167,7 @@ class Model {
  private:
   friend class Step;
   const Kernels& kernels_;
-  bool bf16_, int8_;
+  bool bf16_, int8_, dequantize_;
   std::vector<Op> ops_;
   std::vector<Buffer> buffers_;
   std::vector<std::vector<float>> vectors_;

@@ -13,16 +13,19 @@ from versus.served import Route, Served
 from versus.trace import Ask, drive
 from versus.worker import Run, RunResult, Task, serve
 
-# format -> (bits of a weight, EngineConfig.quant)
-FORMATS: Mapping[str, tuple[int, str]] = {
-    "bf16": (16, "none"),
-    "int8": (8, "int8"),
-    "int4": (4, "int4:group=32"),
-    "int8a8": (8, "int8:activations=int8"),
-    "int4a8": (4, "int4:group=32,activations=int8"),
-    "int4g128": (4, "int4:group=128"),
-    "int4g128a8": (4, "int4:group=128,activations=int8"),
+# format -> (bits of a weight, fields of EngineConfig)
+FORMATS: Mapping[str, tuple[int, Mapping[str, str]]] = {
+    "bf16": (16, {"quant": "none"}),
+    "int8": (8, {"quant": "int8"}),
+    "int4": (4, {"quant": "int4:group=32"}),
+    "int8a8": (8, {"quant": "int8:activations=int8"}),
+    "int4a8": (4, {"quant": "int4:group=32,activations=int8"}),
+    "int4g128": (4, {"quant": "int4:group=128"}),
+    "int4g128a8": (4, {"quant": "int4:group=128,activations=int8"}),
+    "int4bf16": (4, {"quant": "int4:group=32", "backend": "cpu:dequantize=true"}),
 }
+NEEDS_TILES = ("int4bf16",)  # AMX
+USUAL = tuple(format for format in FORMATS if format not in NEEDS_TILES)
 BLOCK = 16  # tokens
 
 
@@ -30,8 +33,8 @@ def contestants(place: Place, formats: tuple[str, ...]) -> list[Contestant]:
     """In process for every question; also over HTTP where requests are served together."""
     found: list[Contestant] = []
     for format in formats:
-        bits, quant = FORMATS[format]
-        task = place.task(place.shape.path, format, "", quant=quant, **dict(place.options))
+        bits, fields = FORMATS[format]
+        task = place.task(place.shape.path, format, "", **(fields | dict(place.options)))
         computes = computed_in(task)
         entry = Entry("penstock", format, "", bits, computes, ours=True)
         found.append(Library(entry, Recipe("versus.ours", task, place.log("penstock", format))))

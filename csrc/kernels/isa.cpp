@@ -39,7 +39,9 @@ static int panels_per_call(const Matrix&, int) { return 1; }
 // still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations. i4 codes are one table lookup either way, and
 // integer accumulators need a conversion per group, so bf16 is as fast or faster (docs/LOG.md).
 static bool takes_fixed16([[maybe_unused]] const Matrix& codes) {
-#if defined(PENSTOCK_FIXED16) || defined(PENSTOCK_TILES)
+#if defined(PENSTOCK_TILES)
+  return !codes.dequantized;
+#elif defined(PENSTOCK_FIXED16)
   return true;
 #elif defined(__AVX512BF16__)
   return codes.format == Format::i8 && codes.num_groups() == 1;
@@ -52,7 +54,8 @@ static void linear(const PanelTask& t) {
 #if defined(__AVX512BF16__) && !defined(PENSTOCK_TILES)
   if (!t.x.int8 && takes_fixed16(t.matrix)) return avx512_vnni::table.linear(t);
 #elif defined(PENSTOCK_TILES)
-  if ((t.matrix.format == Format::i8 || t.matrix.format == Format::i4) && !t.x.amx_row_bytes && !takes_plain_int8(t.matrix, t.x, t.rows))
+  const bool codes = t.matrix.format == Format::i8 || t.matrix.format == Format::i4, integer = codes && (t.x.int8 || takes_fixed16(t.matrix));
+  if (integer && !t.x.amx_row_bytes && !takes_plain_int8(t.matrix, t.x, t.rows))
     return avx512_vnni::table.linear(t);
 #endif
   for (int from = 0; from < t.num_panels;) {  // runs of panels of the same width: only the last may be narrower

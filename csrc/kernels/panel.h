@@ -80,6 +80,10 @@ struct Task {
     return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
             unpacked, prefetch_distance};
   }
+  // Of a k-block: its packed weights, their bytes, and its steps.
+  PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, int steps) const {
+    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), prefetch_distance};
+  }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
   Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
@@ -120,8 +124,7 @@ template <class Step> void dense_panel(const Task& t) {
   for (int s = 0; s < steps; s += max_steps) {
     const int count = std::min(max_steps, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const PrefetchPlan plan{t.rows, t.rows_per_block(), w, std::size_t(count) * w_step, count,
-                            t.panel_stride(), t.vectors(), t.prefetch_distance};
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), w, std::size_t(count) * w_step, count);
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       const DenseKBlock part{w + Step::W_BYTES * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X_BYTES, t.x.stride, plan.for_columns(v, vecs));
@@ -133,8 +136,7 @@ template <class Step> void dense_panel(const Task& t) {
 template <bool GROUPED, int MAX = MAX_ROWS, class Step> void packed_scaled(const Task& t, const Step& step, const PackedKBlocks& run) {
   const int steps = run.length / t.matrix.k_per_step(), w_step = t.w_step(Step::W_BYTES);
   const ScaledKBlocks groups = run.groups(t, run.w, w_step, steps, run.block_stride);
-  const PrefetchPlan plan{t.rows, t.rows_per_block(GROUPED, MAX), run.w, run.block_stride * run.count, steps * run.count,
-                          t.panel_stride(), t.vectors(), t.prefetch_distance};
+  const PrefetchPlan plan = t.prefetch(t.rows_per_block(GROUPED, MAX), run.w, run.block_stride * run.count, steps * run.count);
   for_column_blocks<GROUPED, MAX>(t.rows, t.width, [&](auto vecs, int v) {
     scaled_rows<Step, vecs, GROUPED, MAX>(step, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(run.begin) / Step::K * Step::X_BYTES,
                                           plan.for_columns(v, vecs));
@@ -165,8 +167,7 @@ template <class Unpack> void unpacked_scaled(const Task& t, const Unpack& unpack
     const PackedKBlocks part = run.part(from, std::min(blocks_at_once, run.count - from));
     for (int g = 0; g < part.count; ++g) unpack_steps(unpack, part.w + part.block_stride * g, t.unpacked + bytes * g, packed_steps, vectors);
     const ScaledKBlocks groups = part.groups(t, t.unpacked, w_step, steps, bytes);
-    const PrefetchPlan plan{t.rows, t.rows_per_block(true), part.w, part.block_stride * part.count, steps * part.count,
-                            t.panel_stride(), t.vectors(), t.prefetch_distance};
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(true), part.w, part.block_stride * part.count, steps * part.count);
     for_column_blocks<true>(t.rows, t.width, [&](auto vecs, int v) {
       scaled_rows<Step, vecs, true>(Step{}, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(part.begin) / Step::K * Step::X_BYTES,
                                     plan.for_columns(v, vecs));
@@ -191,8 +192,7 @@ template <class Unpack> void unpacked_dense(const Task& t, const Unpack& unpack)
     const int count = std::min(max_steps, packed_steps - s), steps = count * times;
     const Bytes packed = t.panel + std::size_t(s) * packed_step;
     unpack_steps(unpack, packed, t.unpacked, count, vectors);
-    const PrefetchPlan plan{t.rows, t.rows_per_block(), packed, std::size_t(count) * packed_step, steps,
-                            t.panel_stride(), vectors, t.prefetch_distance};
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), packed, std::size_t(count) * packed_step, steps);
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       const DenseKBlock part{t.unpacked + Step::W_BYTES * v, w_step, steps, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * times * Step::X_BYTES, t.x.stride, plan.for_columns(v, vecs));

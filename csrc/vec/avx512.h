@@ -119,6 +119,15 @@ inline I4Table make_i4_table(const float* values) {
 }
 template <int T> Pair lookup_i4(Raw raw, I4Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
 
+// The value of the nibble at bit SHIFT of each word.
+template <int SHIFT> F i4_value(Raw raw, F table) { return _mm512_permutexvar_ps(SHIFT ? _mm512_srli_epi32(raw, SHIFT) : raw, table); }
+// Words of two bf16, `even` in the lower half, rounded to the nearest, halves away from zero.
+inline Pair bf16_pairs(F even, F odd) {
+  const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
+  return _mm512_ternarylogic_epi32(_mm512_add_epi32(_mm512_castps_si512(odd), half), upper, low, 0xea);  // high & upper | low
+}
+
 // bf16 of |code| by lookup, low and high bytes in separate tables. |code| is 0 to 128 but a table has 128 entries: entry 0 holds 128, and
 // code 0 is masked out.
 struct I8Table { __m512i low[2], high[2]; };

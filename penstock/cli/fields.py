@@ -7,7 +7,7 @@ from penstock.core.extras import how_to_install
 ENGINE = {
     "model": "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled model: brook, rill",
     "revision": "Branch, tag or commit of a hub model",
-    "backend": "What computes the steps, as name:key=value,... (of cpu kernels=avx2 and pin=true, of reference arrays=torch)",
+    "backend": "What computes the steps, as name:key=value,... (cpu: kernels=avx2, pin=true, dequantize=true; reference: arrays=torch)",
     "device": "Where the backend computes: cpu, cuda, cuda:1; default: the backend's first",
     "dtype": "Precision computed in: auto, float32, bfloat16, float16",
     "quant": "Weight format, as name:key=value,...",

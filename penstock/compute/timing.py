@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.backends.contract import Backend, Batch
+from penstock.compute.backends.contract import NO_COPIES, Backend, Batch
 from penstock.compute.fitted import Fitted, Timed, fit
 from penstock.core.clock import Clock
 from penstock.core.work import StepWork
@@ -151,7 +151,7 @@ def batch_of(work: StepWork, num_blocks: int, block_size: int) -> Batch:
     rows = np.concatenate(positions)
     return Batch(
         np.zeros(len(rows), dtype=np.int64), rows, np.concatenate(slots), ends, totals, tables, ends[1 : 1 + work.num_logits] - 1,
-        np.zeros((0, 2), dtype=np.int64))
+        NO_COPIES)
 
 
 def batch_of_rows(rows: int, block_size: int) -> Batch:

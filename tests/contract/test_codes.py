@@ -11,8 +11,9 @@ from penstock.compute.backends import TABLE
 from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.program import Program
 from penstock.compute.quant import TABLE as SCHEMES
-from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
-from tests.contract.participants import ORACLE, PARTICIPANTS, Participant, each_participant
+from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes, Coding
+from penstock.core.errors import UsageError
+from tests.contract.participants import ORACLE, PARTICIPANTS, Participant, each_participant, native_kernels
 from tests.contract.sketch import Sketch
 from tests.contract.stories import Story, play
 
@@ -25,6 +26,9 @@ BY_GROUP = [
     for group in (16, 32, 64, 128) for scales in ("float16", "float32") for mins in (False, True)
 ]
 QUANTIZERS = [participant for participant in PARTICIPANTS if participant != ORACLE]
+DEQUANTIZING = [Participant(f"cpu:kernels={name},dequantize=true", "bfloat16") for name in native_kernels() if name.startswith("amx")]
+WAYS = [*((participant, activations) for participant in QUANTIZERS for activations in ("", "int8")), *((each, "") for each in DEQUANTIZING)]
+each_way = pytest.mark.parametrize("participant, activations", WAYS, ids=str)
 
 
 @dataclass(frozen=True)
@@ -114,23 +118,20 @@ def test_the_backends_take_every_format() -> None:
         assert set(plugin(options, dtype="float32").caps.quant_schemes) == set(SCHEMES)
 
 
-@each_participant(*QUANTIZERS)
-@pytest.mark.parametrize("activations", ["", "int8"])
+@each_way
 def test_groups(participant: Participant, activations: str) -> None:
     for coding in BY_GROUP:
         check(participant, linear(coded(coding, 70, 256), bias=coding.mins), activations)
 
 
-@each_participant(*QUANTIZERS)
-@pytest.mark.parametrize("activations", ["", "int8"])
+@each_way
 def test_one_scale_a_row(participant: Participant, activations: str) -> None:
     for rows, columns in ((1, 32), (5, 33), (16, 80), (48, 127), (127, 64), (130, 1030)):
         for bits, mins in ((8, False), (8, True), (4, False)):
             check(participant, linear(coded(Coding(bits, columns, "float32", mins), rows, columns), bias=True), activations)
 
 
-@each_participant(*QUANTIZERS)
-@pytest.mark.parametrize("activations", ["", "int8"])
+@each_way
 @pytest.mark.parametrize("make_case", [gated, embedding, experts], ids=lambda each: each.__name__)
 def test_gates_tables_and_experts(participant: Participant, activations: str, make_case: Callable[..., Case]) -> None:
     for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 64, "float16", True, UNSIGNED)):
@@ -139,8 +140,7 @@ def test_gates_tables_and_experts(participant: Participant, activations: str, ma
             check(participant, case, activations)
 
 
-@each_participant(*QUANTIZERS)
-@pytest.mark.parametrize("activations", ["", "int8"])
+@each_way
 def test_the_same_bits_in_any_company(participant: Participant, activations: str) -> None:
     tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
     for coding in (Coding(8, 128, "float32"), Coding(8, 16, "float32", True), Coding(4, 32, "float16"),
@@ -155,8 +155,7 @@ def test_the_same_bits_in_any_company(participant: Participant, activations: str
                         assert same.all(), (coding, name, count, first)
 
 
-@each_participant(*QUANTIZERS)
-@pytest.mark.parametrize("activations", ["", "int8"])
+@each_way
 def test_few_rows_have_the_bits_of_many(participant: Participant, activations: str) -> None:
     """Kernels of their own may make products of many rows: of the largest numbers, long groups and short, one row not finite."""
     tokens = np.random.default_rng(5).permutation(VOCAB)[:40]
@@ -195,6 +194,27 @@ def test_an_exact_step_rounds_no_rows(participant: Participant) -> None:
     assert np.array_equal(exact, outputs(make(participant), case, tokens)["out"])
     most = abs(exact).max()
     assert 1e-4 * most < abs(rounded - exact).max() < 2e-2 * most
+
+
+@each_participant(*DEQUANTIZING)
+def test_dequantized_weights_are_rounded_to_bfloat16(participant: Participant) -> None:
+    """Halves away from zero. Other kernels multiply with the codes' exact values."""
+    tokens, rows = np.arange(40), table(256)
+    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (64, "float32", True, UNSIGNED), (128, "float16", True, IQ4)):
+        codes = coded(Coding(4, group, scales, mins, values), 70, 256)
+        rounded = ((codes.dequantize().view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32)
+        exact = Participant("cpu:kernels=avx512", "bfloat16")
+        found, kept = (outputs(make(each), linear(codes), tokens)["out"] for each in (participant, exact))
+        error, before = (abs(each - rows[tokens] @ rounded.T).max() / abs(kept).max() for each in (found, kept))
+        assert error < 5e-5 and before > 2e-4, (group, error, before)
+
+
+def test_dequantizing_needs_tiles_and_rows_that_are_not_rounded() -> None:
+    with pytest.raises(UsageError, match="only kernels with AMX tiles multiply so, and these are generic"):
+        make(Participant("cpu:kernels=generic,dequantize=true"))
+    if DEQUANTIZING:
+        with pytest.raises(UsageError, match="activations=int8 with rounded ones: leave one out"):
+            make(DEQUANTIZING[0], "int8")
 
 
 def test_matrices_of_numbers_meet_rows_as_they_are() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.backends.contract import Backend, Batch
+from penstock.compute.backends.contract import NO_COPIES, Backend, Batch
 
 TEXT = (
     "The ferry left at ten past six, two minutes after the rain had stopped. Nobody on board knew that the bridge was closed, and so "
@@ -45,7 +45,7 @@ def batch_of(tokens: list[int], block_size: int, exact: bool) -> Batch:
     rows = np.arange(count, dtype=np.int64)
     return Batch(
         np.asarray(tokens, dtype=np.int64), rows, rows, np.array([0, count], dtype=np.int64), np.array([count], dtype=np.int64),
-        [np.arange(-(-count // block_size), dtype=np.int64)], places, np.zeros((0, 2), dtype=np.int64), exact=exact)
+        [np.arange(-(-count // block_size), dtype=np.int64)], places, NO_COPIES, exact=exact)
 
 
 def log_softmax(logits: Array) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
 from penstock.compute.backends.cpu.backend import Cpu
 from penstock.compute.program import KVSpec, Op, Program, WeightSpec
 from penstock.compute.quant.native import best_rounding
@@ -78,5 +78,5 @@ def _program(out: int, inner: int) -> Program:
 def _batch(rows: np.ndarray) -> Batch:
     count = len(rows)
     zeros, none = np.zeros(count, np.int64), np.zeros(0, np.int64)
-    return Batch(zeros, zeros, zeros, np.array([0, count]), np.array([1]), [np.zeros(1, np.int64)], none, np.zeros((0, 2), np.int64),
+    return Batch(zeros, zeros, zeros, np.array([0, count]), np.array([1]), [np.zeros(1, np.int64)], none, NO_COPIES,
                  inputs={"x": rows})

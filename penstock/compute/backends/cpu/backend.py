@@ -29,6 +29,7 @@ ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 class Options:
     kernels: str = "auto"  # of one instruction set; auto: the best that this machine has
     pin: bool = False  # each thread to a processor
+    dequantize: bool = False  # 4-bit weights are multiplied as bfloat16, on AMX tiles: faster with many rows, slower with few
     device: str = "cpu"
 
 
@@ -70,6 +71,11 @@ class Cpu:
         if self._options.kernels not in ("auto", *known):
             raise UsageError(f"kernels {self._options.kernels!r} cannot run here; these can: auto, {', '.join(known)}")
         self._kernels = "" if self._options.kernels == "auto" else self._options.kernels  # as the native module has it
+        if self._options.dequantize and not _native.has_tiles(self._kernels):
+            kernels = self._kernels or known[0]
+            raise UsageError(f"dequantize=true: only kernels with AMX tiles multiply so, and these are {kernels}; leave it out")
+        if self._options.dequantize and self._int8:
+            raise UsageError(f"dequantize=true multiplies with bfloat16 rows, activations={activations} with rounded ones: leave one out")
         self.caps = Caps(
             devices=("cpu",), dtypes=("bfloat16", "float32", "float16"), quant_schemes=("none", "int8", "int4"), kv_formats=("auto",),
             buffers=("hidden",), tree_masks=True, least_share=LEAST_SHARE)
@@ -82,7 +88,7 @@ class Cpu:
     def compute_type(self, coded: bool) -> str:
         """Rows become bf16 (on some kernels in 16-bit fixed point), or int8, before they meet codes, whatever the dtype."""
         if coded:
-            return "int8" if self._int8 else self._native.rows_for_codes(self._kernels)
+            return "int8" if self._int8 else "bf16" if self._options.dequantize else self._native.rows_for_codes(self._kernels)
         return "bf16" if self.dtype == "bfloat16" else "fp32"
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
@@ -90,7 +96,8 @@ class Cpu:
         """Packs every weight as it comes out of `weights`, one at a time. Raises KeyError when one is missing, ModelError for a program
         with ops that no backend has."""
         check_served(program)
-        model = self._native.Model(self._pool_of(threads or num_cpus()), self._kernels, self.dtype == "bfloat16", self._int8)
+        model = self._native.Model(
+            self._pool_of(threads or num_cpus()), self._kernels, self.dtype == "bfloat16", self._int8, self._options.dequantize)
         natives = lower(program)
         outputs = tuple(program.outputs.values())
         at = places(natives, outputs, program.inputs)

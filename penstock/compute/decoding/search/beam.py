@@ -65,10 +65,6 @@ class BeamSearch:
         self._live: tuple[_Live, ...] = (_Live(),)
         self._ended: list[Hypothesis] = []  # the best `beam_width`, best first
 
-    @property
-    def num_live(self) -> int:
-        return len(self._live)
-
     def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Step:
         """`candidates[i]`: the likeliest next tokens of live hypothesis i (fork i of the last step) with their log-probabilities;
         (1 + max(1, len(stop_ids))) * beam_width of each suffice for an exact search. Candidates of -inf are impossible and ignored.
