@@ -65,7 +65,7 @@ def _drafting(config: EngineConfig) -> tuple[str, str]:
     for name in ("accept", "draft_control") if config.propose is None else ():
         if (value := getattr(config, name)) != getattr(EngineConfig(), name):
             raise UsageError(f"--{name.replace('_', '-')} {value} says nothing without --propose: leave it out, or name a proposer")
-    if config.draft_control != AUTO:
+    if config.propose is None or config.draft_control != AUTO:
         return config.draft_control, "as asked"
     if config.propose == AUTO:
         return "priced", "drafts are made only where they are expected to pay"

@@ -28,6 +28,12 @@ def test_gaps_are_filled_and_explained() -> None:
     assert resolve(EngineConfig(), SPEC, HELD, ROOMY) == found
 
 
+@pytest.mark.parametrize("fields", [{}, {"propose": "auto"}, {"propose": "ngram", "accept": "typical"}, {"order": "deadline"}])
+def test_what_is_resolved_resolves_to_itself(fields: dict[str, str]) -> None:
+    engine = resolve(EngineConfig(**fields), SPEC, HELD, ROOMY).engine
+    assert resolve(engine, SPEC, HELD, ROOMY).engine == engine
+
+
 @pytest.mark.parametrize(("vocab", "cpus", "threads"), [
     (4096, 64, 1), (8192, 64, 2), (8192, 2, 2), (8192, 1, 1), (12_000, 64, 2), (152_000, 64, 37), (400_000, 64, 64)])
 def test_each_thread_has_its_share_of_the_largest_matrix(vocab: int, cpus: int, threads: int) -> None:

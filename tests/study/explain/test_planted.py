@@ -13,6 +13,8 @@ from penstock.serve.engine.requests import Request
 from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain import levers
 from penstock.study.explain.explanation import LEAST_GAIN, Explanation, explain, twin_error
+from penstock.study.explain.levers.speculation import Speculation
+from penstock.study.explain.observed import Drafted
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.explain.trust import LEAST_REQUESTS
@@ -134,8 +136,11 @@ def test_who_leaves_before_a_step_has_waited_until_then(model: Path) -> None:
 
 def test_an_engine_that_drafts_is_explained(model: Path) -> None:
     load, _ = PLANTED["weight_bandwidth"]
-    (_, plain), (_, drafting) = explained(model, load), explained(model, load, propose="ngram:k=4")
+    (_, plain), (_, drafting) = explained(model, load), explained(model, load, propose="ngram:k=4", draft_control="always")
     assert drafting.case.limit.name == "weight_bandwidth" and drafting.present == plain.present
+    drafted = replace(drafting.case, seen=replace(drafting.case.seen, drafted=Drafted(rows=4.0, tokens=2.0)))
+    (change,) = Speculation().changes(drafted)
+    assert change.way.config == plain.case.config
 
 
 @pytest.mark.parametrize(("name", "lever", "option"), [

@@ -2,6 +2,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from penstock.core.config import EngineConfig
 from penstock.study.explain.case import Case, Change
 
 
@@ -11,7 +12,9 @@ class Speculation:
     def changes(self, case: Case) -> Iterator[Change]:
         if case.config.propose is not None and case.seen.drafted is not None:
             drafted = case.seen.drafted
-            yield Change("without --propose", replace(case.way, config=replace(case.config, propose=None), drafted=None), (
+            usual = EngineConfig()
+            plain = replace(case.config, propose=usual.propose, accept=usual.accept, draft_control=usual.draft_control)
+            yield Change("without --propose", replace(case.way, config=plain, drafted=None), (
                 f"a step yields 1 token of a sequence instead of {drafted.tokens:.3g}, with {drafted.rows:.3g} fewer rows",))
 
     def unknown(self, case: Case) -> str | None:
