@@ -45,6 +45,7 @@ class Loop:
         self._mailboxes: dict[str, Mailbox] = {}
         self._outgoing: Sequence[tuple[str, Item]] = ()  # of the step before; its readers run while the next one is computed
         self._beat_s = engine.clock.now()
+        self._resting = False  # nothing is computed, however long ago the last step was: the process itself may have been stopped
         self._progress_s = engine.clock.now()
         self._gauges = engine.gauges()
         self._num_coming = 0  # submitted, not yet seen by the engine
@@ -94,7 +95,7 @@ class Loop:
         if not self._thread.is_alive():
             return Health(False, "the engine's thread is not running")
         now = self._engine.clock.now()
-        if now - self._beat_s > self._wedged_s:
+        if not self._resting and now - self._beat_s > self._wedged_s:
             return Health(False, f"no step has ended for {now - self._beat_s:.0f} s")
         if self._engine.num_requests() and now - self._progress_s > self._wedged_s:
             return Health(False, f"requests wait, but no step could be planned for {now - self._progress_s:.0f} s")
@@ -180,7 +181,9 @@ class Loop:
             seconds = IDLE_S
             if self._engine.has_work():
                 seconds = min(IDLE_S, max(0.0005, self._engine.wake_s() - self._engine.clock.now()))
+            self._resting = True
             self._wake.wait(seconds)
+            self._beat_s, self._resting = self._engine.clock.now(), False
 
     def _send_out(self) -> None:
         if self._outgoing:

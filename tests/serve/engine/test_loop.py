@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import VirtualClock
+from penstock.core.clock import Clock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams
@@ -188,6 +189,29 @@ def test_a_failing_step_ends_every_request_and_says_so(loop: Loop) -> None:
         assert refused.value.status == 503
 
     asyncio.run(main())
+
+
+class Late:
+    """A clock that can be set on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.by_s = 0.0
+
+    def now(self) -> float:
+        return self._clock.now() + self.by_s
+
+
+def test_a_process_that_was_stopped_while_nothing_was_computed_is_healthy(folder: Path) -> None:
+    engine = build(EngineConfig(model=str(folder), max_num_seqs=8)).engine
+    engine.clock = late = Late(engine.clock)
+    loop = Loop(engine)
+    loop.start()
+    time.sleep(0.1)
+    late.by_s = 1000.0
+    assert loop.health().ok
+    assert len(asyncio.run(collect(loop, request(1)))) == 8
+    loop.stop()
 
 
 def test_a_step_that_hangs_is_not_healthy(loop: Loop) -> None:
