@@ -96,7 +96,7 @@ def test_a_terminal_is_told_how_far_a_plan_is(penstock: Any, monkeypatch: pytest
     assert penstock(asked)[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     status, out, err = penstock(asked)
-    assert status == 0 and "0 of 1 ways to run it" in err and "the twin plays 1 of 1: l4 TP1 int8/auto" in err
+    assert status == 0 and "0 of 1 ways to run it" in err and "the twin plays 1 of 1 at most: l4 TP1 int8/auto" in err
     assert err.endswith(progress.CLEAR) and "\x1b" not in out and "ways to run it" not in out
 
 
