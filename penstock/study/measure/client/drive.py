@@ -34,13 +34,15 @@ class Ready:
 
 
 class Ahead:
-    """Sessions in their order, the next ones already prepared. `is_recorded`: whether they are of a trace."""
+    """Sessions in their order, the next ones already prepared. `is_recorded`: whether they are of a trace. `too_late_s`: when the first one
+    is due that the extent has no time for."""
 
     def __init__(self, schedule: Iterator[tuple[float, Session]], target: Target, extent: Extent) -> None:
         self._schedule, self._target, self._extent = schedule, target, extent
         self._ready: deque[Ready] = deque()
         self._num_taken = 0
         self.is_recorded = False
+        self.too_late_s: float | None = None
         self._ended = False
         self._dry = False  # the schedule had no more
 
@@ -54,6 +56,7 @@ class Ahead:
         if found is None or (seconds is not None and found[0] >= seconds):
             self._ended = True
             self._dry = wanted and found is None
+            self.too_late_s = None if found is None else found[0]
             return False
         self._num_taken += 1
         self.is_recorded = found[1].at_s is not None
