@@ -215,8 +215,7 @@ async def _open_server(job: Job, watch: Stopwatch) -> Opened:
     name = asking.wish.model or str(model.get("id"))
     server = Server(access, replace(asking.wish, model=name), tcp(access.address), watch, context_of(model))
     is_local = is_loopback(access.address.host)
-    address = access.address
-    told = {"url": f"{address.scheme}://{address.host_header}{address.base}", "model": name, "in_process": False}
+    told = {"url": access.address.url, "model": name, "in_process": False}
     return Opened(server, writer, told, is_local, measured_limits("cpu") if is_local else None)
 
 

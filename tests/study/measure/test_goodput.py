@@ -109,7 +109,8 @@ def test_of_rates_that_keep_it_the_one_counts_at_which_most_came() -> None:
 
     async def lucky(rate: float, number: int) -> Any:
         goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate < 39 else 0.5))
-        return SimpleNamespace(cut=None, came_per_s=came[rate], figures=SimpleNamespace(goodput=goodput, counts=SimpleNamespace(measured=9)))
+        found = SimpleNamespace(goodput=goodput, counts=SimpleNamespace(measured=9))
+        return SimpleNamespace(cut=None, came_per_s=came[rate], figures=found)
 
     found = asyncio.run(find(lucky, 10, 0.9))
     assert found.best is not None and (found.best.rate, found.best.came) == (30, 31.0) and len(found.probes) == len(came)

@@ -214,7 +214,8 @@ def test_a_time_too_short_for_a_request_is_told(model: str) -> None:
 
 def test_a_search_that_begins_with_nothing_goes_on(model: str) -> None:
     said: list[str] = []
-    given = replace(job(model, Poisson(RateOptions(1)), slo=parse_slo("e2e=1us"), search=Search(start_rate=0.5)), extent=Extent(seconds=0.4))
+    given = job(model, Poisson(RateOptions(1)), slo=parse_slo("e2e=1us"), search=Search(start_rate=0.5))
+    given = replace(given, extent=Extent(seconds=0.4))
     report = run(given, Watchers(said.append))
     assert said[:2] == ["trying 0.5 requests/s", "  no request came"] and report.goodput_rate is None
     assert report.search and all(probe.result.figures.counts.measured for probe in report.search)
