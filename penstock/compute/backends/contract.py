@@ -3,6 +3,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.program import Program, WeightSpec
@@ -11,6 +13,7 @@ from penstock.core.message import message
 from penstock.core.needs import Caps
 
 Array = Any
+NO_COPIES = np.empty((0, 2), dtype=np.int64)  # of Batch.copies
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.backends.contract import Batch
+from penstock.compute.backends.contract import NO_COPIES, Batch
 from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.state import RowState
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -14,7 +14,6 @@ from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, StepPlan
 from penstock.core.work import StepWork
 
-NO_COPIES = np.empty((0, 2), dtype=np.int64)
 MAX_LOOP_TOKENS = 24  # of a sequence in a step, up to which a loop computes their slots faster than numpy does
 
 

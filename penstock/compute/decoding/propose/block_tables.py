@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.backends.contract import Batch, KVLayout
+from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
 from penstock.core.drafting import depths
 from penstock.core.message import message
 
 MAX_KV_TOKENS = 1_000_000_000  # upper limit of a proposer's option kv_tokens
 MAX_ROWS = 512  # per step of an auxiliary model; longer prompts take several steps
-NO_COPIES = np.empty((0, 2), dtype=np.int64)
 
 
 @message

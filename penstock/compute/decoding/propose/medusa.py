@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.backends.contract import Batch
-from penstock.compute.decoding.propose.block_tables import NO_COPIES
+from penstock.compute.backends.contract import NO_COPIES, Batch
 from penstock.compute.decoding.propose.confidence import soften_sampled
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host, MissingHeadsError
 from penstock.compute.models.heads import medusa
