@@ -127,9 +127,9 @@ def test_what_is_longer_than_the_servers_context_is_refused_before_anything_is_s
 
 
 def test_a_server_that_is_not_there(penstock: Command) -> None:
-    for url in ("http://127.0.0.1:9", "http://localhost:9"):
+    for url in ("http://127.0.0.1:9", "http://localhost:9", "HTTP://localhost:9"):
         status, _, err = penstock(["bench", url, "--requests", "1"])
-        assert status == 1 and err == f"error: {url}/v1 cannot be reached: Connection refused\n"
+        assert status == 1 and err == f"error: {url.lower()}/v1 cannot be reached: Connection refused\n"
     assert penstock(["bench", "http://127.0.0.1:9", "--requests", "1", "--served-model-name", "little"]) == (
         1, "", "error: http://127.0.0.1:9/v1 cannot be reached: Connection refused\n")
 

@@ -50,7 +50,7 @@ def reason(error: Exception) -> str:
 
 def server_named(text: str) -> Address | None:
     """The server that a URL means; None for a model or a file. Raises UsageError for a URL that is none, or lacks its scheme."""
-    if text.startswith(("http://", "https://")):
+    if text.lower().startswith(("http://", "https://")):
         return address_of(text)
     if HOST_AND_PORT.match(text) and not os.path.exists(text):
         raise UsageError(f"a server is given as its URL: http://{text}")
