@@ -1,7 +1,8 @@
 """The `penstock` command: one file per command, each of which parses, calls one function and prints.
 
 Only the command that was asked for is imported, and it imports what it runs when it runs: a cold start is part of the first token's time.
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. An error is one sentence on stderr; PENSTOCK_DEBUG=1 adds the traceback.
+Exit status: 0 done, 1 failed, 2 wrong usage (core/errors.py tells them apart), 130 interrupted. An error is one sentence on stderr;
+PENSTOCK_DEBUG=1 adds the traceback.
 """
 import atexit
 import signal

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import COMMANDS
 from penstock.cli.plugins import CommandOfPlugins
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import FAILED, WRONG_USAGE, PenstockError
 
 WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
 
@@ -31,12 +31,10 @@ def invoke(args: Sequence[str]) -> int:
 def sentence(error: Exception) -> tuple[str, int]:
     """An exception as a sentence and an exit status."""
     if isinstance(error, WrongUsage):
-        return " ".join(error.format_message().split()) + hint(error), 2
-    if isinstance(error, UsageError):
-        return str(error), 2
+        return " ".join(error.format_message().split()) + hint(error), WRONG_USAGE
     if isinstance(error, PenstockError):
-        return str(error), 1
-    return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", 1
+        return str(error), error.exit_status
+    return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", FAILED
 
 
 def hint(error: Any) -> str:

@@ -1,6 +1,7 @@
 """`penstock bench [MODEL|URL]`: puts load on a server, or on an engine in this process, and tells what came of it."""
 import json as jsonlib
 import os
+import re
 import secrets
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ REPLAYED, AT_ONCE = "replay", "closed:users=8"  # arrivals where none are named
 SEARCH_S = 30.0  # of each rate that is tried, likewise
 SECRET = ("api_key", "header", "json", "report", "save", "samples")
 APIS = ("completions", "chat")
+NO_WARMUP = re.compile(r"0+(\.0+)?(us|ms|s|min|%)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def warmup_of(text: str) -> Any:
     from penstock.core.slo import seconds
     from penstock.study.measure.metrics import Warmup
 
-    if text in ("0", "0s", "0%"):
+    if NO_WARMUP.fullmatch(text):
         return Warmup()
     if not text.endswith("%"):
         try:
@@ -206,10 +208,11 @@ def check_sendable(options: BenchOptions, slo: Any, more: Mapping[str, Any]) -> 
 
 def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     """How the server is reached; None where MODEL is no URL. Raises UsageError for options that do not go with it."""
-    from penstock.study.measure.client.connections import address_of, is_url
+    from penstock.study.measure.client.connections import server_named
     from penstock.study.measure.client.server import Access
 
-    if not is_url(engine.model):
+    address = server_named(engine.model)
+    if address is None:
         for name in ("served_model_name", "api_key", "header", "request_timeout"):
             if getattr(options, name) != getattr(BenchOptions(), name):
                 raise UsageError(f"--{name.replace('_', '-')} is for servers, and {engine.model!r} is no URL")
@@ -224,7 +227,7 @@ def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
             raise UsageError(f"--header must be like 'Name: value', not {line!r}")
         headers[name.strip()] = value.strip()
     keys = options.api_key or tuple(filter(None, [os.environ.get("OPENAI_API_KEY")]))
-    return Access(address_of(engine.model), keys, headers, options.request_timeout)
+    return Access(address, keys, headers, options.request_timeout)
 
 
 def told(options: BenchOptions) -> dict[str, Any]:

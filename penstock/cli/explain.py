@@ -55,13 +55,14 @@ def told(options: ExplainOptions, say: Any) -> Any:
     from pathlib import Path
 
     from penstock.study.explain.source import ask, read_report
-    from penstock.study.measure.client.connections import address_of, is_url
+    from penstock.study.measure.client.connections import server_named
     from penstock.study.measure.client.server import Access
 
-    if not is_url(options.model):
+    address = server_named(options.model)
+    if address is None:
         return read_report(Path(options.model))
     key = options.api_key or os.environ.get("OPENAI_API_KEY")
-    return ask(Access(address_of(options.model), () if key is None else (key,)), options.duration, say)
+    return ask(Access(address, () if key is None else (key,)), options.duration, say)
 
 
 def parts_of(text: str) -> dict[str, Any]:

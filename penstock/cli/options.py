@@ -9,7 +9,6 @@ import importlib
 import inspect
 import os
 import tomllib
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ import typer
 
 from penstock.cli.fields import HELP, TABLES
 from penstock.core.errors import UsageError
+from penstock.core.registry import plain, typed
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 Command = Callable[..., None]
@@ -45,18 +45,7 @@ class Option:
 
     def check(self, value: Any, owner: str) -> Any:
         """A TOML value as the field's. Raises UsageError when it is of another type."""
-        if self.type == tuple[str, ...] and isinstance(value, list) and all(isinstance(each, str) for each in value):
-            return tuple(value)
-        if self.type is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(self.type, type) and type(value) is self.type:
-            return value
-        raise UsageError(f"{owner}: {self.name} must be {word(self.type)}, not {value!r}")
-
-
-def word(kind: Any) -> str:
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    return words.get(kind, "a list of strings")
+        return typed(value, self.type, f"{owner}: {self.name}")
 
 
 def option(default: Any, help: str, *flags: str) -> Any:
@@ -80,13 +69,6 @@ def describe(kind: type, field: dataclasses.Field[Any]) -> str:
         text += f": {', '.join(importlib.import_module(TABLES[field.name]).TABLE)}"
     said = "" if isinstance(field.default, bool) or field.default in (None, ()) else f"; default: {field.default}"
     return f"{text}{said}."
-
-
-def plain(hint: Any) -> Any:
-    """A type without None."""
-    if isinstance(hint, types.UnionType):
-        return next(kind for kind in typing.get_args(hint) if kind is not type(None))
-    return hint
 
 
 def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:

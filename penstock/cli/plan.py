@@ -10,9 +10,10 @@ from penstock.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """The fields of study/plan/request.Request, with help."""
+    """The fields of study/plan/request.Request, with help; its own default where no model is given."""
 
-    model: str = option("brook", "A folder, a config.json, a GGUF file, a hub, bundled or well-known name such as llama-3-70b")
+    model: str | None = option(
+        None, "A folder, a config.json, a GGUF file, a hub, bundled or well-known name such as llama-3-70b; default: brook")
     hardware: str | None = option(None, "Parts to choose from, separated by commas; here: this machine; all: every one that is known")
     batch: int | None = option(None, "Requests that run at once, one after the other: one steady load")
     input: int | None = option(None, "Tokens of a prompt; default: 512")
@@ -57,14 +58,18 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
         raise UsageError(f"--top must be at least 1, not {show.top}")
     if show.top is not None and show.all:
         raise UsageError(f"--all shows every row and --top {show.top} some: give one of them")
-    asked = request.Request(**{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    if options.model is None:
+        del given["model"]
+    asked = request.Request(**given)
     if show.fleet is not None:
+        check_fleet(options, show)
         with StatusLine() as status:
             placed = shared.shared(Path(show.fleet), asked, status.say)
         print(jsonlib.dumps(placed.as_json())) if show.json else tell_fleet(placed)
         return
     if show.calibrate:
-        calibrate(options)
+        calibrate(asked)
         if options.hardware is None:
             return
     with StatusLine() as status:
@@ -75,8 +80,17 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
         tell(found, len(found.configurations) if show.all else show.top)
 
 
-def calibrate(options: PlanOptions) -> None:
-    """Puts load on the model, in each weight format that is named, and keeps what steps take."""
+def check_fleet(options: PlanOptions, show: ShowOptions) -> None:
+    """Raises UsageError for what says nothing beside --fleet."""
+    if options.model is not None:
+        raise UsageError(f"--fleet {show.fleet} names the models, so {options.model} is one too many: leave it out, or add it to the file")
+    for name in ("calibrate", "top", "all"):
+        if getattr(show, name) != getattr(ShowOptions(), name):
+            raise UsageError(f"--{name} is for the plan of one model, and --fleet tells who runs where: leave one of them out")
+
+
+def calibrate(asked: Any) -> None:
+    """Puts load on the model of a Request, in each weight format that it names, and keeps what steps take."""
     import sys
 
     from penstock.cli.progress import LoadingBar
@@ -84,11 +98,11 @@ def calibrate(options: PlanOptions) -> None:
     from penstock.study.plan import request, sweep
     from penstock.study.plan.known import check_weights
 
-    check_weights(options.model, "--calibrate")
-    for quant in request.calibrated(options.quant):
-        config = EngineConfig(options.model, dtype=options.dtype, quant=quant)
+    check_weights(asked.model, "--calibrate")
+    for quant in request.calibrated(asked.quant):
+        config = EngineConfig(asked.model, dtype=asked.dtype, quant=quant)
         try:
-            with LoadingBar(f"loading {options.model}") as progress:
+            with LoadingBar(f"loading {asked.model}") as progress:
                 found = sweep.run(config, progress.say, progress)
         except KeyboardInterrupt:
             print("interrupted: the same command goes on where this one was", file=sys.stderr)

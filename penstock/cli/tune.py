@@ -89,7 +89,9 @@ def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
 
 def check(options: TuneOptions, engine: EngineConfig) -> None:
     """Raises UsageError for numbers that mean nothing, and for options that exclude each other."""
-    if engine.model.startswith(("http://", "https://")):
+    from penstock.study.measure.client.connections import server_named
+
+    if server_named(engine.model) is not None:
         raise UsageError(f"a search starts engines of its own, so it takes a model and not the server {engine.model}")
     numbers = {"requests": options.requests, "duration": options.duration, "rate": options.rate, "start-rate": options.start_rate}
     for name, value in numbers.items():

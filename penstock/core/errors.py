@@ -1,16 +1,30 @@
-"""Errors that a user may see. Each message is one sentence with the number that did not fit and the value that would."""
+"""Errors that a user may see. Each message is one sentence with the number that did not fit and the value that would.
+
+`exit_status` is what a command ends with: 2 where what the command line asks for cannot be obeyed, 1 where it could be and the work failed.
+"""
+FAILED, WRONG_USAGE = 1, 2
 
 
 class PenstockError(Exception):
-    """Anything that Penstock refuses or fails at on purpose; printed without a traceback, exit status 1."""
+    """Anything that Penstock refuses or fails at on purpose; printed without a traceback."""
+
+    exit_status = FAILED
 
 
 class UsageError(PenstockError):
-    """An option that does not exist, or a value that it cannot take; exit status 2."""
+    """An option that does not exist, a value that it cannot take, or a file that is not what the option needs."""
+
+    exit_status = WRONG_USAGE
 
 
 class ModelError(PenstockError):
     """A checkpoint that cannot be loaded: unknown architecture, missing or misshapen tensor, truncated file."""
+
+
+class NoModelError(ModelError):
+    """A name that no model has."""
+
+    exit_status = WRONG_USAGE
 
 
 class CapacityError(PenstockError):
@@ -25,6 +39,7 @@ class RequestError(PenstockError):
         self.param = param
         self.status = status
         self.code = code
+        self.exit_status = WRONG_USAGE if status < 500 else FAILED
 
 
 class OverloadedError(RequestError):
@@ -33,3 +48,4 @@ class OverloadedError(RequestError):
     def __init__(self, message: str, retry_after_s: float, param: str | None = None, code: str = "rate_limit_exceeded") -> None:
         super().__init__(message, param, status=429, code=code)
         self.retry_after_s = retry_after_s
+        self.exit_status = FAILED

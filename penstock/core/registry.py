@@ -88,12 +88,31 @@ def fill(options_type: type, pairs: Mapping[str, str], owner: str) -> Any:
     return options_type(**{key: convert(value, hints[key], f"{owner}: {key}") for key, value in pairs.items()})
 
 
+def plain(hint: Any) -> Any:
+    """A type without None."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return next(kind for kind in typing.get_args(hint) if kind is not type(None))
+    return hint
+
+
+def typed(value: Any, kind: Any, owner: str) -> Any:
+    """A value of a TOML file as `kind`: bool, int, float, str or tuple[str, ...]. Raises UsageError when it is of another type."""
+    if kind == tuple[str, ...] and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if isinstance(kind, type) and type(value) is kind:
+        return value
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    raise UsageError(f"{owner} must be {words.get(kind, 'a list of strings')}, not {value!r}")
+
+
 def convert(text: str, to: Any, owner: str) -> Any:
     """A string as `to`: bool, int, float, str, or one of these or None."""
-    if isinstance(to, types.UnionType) or typing.get_origin(to) is typing.Union:
+    if plain(to) is not to:
         if text.lower() == "none":
             return None
-        to = next(option for option in typing.get_args(to) if option is not type(None))
+        to = plain(to)
     if to is bool:
         words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
         if text.lower() not in words:

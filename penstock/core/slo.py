@@ -71,9 +71,11 @@ def told(most_s: Mapping[str, float]) -> str:
 
 
 def seconds(text: str, owner: str) -> float:
-    """200ms -> 0.2. Raises UsageError for what is no time."""
+    """200ms -> 0.2. Raises UsageError for what is no time, or none above 0."""
     found = DURATION.fullmatch(text.strip())
-    most_s = 0.0 if found is None else float(found[1]) * UNITS[found[2]]
-    if not 0 < most_s < math.inf:
+    if found is None:
         raise UsageError(f"{owner} must be a time with its unit ({', '.join(UNITS)}), like 200ms, not {text[:80]!r}")
+    most_s = float(found[1]) * UNITS[found[2]]
+    if not 0 < most_s < math.inf:
+        raise UsageError(f"{owner} must be a time above 0 and finite, not {text[:80]!r}")
     return most_s

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.bench import BenchOptions, told
+from penstock.cli.bench import BenchOptions, told, warmup_of
 from penstock.cli.live import Live
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.interrupt import SAME_S
+from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.report import text as in_text
 from penstock.study.measure.samples import Sample
 
@@ -122,13 +123,27 @@ def test_what_is_longer_than_the_servers_context_is_refused_before_anything_is_s
 ) -> None:
     args = ["bench", f"http://127.0.0.1:{served.server_port}", *named, "--dataset", "synthetic:input=510,output=3"]
     status, _, err = penstock(args)
-    assert status == 1 and "a prompt of 510 tokens and an answer of 3 are 513; the server's context holds 512" in err and not served.bodies
+    assert status == 2 and "a prompt of 510 tokens and an answer of 3 are 513; the server's context holds 512" in err and not served.bodies
 
 
 def test_a_server_that_is_not_there(penstock: Command) -> None:
-    for url in ("http://127.0.0.1:9", "http://localhost:9"):
+    for url in ("http://127.0.0.1:9", "http://localhost:9", "HTTP://localhost:9"):
         status, _, err = penstock(["bench", url, "--requests", "1"])
-        assert status == 1 and err == "error: the server cannot be reached: Connection refused\n"
+        assert status == 1 and err == f"error: {url.lower()}/v1 cannot be reached: Connection refused\n"
+    assert penstock(["bench", "http://127.0.0.1:9", "--requests", "1", "--served-model-name", "little"]) == (
+        1, "", "error: http://127.0.0.1:9/v1 cannot be reached: Connection refused\n")
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8000", "localhost:8000/v1", "[::1]:8000", "gpu-3.example.org:80"])
+@pytest.mark.parametrize("command", [["bench"], ["explain"], ["tune", "--slo", "ttft=1s"]])
+def test_an_address_without_a_scheme_is_told_how_it_is_given(penstock: Command, command: list[str], text: str) -> None:
+    assert penstock([*command, text]) == (2, "", f"error: a server is given as its URL: http://{text}\n")
+
+
+def test_a_report_may_be_called_like_an_address(penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run:8000").write_text("{}")
+    assert "run:8000 is no report" in penstock(["explain", "run:8000"])[2]
 
 
 @pytest.mark.parametrize(("args", "word"), [
@@ -288,6 +303,11 @@ def test_who_interrupts_twice_leaves_at_once(served: Any) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and out == "" and "Traceback" not in err
+
+
+@pytest.mark.parametrize(("text", "ends"), [("0", True), ("0ms", True), ("0.0%", True), ("00s", True), ("0.5s", False), ("1%", False)])
+def test_no_warmup_is_said_in_any_unit(text: str, ends: bool) -> None:
+    assert (warmup_of(text) == Warmup()) is ends
 
 
 def test_reports_repeat_no_secrets() -> None:

@@ -146,7 +146,7 @@ def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any,
 def test_chat_through_a_pipe_fails_when_an_answer_does(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
     called.fail = RequestError("2000 tokens do not fit in 1024")
-    assert penstock(["chat"]) == (1, "", "error: 2000 tokens do not fit in 1024\n")
+    assert penstock(["chat"]) == (2, "", "error: 2000 tokens do not fit in 1024\n")
 
 
 def test_chat_by_hand_goes_on_after_an_error(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:

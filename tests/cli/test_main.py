@@ -1,13 +1,14 @@
 """What the command line says when something is wrong, and the status it ends with."""
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import __version__
 from penstock.cli import run
-from penstock.core.errors import ModelError, PenstockError, UsageError
+from penstock.core.errors import CapacityError, ModelError, NoModelError, OverloadedError, PenstockError, RequestError, UsageError
 
 
 @pytest.mark.parametrize("args", [["nonsense"], ["--nonsense"], ["generate", "--nonsense"], ["info", "a", "b"], ["generate", "-p"],
@@ -18,12 +19,24 @@ def test_wrong_usage_ends_with_2_and_one_sentence(penstock: Any, called: Any, ar
 
 
 @pytest.mark.parametrize(("error", "status"), [
-    (PenstockError("it broke"), 1), (ModelError("it broke"), 1), (UsageError("it broke"), 2), (KeyboardInterrupt(), 130),
+    (PenstockError("it broke"), 1), (ModelError("it broke"), 1), (CapacityError("it broke"), 1), (RequestError("it broke", status=503), 1),
+    (OverloadedError("it broke", 1.0), 1), (UsageError("it broke"), 2), (NoModelError("it broke"), 2), (RequestError("it broke"), 2),
+    (KeyboardInterrupt(), 130),
 ])
 def test_errors_are_one_sentence(penstock: Any, called: Any, error: Exception, status: int) -> None:
     called.fail = error
     said = penstock(["generate", "-p", "x"])
     assert said == (status, "", "error: it broke\n" if status < 3 else said[2])
+
+
+@pytest.mark.parametrize("command", ["info", "generate -p x", "serve", "chat", "bench", "plan --hardware l4", "tune --slo ttft=1s"])
+def test_a_model_that_there_is_none_of_is_wrong_usage_and_a_broken_one_is_not(penstock: Any, tmp_path: Path, command: str) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    for model, wanted in ((tmp_path / "none", 2), ("brok", 2), (tmp_path / "broken", 1)):
+        words = command.split()
+        status, out, err = penstock([words[0], str(model), *words[1:]])
+        assert (status, out) == (wanted, "") and str(model) in err and len(err.splitlines()) == 1, err
 
 
 def test_a_bug_is_named_without_a_traceback(penstock: Any, called: Any) -> None:

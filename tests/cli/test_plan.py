@@ -19,7 +19,11 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_options_are_the_fields_of_a_request() -> None:
-    assert PlanOptions() == PlanOptions(**dataclasses.asdict(Request()))
+    assert PlanOptions() == PlanOptions(**dataclasses.asdict(Request()) | {"model": None})
+
+
+def test_without_a_model_the_plan_is_for_the_bundled_one(penstock: Any) -> None:
+    assert json.loads(penstock("plan --hardware l4 --batch 1 --max-devices 1 --json".split())[1])["model"] == "brook"
 
 
 def test_json_is_one_object_on_the_last_line(penstock: Any) -> None:
@@ -69,6 +73,15 @@ def test_a_fleet_is_told_model_by_model(penstock: Any, tmp_path: Path) -> None:
     assert json.loads(penstock(["plan", "--fleet", str(file), "--json"])[1])["devices"] == ["l4"]
 
 
+def test_what_says_nothing_beside_a_fleet_is_refused(penstock: Any, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'\nrate = 0.1\n")
+    for more, said in ((["brook"], f"--fleet {file} names the models, so brook is one too many"), (["--top", "3"], "--top is for the plan"),
+                       (["--all"], "--all is for"), (["--calibrate"], "--calibrate is for")):
+        status, out, err = penstock(["plan", *more, "--fleet", str(file)])
+        assert (status, out) == (2, "") and said in err and len(err.splitlines()) == 1
+
+
 def test_a_fleet_says_what_nobody_serves(penstock: Any, tmp_path: Path) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'h100-sxm'\nrate = 0.1\nquant = 'fp8'\n")
@@ -82,9 +95,9 @@ def test_all_formats_are_calibrated_one_by_one(monkeypatch: pytest.MonkeyPatch) 
     timed: list[str] = []
     monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))
     monkeypatch.setattr(sweep, "lines", lambda config, found: iter(()))
-    calibrate(PlanOptions(quant=("int8", "all")))
+    calibrate(Request(quant=("int8", "all")))
     assert timed == ["int8", "none", "int4"]
-    calibrate(PlanOptions())
+    calibrate(Request())
     assert timed[3:] == ["none"]
 
 
@@ -96,7 +109,7 @@ def test_a_terminal_is_told_how_far_a_plan_is(penstock: Any, monkeypatch: pytest
     assert penstock(asked)[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     status, out, err = penstock(asked)
-    assert status == 0 and "0 of 1 ways to run it" in err and "the twin plays 1 of 1: l4 TP1 int8/auto" in err
+    assert status == 0 and "0 of 1 ways to run it" in err and "the twin plays 1 of 1 at most: l4 TP1 int8/auto" in err
     assert err.endswith(progress.CLEAR) and "\x1b" not in out and "ways to run it" not in out
 
 

@@ -15,10 +15,11 @@ def test_none_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize(("text", "why"), [
-    ("", "slo is like"), ("ttft", "not key=value"), ("ttft=1", "must be a time with its unit"), ("ttft=0ms", "must be a time"),
+    ("", "slo is like"), ("ttft", "not key=value"), ("ttft=1", "must be a time with its unit"),
+    ("ttft=0ms", "ttft must be a time above 0 and finite, not '0ms'$"),
     ("ttft=-1ms", "must be a time"), ("itl=5ms", "slo has no 'itl'; it has: ttft, tpot, e2e"), ("ttft=1s,ttft=2s", "ttft is given twice"),
     ("e2e=1s,e2el=2s", "e2e twice"), ("NONE", "not key=value"), ("ttft=\u0663s", "must be a time"), ("ttft=\uff13s", "must be a time"),
-    ("ttft=" + "9" * 400 + "s", "must be a time")])
+    ("ttft=" + "9" * 400 + "s", "must be a time above 0 and finite")])
 def test_what_is_no_objective_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_objectives(text, "slo")

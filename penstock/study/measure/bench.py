@@ -122,8 +122,10 @@ async def measure(
 
 def lack_told(ahead: Ahead, extent: Extent, samples: Sequence[Sample]) -> str | None:
     """That the dataset was at its end before what was asked for was there. A trace that has no more requests is as long as it is."""
+    if not samples:
+        return none_told(ahead, extent)
     count = ahead.lacked()
-    if count is None or not samples:
+    if count is None:
         return None
     had = f"the dataset ended after {count:,} {'request or conversation' if count == 1 else 'requests or conversations'}"
     last_s = max(sample.due_s for sample in samples if not sample.turn)
@@ -132,6 +134,13 @@ def lack_told(ahead: Ahead, extent: Extent, samples: Sequence[Sample]) -> str | 
     if extent.num_sessions is not None and not ahead.is_recorded:
         return f"{had}, and up to {extent.num_sessions:,} were asked for: --requests"
     return None
+
+
+def none_told(ahead: Ahead, extent: Extent) -> str:
+    """Why there was no request at all."""
+    if ahead.too_late_s is None or extent.seconds is None:
+        return "the dataset is empty"
+    return f"the first comes at {ahead.too_late_s:.3g} s, and --duration is {extent.seconds:g} s"
 
 
 async def _show(view: View | None, driver: Driver, extent: Extent, watch: Stopwatch) -> None:

@@ -2,12 +2,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import PenstockError, UsageError
 from penstock.study.measure.result import Probe, Result
 from penstock.study.measure.statistics import enough
 
 TOLERANCE = 0.05  # between the highest rate that kept it and the lowest that did not
-MAX_PROBES = 24
+MAX_TRIES = 24
 SHORT_S = 10.0  # of requests that come: in less a queue that grows without end may look like one that passes
 LEAST = 1 / 64  # of the start rate: below this no more is tried
 
@@ -42,6 +42,10 @@ def too_short(probe: Probe, share: float) -> str | None:
     return f"{seconds:.1f} measured seconds are too short to see whether a queue grows: that takes {SHORT_S:g}, so a longer --duration"
 
 
+def all_in_warmup(num_sent: int) -> str:
+    return f"none of {num_sent:,} requests was due after the warm-up, so that nothing was measured: shorten --warmup"
+
+
 def doubt_of(probe: Probe, share: float) -> str | None:
     return too_few(probe, share) or too_short(probe, share)
 
@@ -55,24 +59,34 @@ def in_doubt(found: Found, share: float) -> str | None:
 
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
     """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it,
-    with one within TOLERANCE above it that did not. Raises UsageError for a share or rate that cannot be."""
+    with one within TOLERANCE above it that did not. At a rate too low for a request to come, nothing is learned: the search goes on above
+    it. Raises UsageError for a share or rate that cannot be, PenstockError where not one request was measured."""
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []
     low, high, rate, cut = 0.0, float("inf"), start_rate, None
-    while len(probes) < MAX_PROBES and (not low or high > low * (1 + TOLERANCE)):
-        result = await attempt(rate, len(probes))
+    for number in range(MAX_TRIES):
+        if low and high <= low * (1 + TOLERANCE):
+            break
+        result = await attempt(rate, number)
         if result.cut is not None:
             cut = result
             break
-        probes.append(probe := Probe(rate, result))
-        on_probe(probe)
-        if probe.kept >= share:
+        probe, counts = Probe(rate, result), result.figures.counts
+        if counts.measured:
+            probes.append(probe)
+            on_probe(probe)
+        elif counts.sent and not probes:
+            raise PenstockError(all_in_warmup(counts.sent))
+        if probe.kept >= share or not counts.measured:
             low = rate
         else:
             high = rate
         if high < start_rate * LEAST:
             break
         rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
+    if not probes and cut is None:
+        raise PenstockError(f"no request came at {start_rate:.3g} requests/s and {MAX_TRIES - 1} times twice as many, {low:.3g} at last: "
+                            "that takes a higher --start-rate, or a longer --duration")
     best = max((probe for probe in probes if probe.kept >= share), key=lambda probe: probe.came, default=None)
     return Found(best, tuple(probes), cut)

@@ -21,7 +21,7 @@ from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server, context_of, first_model, named_model
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.energy import meters_here
-from penstock.study.measure.goodput import Found, doubt_of, find, in_doubt
+from penstock.study.measure.goodput import Found, all_in_warmup, doubt_of, find, in_doubt
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
@@ -127,11 +127,18 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         engine = with_begin(await opened.target.state(), began)
         return Report(result, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, engine=engine)
 
+    any_answered = False
+
     async def attempt(rate: float, number: int) -> Result:
+        nonlocal any_answered
         watchers.say(f"trying {rate:.3g} requests/s")
         tried = replace(load, arrivals=job.arrivals.at_rate(rate), seed=f"{job.seed}/{number}")
         result = await measure(opened.target, tried, terms, watch, watchers.view, interrupt)
-        return result if number else _answered(result)  # at a higher rate it may be that nobody is answered in time
+        if not result.figures.counts.sent:
+            watchers.say("  no request came")
+        elif not any_answered:  # at a higher rate it may be that nobody is answered in time
+            any_answered = bool(_answered(result).figures.counts.completed)
+        return result
 
     share = job.search.share
 
@@ -176,9 +183,9 @@ def _answered(result: Result) -> Result:
         return result
     counts = result.figures.counts
     if not counts.sent:
-        raise PenstockError("not one request was sent: the dataset is empty, or the time too short for an arrival")
+        raise PenstockError("; ".join(("not one request was sent", *result.notes)))
     if not counts.measured:
-        raise PenstockError(f"none of {counts.sent:,} requests was due after the warm-up, so that nothing was measured: shorten --warmup")
+        raise PenstockError(all_in_warmup(counts.sent))
     if not counts.completed:
         told = counts.refusals | counts.errors
         reason = max(told, key=lambda each: told[each], default="no reason is known")
@@ -208,8 +215,7 @@ async def _open_server(job: Job, watch: Stopwatch) -> Opened:
     name = asking.wish.model or str(model.get("id"))
     server = Server(access, replace(asking.wish, model=name), tcp(access.address), watch, context_of(model))
     is_local = is_loopback(access.address.host)
-    address = access.address
-    told = {"url": f"{address.scheme}://{address.host_header}{address.base}", "model": name, "in_process": False}
+    told = {"url": access.address.url, "model": name, "in_process": False}
     return Opened(server, writer, told, is_local, measured_limits("cpu") if is_local else None)
 
 

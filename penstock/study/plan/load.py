@@ -64,7 +64,8 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
     whole = [row for row in rows if row.num_prompt > 0 and row.num_output > 0]
     seconds = whole[-1].at_s - whole[0].at_s if whole else 0.0
     if not seconds:
-        raise UsageError(f"{name} has {len(whole)} requests with a prompt and an answer; a rate needs two, at different times")
+        raise UsageError(f"{name} has {len(whole):,} with a prompt and an answer of {len(rows):,} requests; a rate needs two, at different "
+                         "times")
     own = (len(whole) - 1) / seconds
     if own < MIN_RATE:
         raise UsageError(f"{name} has {own:.3g} requests a second; a rate is planned for from {MIN_RATE:g} on")
@@ -75,15 +76,16 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
 
 
 def within_context(rows: Sequence[Row], load: Load, context: int) -> tuple[Sequence[Row], Load]:
-    """A trace and its load without the requests that take more tokens than a model's context, since a server refuses these; unchanged
-    where fewer than two would be left."""
+    """A trace and its load without the requests that take more tokens than a model's context, since a server refuses these. Where fewer
+    than two would be left, all of them, with a word of that."""
     fitting = [row for row in rows if row.num_prompt + row.num_output <= context]
     times = {row.at_s for row in fitting if row.num_prompt > 0 and row.num_output > 0}
-    if len(fitting) == len(rows) or len(times) < 2:
+    if len(fitting) == len(rows):
         return rows, load
-    found = of_trace(fitting, load.rate, "")
-    told = f"{load.told}; {len(rows) - len(fitting):,} that take more than the model's context of {context:,} tokens are left out"
-    return fitting, replace(found, told=told)
+    told = f"{load.told}; {len(rows) - len(fitting):,} that take more than the model's context of {context:,} tokens are"
+    if len(times) < 2:
+        return rows, replace(load, told=f"{told} too many to be left out")
+    return fitting, replace(of_trace(fitting, load.rate, ""), told=f"{told} left out")
 
 
 def read_trace(path: str) -> list[Row]:

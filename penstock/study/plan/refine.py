@@ -14,7 +14,7 @@ from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.configuration import MEASURED, TWIN, Configuration
 from penstock.study.plan.cost import bill
-from penstock.study.plan.evaluate import ATTAINED, Goal
+from penstock.study.plan.evaluate import ATTAINED, Goal, rank
 from penstock.study.plan.fewest import Fewest
 from penstock.study.plan.load import Load
 from penstock.study.plan.memory import room
@@ -23,7 +23,8 @@ from penstock.study.plan.reached import Replica, binding
 from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, tail_s
 from penstock.study.plan.simulate.twin import Pace, Played
 
-ROWS = 6  # of a plan that are simulated
+ROWS = 6  # of a plan, the best, that are played
+MOST_ROWS = 12  # where others fall behind when they have been
 MOST_RUNNING = 128  # more than so many at once are their mean
 EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tried: a minute or two (see rehearsal)
 CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
@@ -57,15 +58,20 @@ class Twins:
     watch: Callable[[str], None]
 
     def refined(self, rows: Sequence[Configuration]) -> list[Configuration]:
-        """The first rows with figures of the twin, the rest as they are."""
-        able = [row for row in rows if row.meets_slo and row.pipeline_parallel == 1 and not row.prefill_replicas]
-        able = [row for row in able if (row.running or 0.0) <= MOST_RUNNING][:ROWS]
-        found = {}
-        for number, row in enumerate(able):
-            said = f"the twin plays {number + 1} of {len(able)}: {row.called}"
+        """The best rows with figures of the twin, the rest as they are. The best are played first: what is found may put others before
+        them, which are played then."""
+        found = dict(enumerate(rows))
+        able = [at for at, row in found.items() if can_play(row)]
+        most, played = min(MOST_ROWS, len(able)), set[int]()
+        while len(played) < most:
+            at = next((at for at in sorted(able, key=lambda at: rank(found[at]))[:ROWS] if at not in played), None)
+            if at is None:
+                break
+            played.add(at)
+            said = f"the twin plays {len(played)} of {most} at most: {rows[at].called}"
             self.watch(said)
-            found[id(row)] = self._refined(row, self._watching(said))
-        return [found.get(id(row)) or self._unplayed(row) for row in rows]
+            found[at] = self._refined(rows[at], self._watching(said))
+        return [row if at in played else self._unplayed(row) for at, row in found.items()]
 
     def _watching(self, said: str) -> Callable[[int, int], None]:
         return lambda done, most: self.watch(f"{said}, {done:,} of {most:,} requests")
@@ -76,7 +82,7 @@ class Twins:
         return row if asked == AUTO or not row.fits else replace(row, routing_told=f"--routing {asked} is for rows that the twin plays (~)")
 
     def _refined(self, row: Configuration, watch: Callable[[int, int], None]) -> Configuration:
-        """With the fewest replicas that the twin finds enough, up to twice as many as arithmetic asks for."""
+        """With the fewest replicas that the twin finds enough."""
         part = next(part for part in self.parts if part.name == row.hardware)
         stored = self.model.stored(self.formats[row.quant], row.kv_dtype)
         replica = Replica(stored, part, Split(row.tensor_parallel))
@@ -99,7 +105,7 @@ class Twins:
             piles_up = unsure and (played.overrun or growth(played.samples) > GROWING)
             return behind(sized, played, self.goal.load, part) if piles_up else sized
 
-        walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, most)
+        walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, lambda: in_vain(rehearsal, self.goal), most)
         best = walk.search(row.replicas)
         routing, told = rehearsal.routing(best.replicas)
         edge = self._edge(best, rehearsal, crowd)
@@ -141,9 +147,19 @@ class Twins:
             **bill(replica.part, row.devices, good, rate * load.output))
 
 
+def can_play(row: Configuration) -> bool:
+    return bool(row.meets_slo and row.pipeline_parallel == 1 and not row.prefill_replicas and (row.running or 0.0) <= MOST_RUNNING)
+
+
 def kept_share(samples: Sequence[Sample], goal: Goal) -> float:
     slo = Slo(goal.most_s)
     return sum(slo.kept(sample) for sample in samples) / len(samples)
+
+
+def in_vain(rehearsal: Rehearsal, goal: Goal) -> str:
+    """Why no number of replicas keeps the SLO; empty where one would."""
+    kept = kept_share(rehearsal.unloaded().samples, goal) if goal.most_s else 1.0
+    return "" if kept >= ATTAINED else f"more do not help: of requests that each have a replica to themselves {kept:.0%} keep the SLO"
 
 
 def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str, float]:

@@ -6,7 +6,7 @@ worth more time than the one that is chosen here.
 import itertools
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row, parts
@@ -60,6 +60,13 @@ class Rehearsal:
             return self._simulate(asked, None, None if most_open is None else max(1, most_open // count))
         return self._spread(Spread(count, self._policy()), most_open)
 
+    def unloaded(self) -> Played:
+        """What no number of replicas improves on: one request after the other, by a replica that forgets no prefix."""
+        asked = self._everything(self._most)
+        self.effort += len(asked) * self._effort(1, 1.0)
+        whole = sum(call.num_prompt + call.num_output + self.config.block_size for call in asked)
+        return simulate(replace(self.config, kv_tokens=max(whole, self.config.kv_tokens or 0)), self.pace, asked, users=1)
+
     def alone(self, count: int) -> bool:
         """Whether one replica of so many is played, not all."""
         return count == 1 or self._needed(count) > self._limit(count)
@@ -98,12 +105,14 @@ class Rehearsal:
     def _named_limit(self, count: int) -> int:
         return max(self._most, int(NAMED_EFFORT / self._effort(count)))
 
-    def _effort(self, count: int) -> float:
-        """Of one request."""
-        return EACH + self.running + ASKED * count + READ * self.traffic.load.input
+    def _effort(self, count: int, running: float | None = None) -> float:
+        """Of one request, beside so many in its replica."""
+        return EACH + (self.running if running is None else running) + ASKED * count + READ * self.traffic.load.input
 
     def _needed(self, count: int) -> int:
-        return count * max(LEAST_EACH, round(TURNS * self.running))
+        """Requests for so many replicas; all of a trace that has fewer."""
+        needed, trace = count * max(LEAST_EACH, round(TURNS * self.running)), self.traffic.trace
+        return needed if trace is None else min(needed, len(trace))
 
     def _would_do(self, count: int) -> str:
         fewer = next((less for less in range(count - 1, 1, -1) if not self.alone(less)), 0)

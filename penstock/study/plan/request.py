@@ -208,7 +208,7 @@ def model_of(name: str, dtype: str | None = None) -> Model:
     try:
         source = hub.fetch_config(name)
     except ModelError as error:
-        raise ModelError(f"{error}; {other_names(name)}") from None
+        raise type(error)(f"{error}; {other_names(name)}") from None
     return Model(name, build.understand(source), dtype)
 
 

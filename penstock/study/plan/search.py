@@ -75,13 +75,15 @@ def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:
     """Rows, sorted, with the frontier of goodput per dollar against latency marked, and a reason in each."""
     good = [row for row in rows if row.fits and row.meets_slo]
     best, asked = good[0] if good else None, "meets the SLO" if goal.most_s else "fits"
-    told = []
+    told, any_played = [], any(row.predicted_by != ARITHMETIC for row in rows)
     for row in rows:
         if not row.fits or not row.meets_slo:
             told.append(replace(row, reason=row.reason or "it does not meet the SLO"))
             continue
         winner = next((other for other in good if other is not row and beats(other, row)), None)
-        reason = beaten(row, winner) if winner else frontier(row, best, asked) if len(rows) > 1 else f"it {asked}; {row.bound} binds"
+        only_means = any_played and row.predicted_by == ARITHMETIC
+        reason = beaten(row, winner) if winner else frontier(row, best, asked, only_means) if len(rows) > 1 else (
+            f"it {asked}; {row.bound} binds")
         beside = (winner or best or row).called
         told.append(replace(row, pareto=winner is None, reason=reason, beside=beside if beside != row.called else ""))
     return told
@@ -134,10 +136,12 @@ def value(row: Configuration) -> float:
     return goodput(row) / row.devices
 
 
-def frontier(row: Configuration, best: Configuration | None, asked: str) -> str:
+def frontier(row: Configuration, best: Configuration | None, asked: str, among_played: bool) -> str:
+    """`among_played`: whether the twin has played others, and not the row."""
     if best is None or row is best:
         first = "the cheapest that" if row.usd_per_hour is not None else "the most goodput per device of what"
-        return f"{first} {asked}{', its steps not measured' if row.unmeasured else ''}; {row.bound} binds"
+        doubt = ", its steps not measured" if row.unmeasured else ", by its means: it was not played" if among_played else ""
+        return f"{first} {asked}{doubt}; {row.bound} binds"
     if per(row) != per(best):
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
     if row.unmeasured != best.unmeasured:

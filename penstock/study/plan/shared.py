@@ -6,13 +6,16 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
+from penstock.core.registry import plain, typed
 from penstock.study.plan.fleet import Fleet, Placement, Wish
 from penstock.study.plan.request import Request, Watch, catalogue_of, parts_of, plan, unwatched
 
+UNPLAYED = ("simulate", "prefill_split")  # of fleets, whose rows are arithmetic, each replica with all that its model takes
+FIELDS = {name: plain(hint) for name, hint in get_type_hints(Request).items() if name not in UNPLAYED}
 TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price", "watts"}  # numbers are taken as well
 
 
@@ -31,12 +34,15 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     told = _read(file)
     counts = _devices(told, file)
     if counts:
-        counts = {catalogue_of(given).named(name): count for name, count in counts.items()}
+        names = {name: catalogue_of(given).named(name) for name in counts}
+        if twice := [name for name, part in names.items() if list(names.values()).count(part) > 1]:
+            raise UsageError(f"{file}: {' and '.join(twice)} are the same part: give one number of devices")
+        counts = {part: counts[name] for name, part in names.items()}
     entries = told.get("models")
     if not isinstance(entries, list) or not entries or not all(isinstance(each, Mapping) for each in entries):
         raise UsageError(f"{file} must have a list of models, as [[models]] with model = ..., rate = ...")
     hardware = given.hardware or (",".join(counts) if counts else None)
-    asked = dataclasses.replace(given, hardware=hardware, prefill_split=False, simulate=False)
+    asked = dataclasses.replace(given, hardware=hardware, **dict.fromkeys(UNPLAYED, False))
     requests = [_request(entry, asked, file) for entry in entries]
     parts: dict[str, Part] = {part.name: part for request in requests for part in parts_of(request)}
     if counts and (strange := [name for name in counts if name not in parts]):
@@ -75,15 +81,16 @@ def _devices(told: Mapping[str, Any], file: Path) -> dict[str, int] | None:
 
 
 def _request(entry: Mapping[str, Any], given: Request, file: Path) -> Request:
-    fields = {field.name: field for field in dataclasses.fields(Request)}
     values: dict[str, Any] = {}
     for key, value in entry.items():
         name = key.replace("-", "_")
-        if name not in fields:
-            raise UsageError(f"{file}: a model has no {key!r}; it has: {', '.join(fields)}")
-        if name in ("quant", "kv_dtype"):
-            value = (value,) if isinstance(value, str) else tuple(value)
-        values[name] = str(value) if name in TEXT and isinstance(value, int | float) else value
+        if name not in FIELDS:
+            raise UsageError(f"{file}: a model has no {key!r}; it has: {', '.join(FIELDS)}")
+        if name in ("quant", "kv_dtype") and isinstance(value, str):
+            value = [value]
+        if name in TEXT and type(value) in (int, float):
+            value = str(value)
+        values[name] = typed(value, FIELDS[name], f"{file}: {key} of a model")
     request = dataclasses.replace(given, **values)
     if "model" not in values or (request.rate is None and request.traffic is None):
         raise UsageError(f"{file}: each of the models has a model and a rate, or a traffic")

@@ -202,8 +202,25 @@ def test_an_empty_dataset_is_told(model: str) -> None:
         def sessions(self) -> Any:
             return iter([])
 
-    with pytest.raises(PenstockError, match="not one request was sent"):
+    with pytest.raises(PenstockError, match="not one request was sent; the dataset is empty"):
         run(job(model, Closed(ClosedOptions(1)), dataset=lambda writer, seed: Nothing()), Watchers(lambda line: None))
+
+
+def test_a_time_too_short_for_a_request_is_told(model: str) -> None:
+    short = replace(job(model, Poisson(RateOptions(0.01))), extent=Extent(seconds=0.5))
+    with pytest.raises(PenstockError, match=r"not one request was sent; the first comes at [0-9.]+ s, and --duration is 0.5 s"):
+        run(short, Watchers(lambda line: None))
+
+
+def test_a_search_that_begins_with_nothing_goes_on(model: str) -> None:
+    said: list[str] = []
+    given = job(model, Poisson(RateOptions(1)), slo=parse_slo("e2e=1us"), search=Search(start_rate=0.5))
+    given = replace(given, extent=Extent(seconds=0.4))
+    report = run(given, Watchers(said.append))
+    assert said[:2] == ["trying 0.5 requests/s", "  no request came"] and report.goodput_rate is None
+    assert report.search and all(probe.result.figures.counts.measured for probe in report.search)
+    with pytest.raises(PenstockError, match="none of [0-9]+ requests was due after the warm-up"):
+        run(replace(given, warmup=Warmup(60.0)), Watchers(said.append))
 
 
 def test_who_is_here() -> None:

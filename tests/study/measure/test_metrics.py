@@ -97,6 +97,13 @@ def test_answers_of_one_token_have_no_time_per_output_token() -> None:
     assert found.tokens_per_s_per_user.at(50) == pytest.approx(4)
 
 
+def test_of_speeds_there_are_percentiles_and_no_mean() -> None:
+    """One answer of two tokens that came within a microsecond would be all of it."""
+    together = sample(9, 0.0, num_output=2, gap_s=1e-6)
+    told = figures([*(sample(number, 0.0) for number in range(9)), together], Warmup(), None).as_json()["tokens_per_s_per_user"]
+    assert told["count"] == 10 and told["p50"]["value"] == pytest.approx(4) and told["max"] > 1e5 and not {"mean", "stdev"} & told.keys()
+
+
 def test_requests_in_flight() -> None:
     samples = [sample(0, 0.0), sample(1, 1.0), sample(2, 1.25)]  # the first ends as the third begins
     assert concurrency(samples, Window(0.0, 2.5)) == (pytest.approx(3 * 1.25 / 2.5), 2)

@@ -14,34 +14,44 @@ from penstock.study.plan import rehearsal as module
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fewest import TRIALS, Fewest
-from penstock.study.plan.load import Load
+from penstock.study.plan.load import Load, read_trace
 from penstock.study.plan.refine import GROWING, answered_per_s, growth
 from penstock.study.plan.rehearsal import Rehearsal, Traffic
 from penstock.study.plan.simulate.twin import Pace
-from tests.study.plan.test_rehearsal import LAYOUT, rehearsal
+from tests.study.plan.test_rehearsal import LAYOUT, PACE, rehearsal
 from tests.study.plan.timed import calibrated
 
 
-def walk(needed: int, most: int | None = None, affordable: Any = lambda: True) -> Fewest:
+def walk(needed: int, most: int | None = None, affordable: Any = lambda: True, in_vain: str = "") -> Fewest:
     def tried(count: int) -> Configuration:
         good = count >= needed
         return Configuration("part", count, 1, 1, "none", "auto", True, count, meets_slo=good, reason="" if good else f"{count} do not")
 
-    return Fewest(tried, affordable, most)
+    return Fewest(tried, affordable, lambda: in_vain, most)
 
 
-@pytest.mark.parametrize(("asked", "needed"), [*itertools.product((1, 2, 3, 7), range(1, 8)), (16, 21), (16, 12), (100, 99), (100, 150)])
+@pytest.mark.parametrize(("asked", "needed"), [
+    *itertools.product((1, 2, 3, 7), range(1, 30)), (16, 21), (16, 12), (16, 127), (100, 99), (100, 150), (100, 201)])
 def test_the_fewest_are_found(asked: int, needed: int) -> None:
     judge = walk(needed)
     found = judge.search(asked)
     assert len(judge.found) <= TRIALS
-    if needed > 2 * asked:
-        assert found.replicas == 2 * asked and not found.meets_slo
-        assert judge.told(asked) == f"arithmetic asks for {asked}; more than {2 * asked} were not tried"
-    else:
-        assert found.replicas == needed and found.meets_slo
-        assert ("arithmetic asks for" in judge.told(asked)) is (needed != asked)
-        assert (f"{needed - 1} do not" in judge.told(asked)) is (needed > 1)
+    assert found.replicas == needed and found.meets_slo
+    assert ("arithmetic asks for" in judge.told(asked)) is (needed != asked)
+    assert (f"{needed - 1} do not" in judge.told(asked)) is (needed > 1)
+
+
+def test_why_there_are_no_more_is_told() -> None:
+    capped = walk(30, most=22)
+    assert not capped.search(16).meets_slo and sorted(capped.found) == [16, 20, 22]
+    assert capped.told(16) == "arithmetic asks for 16; there are devices for no more than 22"
+    single = walk(2, most=1)
+    assert not single.search(1).meets_slo and single.told(1) == "arithmetic asks for 1; there are devices for no more than 1"
+    hopeless = walk(1000, in_vain="more do not help")
+    assert hopeless.search(16).replicas == 16 and hopeless.told(16) == "arithmetic asks for 16; more do not help"
+    dear = walk(1000, affordable=lambda: len(dear.found) < 5)
+    assert dear.search(16).replicas == 64 and dear.told(16) == "arithmetic asks for 16; more than 64 were not tried"
+    assert walk(8, most=8).search(7).meets_slo, "the most that there may be is tried as well"
 
 
 def test_trials_are_bounded_and_what_was_not_tried_is_told() -> None:
@@ -49,9 +59,6 @@ def test_trials_are_bounded_and_what_was_not_tried_is_told() -> None:
     assert judge.search(9).replicas == 9 and judge.told(9) == ""
     judge = walk(7, affordable=lambda: len(judge.found) < 4)
     assert judge.search(16).replicas == 12 and judge.told(16) == "arithmetic asks for 16; 1 to 11 were not tried"
-    capped = walk(30, most=22)
-    assert not capped.search(16).meets_slo and sorted(capped.found) == [16, 20, 22]
-    assert walk(8, most=8).search(7).meets_slo, "the most that there may be is tried as well"
 
 
 def test_requests_that_are_not_answered_as_fast_as_they_come_are_more_and_more() -> None:
@@ -104,10 +111,11 @@ def test_shared_prefixes_take_fewer_replicas_than_means_do(ask: Any, tmp_path: P
 def test_one_replica_that_stands_for_all_makes_no_fewer_look_crowded(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tmp_path / "trace"
     trace.write_text("".join(json.dumps(
-        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(200)))
+        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(2100)))
     asked = {"traffic": str(trace), "rate": 12.0, "slo": "ttft=2s", "chunk": "2048", **LAYOUT}
     together = ask("llama-2-7b", "l4", **asked)[0]
     many = ask("llama-2-7b", "l4", simulate=False, **asked)[0].replicas
     monkeypatch.setattr(module, "LEAST_EACH", module.REQUESTS // many + 1)  # so many are not played together, one less are
+    assert Rehearsal(EngineConfig(), PACE, Traffic(Load(2048, 8, rate=12.0), read_trace(str(trace))), 1.0).alone(many)
     alone = ask("llama-2-7b", "l4", **asked)[0]
     assert 1 < together.replicas < many - 1 and (alone.replicas, alone.replicas_told) == (together.replicas, together.replicas_told)

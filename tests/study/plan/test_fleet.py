@@ -112,7 +112,14 @@ def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(("text", "said"), [
     ("", "models"), ("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'", "rate"), ("speed = 1", "speed"),
     ("[devices]\nl4 = 0\n", "devices"),
-    ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML")])
+    ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML"),
+    ("[devices]\nl4 = 2\nL4 = 1\n[[models]]\nmodel = 'brook'\nrate = 1", "l4 and L4 are the same part: give one number"),
+    ("[[models]]\nmodel = 3\nrate = 1", "model of a model must be a string, not 3"),
+    ("[[models]]\nmodel = 'brook'\nrate = 'fast'", "rate of a model must be a number, not 'fast'"),
+    ("[[models]]\nmodel = 'brook'\nrate = true", "rate of a model must be a number, not True"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nquant = 5", "quant of a model must be a list of strings, not 5"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nmax-devices = 'two'", "max-devices of a model must be a whole number, not 'two'"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nsimulate = true", "a model has no 'simulate'")])
 def test_a_file_that_cannot_be_obeyed_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "fleet.toml").write_text(text)
     with pytest.raises(UsageError, match=said):

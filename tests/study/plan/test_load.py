@@ -38,7 +38,9 @@ def test_requests_beyond_a_models_context_are_left_out_and_told(tmp_path: Path) 
     fitting, lighter = within_context(rows, load, 329)
     assert [row.num_prompt for row in fitting] == [100, 200] and (lighter.input, lighter.output, lighter.most_tokens) == (150, 15, 220)
     assert lighter.rate == load.rate and lighter.told.endswith("1 that take more than the model's context of 329 tokens are left out")
-    assert within_context(rows, load, 200) == (rows, load)  # one request is no trace: what it is asked for is said not to fit
+    whole, told = within_context(rows, load, 200)  # one request is no trace: what it is asked for is said not to fit
+    assert whole is rows and told.most_tokens == 330 and told.told.endswith("; 2 that take more than the model's context of 200 tokens are "
+                                                                            "too many to be left out")
 
 
 def test_without_a_trace_lengths_are_given_or_usual() -> None:
@@ -52,6 +54,12 @@ def test_without_a_trace_lengths_are_given_or_usual() -> None:
 def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         load_of(asked)
+
+
+def test_a_trace_without_prompts_and_answers_says_how_many_have_none(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(AZURE.replace(",10\n", ",0\n").replace(",20\n", ",0\n"))
+    with pytest.raises(UsageError, match="trace has 1 with a prompt and an answer of 3 requests; a rate needs two, at different times"):
+        load_of(Asked(traffic="trace"), read_trace(str(tmp_path / "trace")))
 
 
 @pytest.mark.parametrize("text", ["hello", AZURE.splitlines()[0] + "\n2023-11-16 18:00:00.0000000,100,10\n"])

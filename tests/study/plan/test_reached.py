@@ -72,7 +72,7 @@ def test_rows_of_another_number_of_replicas_tell_of_that_number(ask: Any, tmp_pa
     lines = [{"timestamp": 60_000 * (at // 40), "input_length": 1000, "output_length": 60} for at in range(400)]
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
     asked = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
-    row = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", **asked)[0]
+    row = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", max_devices=2, **asked)[0]
     assert row.replicas == 2 and row.predicted_by == "twin"
     bandwidth = Catalogue().part("l4").memory_bandwidth
     batch = (row.mbu * row.tpot_s * bandwidth - row.weight_bytes) / (row.kv_bytes_per_token * 1030)  # that decode together in a replica

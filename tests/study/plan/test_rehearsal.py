@@ -76,6 +76,21 @@ def test_a_named_policy_is_played_with_as_many_requests_as_it_needs(monkeypatch:
     assert "takes 3,000 requests, more than 2,200, which 23" in said
 
 
+def test_requests_that_have_a_replica_to_themselves_wait_for_nobody() -> None:
+    """And find what any replica could have kept: of 31 prefixes one cache holds half."""
+    found = rehearsal(40.0).unloaded()
+    assert len(found.samples) == LEAST_REQUESTS and peak(found.samples) == 1
+    assert [sample.ttft_s for sample in found.samples] == pytest.approx([0.110 + 0.010 * 47 / 63] * LEAST_REQUESTS), "512 rows, then 48"
+    shared = rehearsal(40.0, prefixes=31).unloaded()
+    assert [sample.num_cached for sample in shared.samples] == [0] * 31 + [512] * (LEAST_REQUESTS - 31)
+
+
+def test_a_short_trace_is_played_by_all_replicas() -> None:
+    """One of them would be dealt hardly any of its requests."""
+    found = rehearsal(120.0)
+    assert not found.alone(30) and len(found.play(30).samples) == LEAST_REQUESTS and len(placed(found.play(30))) == 30
+
+
 def test_a_play_in_which_requests_pile_up_is_given_up() -> None:
     whole, given_up = (rehearsal(40.0).play(2, most) for most in (None, 20))
     assert not whole.overrun and len(whole.samples) == LEAST_REQUESTS

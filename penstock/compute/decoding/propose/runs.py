@@ -5,6 +5,8 @@ csrc/drafts/runs.h implements the same in C++. This module specifies it, and rep
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.compute.decoding.propose.native import native_or
+
 Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, maximum number of drafts
 
 
@@ -23,13 +25,7 @@ class Runs(Protocol):
 
 def best_runs(least: int, most: int) -> Runs:
     """The native implementation if it was built, otherwise the one in Python."""
-    try:
-        from penstock import _native
-    except ImportError:
-        return PythonRuns(least, most)
-    form = _native.Runs if hasattr(_native, "Runs") else PythonRuns
-    made: Runs = form(least, most)
-    return made
+    return native_or(PythonRuns, "Runs")(least, most)
 
 
 class Index:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.compute.decoding.propose.native import native_or
+
 Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, maximum number of drafts
 
 
@@ -28,13 +30,7 @@ class Tries(Protocol):
 
 def best_tries(depth: int, likely: float, doubt: float, remembered: int) -> Tries:
     """The native implementation if it was built, otherwise the one in Python. Parameters: see `Suffix.Options`."""
-    try:
-        from penstock import _native
-    except ImportError:
-        return PythonTries(depth, likely, doubt, remembered)
-    form = _native.Tries if hasattr(_native, "Tries") else PythonTries
-    made: Tries = form(depth, likely, doubt, remembered)
-    return made
+    return native_or(PythonTries, "Tries")(depth, likely, doubt, remembered)
 
 
 class Node:

@@ -15,7 +15,7 @@ from penstock.compute.models import hf
 from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, read_config, read_object, weight_map
 from penstock.compute.models.load.gguf import GgufCheckpoint
 from penstock.compute.models.load.ggufile import is_gguf
-from penstock.core.errors import ModelError
+from penstock.core.errors import ModelError, NoModelError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
 BUNDLED = ("brook", "rill")
@@ -66,7 +66,7 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
     if local is not None:
         if revision is not None:
             what = "file" if local.is_file() else "folder"
-            raise ModelError(f"{model} is a {what}, which has no revision {revision!r}; revisions are for names of the hub")
+            raise NoModelError(f"{model} is a {what}, which has no revision {revision!r}; revisions are for names of the hub")
         if local.is_dir():
             return Source(model, local, read_config(local))
         checkpoint = GgufCheckpoint(local)
@@ -74,7 +74,7 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
     if "/" not in model:
         near = _nearest(model)
         hint = f"did you mean {' or '.join(near)}?" if near else f"bundled models are {' and '.join(BUNDLED)}"
-        raise ModelError(f"there is no folder {model!r}, and it is not a name of the hub either, such as 'owner/model'; {hint}")
+        raise NoModelError(f"there is no folder {model!r}, and it is not a name of the hub either, such as 'owner/model'; {hint}")
     path = Path(_download(model, CONFIG, revision))
     return Source(model, path.parent, read_object(path), model, path.parent.name)
 
@@ -104,7 +104,7 @@ def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
 def local_path(model: str) -> Path | None:
     """The folder or GGUF file that a name stands for; None for a name of the hub. Raises ModelError for a path to anything else."""
     if not model:
-        raise ModelError("the name of the model is empty")
+        raise NoModelError("the name of the model is empty")
     folder = Path(os.path.expanduser(model))  # what of pathlib raises for an unknown user and for a name that is too long
     bundled = HOME / model if model in BUNDLED else None
     if os.path.isdir(folder) and (bundled is None or (folder / CONFIG).is_file()):
@@ -114,11 +114,11 @@ def local_path(model: str) -> Path | None:
     if os.path.isfile(folder):
         if folder.suffix == ".gguf" or is_gguf(folder):
             return folder
-        raise ModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a GGUF file, or a name of the hub")
+        raise NoModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a GGUF file, or a name of the hub")
     if folder.suffix == ".gguf":
-        raise ModelError(f"there is no file {model!r}")
+        raise NoModelError(f"there is no file {model!r}")
     if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
-        raise ModelError(f"there is no folder {model!r}")
+        raise NoModelError(f"there is no folder {model!r}")
     return None
 
 
@@ -212,13 +212,13 @@ def _told(repo: str, revision: str | None) -> Iterator[None]:
     except errors.EntryNotFoundError:
         raise
     except errors.HFValidationError:
-        raise ModelError(f"there is no folder {repo!r}, and it is not a name of the hub either, such as 'owner/model'") from None
+        raise NoModelError(f"there is no folder {repo!r}, and it is not a name of the hub either, such as 'owner/model'") from None
     except errors.GatedRepoError:
         raise ModelError(f"{what} is gated: accept its terms on huggingface.co, then set HF_TOKEN to a token that may read it") from None
     except errors.RepositoryNotFoundError:
-        raise ModelError(f"there is no folder {repo!r} and no model of that name on the hub (a private one needs HF_TOKEN)") from None
+        raise NoModelError(f"there is no folder {repo!r} and no model of that name on the hub (a private one needs HF_TOKEN)") from None
     except errors.RevisionNotFoundError:
-        raise ModelError(f"{repo} on the hub has no revision {revision!r}") from None
+        raise NoModelError(f"{repo} on the hub has no revision {revision!r}") from None
     except errors.OfflineModeIsEnabled:
         raise ModelError(f"{what} {_unreachable()}") from None
     except (errors.HTTPError, OSError) as error:  # no network, a full disk, a server's fault

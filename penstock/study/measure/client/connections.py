@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from penstock.core.errors import UsageError
 from penstock.study.measure.client.http import BadAnswer, Reply
 
+HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):\d+(/|$)")
 AT_ONCE = 4  # pieces that are read between two looks at clock and sockets
 OnBody = Callable[[Reply, bytes, float], None]
 Connect = Callable[["Connection"], Awaitable[None]]
@@ -34,6 +35,10 @@ class Address:
         """The path that /metrics stands under."""
         return self.base.removesuffix("/v1")
 
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.host_header}{self.base}"
+
 
 def reason(error: Exception) -> str:
     """Why there is no connection. asyncio names every address that it tried; where all failed alike, what failed is enough."""
@@ -43,9 +48,13 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-def is_url(text: str) -> bool:
-    """Whether it means a server, and no model."""
-    return text.startswith(("http://", "https://"))
+def server_named(text: str) -> Address | None:
+    """The server that a URL means; None for a model or a file. Raises UsageError for a URL that is none, or lacks its scheme."""
+    if text.lower().startswith(("http://", "https://")):
+        return address_of(text)
+    if HOST_AND_PORT.match(text) and not os.path.exists(text):
+        raise UsageError(f"a server is given as its URL: http://{text}")
+    return None
 
 
 def address_of(url: str) -> Address:

@@ -14,6 +14,7 @@ from penstock.study.measure.samples import Sample
 DEPTH = 4096  # requests that are prepared ahead
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
+UNANSWERED_S = 0.1  # until a user of a closed loop whom no server answered asks again
 SHORTER = ("of a trace, scale=0.5 in --dataset makes prompts and answers half as long, max_input=TOKENS and max_output=TOKENS leave out "
            "those that are longer")
 
@@ -34,13 +35,15 @@ class Ready:
 
 
 class Ahead:
-    """Sessions in their order, the next ones already prepared. `is_recorded`: whether they are of a trace."""
+    """Sessions in their order, the next ones already prepared. `is_recorded`: whether they are of a trace. `too_late_s`: when the first one
+    is due that the extent has no time for."""
 
     def __init__(self, schedule: Iterator[tuple[float, Session]], target: Target, extent: Extent) -> None:
         self._schedule, self._target, self._extent = schedule, target, extent
         self._ready: deque[Ready] = deque()
         self._num_taken = 0
         self.is_recorded = False
+        self.too_late_s: float | None = None
         self._ended = False
         self._dry = False  # the schedule had no more
 
@@ -54,6 +57,7 @@ class Ahead:
         if found is None or (seconds is not None and found[0] >= seconds):
             self._ended = True
             self._dry = wanted and found is None
+            self.too_late_s = None if found is None else found[0]
             return False
         self._num_taken += 1
         self.is_recorded = found[1].at_s is not None
@@ -172,14 +176,17 @@ class Driver:
     async def _user(self, first: Ready, ahead: Ahead, extent: Extent) -> None:
         ready: Ready | None = first
         while ready is not None:
-            await self._session(ready, self._watch())
+            last = await self._session(ready, self._watch())
+            if not last.ok and last.status is None:
+                await asyncio.sleep(UNANSWERED_S)
             ready = self._next(ahead, extent)
 
     def _next(self, ahead: Ahead, extent: Extent) -> Ready | None:
         """For a user; None where all sessions were begun, or the time in which they may begin is over."""
         return ahead.take() if extent.seconds is None or self._watch() < extent.seconds else None
 
-    async def _session(self, ready: Ready, due_s: float) -> None:
+    async def _session(self, ready: Ready, due_s: float) -> Sample:
+        """The last of its samples."""
         prepared, history = ready.prepared, list(ready.session.turns[0].messages)
         for number, turn in enumerate(ready.session.turns):
             if number:
@@ -197,8 +204,9 @@ class Driver:
                 text = await self._target.send(prepared, sample, keep_text=goes_on and turn.answer is None)
             self.ended.append(sample)
             if not sample.ok:
-                return
+                break
             history.append({"role": "assistant", "content": text if turn.answer is None else turn.answer})
+        return sample
 
     def _prepared(self, ask: Ask) -> Any:
         """Of a later turn: a conversation may outgrow the context, and fails alone then."""

@@ -45,6 +45,10 @@ class Server:
         self._told = {HEADER: str(wish.objectives)} if wish.objectives else {}
         self._warning: str | None = None  # of objectives that nothing is done for
 
+    @property
+    def url(self) -> str:
+        return self._access.address.url
+
     def prepare(self, ask: Ask) -> bytes:
         """The request's bytes. Raises RequestError for one that the server's context does not hold."""
         check_length(ask, self._max_model_len)
@@ -160,12 +164,15 @@ def context_of(model: Mapping[str, Any]) -> int | None:
 
 
 async def named_model(server: Server, name: str) -> Mapping[str, Any]:
-    """What /v1/models says of a model; nothing where it is not listed, or there is no list."""
+    """What /v1/models says of a model; nothing where it is not listed, or there is no list. Raises PenstockError when there is no such
+    server."""
     try:
         status, body = await server.fetch("GET", "/v1/models")
         listed = [dict(each) for each in json.loads(body)["data"]] if status == 200 else []
-    except (OSError, BadAnswer, TimeoutError, ValueError, KeyError, TypeError):
+    except (BadAnswer, TimeoutError, ValueError, KeyError, TypeError):
         return {}
+    except OSError as error:
+        raise PenstockError(f"{server.url} cannot be reached: {reason(error)}") from None
     return next((each for each in listed if each.get("id") == name), {})
 
 
@@ -175,13 +182,15 @@ async def first_model(server: Server) -> Mapping[str, Any]:
         status, body = await server.fetch("GET", "/v1/models")
         listed: Sequence[Mapping[str, Any]] = [dict(each) for each in json.loads(body)["data"]] if status == 200 else ()
     except TimeoutError:
-        raise PenstockError(f"the server did not say within {FETCH_S:g} s which models it has") from None
+        raise PenstockError(f"{server.url} did not say within {FETCH_S:g} s which models it has") from None
     except OSError as error:
-        raise PenstockError(f"the server cannot be reached: {reason(error)}") from None
+        raise PenstockError(f"{server.url} cannot be reached: {reason(error)}") from None
+    except BadAnswer as error:
+        raise PenstockError(f"{server.url} is no HTTP server: {error}") from None
     except (ValueError, KeyError, TypeError):
-        raise PenstockError("the server's /v1/models is not a list of models") from None
+        raise PenstockError(f"{server.url}/models is not a list of models") from None
     if status in (401, 403):
-        raise PenstockError(f"the server wants another key (status {status}): --api-key")
+        raise PenstockError(f"{server.url} wants another key (status {status}): --api-key")
     if not listed:
-        raise PenstockError(f"the server does not say which models it has (status {status}): --served-model-name NAME")
+        raise PenstockError(f"{server.url} does not say which models it has (status {status}): --served-model-name NAME")
     return listed[0]

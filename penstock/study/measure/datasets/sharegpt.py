@@ -42,13 +42,17 @@ class ShareGpt:
         self._uncounted = False
 
     def sessions(self) -> Iterator[Session]:
-        self._skipped = 0
+        self._skipped = found = 0
         for at, told in self._conversations():
             turns = tuple(self._turns(messages(told, at)))
             if turns:
                 yield Session(turns)
+                found += 1
             else:
                 self._skipped += 1
+        if not found:
+            none = f"none of the {self._skipped:,} conversations" if self._skipped else "no conversation"
+            raise UsageError(f"{self._options.path} has nothing to ask: in {none} a user says anything that was answered")
 
     def notes(self) -> list[str]:
         said = []

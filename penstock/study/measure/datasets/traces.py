@@ -5,6 +5,7 @@ models' traffic is made to fit a smaller context by `scale`, which shortens prom
 """
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,13 +45,20 @@ class Left:
     def out(self, reason: str) -> None:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
+    def told(self) -> list[str]:
+        return [f"{count:,} {reason}" for reason, count in self.reasons.items()]
+
 
 def cut(rows: Sequence[Row], options: TraceOptions, left: Left) -> Iterator[Row]:
     """The rows within the options, scaled, from 0 s on. Rows must be in order of time."""
     first = rows[0].at_s if rows else 0.0
     for row in rows:
         at_s = row.at_s - first - options.start
-        if at_s < 0 or (options.seconds and at_s >= options.seconds):
+        if at_s < 0:
+            left.out(f"before start={options.start:g}")
+            continue
+        if options.seconds and at_s >= options.seconds:
+            left.out(f"after seconds={options.seconds:g}")
             continue
         if row.num_prompt < 1 or row.num_output < 1:
             left.out("without a prompt or an answer")
@@ -59,9 +67,9 @@ def cut(rows: Sequence[Row], options: TraceOptions, left: Left) -> Iterator[Row]
             at_s, max(1, round(row.num_prompt * options.scale)), max(1, round(row.num_output * options.scale)), row.blocks,
             max(1, round(row.block_size * options.scale)) if row.blocks else 0)
         if options.max_input and scaled.num_prompt > options.max_input:
-            left.out(f"prompts of more than {options.max_input} tokens")
+            left.out(f"with a prompt of more than max_input={options.max_input} tokens")
         elif options.max_output and scaled.num_output > options.max_output:
-            left.out(f"answers of more than {options.max_output} tokens")
+            left.out(f"with an answer of more than max_output={options.max_output} tokens")
         else:
             yield scaled
 
@@ -96,10 +104,15 @@ class Recorded:
 
     def sessions(self) -> Iterator[Session]:
         self._left = Left()
-        return sessions(cut(self._rows, self._options, self._left), self._writer, self._seed)
+        found = sessions(cut(self._rows, self._options, self._left), self._writer, self._seed)
+        if (first := next(found, None)) is None:
+            told = ", ".join(self._left.told())
+            raise UsageError(f"{self._options.path} has no requests" + (f" but those that are left out: {told}" if told else ""))
+        return itertools.chain([first], found)
 
     def notes(self) -> list[str]:
-        return [f"{count} requests of the trace were left out: {reason}" for reason, count in self._left.reasons.items()]
+        told = self._left.told()
+        return [f"requests of the trace that were left out: {', '.join(told)}"] if told else []
 
 
 def check(options: TraceOptions) -> None:

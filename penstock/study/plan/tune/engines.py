@@ -20,7 +20,7 @@ from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.load import Dataset, Writer
-from penstock.study.measure.metrics import figures
+from penstock.study.measure.metrics import Figures, figures
 from penstock.study.measure.result import Overhead, Probe, Result
 from penstock.study.measure.series import series
 from penstock.study.measure.slo import Slo
@@ -105,14 +105,14 @@ class Engines:
         config = self.resolved(setting)
         learned = self._calibration(config.quant)
         if rate is not None or not self.goal.searches:
-            return self._played(config, learned, rate)[1]
+            return self._played(config, learned, rate)
 
         async def attempt(rate: float, number: int) -> Result:
-            return self._played(config, learned, rate)[0]
+            return Result(self._figures(config, learned, rate)[0], series(()), None, None, None, NOBODY, (), ())
 
         found = asyncio.run(goodput.find(attempt, self.goal.start_rate, self.goal.share))
         best = found.best or min(found.probes, key=lambda probe: probe.rate)
-        return replace(self._played(config, learned, best.rate)[1], rate=best.rate if found.best else 0.0)
+        return replace(self._played(config, learned, best.rate), rate=best.rate if found.best else 0.0)
 
     def measured(self, setting: Setting, traffic: str, rate: float | None) -> Score:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -134,14 +134,20 @@ class Engines:
             found: Score = runner.run(self._with(setting, searched))
             return found
 
-    def _played(self, config: EngineConfig, learned: Calibration, rate: float | None) -> tuple[Result, Score]:
+    def _played(self, config: EngineConfig, learned: Calibration, rate: float | None) -> Score:
+        found, busy = self._figures(config, learned, rate)
+        if not found.counts.sent:
+            raise UsageError("not one request comes in a run: --duration is too short for an arrival")
+        return score(found, busy)
+
+    def _figures(self, config: EngineConfig, learned: Calibration, rate: float | None) -> tuple[Figures, float]:
+        """Of the twin, and output tokens a busy second."""
         asked = self._calls(rate)
         check_lengths(asked, config.max_model_len or 0)
         plain = replace(config, propose=None)  # what drafts give is left to the runs
         played = simulate(plain, learned.pace, asked, self.traffic.arrivals_at(rate).users)
         found = figures(played.samples, self.traffic.warmup, self.goal.slo)
-        told = Result(found, series(()), None, None, None, NOBODY, (), ())
-        return told, score(found, played.census.decode_tokens / max(played.census.busy_s, 1e-9))
+        return found, played.census.decode_tokens / max(played.census.busy_s, 1e-9)
 
     def _calls(self, rate: float | None) -> list[Call]:
         slo = self.goal.slo.objectives
@@ -195,7 +201,7 @@ class Engines:
 
 def check_lengths(asked: Sequence[Call], most: int) -> None:
     """Raises UsageError for requests that the engine would refuse."""
-    longest = max(call.num_prompt + call.num_output for call in asked)
+    longest = max((call.num_prompt + call.num_output for call in asked), default=0)
     if longest > most:
         raise UsageError(
             f"the traffic has requests of up to {longest:,} tokens, and the context holds {most:,}: leave out the long ones or shorten "

@@ -38,7 +38,8 @@ class Traffic:
         return bool(writer.written)
 
     def calls(self, rate: float | None, tokens: Count) -> list[Call]:
-        """What the twin is asked: as much as a run on the engine. Of conversations the first turns, as if they came on their own.
+        """What the twin is asked: as much as a run on the engine, which may be nothing. Of conversations the first turns, as if they came
+        on their own.
 
         Raises UsageError where an answer's length is open.
         """
@@ -49,8 +50,6 @@ class Traffic:
             if turn.num_output is None:
                 raise UsageError("a search needs the length of each answer, and this dataset leaves it open: give it an output=TOKENS")
             found.append(Call(at_s, parts_of(turn, writer, tokens), turn.num_output))
-        if not found:
-            raise UsageError("not one request comes in a run: the dataset is empty, or --duration too short for an arrival")
         return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.errors import PenstockError
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
-from penstock.study.measure.client.drive import Ahead, Driver, Extent
+from penstock.study.measure.client.drive import UNANSWERED_S, Ahead, Driver, Extent
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Figures, Warmup, figures
 from penstock.study.measure.samples import Sample
@@ -93,6 +93,21 @@ def test_a_closed_loop_keeps_its_users_busy() -> None:
     assert found.rates.requests_per_s == pytest.approx(4 / each, rel=0.03)
     assert found.rates.output_tokens_per_s == pytest.approx(4 * TOKENS / each, rel=0.03)
     assert found.rates.input_tokens_per_s == pytest.approx(4 * 40 / each, rel=0.03)
+
+
+def test_users_do_not_storm_a_server_that_is_gone() -> None:
+    """What was answered before it went would be a vanishing share of the requests."""
+    class Dying(Mock):
+        async def connect(self, connection: Any) -> None:
+            if len(self.asked) >= 20:
+                raise ConnectionRefusedError(111, "Connection refused")
+            await super().connect(connection)
+
+    mock = Dying(lambda asked: answer(asked, TTFT, ITL) if len(mock.asked) <= 20 else Reply([], closes=True))
+    samples = drive(mock, Closed(ClosedOptions(2)), Extent(1000, 3.0))
+    lost = [sample for sample in samples if not sample.ok]
+    assert len(samples) - len(lost) == 20 and 10 < len(lost) <= 2 * 3.0 / UNANSWERED_S
+    assert {sample.error for sample in lost} == {"Connection refused"}
 
 
 @pytest.mark.parametrize(("extent", "begun"), [(Extent(10), 10), (Extent(seconds=1.0), 10), (Extent(7, 1.0), 7)])

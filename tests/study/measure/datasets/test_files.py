@@ -104,3 +104,13 @@ def test_conversations_as_messages_a_line(tmp_path: Path) -> None:
 def test_conversations_of_another_kind(tmp_path: Path, talk: Any) -> None:
     with pytest.raises(UsageError, match="conversation 1"):
         read(f"sharegpt:path={share(tmp_path / 's.json', talk)}")
+
+
+@pytest.mark.parametrize(("talks", "told"), [
+    ([], "in no conversation a user says anything that was answered"),
+    ([[("human", "a")], [("gpt", "b")]], "in none of the 2 conversations a user says anything that was answered")])
+def test_conversations_that_ask_nothing_are_told(tmp_path: Path, talks: list[Any], told: str) -> None:
+    said = [{"conversations": [{"from": who, "value": text} for who, text in talk]} for talk in talks]
+    (tmp_path / "s.json").write_text(json.dumps(said))
+    with pytest.raises(UsageError, match=f"s.json has nothing to ask: {told}"):
+        read(f"sharegpt:path={tmp_path / 's.json'}")

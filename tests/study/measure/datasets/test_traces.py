@@ -54,7 +54,7 @@ def test_azure_stamps_with_and_without_a_fraction() -> None:
 def test_burstgpt_leaves_failures_out_and_says_so(files: Path) -> None:
     sessions, notes = read(f"burstgpt:path={files / 'burst'}")
     assert shapes(sessions) == [(0.0, 472, 18), (113.0, 417, 276)]
-    assert notes == ["1 requests of the trace were left out: without a prompt or an answer"]
+    assert notes == ["requests of the trace that were left out: 1 without a prompt or an answer"]
 
 
 def prompts(sessions: list[Session]) -> list[tuple[int, ...]]:
@@ -78,7 +78,28 @@ def test_a_cut_of_a_trace(files: Path) -> None:
     assert shapes(read(f"azure:path={files / 'azure'},start=0.05,seconds=1")[0]) == [(0.002, 318, 8)]
     sessions, notes = read(f"azure:path={files / 'azure'},max_input=400,max_output=20")
     assert shapes(sessions) == [(0.052, 318, 8)]
-    assert [note.split(": ")[1] for note in notes] == ["prompts of more than 400 tokens", "answers of more than 20 tokens"]
+    assert notes == ["requests of the trace that were left out: 1 with a prompt of more than max_input=400 tokens, "
+                     "1 with an answer of more than max_output=20 tokens"]
+    assert read(f"azure:path={files / 'azure'},start=0.05,seconds=1")[1] == [
+        "requests of the trace that were left out: 1 before start=0.05, 1 after seconds=1"]
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("azure:path={}/azure,max_input=4", "3 with a prompt of more than max_input=4 tokens"),
+    ("azure:path={}/azure,max_input=400,max_output=7",
+     "1 with a prompt of more than max_input=400 tokens, 2 with an answer of more than max_output=7 tokens"),
+    ("azure:path={}/azure,start=9", "3 before start=9"), ("mooncake:path={}/moon,start=0.02,seconds=0.001", "1 before .*, 2 after .*"),
+    ("burstgpt:path={}/burst,start=1,seconds=100", "1 before start=1, 1 without a prompt or an answer, 1 after seconds=100"),
+])
+def test_a_trace_of_which_nothing_is_left_is_told(files: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=f"has no requests but those that are left out: {told}$"):
+        read(text.format(files))
+
+
+def test_a_trace_without_a_line_is_told(files: Path) -> None:
+    (files / "none").write_text(AZURE.splitlines()[0])
+    with pytest.raises(UsageError, match="/none has no requests$"):
+        read(f"azure:path={files / 'none'}")
 
 
 @pytest.mark.parametrize(("text", "word"), [

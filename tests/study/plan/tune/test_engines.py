@@ -8,7 +8,7 @@ from penstock.compute.runner.runner import Runner
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.decide.scheduler.scheduler import Scheduler
-from penstock.study.measure.arrivals.renewal import Even, RateOptions
+from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.metrics import Warmup
@@ -55,6 +55,20 @@ def test_the_twin_finds_the_highest_rate(known_steps):
     assert found.rate == pytest.approx(80, rel=0.12) and half.rate == pytest.approx(40, rel=0.12)
     assert found.beats(half) and found.counted == found.rate
     assert engines({"ttft": 0.005}, searches=True).predicted(Setting()).rate == 0.0
+
+
+def test_rates_at_which_nothing_comes_are_passed_over(known_steps):
+    def coming(start_rate, arrivals=Poisson, seconds=1.0, searches=True):
+        traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, 5), writer, seed), arrivals(RateOptions(1.0)),
+                          Extent(seconds=seconds), Warmup(), "0")
+        return Engines(GIVEN, traffic, Goal(Slo({"ttft": 0.05}), searches=searches, start_rate=start_rate), Watchers([].append))
+
+    assert not coming(0.01).traffic.calls(0.01, None)
+    assert coming(0.01).predicted(Setting()).rate == pytest.approx(coming(10.0).predicted(Setting()).rate, rel=0.3)
+    with pytest.raises(PenstockError, match="no request came at 1e-12 requests/s and 23 times twice as many, 8.39e-06 at last"):
+        coming(1e-12).predicted(Setting())
+    with pytest.raises(UsageError, match="not one request comes in a run"):
+        coming(1.0, seconds=0.0, searches=False).predicted(Setting())
 
 
 def test_whatever_orders_requests_can_be_predicted(known_steps):
