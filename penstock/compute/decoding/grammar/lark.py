@@ -3,20 +3,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.effort import RULES, Effort
-from penstock.compute.decoding.grammar.json_schema import as_value
+from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
 from penstock.compute.decoding.grammar.reasons import told_of_ebnf
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
 from penstock.compute.decoding.grammar.written import Written, line_and_column
 from penstock.core.errors import RequestError
-from penstock.core.types import StructuredOutputsParams
+from penstock.core.types import Rules, StructuredOutputsParams
 
 if TYPE_CHECKING:
+    from penstock.compute.decoding.grammar.schema.document import Document
     from penstock.compute.decoding.grammar.schema.emit import Writer
 
 EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
@@ -47,19 +48,22 @@ A_CHARACTER = 10  # steps per character of EBNF
 class Lark:
     """EBNF is converted to Lark. Each `%json` in either is compiled like the structure `json`. Raises RequestError for invalid grammars."""
 
-    def checked(self, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip():
+    def checked(self, value: Any) -> str | Rules:
+        rules = value if isinstance(value, Rules) else Rules(value)
+        if not isinstance(rules.text, str) or not rules.text.strip():
             raise RequestError(f"grammar is {value!r:.80}, but must be a grammar as text", "grammar")
-        if len(value) > MAX_SIZE:
-            raise RequestError(f"grammar has {len(value)} characters; at most {MAX_SIZE} are read", "grammar")
-        return value
+        if (size := sum(map(len, (rules.text, *dict(rules.schemas).values())))) > MAX_SIZE:
+            raise RequestError(f"grammar has {size} characters; at most {MAX_SIZE} are read", "grammar")
+        return rules if isinstance(value, Rules) else rules.text
 
     def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
-        text = wanted.grammar or ""
-        if not EBNF.search(text):
-            return with_schemas(text, wanted, effort, room)
-        effort.spend(A_CHARACTER * len(text), RULES)
-        return replace(with_schemas(from_ebnf(text), wanted, effort, room), copied=())
+        given = wanted.grammar or ""
+        if isinstance(given, str) and not EBNF.search(given):
+            return with_schemas(Rules(given), wanted, effort, room)
+        if isinstance(given, str):
+            effort.spend(A_CHARACTER * len(given), RULES)
+            given = Rules(from_ebnf(given))
+        return replace(with_schemas(given, wanted, effort, room), copied=())
 
 
 def from_ebnf(text: str) -> str:
@@ -81,26 +85,28 @@ def from_ebnf(text: str) -> str:
 
 
 def with_schemas(
-    text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
+    rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
 ) -> Written:
-    """`begin` and the grammar, in which each `%json {...}` is compiled like the structure `json`. `room`: the maximum length of an answer,
-    in characters. `called`: the prefix of the names of their definitions, different from all others in the grammar. Raises RequestError."""
+    """`begin` and the grammar's text, in which each `%json {...}` is compiled like the structure `json`. `room`: the maximum length of an
+    answer, in characters. `called`: the prefix of the names of their definitions, different from all others in the grammar. Raises
+    RequestError."""
     parts = [begin]
     size = len(begin)
     copied: list[tuple[int, int]] = []
     schemas: dict[str, Writer] = {}
-    for piece, at in pieces(text, wanted, effort, room, called):
+    for piece, at in pieces(rules, wanted, effort, room, called):
         copied.append((size, at))
         if isinstance(piece, Written):
             schemas |= piece.schemas
             piece = piece.text
         parts.append(piece)
         size += len(piece)
-    return Written("".join(parts), text, tuple(copied), schemas, has_json=bool(schemas))
+    return Written("".join(parts), rules.text, tuple(copied), schemas, has_json=bool(schemas))
 
 
-def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
+def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
     """The parts of the grammar, each with its index in the text: schemas, compiled, and the text between them as it is."""
+    text, schemas = rules.text, Schemas(dict(rules.schemas), effort)
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
     while (found := PIECES.search(text, at)) is not None:
@@ -109,8 +115,8 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int
         kind = found.lastgroup
         if kind == "schema":
             yield text[begin : found.start()], begin
-            schema, at = schema_at(text, found.end())
-            yield as_value(schema, wanted, effort, room, f"{called}{num_schemas}_"), found.start()
+            document, part, at = schemas.read(text, found.end())
+            yield as_value(document, wanted, room, part, f"{called}{num_schemas}_"), found.start()
             num_schemas, begin = num_schemas + 1, at
             continue
         if kind == "attribute":
@@ -134,14 +140,31 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int
     yield text[begin:], begin
 
 
-def schema_at(text: str, at: int) -> tuple[Any, int]:
-    """The JSON schema at index `at`, and the index after it. Raises RequestError if there is none."""
-    blank = BLANK.match(text, at)
-    assert blank is not None
-    try:
-        schema, end = json.JSONDecoder().raw_decode(text, blank.end())
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
-    if not isinstance(schema, dict | bool):
-        raise RequestError(f"grammar has %json {json.dumps(schema)[:80]}, but a JSON schema is an object, true or false", "grammar")
-    return schema, end
+class Schemas:
+    """The schemas of a grammar: those in its text, and those beside it, each of which is read once."""
+
+    def __init__(self, beside: Mapping[str, str], effort: Effort) -> None:
+        self._beside = beside
+        self._effort = effort
+        self._documents: dict[str, Document] = {}
+
+    def read(self, text: str, at: int) -> tuple[Document, Mapping[str, Any], int]:
+        """Of what `%json` before index `at` wants: a document, the part of it that is meant, and the index after it. Raises RequestError if
+        no schema stands there."""
+        blank = BLANK.match(text, at)
+        assert blank is not None
+        try:
+            schema, end = json.JSONDecoder().raw_decode(text, blank.end())
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
+        if isinstance(schema, list) and self._beside:
+            name, reference, keywords = schema
+            return self._named(name), {"$ref": reference, **keywords}, end
+        if not isinstance(schema, dict | bool):
+            raise RequestError(f"grammar has %json {json.dumps(schema)[:80]}, but a JSON schema is an object, true or false", "grammar")
+        return read(schema, self._effort), WHOLE, end
+
+    def _named(self, name: str) -> Document:
+        if name not in self._documents:
+            self._documents[name] = read(json.loads(self._beside[name]), self._effort)
+        return self._documents[name]

@@ -7,12 +7,13 @@ import pytest
 from penstock.compute.decoding.grammar.reasons import LIMITS, told
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
+from penstock.core.types import Rules
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import compiler
 
 COMPILER = compiler()
 EMPTY = '%json {"type": "string",\n"format": "ipv4", "maxLength": 3}'
-FRAME = 'frame: "<" @body ">"'
+FRAME = Rules('frame: "<" @body ">"')
 
 
 def why_not(**wanted: Any) -> str:
@@ -33,7 +34,7 @@ def why_not(**wanted: Any) -> str:
     (f'start: "a" {EMPTY}\n', "(at #, in what begins at line 1, column 8)"),
     (f'start: foo\nfoo: %json {{"type": "integer"}} | {EMPTY}\n', "leave no string (at #, in what begins at line 2, column 6)"),
 ])
-def test_lines_are_those_that_the_user_wrote(grammar: str, where: str, frame: str | None) -> None:
+def test_lines_are_those_that_the_user_wrote(grammar: str, where: str, frame: Rules | None) -> None:
     assert why_not(grammar=grammar, frame=frame).endswith(where)
 
 
@@ -97,7 +98,7 @@ FAULTY = [
         "start: " + "(" * 99 + '"a"' + ")" * 99, 'start: "x" %if foo(1)', 'start: a::0\na::_: "x" %if is_zeros([0:4]) | a::incr([0:4])',
         'start: "a"{100000000}', 'start: "a" %ignore', 'start: "\ud800"', f"start: {EMPTY}", "root ::= [^\\x00-\\U0010FFFF]",
         "root ::= [z-a]")),
-    {"choice": ["\ud800"]}, {"choice": ["a"], "frame": f"frame: @body {EMPTY}"},
+    {"choice": ["\ud800"]}, {"choice": ["a"], "frame": Rules(f"frame: @body {EMPTY}")},
 ]
 
 

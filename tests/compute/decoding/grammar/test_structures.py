@@ -10,6 +10,7 @@ import pytest
 from penstock.compute.decoding.grammar import TABLE
 from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
+from penstock.core.types import Rules
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
 
@@ -101,7 +102,7 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(grammar='start: %json "a"'), 'has %json "a", but a JSON schema is an object'),
     (Wanted(grammar="start: %json [1]"), "%json [1], but"),
     (Wanted(choice=["\ud800"]), "half of a surrogate pair"), (Wanted(regex=r"b\ud800"), "no text matches it"),
-    (Wanted(regex="a(?=b)", frame='frame: "x" @body'), "no text matches it"),
+    (Wanted(regex="a(?=b)", frame=Rules('frame: "x" @body')), "no text matches it"),
     ("json", "must be StructuredOutputsParams"),
 ])
 def test_what_cannot_be_obeyed_is_refused_with_the_reason(wanted: Any, message: str) -> None:
@@ -117,7 +118,7 @@ UNSET = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_a
 @pytest.mark.parametrize("option", JSON_ONLY)
 @pytest.mark.parametrize("wanted", [
     {"regex": "a"}, {"choice": ["a"]}, {"grammar": 'start: "a"'}, {"grammar": 'root ::= "a"'},
-    {"choice": ["a"], "frame": 'frame: @body | %json {"type": "array"}'},
+    {"choice": ["a"], "frame": Rules('frame: @body | %json {"type": "array"}')},
 ], ids=str)
 def test_an_option_of_json_is_refused_where_the_structure_has_none(wanted: dict[str, Any], option: str) -> None:
     with pytest.raises(RequestError, match=f"^{option} is of use only with json, json_object or a grammar with %json") as refusal:
@@ -162,7 +163,7 @@ def test_names_of_attributes_elsewhere_are_but_names() -> None:
 
 
 def test_a_frame_stands_around_a_structure() -> None:
-    frame = 'frame: ("<think>" thought)? @body\nthought[lazy]: /(?s:.*)<\\/think>/'
+    frame = Rules('frame: ("<think>" thought)? @body\nthought[lazy]: /(?s:.*)<\\/think>/')
     wanted = Wanted(choice=["yes", "no"], frame=frame)
     for text in ("yes", "<think>yes or no? </think>no"):
         matcher = matcher_of(COMPILER, wanted)
