@@ -33,9 +33,7 @@ class Calling:
     def function(self, at: int) -> Function:
         """As the answer has to call it. Arguments are checked by the schema where that was promised, or the call was demanded."""
         given, field = (self.shown or ())[at]["function"], f"tools[{at}].function"
-        if self.required or given.get("strict"):
-            return Function(given["name"], given.get("parameters"), field)
-        return Function(given["name"], {"type": "object"}, field)
+        return Function(given["name"], given.get("parameters"), field, promised=self.required or bool(given.get("strict")))
 
 
 def read_calling(body: Mapping[str, Any]) -> Calling:

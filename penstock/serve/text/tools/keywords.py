@@ -15,6 +15,7 @@ from penstock.serve.text.tools.rules import Function
 
 BESIDE = SILENT | {"$ref", "type"}  # a schema of these is what its reference leads to, if that is of its type
 SIMPLE = SILENT | {"type", "properties", "required", "additionalProperties"}  # what keyword arguments can express
+ANY = "%json {}"
 MOST_STEPS = 100_000  # of finding where a root that is a reference leads: a tenth of a second
 
 
@@ -44,27 +45,41 @@ class Root:
 
 def keywords(function: Function, called: str) -> list[str]:
     """Rules in Lark, of which the first is `called` so, and the others' names begin so: the properties in their order, those that are not
-    required as the model likes. Each value is valid by its property as that stands in the parameters. Raises RequestError for parameters
-    that cannot be written so."""
-    whose, field = f"the parameters of the function {function.name!r}", f"{function.field}.parameters"
+    required as the model likes. Each value is valid by its property as that stands in the parameters, where that is promised. Raises
+    RequestError for parameters that cannot be written so."""
     if not are_identifiers(function.name.split(".")):
         raise RequestError(f"the name of the function {function.name!r} is no identifier of Python's, as the model's format needs it",
                            f"{function.field}.name")
+    values_by_name, required = promised(function) if function.promised else (named(function), ())
+    rules = [f"{called}: {called}_first0"]
+    for number, (name, value) in enumerate(values_by_name.items()):  # one that comes first, or behind others
+        one, following = f"{called}_argument{number}", f"{called}_rest{number + 1}"
+        skipped = ("", "") if name in required else (f" | {called}_first{number + 1}", f" | {following}")
+        rules += [
+            f"{one}: {literal(name + '=')} {value}",
+            f"{called}_first{number}: {one} {following}{skipped[0]}", f'{called}_rest{number}: ", " {one} {following}{skipped[1]}']
+    return [*rules, *(f'{called}_{part}{len(values_by_name)}: ""' for part in ("first", "rest"))]
+
+
+def promised(function: Function) -> tuple[dict[str, str], Sequence[str]]:
+    """The arguments of a function, each with a rule for its value, and the names of those that must be given. Raises RequestError."""
+    whose, field = f"the parameters of the function {function.name!r}", f"{function.field}.parameters"
     try:
         root = root_of(function.document)
     except (UnsupportedError, TooLargeError) as error:
         raise RequestError(f"{whose} cannot be obeyed: {error}", field) from None
     if fault := fault_of(root):
         raise RequestError(f"{whose} have {fault}, which keyword arguments, the model's format, cannot express", field)
-    rules = [f"{called}: {called}_first0"]
-    for number, name in enumerate(root.names):  # one that comes first, or behind others
-        one, following = f"{called}_argument{number}", f"{called}_rest{number + 1}"
-        skipped = ("", "") if name in root.required else (f" | {called}_first{number + 1}", f" | {following}")
-        place = root.place_of(name)
-        rules += [
-            f"{one}: {literal(name + '=')} {'%json {}' if place is None else function.part(place)}",
-            f"{called}_first{number}: {one} {following}{skipped[0]}", f'{called}_rest{number}: ", " {one} {following}{skipped[1]}']
-    return [*rules, *(f'{called}_{part}{len(root.names)}: ""' for part in ("first", "rest"))]
+    places = {name: root.place_of(name) for name in root.names}
+    return {name: ANY if place is None else function.part(place) for name, place in places.items()}, root.required
+
+
+def named(function: Function) -> dict[str, str]:
+    """The arguments of a function that may be anything: those that its parameters name."""
+    try:
+        return {name: ANY for name in root_of(function.given).properties if are_identifiers([name])}
+    except (UnsupportedError, TooLargeError):
+        return {}
 
 
 def root_of(document: Mapping[str, Any]) -> Root:

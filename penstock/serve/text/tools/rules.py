@@ -12,20 +12,28 @@ from penstock.core.types import Rules
 
 SPECIAL = ".+*?()|[]{}^$\\/"  # in a regex
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}  # the arguments of a function without any
+ANYTHING: Mapping[str, Any] = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`parameters`: a JSON schema of the arguments, or None for a function without any. `field`: where in the request it is."""
+    """`parameters`: a JSON schema of the arguments, or None for a function without any. `field`: where in the request it is. `promised`:
+    its arguments are going to be valid."""
 
     name: str
     parameters: Mapping[str, Any] | None = None
     field: str = "function"
+    promised: bool = True
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """The schema that the function gives."""
+        return NOTHING if self.parameters is None else self.parameters
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """The schema that the function gives, which all references in it lead into."""
-        return NOTHING if self.parameters is None else self.parameters
+        """The schema that its arguments are valid by, which all references in it lead into."""
+        return self.given if self.promised else ANYTHING
 
     @property
     def arguments(self) -> str:

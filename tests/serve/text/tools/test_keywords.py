@@ -13,8 +13,8 @@ COMPILER = compiler()
 DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
 
 
-def accepts(parameters: Any, text: str) -> bool:
-    function = Function("f", parameters)
+def accepts(parameters: Any, text: str, promised: bool = True) -> bool:
+    function = Function("f", parameters, promised=promised)
     rules = rules_of("\n".join(['start: "(" f ")"', *keywords(function, "f")]), [function])
     matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar=rules))
     ids = TOKENS.encode(f"({text})")
@@ -43,6 +43,18 @@ def test_a_thousand_properties_are_as_many_rules_and_no_more() -> None:
     assert len("\n".join(keywords(Function("f", parameters), "f"))) < 400_000
     some = {"properties": {f"p{at}": {"const": at} for at in range(200)}, "required": ["p90"]}
     assert accepts(some, "p7=7, p90=90, p199=199") and not accepts(some, "p7=7, p199=199")
+
+
+@pytest.mark.parametrize(("parameters", "good", "bad"), [
+    ({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["b"], "minProperties": 2},
+     ["", "a=null", 'a="x", b=[1]', "b={}"], ["b=1, a=2", "c=1"]),
+    ({"$ref": "#/$defs/a", "anyOf": [{}], "properties": {"a b": {}, "if": {}, "c": {}}, "$defs": {"a": {}}}, ["", "c=1"], ["if=1"]),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"type": "null"}}}}}, ["", "b=1"], ["a=1"]),
+    ({"properties": []}, [""], ["a=1"]), ({"$ref": "#/nowhere"}, [""], ["a=1"]), (None, [""], ["a=1"]),
+], ids=lambda each: ascii(each)[:40])
+def test_arguments_that_are_not_promised_to_be_valid_may_be_anything(parameters: Any, good: list[str], bad: list[str]) -> None:
+    assert all(accepts(parameters, text, promised=False) for text in good)
+    assert not any(accepts(parameters, text, promised=False) for text in bad)
 
 
 CANNOT = ", which keyword arguments, the model's format, cannot express"
