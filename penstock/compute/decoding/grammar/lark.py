@@ -26,12 +26,13 @@ EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # line if it has none, so that no text is scanned twice. A rule with attributes becomes one terminal, as one in upper case does.
 PIECES = re.compile(r"""
     (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | <[^<>\s]+>?
-    | (?P<schema> %json\b ) | (?P<and> & )
+    | (?P<schema> %json\b ) | (?P<options> %llguidance\b ) | (?P<and> & )
     | (?<![\w-])(?P<attribute> (?:temperature|max_tokens|stop|stop_capture|capture)(?=[ \t]*=) | capture(?=[ \t]*(?:,|\][ \t]*:)) )
     | ^[ \t]* (?: (?P<terminal> _?[A-Z][A-Z0-9_-]*(?=[ \t]*(?:[.{][^:\n]*)?:) | %ignore\b | [!?]*_?[a-z][\w-]*(?=[ \t]*\[) )
                 | (?P<rule> [!?]*_?[a-z][\w-]* ) )
     | (?P<name> _?[A-Z][A-Z0-9_-]* )""", re.VERBOSE | re.MULTILINE)
 BLANK = re.compile(r"\s*")
+OPTIONS = ("no_forcing", "allow_initial_skip", "allow_invalid_utf8")  # of %llguidance: of others it says nothing
 ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported here
     "temperature": "the request's temperature is that of the whole answer",
     "max_tokens": "a rule can be held to a number of characters, as in /.{1,80}/",
@@ -119,6 +120,9 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
             yield as_value(document, wanted, room, part, f"{called}{num_schemas}_"), found.start()
             num_schemas, begin = num_schemas + 1, at
             continue
+        if kind == "options":
+            at = after_options(text, found.end())
+            continue
         if kind == "attribute":
             raise RequestError(f"grammar has {found[kind]} of a rule, which is not supported: {ATTRIBUTES[found[kind]]}", "grammar")
         num_and += kind == "and"
@@ -140,6 +144,27 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
     yield text[begin:], begin
 
 
+def after_options(text: str, at: int) -> int:
+    """The index after the options of `%llguidance`, which begin at index `at`. Raises RequestError for options that there are not."""
+    options, end = json_at(text, at, "%llguidance without an object of its options, such as {}")
+    if not isinstance(options, dict):
+        raise RequestError(f"grammar has %llguidance {json.dumps(options)[:80]}, but its options are an object, such as {{}}", "grammar")
+    unknown = next((name for name in options if name not in OPTIONS), None)
+    if unknown is not None:
+        raise RequestError(f"grammar has the option {json.dumps(unknown)[:80]} of %llguidance; there are {', '.join(OPTIONS)}", "grammar")
+    return end
+
+
+def json_at(text: str, at: int, missing: str) -> tuple[Any, int]:
+    """The JSON value at index `at`, white space before it or not, and the index after it. Raises RequestError if there is none."""
+    blank = BLANK.match(text, at)
+    assert blank is not None
+    try:
+        return json.JSONDecoder().raw_decode(text, blank.end())
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"grammar has a {missing}: {error}", "grammar") from None
+
+
 class Schemas:
     """The schemas of a grammar: those in its text, and those beside it, each of which is read once."""
 
@@ -151,12 +176,7 @@ class Schemas:
     def read(self, text: str, at: int) -> tuple[Document, Mapping[str, Any], int]:
         """Of what `%json` before index `at` wants: a document, the part of it that is meant, and the index after it. Raises RequestError if
         no schema stands there."""
-        blank = BLANK.match(text, at)
-        assert blank is not None
-        try:
-            schema, end = json.JSONDecoder().raw_decode(text, blank.end())
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
+        schema, end = json_at(text, at, "%json without a JSON schema")
         if isinstance(schema, list) and self._beside:
             name, reference, keywords = schema
             return self._named(name), {"$ref": reference, **keywords}, end

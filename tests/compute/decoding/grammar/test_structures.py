@@ -146,6 +146,23 @@ def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
     assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
 
 
+@pytest.mark.parametrize(("options", "why"), [
+    ('{"no_forcing": true, "nonsense": 1}', 'has the option "nonsense" of %llguidance; there are no_forcing, allow_initial_skip, allow'),
+    ('{"":\n0}', 'has the option "" of %llguidance; there are'), ("[]", r"has %llguidance \[\], but its options are an object, such as {}"),
+    ("", "has a %llguidance without an object of its options, such as {}"), ('// {}\n{"x": 1}', "has a %llguidance without an object of"),
+])
+def test_options_of_a_grammar_that_there_are_not_are_refused(options: str, why: str) -> None:
+    for grammar in (f'%llguidance {options}\nstart: "a"', f'start: x\n%llguidance{options}\nx: "b"'):
+        with pytest.raises(RequestError, match=f"^grammar {why}"):
+            COMPILER.compile(Wanted(grammar=grammar))
+
+
+def test_options_of_a_grammar_that_there_are() -> None:
+    grammar = '%llguidance\n{"no_forcing": true}\nstart: "%llguidance {x}" /%llguidance 1/  // %llguidance {"x": 1}'
+    matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
+    assert not matcher.forced() and matcher.take(TOKENS.encode("%llguidance {x}%llguidance 1")) and matcher.ended == "stop"
+
+
 def test_attributes_of_rules_that_are_obeyed() -> None:
     """`lazy` and `suffix` end a rule where it first can, `suffix` behind a text of its own."""
     for grammar in ('start: x "!"\nx[lazy]: /[a-c]*c/', 'start: x "!"\nx[suffix="c"]: /[a-c]*/'):
