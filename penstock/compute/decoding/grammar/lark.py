@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.compute.decoding.grammar.definitions import Definitions
+from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
-from penstock.compute.decoding.grammar.reasons import told_of_ebnf
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
-from penstock.compute.decoding.grammar.written import Written, line_and_column
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules, StructuredOutputsParams
 
@@ -40,10 +40,7 @@ ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported h
     "stop_capture": "captures are not told",
     "capture": "captures are not told",
 }
-# Strings, classes and comments of EBNF, which are skipped; and beginnings of rules.
-EBNF_RULE = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\r\n]*|(?<![\w-])(?P<name>[\w-]+)[ \t]*::=', re.DOTALL)
 MOST_COMBINED = 12  # regexes combined by `&`: llguidance's time grows exponentially with their number, and has no limit of its own
-A_CHARACTER = 10  # steps per character of EBNF
 
 
 class Lark:
@@ -59,30 +56,13 @@ class Lark:
 
     def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         given = wanted.grammar or ""
-        if isinstance(given, str) and not EBNF.search(given):
+        if isinstance(given, Rules):
+            return replace(with_schemas(given, wanted, effort, room), copied=())
+        if not EBNF.search(given):
             return with_schemas(Rules(given), wanted, effort, room)
-        if isinstance(given, str):
-            effort.spend(A_CHARACTER * len(given), RULES)
-            given = Rules(from_ebnf(given))
-        return replace(with_schemas(given, wanted, effort, room), copied=())
-
-
-def from_ebnf(text: str) -> str:
-    """EBNF as Lark. Raises RequestError for invalid EBNF, and for a rule that is defined twice: the converter would use the last one."""
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
-    try:
-        found = gbnf_to_lark(text)
-    except Exception as error:  # the converter raises bare Exceptions
-        raise RequestError(f"grammar is not EBNF that can be read: {told_of_ebnf(error)}", "grammar") from None
-    places: dict[str, int] = {}
-    for begun in EBNF_RULE.finditer(text):
-        name, at = begun["name"], begun.start()
-        if name and (before := places.setdefault(name, at)) != at:
-            first, second = (line_and_column(text, each)[0] for each in (before, at))
-            raise RequestError(f"grammar defines the rule {name[:80]} twice, in lines {first} and {second}; alternatives of one rule stand "
-                               "behind one ::= with | between them", "grammar")
-    return found
+        lark = from_ebnf(given, effort)
+        copied = tuple([(len(HEADER) + at, source) for at, source in lark.copied])
+        return replace(with_schemas(Rules(lark.text), wanted, effort, room), source=given, copied=copied)
 
 
 def with_schemas(

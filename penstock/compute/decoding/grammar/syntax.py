@@ -15,7 +15,7 @@ def too_long(what: str, least: int, room: int) -> str:
 
 def literal(text: str) -> str:
     """A literal string."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def expression(regex: str) -> str:
