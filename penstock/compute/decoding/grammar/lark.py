@@ -11,7 +11,7 @@ from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
-from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
+from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules, StructuredOutputsParams
@@ -44,7 +44,8 @@ MOST_COMBINED = 12  # regexes combined by `&`: llguidance's time grows exponenti
 
 
 class Lark:
-    """EBNF is converted to Lark. Each `%json` in either is compiled like the structure `json`. Raises RequestError for invalid grammars."""
+    """EBNF is converted to Lark. Each `%json` in Lark is compiled like the structure `json`. Tokens are forced in `Rules` alone, whose
+    author sees to it that no terminal can be followed by what it repeats. Raises RequestError for invalid grammars."""
 
     def checked(self, value: Any) -> str | Rules:
         rules = value if isinstance(value, Rules) else Rules(value)
@@ -59,10 +60,10 @@ class Lark:
         if isinstance(given, Rules):
             return replace(with_schemas(given, wanted, effort, room), copied=())
         if not EBNF.search(given):
-            return with_schemas(Rules(given), wanted, effort, room)
+            return with_schemas(Rules(given), wanted, effort, room, UNFORCED)
         lark = from_ebnf(given, effort)
-        copied = tuple([(len(HEADER) + at, source) for at, source in lark.copied])
-        return replace(with_schemas(Rules(lark.text), wanted, effort, room), source=given, copied=copied)
+        copied = tuple([(len(UNFORCED) + at, source) for at, source in lark.copied])
+        return replace(with_schemas(Rules(lark.text), wanted, effort, room, UNFORCED), source=given, copied=copied)
 
 
 def with_schemas(
@@ -132,6 +133,8 @@ def after_options(text: str, at: int) -> int:
     unknown = next((name for name in options if name not in OPTIONS), None)
     if unknown is not None:
         raise RequestError(f"grammar has the option {json.dumps(unknown)[:80]} of %llguidance; there are {', '.join(OPTIONS)}", "grammar")
+    if options.get("no_forcing") is False:
+        raise RequestError("grammar has the option no_forcing of %llguidance, which is true for every grammar, with false", "grammar")
     return end
 
 

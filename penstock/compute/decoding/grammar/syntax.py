@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 HEADER = "%llguidance {}\n"
+UNFORCED = '%llguidance {"no_forcing": true}\n'  # llguidance looks for what must come next for ever in a grammar such as /a*/ "a"
 MAX_SIZE = 1 << 20  # characters of a grammar
 MOST_NEEDED = 20_000  # length of a text without alternatives: all of it is scanned for each mask
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.compute.decoding.grammar import TABLE
+from penstock.compute.decoding.grammar.effort import Effort
+from penstock.compute.decoding.grammar.lark import Lark
 from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules
@@ -149,6 +151,7 @@ def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
 @pytest.mark.parametrize(("options", "why"), [
     ('{"no_forcing": true, "nonsense": 1}', 'has the option "nonsense" of %llguidance; there are no_forcing, allow_initial_skip, allow'),
     ('{"":\n0}', 'has the option "" of %llguidance; there are'), ("[]", r"has %llguidance \[\], but its options are an object, such as {}"),
+    ('{"no_forcing": false}', "has the option no_forcing of %llguidance, which is true for every grammar, with false"),
     ("", "has a %llguidance without an object of its options, such as {}"), ('// {}\n{"x": 1}', "has a %llguidance without an object of"),
 ])
 def test_options_of_a_grammar_that_there_are_not_are_refused(options: str, why: str) -> None:
@@ -161,6 +164,18 @@ def test_options_of_a_grammar_that_there_are() -> None:
     grammar = '%llguidance\n{"no_forcing": true}\nstart: "%llguidance {x}" /%llguidance 1/  // %llguidance {"x": 1}'
     matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
     assert not matcher.forced() and matcher.take(TOKENS.encode("%llguidance {x}%llguidance 1")) and matcher.ended == "stop"
+
+
+@pytest.mark.parametrize("grammar", [
+    'start: /a*/ "a"', 'start: "b" A A\nA: "a"+', 'start: /(ab)+/ "ab"', 'start: B+ "x" A A\nA: /a+/\nB: /[a-b]/',
+    'start: %json {"type": "null"} A A\nA: /a+/', 'root ::= a a\na ::= "x"+', "start: x\nx: %lark {\nstart: /a*/ /a+/\n}"])
+def test_nothing_is_forced_in_a_grammar_of_a_users(grammar: str) -> None:
+    """Where a terminal takes for ever what the next begins with, llguidance would never come to an end of what it forces, nor back."""
+    wanted = Wanted(grammar=grammar)
+    assert Lark().grammar(wanted, Effort(), 1000).text.startswith('%llguidance {"no_forcing": true}\n')
+    matcher = matcher_of(COMPILER, wanted)
+    assert not matcher.forced()
+    assert (write(matcher, MASKS, random.Random(0), most=40) is None) is (matcher.ended is None)
 
 
 def test_attributes_of_rules_that_are_obeyed() -> None:
