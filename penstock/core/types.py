@@ -11,6 +11,15 @@ from penstock.core.work import StepWork
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """A grammar in Lark, and JSON schemas beside it: `%json ["name", "#/reference", {...}]` in its text is a value that is valid by what
+    the reference leads to in the schema of that name, and by the keywords in the object."""
+
+    text: str
+    schemas: tuple[tuple[str, str], ...] = ()  # by name, each as JSON text
+
+
+@dataclass(frozen=True, slots=True)
 class StructuredOutputsParams:
     """What an answer must be; the words are vLLM's. One of `json`, `json_object`, `regex`, `choice` and `grammar` is given.
 
@@ -21,11 +30,11 @@ class StructuredOutputsParams:
     json_object: bool | None = None  # any JSON object
     regex: str | None = None  # of the whole answer
     choice: tuple[str, ...] | list[str] | None = None  # one of these
-    grammar: str | None = None  # Lark, or EBNF as llama.cpp writes it
+    grammar: str | Rules | None = None  # Lark, or EBNF as llama.cpp writes it
     whitespace_pattern: str | None = None  # between the tokens of JSON, once at each place
     disable_any_whitespace: bool = False  # JSON in its shortest form
     disable_additional_properties: bool = False  # of objects whose schema does not mention them
-    frame: str | None = None  # Lark rules of what may stand around it: they begin with "frame" and call it @body
+    frame: Rules | None = None  # what may stand around it: rules that begin with "frame" and call it @body
 
 
 @dataclass(frozen=True, slots=True)

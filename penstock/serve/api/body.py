@@ -57,7 +57,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check(body: dict[str, Any]) -> None:
     """Depth and lone surrogates, without recursion. An error names the top-level field."""
     for name, top in body.items():
-        _check_text(name, "a field's name")
+        _check_text(name, "a field's name", None)
         level, depth = [top], 1
         while level:
             if depth > MAX_DEPTH:
@@ -65,7 +65,7 @@ def _check(body: dict[str, Any]) -> None:
             below: list[Any] = []
             for value in level:
                 if isinstance(value, str):
-                    _check_text(value, name)
+                    _check_text(value, name, name)
                 elif isinstance(value, list):
                     below.extend(value)
                 elif isinstance(value, dict):
@@ -74,9 +74,10 @@ def _check(body: dict[str, Any]) -> None:
             level, depth = below, depth + 1
 
 
-def _check_text(text: str, name: str) -> None:
+def _check_text(text: str, what: str, field: str | None) -> None:
     if not text.isascii():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise RequestError(f"{name} has half of a surrogate pair (\\u{ord(text[error.start]):04x}), which is no character") from None
+            half = f"\\u{ord(text[error.start]):04x}"
+            raise RequestError(f"{what} has half of a surrogate pair ({half}), which is no character", param=field) from None

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.errors import RequestError
-from penstock.core.types import StructuredOutputsParams
+from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.api.messages import read_tools
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.structure import Asked
 from penstock.serve.api.values import Values, show
-from penstock.serve.text.tools.rules import Function, Wanted
+from penstock.serve.text.tools.rules import Function, Wanted, rules_of
 
 Tool = Mapping[str, Any]
 
@@ -32,10 +32,8 @@ class Calling:
 
     def function(self, at: int) -> Function:
         """As the answer has to call it. Arguments are checked by the schema where that was promised, or the call was demanded."""
-        given = (self.shown or ())[at]["function"]
-        if self.required or given.get("strict"):
-            return Function(given["name"], given.get("parameters"))
-        return Function(given["name"], {"type": "object"})
+        given, field = (self.shown or ())[at]["function"], f"tools[{at}].function"
+        return Function(given["name"], given.get("parameters"), field, promised=self.required or bool(given.get("strict")))
 
 
 def read_calling(body: Mapping[str, Any]) -> Calling:
@@ -98,8 +96,9 @@ def structure_of(desk: Desk, asked: Asked | None, calling: Calling) -> Asked | N
     functions = [calling.function(at) for at in calling.callable]
     rules = desk.parts.tool_parser.rules(Wanted(functions, calling.many, special_token(desk)))
     if calling.required or asked is None:
-        return Asked(StructuredOutputsParams(grammar=f"start: {'calls' if calling.required else 'answer'}\n{rules}"), "tools")
-    return replace(asked, wanted=replace(asked.wanted, frame=f"frame: calls | @body\n{rules}"))
+        whole = rules_of(f"start: {'calls' if calling.required else 'answer'}\n{rules}", functions)
+        return Asked(StructuredOutputsParams(grammar=whole), "tools")
+    return replace(asked, wanted=replace(asked.wanted, frame=rules_of(f"frame: calls | @body\n{rules}", functions)))
 
 
 def parts_of(asked: Asked | None, calling: Calling) -> list[Asked]:
@@ -107,8 +106,8 @@ def parts_of(asked: Asked | None, calling: Calling) -> list[Asked]:
     the field that it stands in."""
     if not calling.constrained:
         return []
-    found = [(at, calling.function(at)) for at in calling.callable]
-    schemas = [Asked(StructuredOutputsParams(json=dict(function.schema)), f"tools[{at}].function.parameters") for at, function in found]
+    alone = [(each, rules_of(f"start: {each.arguments}", [each])) for each in map(calling.function, calling.callable)]
+    schemas = [Asked(StructuredOutputsParams(grammar=rules), f"{function.field}.parameters") for function, rules in alone]
     return [asked, *schemas] if calling.required and asked is not None else schemas
 
 
@@ -130,5 +129,6 @@ def behind_reasoning(desk: Desk, wanted: StructuredOutputsParams, prompt: str) -
         return wanted
     rules = parser.rules(prompt)
     if wanted.frame is None:
-        return replace(wanted, frame=f"frame: reasoning @body\n{rules}")
-    return replace(wanted, frame=f"frame: reasoning inner\ninner:{wanted.frame.removeprefix('frame:')}\n{rules}")
+        return replace(wanted, frame=Rules(f"frame: reasoning @body\n{rules}"))
+    inner = wanted.frame.text.removeprefix("frame:")
+    return replace(wanted, frame=replace(wanted.frame, text=f"frame: reasoning inner\ninner:{inner}\n{rules}"))

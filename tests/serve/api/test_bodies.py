@@ -36,6 +36,15 @@ def test_what_is_no_request_is_a_400_that_says_why(http: httpx.Client, server: R
     assert not server.engine.requests
 
 
+@pytest.mark.parametrize(("body", "param"), [
+    (rb'{"a": 1, "b": {"c": ["x\ud800"]}}', "b"), (rb'{"a": {"\udc00": 1}}', "a"), (rb'{"\udc00": 1}', None),
+])
+def test_half_a_character_is_refused_with_its_field(body: bytes, param: str | None) -> None:
+    with pytest.raises(RequestError, match="has half of a surrogate pair") as refusal:
+        parse_object(body)
+    assert refusal.value.param == param
+
+
 def test_what_is_allowed_is_read_as_it_is() -> None:
     text = '{"a": [1, -2.5, true, null, "\\ud83d\\ude42 日本"], "b": {"c": {}}}'
     assert parse_object(text.encode()) == {"a": [1, -2.5, True, None, "🙂 日本"], "b": {"c": {}}}

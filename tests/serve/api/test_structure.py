@@ -10,6 +10,7 @@ from penstock.core.types import StructuredOutputsParams
 from penstock.serve.api import structure
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
+from penstock.serve.text.tools.pythonic import PythonicParser
 from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer
 
 HELLO = [{"role": "user", "content": "tell me"}]
@@ -44,6 +45,11 @@ def wanted(server: Running, **more: Any) -> StructuredOutputsParams:
     (request,) = server.engine.requests[before:]
     assert (request.grammar is None) is (request.params.structured_outputs is None)
     return request.params.structured_outputs  # type: ignore[return-value]
+
+
+def text_of(rules: Any) -> str:
+    """Rules, and the schemas beside them."""
+    return "\n".join([rules.text, *dict(rules.schemas).values()])
 
 
 def refused(http: httpx.Client, **more: Any) -> tuple[str, str]:
@@ -146,24 +152,24 @@ def test_completions_have_structures_too(server: Running) -> None:
 def test_calls_are_demanded_or_limited(server: Running) -> None:
     both = [look(), look(name="hear")]
     assert wanted(server, tools=both) is None and wanted(server, tools=both, tool_choice="auto", parallel_tool_calls=True) is None
-    required = wanted(server, tools=both, tool_choice="required").grammar or ""
+    required = text_of(wanted(server, tools=both, tool_choice="required").grammar)
     assert required.startswith("start: calls\n") and '\\"look\\"' in required and '\\"hear\\"' in required and "call)*" in required
-    named = wanted(server, tools=both, tool_choice={"type": "function", "function": {"name": "hear"}}).grammar or ""
+    named = text_of(wanted(server, tools=both, tool_choice={"type": "function", "function": {"name": "hear"}}).grammar)
     assert '\\"look\\"' not in named and "call)*" not in named
-    limited = wanted(server, tools=both, parallel_tool_calls=False).grammar or ""
+    limited = text_of(wanted(server, tools=both, parallel_tool_calls=False).grammar)
     assert limited.startswith("start: answer\n") and '"a"' not in limited and "call)*" not in limited
-    strict = wanted(server, tools=[look(True), look(None, WORSE, "hear")]).grammar or ""
+    strict = text_of(wanted(server, tools=[look(True), look(None, WORSE, "hear")]).grammar)
     assert strict.startswith("start: answer\n") and '"a"' in strict and "uniqueItems" not in strict
     one = {"mode": "required", "tools": [{"type": "function", "function": {"name": "look"}}]}
     allowed = {"type": "allowed_tools", "allowed_tools": one}
-    assert '\\"hear\\"' not in (wanted(server, tools=both, tool_choice=allowed).grammar or "")
+    assert '\\"hear\\"' not in text_of(wanted(server, tools=both, tool_choice=allowed).grammar)
 
 
 def test_an_answer_may_be_a_call_or_follow_its_format(server: Running) -> None:
     found = wanted(server, tools=[look()], response_format={"type": "json_object"})
-    assert found.json_object is True and (found.frame or "").startswith("frame: calls | @body\n")
+    assert found.json_object is True and text_of(found.frame).startswith("frame: calls | @body\n")
     demanded = wanted(server, tools=[look()], tool_choice="required", response_format={"type": "json_object"})
-    assert (demanded.grammar or "").startswith("start: calls")
+    assert text_of(demanded.grammar).startswith("start: calls")
     assert wanted(server, tools=[look()], tool_choice="none", response_format={"type": "json_object"}).frame is None
 
 
@@ -180,11 +186,26 @@ def test_a_model_that_reasons_may_do_so_before_its_structure() -> None:
     running = serve(FakeEngine(tiny_tokenizer(), max_model_len=1024), parts={"reasoning_parser": ThinkParser, "tool_parser": HermesParser})
     try:
         found = wanted(running, response_format={"type": "json_object"})
-        assert (found.frame or "").startswith("frame: reasoning @body\nreasoning: (")
+        assert text_of(found.frame).startswith("frame: reasoning @body\nreasoning: (")
         found = wanted(running, response_format={"type": "json_object"}, tools=[look()])
-        assert (found.frame or "").startswith("frame: reasoning inner\ninner: calls | @body\n")
+        assert text_of(found.frame).startswith("frame: reasoning inner\ninner: calls | @body\n") and '\\"look\\"' in text_of(found.frame)
         found = wanted(running, tools=[look()], tool_choice="required")
-        assert found.grammar is not None and (found.frame or "").startswith("frame: reasoning @body\n")
+        assert found.grammar is not None and text_of(found.frame).startswith("frame: reasoning @body\n")
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize(("functions", "param", "message"), [
+    ([look(True, {"type": "object", "minProperties": 1})], "tools[0].function.parameters", "have 'minProperties' among their keywords"),
+    ([look(True, name="ok"), look(True, {"$ref": "#/nowhere"})], "tools[1].function.parameters", "leads nowhere in the schema (at #)"),
+    ([look(True, name="ok"), look(True, WORSE)], "tools[1].function.parameters", "items that differ, which a grammar cannot compare"),
+    ([look(name="ok"), look(name="not-ok")], "tools[1].function.name", "the name of the function 'not-ok' is no identifier of Python's"),
+])
+def test_what_keyword_arguments_cannot_express_is_refused_with_its_field(functions: list[Any], param: str, message: str) -> None:
+    running = serve(FakeEngine(tiny_tokenizer(), max_model_len=1024), parts={"tool_parser": PythonicParser})
+    try:
+        found, said = refused(running.client, tools=functions, parallel_tool_calls=False)
+        assert found == param and message in said
     finally:
         running.stop()
 

@@ -17,7 +17,7 @@ from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, named
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
-from penstock.core.types import SamplingParams, StructuredOutputsParams
+from penstock.core.types import Rules, SamplingParams, StructuredOutputsParams
 
 FIELD = "structured_outputs"
 TOO_COMPLEX = "grammar_too_complex"
@@ -78,6 +78,8 @@ class Compiler:
         for option, unset in OPTIONS.items():
             if unset is False and not isinstance(getattr(wanted, option), bool):
                 raise RequestError(f"{FIELD}.{option} must be true or false, not {getattr(wanted, option)!r:.80}", option)
+        if not isinstance(wanted.frame, Rules | None):
+            raise RequestError(f"{FIELD}.frame must be Rules, not {wanted.frame!r:.80}", FIELD)
         return dataclasses.replace(wanted, **{names[0]: self._structures[names[0]].checked(getattr(wanted, names[0]))})
 
     def matcher(self, params: SamplingParams, output: Sequence[int] = ()) -> Matcher:

@@ -1,7 +1,11 @@
 """The structure `json`: a JSON value that a JSON schema accepts."""
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.spacing import json_options
@@ -10,7 +14,11 @@ from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
+if TYPE_CHECKING:
+    from penstock.compute.decoding.grammar.schema.document import Document
+
 A_SCHEMA = 150  # steps that even the smallest schema takes
+WHOLE: Mapping[str, Any] = {"$ref": "#"}
 
 
 class JsonSchema:
@@ -35,22 +43,41 @@ class JsonSchema:
 
     def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         assert isinstance(wanted.json, str)
-        value = as_value(json.loads(wanted.json), wanted, effort, room)
+        value = as_value(read(json.loads(wanted.json), effort), wanted, room)
         return replace(value, text=f"{HEADER}start: {value.text}")
 
 
-def as_value(schema: Any, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str = "g") -> Written:
-    """The values that the schema accepts, in llguidance's language. `room`: the maximum length of an answer, in characters; `called`: the
-    prefix of the names of its definitions, different for each schema in a grammar. Raises RequestError for what is not supported."""
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Raises RequestError for what the algebra refuses."""
     from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
-    from penstock.compute.decoding.grammar.schema.lower import lowered
 
     try:
-        effort.spend(A_SCHEMA, PARTS)
-        found, writer = lowered(schema, effort, room, wanted.disable_additional_properties, called)
+        yield
     except UnsupportedError as error:
         raise RequestError(str(error), "json") from None
     except RecursionError:
         raise RequestError("it is nested too deeply", "json") from None
+
+
+def read(schema: Any, effort: Effort) -> Document:
+    """A schema, which may be used several times. Raises RequestError for one that is no schema, or gives itself an impossible address."""
+    from penstock.compute.decoding.grammar.schema.lower import read_document
+
+    with refusing():
+        return read_document(schema, effort)
+
+
+def as_value(
+    document: Document, wanted: StructuredOutputsParams, room: int, part: Mapping[str, Any] = WHOLE, called: str = "g",
+) -> Written:
+    """The values that are valid by the part of the document that `$ref` in `part` leads to, and by the keywords beside it, in llguidance's
+    language. `room`: the maximum length of an answer, in characters; `called`: the prefix of the names of its definitions, different for
+    each schema in a grammar. Raises RequestError for what is not supported."""
+    from penstock.compute.decoding.grammar.schema.lower import lowered
+
+    with refusing():
+        document.effort.spend(A_SCHEMA, PARTS)
+        found, writer = lowered(document, part, room, wanted.disable_additional_properties, called)
     value = json_value({} if isinstance(found, bool) else found, json_options(wanted))
     return Written(value, schemas={called: writer}, has_json=True)

@@ -3,20 +3,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.compute.decoding.grammar.definitions import Definitions
+from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
-from penstock.compute.decoding.grammar.json_schema import as_value
-from penstock.compute.decoding.grammar.reasons import told_of_ebnf
-from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED
-from penstock.compute.decoding.grammar.written import Written, line_and_column
+from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
+from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
-from penstock.core.types import StructuredOutputsParams
+from penstock.core.types import Rules, StructuredOutputsParams
 
 if TYPE_CHECKING:
+    from penstock.compute.decoding.grammar.schema.document import Document
     from penstock.compute.decoding.grammar.schema.emit import Writer
 
 EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
@@ -25,12 +26,13 @@ EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # line if it has none, so that no text is scanned twice. A rule with attributes becomes one terminal, as one in upper case does.
 PIECES = re.compile(r"""
     (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | <[^<>\s]+>?
-    | (?P<schema> %json\b ) | (?P<and> & )
+    | (?P<schema> %json\b ) | (?P<options> %llguidance\b ) | (?P<and> & )
     | (?<![\w-])(?P<attribute> (?:temperature|max_tokens|stop|stop_capture|capture)(?=[ \t]*=) | capture(?=[ \t]*(?:,|\][ \t]*:)) )
     | ^[ \t]* (?: (?P<terminal> _?[A-Z][A-Z0-9_-]*(?=[ \t]*(?:[.{][^:\n]*)?:) | %ignore\b | [!?]*_?[a-z][\w-]*(?=[ \t]*\[) )
                 | (?P<rule> [!?]*_?[a-z][\w-]* ) )
     | (?P<name> _?[A-Z][A-Z0-9_-]* )""", re.VERBOSE | re.MULTILINE)
 BLANK = re.compile(r"\s*")
+OPTIONS = ("no_forcing", "allow_initial_skip", "allow_invalid_utf8")  # of %llguidance: of others it says nothing
 ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported here
     "temperature": "the request's temperature is that of the whole answer",
     "max_tokens": "a rule can be held to a number of characters, as in /.{1,80}/",
@@ -38,69 +40,55 @@ ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported h
     "stop_capture": "captures are not told",
     "capture": "captures are not told",
 }
-# Strings, classes and comments of EBNF, which are skipped; and beginnings of rules.
-EBNF_RULE = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\r\n]*|(?<![\w-])(?P<name>[\w-]+)[ \t]*::=', re.DOTALL)
 MOST_COMBINED = 12  # regexes combined by `&`: llguidance's time grows exponentially with their number, and has no limit of its own
-A_CHARACTER = 10  # steps per character of EBNF
 
 
 class Lark:
-    """EBNF is converted to Lark. Each `%json` in either is compiled like the structure `json`. Raises RequestError for invalid grammars."""
+    """EBNF is converted to Lark. Each `%json` in Lark is compiled like the structure `json`. Tokens are forced in `Rules` alone, whose
+    author sees to it that no terminal can be followed by what it repeats. Raises RequestError for invalid grammars."""
 
-    def checked(self, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip():
+    def checked(self, value: Any) -> str | Rules:
+        rules = value if isinstance(value, Rules) else Rules(value)
+        if not isinstance(rules.text, str) or not rules.text.strip():
             raise RequestError(f"grammar is {value!r:.80}, but must be a grammar as text", "grammar")
-        if len(value) > MAX_SIZE:
-            raise RequestError(f"grammar has {len(value)} characters; at most {MAX_SIZE} are read", "grammar")
-        return value
+        if (size := sum(map(len, (rules.text, *dict(rules.schemas).values())))) > MAX_SIZE:
+            raise RequestError(f"grammar has {size} characters; at most {MAX_SIZE} are read", "grammar")
+        return rules if isinstance(value, Rules) else rules.text
 
     def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
-        text = wanted.grammar or ""
-        if not EBNF.search(text):
-            return with_schemas(text, wanted, effort, room)
-        effort.spend(A_CHARACTER * len(text), RULES)
-        return replace(with_schemas(from_ebnf(text), wanted, effort, room), copied=())
-
-
-def from_ebnf(text: str) -> str:
-    """EBNF as Lark. Raises RequestError for invalid EBNF, and for a rule that is defined twice: the converter would use the last one."""
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
-    try:
-        found = gbnf_to_lark(text)
-    except Exception as error:  # the converter raises bare Exceptions
-        raise RequestError(f"grammar is not EBNF that can be read: {told_of_ebnf(error)}", "grammar") from None
-    places: dict[str, int] = {}
-    for begun in EBNF_RULE.finditer(text):
-        name, at = begun["name"], begun.start()
-        if name and (before := places.setdefault(name, at)) != at:
-            first, second = (line_and_column(text, each)[0] for each in (before, at))
-            raise RequestError(f"grammar defines the rule {name[:80]} twice, in lines {first} and {second}; alternatives of one rule stand "
-                               "behind one ::= with | between them", "grammar")
-    return found
+        given = wanted.grammar or ""
+        if isinstance(given, Rules):
+            return replace(with_schemas(given, wanted, effort, room), copied=())
+        if not EBNF.search(given):
+            return with_schemas(Rules(given), wanted, effort, room, UNFORCED)
+        lark = from_ebnf(given, effort)
+        copied = tuple([(len(UNFORCED) + at, source) for at, source in lark.copied])
+        return replace(with_schemas(Rules(lark.text), wanted, effort, room, UNFORCED), source=given, copied=copied)
 
 
 def with_schemas(
-    text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
+    rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
 ) -> Written:
-    """`begin` and the grammar, in which each `%json {...}` is compiled like the structure `json`. `room`: the maximum length of an answer,
-    in characters. `called`: the prefix of the names of their definitions, different from all others in the grammar. Raises RequestError."""
+    """`begin` and the grammar's text, in which each `%json {...}` is compiled like the structure `json`. `room`: the maximum length of an
+    answer, in characters. `called`: the prefix of the names of their definitions, different from all others in the grammar. Raises
+    RequestError."""
     parts = [begin]
     size = len(begin)
     copied: list[tuple[int, int]] = []
     schemas: dict[str, Writer] = {}
-    for piece, at in pieces(text, wanted, effort, room, called):
+    for piece, at in pieces(rules, wanted, effort, room, called):
         copied.append((size, at))
         if isinstance(piece, Written):
             schemas |= piece.schemas
             piece = piece.text
         parts.append(piece)
         size += len(piece)
-    return Written("".join(parts), text, tuple(copied), schemas, has_json=bool(schemas))
+    return Written("".join(parts), rules.text, tuple(copied), schemas, has_json=bool(schemas))
 
 
-def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
+def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
     """The parts of the grammar, each with its index in the text: schemas, compiled, and the text between them as it is."""
+    text, schemas = rules.text, Schemas(dict(rules.schemas), effort)
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
     while (found := PIECES.search(text, at)) is not None:
@@ -109,9 +97,12 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int
         kind = found.lastgroup
         if kind == "schema":
             yield text[begin : found.start()], begin
-            schema, at = schema_at(text, found.end())
-            yield as_value(schema, wanted, effort, room, f"{called}{num_schemas}_"), found.start()
+            document, part, at = schemas.read(text, found.end())
+            yield as_value(document, wanted, room, part, f"{called}{num_schemas}_"), found.start()
             num_schemas, begin = num_schemas + 1, at
+            continue
+        if kind == "options":
+            at = after_options(text, found.end())
             continue
         if kind == "attribute":
             raise RequestError(f"grammar has {found[kind]} of a rule, which is not supported: {ATTRIBUTES[found[kind]]}", "grammar")
@@ -134,14 +125,49 @@ def pieces(text: str, wanted: StructuredOutputsParams, effort: Effort, room: int
     yield text[begin:], begin
 
 
-def schema_at(text: str, at: int) -> tuple[Any, int]:
-    """The JSON schema at index `at`, and the index after it. Raises RequestError if there is none."""
+def after_options(text: str, at: int) -> int:
+    """The index after the options of `%llguidance`, which begin at index `at`. Raises RequestError for options that there are not."""
+    options, end = json_at(text, at, "%llguidance without an object of its options, such as {}")
+    if not isinstance(options, dict):
+        raise RequestError(f"grammar has %llguidance {json.dumps(options)[:80]}, but its options are an object, such as {{}}", "grammar")
+    unknown = next((name for name in options if name not in OPTIONS), None)
+    if unknown is not None:
+        raise RequestError(f"grammar has the option {json.dumps(unknown)[:80]} of %llguidance; there are {', '.join(OPTIONS)}", "grammar")
+    if options.get("no_forcing") is False:
+        raise RequestError("grammar has the option no_forcing of %llguidance, which is true for every grammar, with false", "grammar")
+    return end
+
+
+def json_at(text: str, at: int, missing: str) -> tuple[Any, int]:
+    """The JSON value at index `at`, white space before it or not, and the index after it. Raises RequestError if there is none."""
     blank = BLANK.match(text, at)
     assert blank is not None
     try:
-        schema, end = json.JSONDecoder().raw_decode(text, blank.end())
+        return json.JSONDecoder().raw_decode(text, blank.end())
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"grammar has a %json without a JSON schema: {error}", "grammar") from None
-    if not isinstance(schema, dict | bool):
-        raise RequestError(f"grammar has %json {json.dumps(schema)[:80]}, but a JSON schema is an object, true or false", "grammar")
-    return schema, end
+        raise RequestError(f"grammar has a {missing}: {error}", "grammar") from None
+
+
+class Schemas:
+    """The schemas of a grammar: those in its text, and those beside it, each of which is read once."""
+
+    def __init__(self, beside: Mapping[str, str], effort: Effort) -> None:
+        self._beside = beside
+        self._effort = effort
+        self._documents: dict[str, Document] = {}
+
+    def read(self, text: str, at: int) -> tuple[Document, Mapping[str, Any], int]:
+        """Of what `%json` before index `at` wants: a document, the part of it that is meant, and the index after it. Raises RequestError if
+        no schema stands there."""
+        schema, end = json_at(text, at, "%json without a JSON schema")
+        if isinstance(schema, list) and self._beside:
+            name, reference, keywords = schema
+            return self._named(name), {"$ref": reference, **keywords}, end
+        if not isinstance(schema, dict | bool):
+            raise RequestError(f"grammar has %json {json.dumps(schema)[:80]}, but a JSON schema is an object, true or false", "grammar")
+        return read(schema, self._effort), WHOLE, end
+
+    def _named(self, name: str) -> Document:
+        if name not in self._documents:
+            self._documents[name] = read(json.loads(self._beside[name]), self._effort)
+        return self._documents[name]

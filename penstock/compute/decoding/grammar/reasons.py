@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from penstock.compute.decoding.grammar.schema.errors import left_nothing
 from penstock.compute.decoding.grammar.vocabulary import TOO_SLOW
-from penstock.compute.decoding.grammar.written import Written, line_and_column
+from penstock.compute.decoding.grammar.written import Written
 
 MAX_QUOTED = 80  # characters of the user's text in a message
 MAX_REASON = 400
@@ -73,18 +73,7 @@ FAULTS = {
     "lark grammar too deeply nested.*": "its groups are nested more than 28 deep",
     "ValueError: Value is not JSON serializable.*": "it has half of a surrogate pair, which is no character",
 }
-EBNF_FAULTS = {
-    "Expected (.+)": "{0} should stand here",
-    "Unexpected end of input": "a string in double quotes or a class in brackets does not end",
-    "IndexError: .*": "an escape does not end",
-    "RecursionError: .*": "its groups are nested too deeply",
-    r"Invalid (?:.* )?escape sequence:? (.+)": "there is no escape {0}",
-    "Exception: Rule '(.+)' not found": "the rule {0} is not defined",
-    "Exception: No 'root' rule found": "it has no rule that is called root, where it begins",
-    "Exception: Rule '(.+)' already exists": "two rules would be called {0}: root becomes start, and -, _ and capitals are all one",
-}
 SHOWN = {  # names of llguidance's tokens
-    "name": "the name of a rule", "integer": "a number",
     "'rule_name'": "the name of a rule", "'TOKEN_NAME'": "the name of a terminal", '"string..."': "a string", "/regexp.../": "a regex",
     "<special_token>": "a special token", "@grammar_name": "the name of a grammar", "end of input": "the end of the text",
     r"'\n'": "the end of the line", r'"\n"': "the end of the line",
@@ -116,15 +105,6 @@ def told(error: str, written: Written) -> tuple[str, bool]:
     if found is not None and (own := written.source_place(int(found[2]), int(found[3]))) is not None:
         where.append(f"{'in what begins at ' if found[1] else ''}line {own[0]}, column {own[1]}")
     return reason + (f" ({', '.join(where)})" if where else ""), is_limit
-
-
-def told_of_ebnf(error: Exception) -> str:
-    """The reason for an error of llguidance's EBNF converter. Its `pos`, if it has one, is a place in the user's text."""
-    at = getattr(error, "pos", None)
-    if at is None:
-        return in_other_words(f"{type(error).__name__}: {error}", EBNF_FAULTS) or UNREAD
-    line, column = line_and_column(at.text, min(at.pos, len(at.text.rstrip())))
-    return f"{in_other_words(str(error).removesuffix(f' at {at}'), EBNF_FAULTS) or UNREAD} (line {line}, column {column})"
 
 
 def message(error: str) -> str:

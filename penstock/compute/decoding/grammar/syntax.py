@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 HEADER = "%llguidance {}\n"
+UNFORCED = '%llguidance {"no_forcing": true}\n'  # llguidance looks for what must come next for ever in a grammar such as /a*/ "a"
 MAX_SIZE = 1 << 20  # characters of a grammar
-DOCUMENT = "x-penstock-document"  # a keyword at a schema's root: the document that its references resolve in, instead of itself
 MOST_NEEDED = 20_000  # length of a text without alternatives: all of it is scanned for each mask
 
 
@@ -16,7 +16,7 @@ def too_long(what: str, least: int, room: int) -> str:
 
 def literal(text: str) -> str:
     """A literal string."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def expression(regex: str) -> str:
@@ -31,11 +31,6 @@ def one_of(texts: Iterable[str]) -> str:
 def json_value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """A JSON value. `schema` uses only what llguidance supports of JSON Schema."""
     return "%json " + json.dumps({"x-guidance": dict(options), **schema}, ensure_ascii=False)
-
-
-def part_of(document: Any, reference: str = "#", **beside: Any) -> dict[str, Any]:
-    """A schema for values that are valid by the part of a document that a reference leads to, and by the keywords beside it."""
-    return {DOCUMENT: document, "$ref": reference, **beside}
 
 
 def named(grammars: Mapping[str, str]) -> str:

@@ -7,23 +7,26 @@ from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.schema import dialect, values
-from penstock.compute.decoding.grammar.schema.document import REFERENCES, SILENT, Document, parts, place_in, reference_to, step
-from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at
-from penstock.compute.decoding.grammar.syntax import literal, part_of
+from penstock.compute.decoding.grammar.schema.document import MAX_REFERENCES, SILENT, Document, Node, place_in, reference_to, step
+from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, reading
+from penstock.compute.decoding.grammar.syntax import literal
 from penstock.core.errors import RequestError
-from penstock.serve.text.tools.rules import Function, json_by
+from penstock.serve.text.tools.rules import Function
 
+BESIDE = SILENT | {"$ref", "type"}  # a schema of these is what its reference leads to, if that is of its type
 SIMPLE = SILENT | {"type", "properties", "required", "additionalProperties"}  # what keyword arguments can express
+ANY = "%json {}"
 MOST_STEPS = 100_000  # of finding where a root that is a reference leads: a tenth of a second
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The schema that parameters are: `document` itself, or what its root is a reference to. `place`: a reference to it."""
+    """The schema that parameters are, or that their root is a reference to. `place`: a reference to it; `types`: its own, and those that
+    stand beside the references that lead to it."""
 
-    document: Mapping[str, Any]
     schema: Mapping[str, Any]
     place: str
+    types: Sequence[Any]
     properties: Mapping[str, Any]
     required: Sequence[str]
 
@@ -33,75 +36,94 @@ class Root:
         given = [name for name, schema in self.properties.items() if schema is not False or name in self.required]
         return list(dict.fromkeys((*given, *self.required)))
 
-    def value(self, name: str) -> Mapping[str, Any]:
-        """What is said of a property: by its name, or of all without one of their own."""
+    def place_of(self, name: str) -> str | None:
+        """A reference to what is said of a property: by its name, or of all without one of their own; None where nothing is."""
         if name in self.properties:
-            return self._part({"properties": {name: self.properties[name]}}, step("properties") + step(name))
-        if "additionalProperties" in self.schema:
-            return self._part({"additionalProperties": self.schema["additionalProperties"]}, step("additionalProperties"))
-        return {}
-
-    def _part(self, alone: Mapping[str, Any], inside: str) -> Mapping[str, Any]:
-        """Of the document, or of as much of it as there is to say where nothing in the part refers to another."""
-        if self.schema is not self.document or refers(alone):
-            return part_of(self.document, self.place + inside)
-        return part_of({**{key: self.document[key] for key in ("$schema",) if key in self.document}, **alone}, self.place + inside)
+            return self.place + step("properties") + step(name)
+        return self.place + step("additionalProperties") if "additionalProperties" in self.schema else None
 
 
 def keywords(function: Function, called: str) -> list[str]:
     """Rules in Lark, of which the first is `called` so, and the others' names begin so: the properties in their order, those that are not
-    required as the model likes. Each value is valid by its property as that stands in the parameters. Raises RequestError for parameters
-    that cannot be written so."""
-    whose = f"the parameters of the function {function.name!r}"
+    required as the model likes. Each value is valid by its property as that stands in the parameters, where that is promised. Raises
+    RequestError for parameters that cannot be written so."""
+    if not are_identifiers(function.name.split(".")):
+        raise RequestError(f"the name of the function {function.name!r} is no identifier of Python's, as the model's format needs it",
+                           f"{function.field}.name")
+    values_by_name, required = promised(function) if function.promised else (named(function), ())
+    rules = [f"{called}: {called}_first0"]
+    for number, (name, value) in enumerate(values_by_name.items()):  # one that comes first, or behind others
+        one, following = f"{called}_argument{number}", f"{called}_rest{number + 1}"
+        skipped = ("", "") if name in required else (f" | {called}_first{number + 1}", f" | {following}")
+        rules += [
+            f"{one}: {literal(name + '=')} {value}",
+            f"{called}_first{number}: {one} {following}{skipped[0]}", f'{called}_rest{number}: ", " {one} {following}{skipped[1]}']
+    return [*rules, *(f'{called}_{part}{len(values_by_name)}: ""' for part in ("first", "rest"))]
+
+
+def promised(function: Function) -> tuple[dict[str, str], Sequence[str]]:
+    """The arguments of a function, each with a rule for its value, and the names of those that must be given. Raises RequestError."""
+    whose, field = f"the parameters of the function {function.name!r}", f"{function.field}.parameters"
     try:
         root = root_of(function.document)
     except (UnsupportedError, TooLargeError) as error:
-        raise RequestError(f"{whose} cannot be obeyed: {error}") from None
-    if fault := fault_of(root, function.name):
-        raise RequestError(f"{whose} have {fault}, which keyword arguments, the model's format, cannot express")
-    rules = [f"{called}: {called}_first0"]
-    for number, name in enumerate(root.names):  # one that comes first, or behind others
-        one, following = f"{called}_argument{number}", f"{called}_rest{number + 1}"
-        skipped = ("", "") if name in root.required else (f" | {called}_first{number + 1}", f" | {following}")
-        rules += [
-            f"{one}: {literal(name + '=')} {json_by(root.value(name))}", f"{called}_first{number}: {one} {following}{skipped[0]}",
-            f'{called}_rest{number}: ", " {one} {following}{skipped[1]}']
-    return [*rules, *(f'{called}_{part}{len(root.names)}: ""' for part in ("first", "rest"))]
+        raise RequestError(f"{whose} cannot be obeyed: {error}", field) from None
+    if fault := fault_of(root):
+        raise RequestError(f"{whose} have {fault}, which keyword arguments, the model's format, cannot express", field)
+    places = {name: root.place_of(name) for name in root.names}
+    return {name: ANY if place is None else function.part(place) for name, place in places.items()}, root.required
+
+
+def named(function: Function) -> dict[str, str]:
+    """The arguments of a function that may be anything: those that its parameters name."""
+    try:
+        return {name: ANY for name in root_of(function.given).properties if are_identifiers([name])}
+    except (UnsupportedError, TooLargeError):
+        return {}
 
 
 def root_of(document: Mapping[str, Any]) -> Root:
     """Raises UnsupportedError and TooLargeError."""
-    schema, draft, place = document, dialect.draft_of(document, dialect.LATEST), "#"
+    node, place = Node(document, "", dialect.draft_of(document, dialect.LATEST)), "#"
+    types: list[Any] = []
     try:
         if "$ref" in document:
-            node = Document(document, Effort(most=MOST_STEPS)).part("#")
-            if isinstance(node.schema, dict):
-                schema, draft, place = node.schema, node.draft, reference_to(document, [node.schema])
-        words = dialect.keywords({name: value for name, value in schema.items() if name in SIMPLE}, draft, strictly=False)
-        properties = values.mapping("properties", words.get("properties", {}))
-        return Root(document, schema, place, properties, values.names("required", words.get("required", [])))
+            node, types = followed(Document(document, Effort(most=MOST_STEPS)))
+            place = reference_to(document, [node.schema])
+        with reading(node.schema):
+            words = dialect.keywords({name: node.schema[name] for name in SIMPLE if name in node.schema}, node.draft, strictly=False)
+            properties = values.mapping("properties", words.get("properties", {}))
+            required = values.names("required", words.get("required", []))
     except UnsupportedError as error:
-        raise UnsupportedError(f"{error}{at(place_in(document, [*error.schemas, schema], error.inside))}") from None
+        raise UnsupportedError(f"{error}{at(place_in(document, error.schemas, error.inside))}") from None
+    return Root(node.schema, place, [*types, node.schema.get("type", "object")], properties, required)
 
 
-def fault_of(root: Root, name: str) -> str:
+def followed(document: Document) -> tuple[Node, list[Any]]:
+    """What a document's root refers to, and the types that stand beside references on the way."""
+    node, types = document.root, list[Any]()
+    for _ in range(MAX_REFERENCES):
+        with reading(node.schema):
+            words = dialect.keywords(node.schema, node.draft, strictly=False)
+            if "$ref" not in words or not words.keys() <= BESIDE:
+                break
+            found = document.resolve(node, words["$ref"])
+        if isinstance(found.schema, bool):
+            break
+        node, types = found, [*types, words.get("type", "object")]
+    return node, types
+
+
+def fault_of(root: Root) -> str:
     """What keyword arguments cannot express; "" where they can all."""
     unknown = next((keyword for keyword in root.schema if keyword not in SIMPLE), None)
     if unknown is not None:
         return f"{unknown!r} among their keywords"
-    kind = root.schema.get("type", "object")
-    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+    kind = next((kind for kind in root.types if kind != "object" and not (isinstance(kind, list) and "object" in kind)), None)
+    if kind is not None:
         return f"the type {json.dumps(kind)[:60]}"
-    known = all(each.isidentifier() and not iskeyword(each) for each in (*root.names, *name.split(".")))
-    return "" if known else "a name that is no identifier"
+    return "" if are_identifiers(root.names) else "a name that is no identifier"
 
 
-def refers(schema: Any) -> bool:
-    """Whether a reference is in it."""
-    stack = [schema]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict) and not REFERENCES.isdisjoint(value):
-            return True
-        stack += [each for _, each in parts(value)]
-    return False
+def are_identifiers(names: Sequence[str]) -> bool:
+    return all(each.isidentifier() and not iskeyword(each) for each in names)

@@ -7,32 +7,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compute.decoding.grammar.syntax import literal, part_of
+from penstock.compute.decoding.grammar.syntax import literal
+from penstock.core.types import Rules
 
 SPECIAL = ".+*?()|[]{}^$\\/"  # in a regex
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}  # the arguments of a function without any
+ANYTHING: Mapping[str, Any] = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`parameters`: a JSON schema of the arguments, or None for a function without any."""
+    """`parameters`: a JSON schema of the arguments, or None for a function without any. `field`: where in the request it is. `promised`:
+    its arguments are going to be valid."""
 
     name: str
     parameters: Mapping[str, Any] | None = None
+    field: str = "function"
+    promised: bool = True
 
     @property
-    def document(self) -> Mapping[str, Any]:
-        """The schema that the function gives, which all references in it lead into."""
+    def given(self) -> Mapping[str, Any]:
+        """The schema that the function gives."""
         return NOTHING if self.parameters is None else self.parameters
 
     @property
-    def schema(self) -> Mapping[str, Any]:
-        """Of the arguments, which are an object whatever the function says."""
-        return part_of(self.document, type="object")
+    def document(self) -> Mapping[str, Any]:
+        """The schema that its arguments are valid by, which all references in it lead into."""
+        return self.given if self.promised else ANYTHING
 
     @property
     def arguments(self) -> str:
-        return json_by(self.schema)
+        """JSON: an object, whatever the function says, that is valid by its schema."""
+        return self.part("#", type="object")
+
+    def part(self, reference: str, **beside: Any) -> str:
+        """JSON that is valid by the part of the function's schema that a reference leads to, and by the keywords beside it."""
+        return "%json " + json.dumps([self.name, reference, beside])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +72,9 @@ class Wanted:
         return f"{rule} ({separator} {rule})*" if self.many else rule
 
 
-def json_by(schema: Mapping[str, Any]) -> str:
-    """JSON that is valid by a schema."""
-    return "%json " + json.dumps(schema, ensure_ascii=False)
+def rules_of(text: str, functions: Sequence[Function]) -> Rules:
+    """Rules that a parser has written, with the schemas of the functions that they call."""
+    return Rules(text, tuple([(each.name, json.dumps(each.document, ensure_ascii=False)) for each in functions]))
 
 
 def text_in_regex(text: str) -> str:

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.compute.decoding.grammar import TABLE
+from penstock.compute.decoding.grammar.effort import Effort
+from penstock.compute.decoding.grammar.lark import Lark
 from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
+from penstock.core.types import Rules
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
 
@@ -101,7 +104,7 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(grammar='start: %json "a"'), 'has %json "a", but a JSON schema is an object'),
     (Wanted(grammar="start: %json [1]"), "%json [1], but"),
     (Wanted(choice=["\ud800"]), "half of a surrogate pair"), (Wanted(regex=r"b\ud800"), "no text matches it"),
-    (Wanted(regex="a(?=b)", frame='frame: "x" @body'), "no text matches it"),
+    (Wanted(regex="a(?=b)", frame=Rules('frame: "x" @body')), "no text matches it"),
     ("json", "must be StructuredOutputsParams"),
 ])
 def test_what_cannot_be_obeyed_is_refused_with_the_reason(wanted: Any, message: str) -> None:
@@ -117,7 +120,7 @@ UNSET = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_a
 @pytest.mark.parametrize("option", JSON_ONLY)
 @pytest.mark.parametrize("wanted", [
     {"regex": "a"}, {"choice": ["a"]}, {"grammar": 'start: "a"'}, {"grammar": 'root ::= "a"'},
-    {"choice": ["a"], "frame": 'frame: @body | %json {"type": "array"}'},
+    {"choice": ["a"], "frame": Rules('frame: @body | %json {"type": "array"}')},
 ], ids=str)
 def test_an_option_of_json_is_refused_where_the_structure_has_none(wanted: dict[str, Any], option: str) -> None:
     with pytest.raises(RequestError, match=f"^{option} is of use only with json, json_object or a grammar with %json") as refusal:
@@ -145,6 +148,36 @@ def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
     assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
 
 
+@pytest.mark.parametrize(("options", "why"), [
+    ('{"no_forcing": true, "nonsense": 1}', 'has the option "nonsense" of %llguidance; there are no_forcing, allow_initial_skip, allow'),
+    ('{"":\n0}', 'has the option "" of %llguidance; there are'), ("[]", r"has %llguidance \[\], but its options are an object, such as {}"),
+    ('{"no_forcing": false}', "has the option no_forcing of %llguidance, which is true for every grammar, with false"),
+    ("", "has a %llguidance without an object of its options, such as {}"), ('// {}\n{"x": 1}', "has a %llguidance without an object of"),
+])
+def test_options_of_a_grammar_that_there_are_not_are_refused(options: str, why: str) -> None:
+    for grammar in (f'%llguidance {options}\nstart: "a"', f'start: x\n%llguidance{options}\nx: "b"'):
+        with pytest.raises(RequestError, match=f"^grammar {why}"):
+            COMPILER.compile(Wanted(grammar=grammar))
+
+
+def test_options_of_a_grammar_that_there_are() -> None:
+    grammar = '%llguidance\n{"no_forcing": true}\nstart: "%llguidance {x}" /%llguidance 1/  // %llguidance {"x": 1}'
+    matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
+    assert not matcher.forced() and matcher.take(TOKENS.encode("%llguidance {x}%llguidance 1")) and matcher.ended == "stop"
+
+
+@pytest.mark.parametrize("grammar", [
+    'start: /a*/ "a"', 'start: "b" A A\nA: "a"+', 'start: /(ab)+/ "ab"', 'start: B+ "x" A A\nA: /a+/\nB: /[a-b]/',
+    'start: %json {"type": "null"} A A\nA: /a+/', 'root ::= a a\na ::= "x"+', "start: x\nx: %lark {\nstart: /a*/ /a+/\n}"])
+def test_nothing_is_forced_in_a_grammar_of_a_users(grammar: str) -> None:
+    """Where a terminal takes for ever what the next begins with, llguidance would never come to an end of what it forces, nor back."""
+    wanted = Wanted(grammar=grammar)
+    assert Lark().grammar(wanted, Effort(), 1000).text.startswith('%llguidance {"no_forcing": true}\n')
+    matcher = matcher_of(COMPILER, wanted)
+    assert not matcher.forced()
+    assert (write(matcher, MASKS, random.Random(0), most=40) is None) is (matcher.ended is None)
+
+
 def test_attributes_of_rules_that_are_obeyed() -> None:
     """`lazy` and `suffix` end a rule where it first can, `suffix` behind a text of its own."""
     for grammar in ('start: x "!"\nx[lazy]: /[a-c]*c/', 'start: x "!"\nx[suffix="c"]: /[a-c]*/'):
@@ -162,7 +195,7 @@ def test_names_of_attributes_elsewhere_are_but_names() -> None:
 
 
 def test_a_frame_stands_around_a_structure() -> None:
-    frame = 'frame: ("<think>" thought)? @body\nthought[lazy]: /(?s:.*)<\\/think>/'
+    frame = Rules('frame: ("<think>" thought)? @body\nthought[lazy]: /(?s:.*)<\\/think>/')
     wanted = Wanted(choice=["yes", "no"], frame=frame)
     for text in ("yes", "<think>yes or no? </think>no"):
         matcher = matcher_of(COMPILER, wanted)

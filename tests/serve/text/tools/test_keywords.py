@@ -1,24 +1,22 @@
 """Arguments as keywords: what they express of a function's parameters, and what is refused."""
-import json
-import re
 from typing import Any
 
 import pytest
 
-from penstock.compute.decoding.grammar.syntax import DOCUMENT
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 from penstock.serve.text.tools.keywords import keywords
-from penstock.serve.text.tools.rules import Function
+from penstock.serve.text.tools.rules import Function, rules_of
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of
 
 COMPILER = compiler()
 DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
 
 
-def accepts(parameters: Any, text: str) -> bool:
-    rules = keywords(Function("f", parameters), "f")
-    matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar="\n".join(['start: "(" f ")"', *rules])))
+def accepts(parameters: Any, text: str, promised: bool = True) -> bool:
+    function = Function("f", parameters, promised=promised)
+    rules = rules_of("\n".join(['start: "(" f ")"', *keywords(function, "f")]), [function])
+    matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar=rules))
     ids = TOKENS.encode(f"({text})")
     return matcher.take(ids) == len(ids) and matcher.ended == "stop"
 
@@ -47,11 +45,16 @@ def test_a_thousand_properties_are_as_many_rules_and_no_more() -> None:
     assert accepts(some, "p7=7, p90=90, p199=199") and not accepts(some, "p7=7, p199=199")
 
 
-def test_a_property_that_refers_to_nothing_is_written_without_the_others() -> None:
-    parameters = {
-        **DRAFT_3, "properties": {"a": {"type": "integer"}, "b": {"items": {"$ref": "#/definitions/x"}}}, "definitions": {"x": {}}}
-    documents = [json.loads(found)[DOCUMENT] for found in re.findall("%json (.*)", "\n".join(keywords(Function("f", parameters), "f")))]
-    assert documents == [{**DRAFT_3, "properties": {"a": {"type": "integer"}}}, parameters]
+@pytest.mark.parametrize(("parameters", "good", "bad"), [
+    ({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["b"], "minProperties": 2},
+     ["", "a=null", 'a="x", b=[1]', "b={}"], ["b=1, a=2", "c=1"]),
+    ({"$ref": "#/$defs/a", "anyOf": [{}], "properties": {"a b": {}, "if": {}, "c": {}}, "$defs": {"a": {}}}, ["", "c=1"], ["if=1"]),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"type": "null"}}}}}, ["", "b=1"], ["a=1"]),
+    ({"properties": []}, [""], ["a=1"]), ({"$ref": "#/nowhere"}, [""], ["a=1"]), (None, [""], ["a=1"]),
+], ids=lambda each: ascii(each)[:40])
+def test_arguments_that_are_not_promised_to_be_valid_may_be_anything(parameters: Any, good: list[str], bad: list[str]) -> None:
+    assert all(accepts(parameters, text, promised=False) for text in good)
+    assert not any(accepts(parameters, text, promised=False) for text in bad)
 
 
 CANNOT = ", which keyword arguments, the model's format, cannot express"
@@ -61,13 +64,18 @@ CANNOT = ", which keyword arguments, the model's format, cannot express"
     ("f", {"type": "object", "patternProperties": {"a": {}}}, f"have 'patternProperties' among their keywords{CANNOT}"),
     ("f", {"properties": {"a b": {}}}, f"have a name that is no identifier{CANNOT}"),
     ("f", {"properties": {"if": {}}}, f"have a name that is no identifier{CANNOT}"),
-    ("f-g", None, f"have a name that is no identifier{CANNOT}"),
     ("f", {"anyOf": [{"required": ["a"]}]}, f"have 'anyOf' among their keywords{CANNOT}"),
     ("f", {"type": "string"}, f'have the type "string"{CANNOT}'),
     ("f", {"$ref": "#/$defs/a", "$defs": {"a": {"oneOf": [{}]}}}, f"have 'oneOf' among their keywords{CANNOT}"),
     ("f", {"$ref": "#/$defs/a", "minProperties": 1, "$defs": {"a": {}}}, f"have '$ref' among their keywords{CANNOT}"),
     ("f", {"$ref": "#/$defs/a", "$defs": {"a": True}}, f"have '$ref' among their keywords{CANNOT}"),
     ("f", {"$ref": "#"}, f"have '$ref' among their keywords{CANNOT}"),
+    ("f", {"$ref": "#", "type": "object"}, f"have '$ref' among their keywords{CANNOT}"),
+    ("f", {"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {}}}, f'have the type "null"{CANNOT}'),
+    ("f", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b", "type": ["array"]}, "b": {}}}, f'have the type ["array"]{CANNOT}'),
+    ("f", {"$ref": "#/$defs/a", "type": "object", "$defs": {"a": {"type": "array"}}}, f'have the type "array"{CANNOT}'),
+    ("f", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/nowhere", "type": "object"}}},
+     "cannot be obeyed: $ref '#/nowhere' leads nowhere in the schema (at #/$defs/a)"),
     ("f", {"$ref": "#/nowhere"}, "cannot be obeyed: $ref '#/nowhere' leads nowhere in the schema (at #)"),
     ("f", {"$ref": "http://x.example/y"},
      "cannot be obeyed: $ref 'http://x.example/y' leads out of the schema, and other documents are not fetched (at #)"),
@@ -80,5 +88,13 @@ CANNOT = ", which keyword arguments, the model's format, cannot express"
 ])
 def test_what_keyword_arguments_cannot_express_is_refused(name: str, parameters: Any, message: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        keywords(Function(name, parameters), "f")
+        keywords(Function(name, parameters, "tools[7].function"), "f")
     assert str(refusal.value) == f"the parameters of the function {name!r} {message}"
+    assert refusal.value.param == "tools[7].function.parameters"
+
+
+@pytest.mark.parametrize("name", ["f-g", "a..b", "x.if", "7f"])
+def test_a_function_is_called_by_an_identifier(name: str) -> None:
+    with pytest.raises(RequestError, match=f"the name of the function '{name}' is no identifier") as refusal:
+        keywords(Function(name, None, "tools[7].function"), "f")
+    assert refusal.value.param == "tools[7].function.name"

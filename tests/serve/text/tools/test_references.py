@@ -8,9 +8,9 @@ import pytest
 
 from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
-from penstock.core.types import StructuredOutputsParams
+from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.tools import TABLE
-from penstock.serve.text.tools.rules import Function, Wanted
+from penstock.serve.text.tools.rules import Function, Wanted, rules_of
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
 from tests.serve.text.tools.reading import numbered, read
 
@@ -59,14 +59,20 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "the root is a reference to a reference": {**ROOT, "$defs": {"tree": {"$ref": "#tree"}, "other": tree(ROOT, **{"$anchor": "tree"})}},
     "the root is a reference, with words beside it": {
         "$ref": "#/definitions/tree", "title": "T", "$id": "http://a.example/t", "definitions": {"tree": tree({"$ref": "t"})}},
+    "the root is a reference, with a type beside it": {**ROOT, "type": "object", "$defs": {"tree": tree({"$ref": "#/$defs/tree"})}},
+    "the root is a reference, and its types are narrower": {
+        **ROOT, "type": "object", "$defs": {"tree": tree({"$ref": "#"}, ["null", "object", "array"])}},
+    "the root is a reference to one, with types beside both": {
+        **ROOT, "type": ["object", "null"], "$defs": {"tree": {"$ref": "#/$defs/other", "type": ["object"]}, "other": tree(ROOT)}},
     "the root is a reference in draft 7": {
         **DRAFTS[7], "$ref": "#/definitions/tree", "type": "string", "definitions": {"tree": tree({"$ref": "#"})}},
     "names with signs in them": {"$ref": "#/$defs/a%25~1b~0c%20", "$defs": {"a%/b~c ": tree({"$ref": "#/$defs/a%25~1b~0c%20"})}},
 }
 
 
-def rules_of(name: str, parameters: Any) -> str:
-    return "start: calls\n" + TABLE.load(name).rules(Wanted([Function("f", parameters)], False, lambda text: None))
+def calls_of(name: str, parameters: Any) -> Rules:
+    functions = [Function("f", parameters)]
+    return rules_of("start: calls\n" + TABLE.load(name).rules(Wanted(functions, False, lambda text: None)), functions)
 
 
 def spelled(name: str, arguments: dict[str, Any]) -> str:
@@ -75,7 +81,7 @@ def spelled(name: str, arguments: dict[str, Any]) -> str:
 
 
 def accepts(name: str, parameters: Any, arguments: dict[str, Any]) -> bool:
-    matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar=rules_of(name, parameters)))
+    matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar=calls_of(name, parameters)))
     text = spelled(name, arguments)
     ids = TOKENS.encode(text)
     assert json.loads(read(TABLE.load(name)(numbered()), text).tool_calls[0].arguments) == arguments
@@ -94,7 +100,7 @@ def test_what_a_reference_means_is_what_the_parameters_say(name: str, what: str)
     judged = [valid(parameters, arguments) for arguments in TREES]
     assert True in judged and False in judged
     assert [accepts(name, parameters, arguments) for arguments in TREES] == judged
-    wanted = StructuredOutputsParams(grammar=rules_of(name, parameters))
+    wanted = StructuredOutputsParams(grammar=calls_of(name, parameters))
     for seed in range(3):
         text = write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed))
         calls = () if text is None else read(TABLE.load(name)(numbered()), text).tool_calls
@@ -114,7 +120,7 @@ def test_so_it_is_of_choices_where_they_can_be_written(name: str, what: str) -> 
     parameters = CHOICES[what]
     if name == "pythonic":
         with pytest.raises(RequestError, match=f"have '{next(iter(parameters))}' among their keywords"):
-            rules_of(name, parameters)
+            calls_of(name, parameters)
     else:
         assert [accepts(name, parameters, arguments) for arguments in TREES] == [valid(parameters, arguments) for arguments in TREES]
 
@@ -128,5 +134,5 @@ def test_so_it_is_of_choices_where_they_can_be_written(name: str, what: str) -> 
 ])
 def test_places_are_those_of_the_parameters(name: str, parameters: Any, place: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        COMPILER.compile(StructuredOutputsParams(grammar=rules_of(name, parameters)))
+        COMPILER.compile(StructuredOutputsParams(grammar=calls_of(name, parameters)))
     assert str(refusal.value).endswith(f"(at {place})")

@@ -9,13 +9,12 @@ import pytest
 from penstock.compute.decoding.grammar import TABLE as STRUCTURES
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.masks import Masks
-from penstock.compute.decoding.grammar.syntax import DOCUMENT
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
-from penstock.core.types import StructuredOutputsParams
+from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, AnswerParser, collect
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools import TABLE
-from penstock.serve.text.tools.rules import Function, Wanted
+from penstock.serve.text.tools.rules import NOTHING, Function, Wanted, rules_of
 from tests.compute.decoding.grammar.tokens import END, MAX_LEN, SIZE, TOKENS, Tokens, matcher_of, write
 from tests.serve.text.tools.reading import events_of, numbered, read
 
@@ -54,9 +53,9 @@ COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES},
              for name, (tokens, _) in VOCABULARIES.items()}
 
 
-def texts(rules: str, start: str, vocabulary: str, count: int = 12, frame: str | None = None) -> list[str]:
+def texts(rules: str, start: str, vocabulary: str, count: int = 12, frame: Rules | None = None) -> list[str]:
     made = COMPILERS[vocabulary]
-    wanted = StructuredOutputsParams(grammar=f"start: {start}\n{rules}", frame=frame)
+    wanted = StructuredOutputsParams(grammar=rules_of(f"start: {start}\n{rules}", list(FUNCTIONS.values())), frame=frame)
     found = [write(matcher_of(made, wanted), MASKS, random.Random(seed), tokens=VOCABULARIES[vocabulary][0]) for seed in range(count)]
     return [text for text in found if text is not None]
 
@@ -117,7 +116,7 @@ def test_reasoning_comes_before_the_calls(opened: bool) -> None:
     prompt = "<assistant><think>\n" if opened else "<assistant>"
     hermes = TABLE.load("hermes")
     rules = hermes.rules(Wanted(list(FUNCTIONS.values()), False, MARKED.id_of))
-    frame = f"frame: reasoning @body\n{ThinkParser.rules(prompt)}"
+    frame = Rules(f"frame: reasoning @body\n{ThinkParser.rules(prompt)}")
     answers = [collect(events_of(AnswerParser(ThinkParser(prompt), hermes(numbered())), [text]))
                for text in texts(rules, "calls", "marked", 25, frame)]
     assert len(answers) > 10
@@ -129,5 +128,6 @@ def test_reasoning_comes_before_the_calls(opened: bool) -> None:
 
 def test_the_parameters_stay_as_they_are_written_and_arguments_are_an_object() -> None:
     for parameters in (WEATHER, {}, {"type": ["object", "null"]}, {"$ref": "#/$defs/a", "$defs": {"a": {}}}):
-        assert Function("f", parameters).schema == {DOCUMENT: parameters, "$ref": "#", "type": "object"}
-    assert Function("f").document["additionalProperties"] is False
+        function = Function("f", parameters)
+        assert function.arguments == '%json ["f", "#", {"type": "object"}]'
+        assert rules_of("start: x", [function, Function("g")]).schemas == (("f", json.dumps(parameters)), ("g", json.dumps(NOTHING)))

@@ -1,14 +1,16 @@
 """The drafts of JSON Schema, brought to the keywords of 2020-12."""
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 
 LATEST = 2020
+ADDRESS = "https://json-schema.org/draft/2020-12/schema"  # of the latest
 DRAFTS = {
     "http://json-schema.org/draft-03/schema": 3, "http://json-schema.org/draft-04/schema": 4, "http://json-schema.org/draft-06/schema": 6,
     "http://json-schema.org/draft-07/schema": 7, "https://json-schema.org/draft/2019-09/schema": 2019,
-    "https://json-schema.org/draft/2020-12/schema": 2020,
+    ADDRESS: 2020,
 }
 SINCE = {  # the draft that brought a keyword; before it the word means nothing
     "const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7, "dependentRequired": 2019, "dependentSchemas": 2019,
@@ -27,7 +29,9 @@ def draft_of(schema: Any, otherwise: int) -> int:
 
 def keywords(schema: Mapping[str, Any], draft: int, strictly: bool) -> dict[str, Any]:
     """In their order, in the words of 2020-12. `strictly`: without those that the draft does not know, which are obeyed otherwise, because
-    whoever wrote them means them."""
+    whoever wrote them means them. Raises UnsupportedError for a draft that is no address, and for malformed keywords of older drafts."""
+    if not isinstance(schema.get("$schema", ""), str):
+        raise UnsupportedError(f"$schema is {json.dumps(schema['$schema'])[:80]}, but must be a string, such as {json.dumps(ADDRESS)}")
     if "$ref" in schema and draft <= 7:
         return {"$ref": schema["$ref"]}
     found: dict[str, Any] = {}

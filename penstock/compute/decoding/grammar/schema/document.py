@@ -1,7 +1,7 @@
 """A schema as a document: where its references lead."""
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
@@ -9,7 +9,6 @@ from urllib.parse import unquote, urldefrag, urljoin
 from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.schema.dialect import LATEST, draft_of
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, reading
-from penstock.compute.decoding.grammar.syntax import DOCUMENT
 
 VALUES = ("const", "enum", "default", "examples")  # keywords whose content is no schema
 NAMED = frozenset(("$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"))  # schemas by name
@@ -67,7 +66,7 @@ class Document:
     def __init__(self, schema: Any, effort: Effort) -> None:
         if not isinstance(schema, dict | bool):
             raise no_schema(schema)
-        self._effort = effort
+        self.effort = effort
         self._nodes: dict[tuple[int, str], Node] = {}
         self._made: dict[str, Node] = {}
         self._resources: dict[str, Node] = {}  # by address
@@ -99,7 +98,7 @@ class Document:
     def made(self, schema: Any, draft: int = LATEST) -> Node:
         """A schema that is not in the document; one for equal ones."""
         text = f"{draft}{json.dumps(schema)}"
-        self._effort.spend(1 + len(text) // A_STEP, PARTS)
+        self.effort.spend(1 + len(text) // A_STEP, PARTS)
         if text not in self._made:
             self._made[text] = Node(schema, OWN, draft)
         return self._made[text]
@@ -107,14 +106,14 @@ class Document:
     def beside(self, node: Node, schema: dict[str, Any]) -> Node:
         """Another schema at the place of a node; one for equal ones."""
         text = f"{node.base} {node.draft}{json.dumps(schema)}"
-        self._effort.spend(1 + len(text) // A_STEP, PARTS)
+        self.effort.spend(1 + len(text) // A_STEP, PARTS)
         if text not in self._made:
             self._made[text] = Node(schema, node.base, node.draft)
         return self._made[text]
 
     def resolve(self, node: Node, reference: Any) -> Node:
         """Where a `$ref` in `node` leads. Raises UnsupportedError when that is nowhere in the document."""
-        self._effort.spend(A_REFERENCE, PARTS)
+        self.effort.spend(A_REFERENCE, PARTS)
         if not isinstance(reference, str):
             raise UnsupportedError(f"a reference is {json.dumps(reference)[:60]}, but must be a string")
         address, fragment = urldefrag(joined(node.base, reference))
@@ -188,7 +187,7 @@ class Document:
                 stack += [(each, base, draft) for each in value]
             if not isinstance(value, dict):
                 continue
-            self._effort.spend(4 + len(value), PARTS)
+            self.effort.spend(4 + len(value), PARTS)
             base, draft = self._place(value, base, draft)
             yield self._node(value, base, draft)
             for name, each in value.items():
@@ -214,13 +213,6 @@ class Document:
             self._dynamic.setdefault(node.schema["$dynamicAnchor"], []).append(node)
         if node.schema.get("$recursiveAnchor") is True:
             self._dynamic.setdefault("", []).append(node)
-
-
-def split(schema: Any) -> tuple[Any, Mapping[str, Any]]:
-    """The document that a schema's references lead into, and what is wanted of it: `$ref`, and other keywords beside it."""
-    if isinstance(schema, dict) and DOCUMENT in schema:
-        return schema[DOCUMENT], {name: value for name, value in schema.items() if name != DOCUMENT}
-    return schema, {"$ref": "#"}
 
 
 def is_reference(node: Node) -> bool:

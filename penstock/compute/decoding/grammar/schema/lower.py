@@ -7,7 +7,7 @@ from typing import Any
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, place_in, split
+from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, place_in
 from penstock.compute.decoding.grammar.schema.emit import Writer
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, left_nothing, listed
 from penstock.compute.decoding.grammar.schema.expand import Expander, Keyword
@@ -17,21 +17,29 @@ from penstock.compute.decoding.grammar.syntax import too_long
 MAX_TRIED = 8  # keywords that are blamed alone
 
 
-def lowered(schema: Any, effort: Effort, room: int, closed: bool = False, called: str = "g") -> tuple[dict[str, Any] | bool, Writer]:
-    """Whatever is valid by the result is valid by `schema`; and who wrote it, who knows where its definitions, whose names begin with
-    `called`, come from. `room`: characters, and no answer has more. `closed`: objects have no properties that their schema does not
-    mention. A schema may stand in another document: see `syntax.part_of`; places are told as that document's.
+def read_document(schema: Any, effort: Effort) -> Document:
+    """Raises UnsupportedError, with the reason and the place, and TooLargeError."""
+    try:
+        return Document(schema, effort)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{error}{at(place_in(schema, error.schemas, error.inside))}") from None
+
+
+def lowered(
+    document: Document, wanted: Mapping[str, Any], room: int, closed: bool = False, called: str = "g",
+) -> tuple[dict[str, Any] | bool, Writer]:
+    """Whatever is valid by the result is valid by the part of the document that `$ref` in `wanted` leads to, and by the keywords beside it;
+    and who wrote it, who knows where its definitions, whose names begin with `called`, come from. `room`: characters, and no answer has
+    more. `closed`: objects have no properties that their schema does not mention.
 
     Raises UnsupportedError, with the reason, for a schema that cannot be obeyed, and for one that nothing is valid by, and TooLargeError,
-    with the place in the schema, for one that takes more steps than the effort has.
+    with the place in the document, for one that takes more steps than its effort has.
     """
-    whole, wanted = split(schema)
     try:
-        document = Document(whole, effort)
         goal = goal_of(document, wanted)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{error}{at(place_in(whole, error.schemas, error.inside))}") from None
-    expander = Expander(document, Algebra(effort), closed=closed)
+        raise UnsupportedError(f"{error}{at(place_in(document.root.schema, error.schemas, error.inside))}") from None
+    expander = Expander(document, Algebra(document.effort), closed=closed)
     writer = Writer(expander, room, called)
     try:
         written = writer.write(goal)

@@ -102,19 +102,25 @@ def written(wanted: Numbers) -> dict[str, Any]:
     found |= {name: value for name, value in (("minimum", low), ("maximum", high)) if value is not None}
     step = step_of(replace(wanted, integer=False))
     if step is not None:
-        size = float(step)
-        if Fraction(size) != step or len(f"{size:.20f}".strip("0").replace(".", "")) > STEP_DIGITS:
-            raise UnsupportedError(f"multipleOf {' and '.join(map(str, wanted.multiples))} has more digits than can be checked exactly")
+        named = f"multipleOf {' and '.join(map(str, wanted.multiples))}"
+        if not is_short(step):
+            raise UnsupportedError(
+                f"{named} cannot be checked exactly: the least multiple that floating point holds has more than {STEP_DIGITS} digits")
         bounded = bool(low or high)  # at zero a bound is a sign
         count, most = remainders(step, bounded), MOST_BOUNDED if bounded else MOST_REMAINDERS
         if count > most:
             few = multiples(step, low, high)
             if few:
                 return {"enum": few}
-            raise UnsupportedError(
-                f"multipleOf {' and '.join(map(str, wanted.multiples))} leaves {count:,} remainders; at most {most:,} are told apart")
-        found["multipleOf"] = int(step) if step.denominator == 1 else size
+            raise UnsupportedError(f"{named} leaves {count:,} remainders; at most {most:,} are told apart")
+        found["multipleOf"] = int(step) if step.denominator == 1 else float(step)
     return found
+
+
+def is_short(step: Fraction) -> bool:
+    """Whether a step that floating point holds exactly has few decimal digits, zeros in front and at the end included."""
+    places = step.denominator.bit_length() - 1
+    return places <= STEP_DIGITS and step * 10**places < 10**STEP_DIGITS
 
 
 def whole_bounds(wanted: Numbers) -> tuple[int | None, int | None]:

@@ -6,10 +6,10 @@ import jsonschema
 import pytest
 
 from penstock.compute.decoding.grammar.effort import Effort
+from penstock.compute.decoding.grammar.lark import Lark
 from penstock.compute.decoding.grammar.schema.document import Document, reference_to
-from penstock.compute.decoding.grammar.syntax import DOCUMENT, part_of
 from penstock.core.errors import RequestError
-from penstock.core.types import StructuredOutputsParams
+from penstock.core.types import Rules, StructuredOutputsParams
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of
 
 COMPILER = compiler()
@@ -19,8 +19,13 @@ LIST = {
     "properties": {"a": {"type": "integer", "minimum": 1}, "b": {"$ref": "#/properties/a"}}}
 
 
-def accepts(schema: Any, value: Any) -> bool:
-    matcher = matcher_of(COMPILER, StructuredOutputsParams(json=schema))
+def part_of(document: Any, reference: Any = "#", **beside: Any) -> StructuredOutputsParams:
+    rules = Rules(f"start: %json {json.dumps(['a name', reference, beside])}", (("another", "5"), ("a name", json.dumps(document))))
+    return StructuredOutputsParams(grammar=rules)
+
+
+def accepts(wanted: StructuredOutputsParams, value: Any) -> bool:
+    matcher = matcher_of(COMPILER, wanted)
     ids = TOKENS.encode(json.dumps(value))
     return matcher.take([*ids, TOKENS.eos_token_ids[0]]) >= len(ids) and matcher.ended == "stop"
 
@@ -42,22 +47,45 @@ def test_a_part_of_a_document_is_what_the_document_says_of_it(document: Any, ref
     assert [accepts(part_of(document, reference, **beside), value) for value in values] == judged
 
 
-def test_a_document_alone_asks_for_nothing() -> None:
-    assert accepts({DOCUMENT: LIST}, "x") and not accepts({DOCUMENT: LIST, "type": "array"}, "x")
+def test_no_keyword_of_a_schema_leads_to_another_document() -> None:
+    """A name that only we know would be obeyed in silence."""
+    schema = {"x-penstock-document": {"type": "integer"}, "$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}
+    found = StructuredOutputsParams(json=schema)
+    assert accepts(found, None) and not accepts(found, 1)
 
 
-@pytest.mark.parametrize(("schema", "why"), [
+@pytest.mark.parametrize("grammar", ['start: %json ["a", "#", {}]', 'start: %json ["a"]', "start: %json []"])
+def test_a_schema_beside_a_grammar_is_none_of_a_users(grammar: str) -> None:
+    """Also where its frame has some."""
+    frame = Rules('frame: %json ["a", "#", {}] | @body', (("a", '{"type": "null"}'),))
+    for beside in (None, frame):
+        with pytest.raises(RequestError, match="but a JSON schema is an object, true or false"):
+            COMPILER.compile(StructuredOutputsParams(grammar=grammar, frame=beside))
+    matcher = matcher_of(COMPILER, StructuredOutputsParams(choice=["x"], frame=frame))
+    assert matcher.take(TOKENS.encode("null")) and matcher.ended == "stop"
+
+
+def test_a_document_of_many_parts_is_read_once() -> None:
+    document = {"properties": {f"p{at}": {"const": at} for at in range(1000)}}
+    parts = " ".join(f'%json ["f", "#/properties/p{at}", {{}}]' for at in range(1000))
+    effort = Effort()
+    wanted = StructuredOutputsParams(grammar=Rules(f"start: {parts}", (("f", json.dumps(document)),)))
+    assert Lark().grammar(wanted, effort, 10_000).text.count("%json") == 1000
+    assert sum(effort.spent.values()) < 500_000
+
+
+@pytest.mark.parametrize(("wanted", "why"), [
     (part_of({"items": {"properties": {"a": {"type": 5}}}}), "type is 5, but must be a list of strings (at #/items/properties/a)"),
     (part_of({"items": {"type": 5}}, "#/items"), "type is 5, but must be a list of strings (at #/items)"),
     (part_of({"$ref": "#/nowhere"}), "$ref '#/nowhere' leads nowhere in the schema (at #)"),
     (part_of({}, "#/nowhere"), "$ref '#/nowhere' leads nowhere in the schema"),
-    (part_of({}, 5), "a reference is 5, but must be a string"),  # type: ignore[arg-type]
+    (part_of({}, 5), "a reference is 5, but must be a string"),
     (part_of({"type": "array", "minItems": 1}, type="null"), "no value is valid by it: type and minItems together leave none (at #)"),
-    (part_of([]), "[] stands where a schema is needed"), ({DOCUMENT: 5, "type": "null"}, "5 stands where a schema is needed"),
+    (part_of([]), "[] stands where a schema is needed"), (part_of(5, type="null"), "5 stands where a schema is needed"),
 ], ids=lambda each: ascii(each)[:40])
-def test_what_is_refused_is_told_with_its_place_in_the_document(schema: Any, why: str) -> None:
+def test_what_is_refused_is_told_with_its_place_in_the_document(wanted: StructuredOutputsParams, why: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        COMPILER.compile(StructuredOutputsParams(json=schema))
+        COMPILER.compile(wanted)
     assert str(refusal.value) == why
 
 

@@ -26,14 +26,17 @@ def within(schema: Any) -> Any:
 
 @pytest.mark.parametrize(("schema", "inside"), [
     *((schema, "") for schema in (
+        {"$schema": 5}, {"$schema": None, "type": "null"},
         {"type": "thing"}, {"type": 5}, {"enum": 5}, {"enum": ["a\1"]}, {"const": ["a\1"]}, {"const": {"x": {"y": 1e23}}}, {"minimum": "x"},
-        {"multipleOf": 0}, {"type": "number", "multipleOf": 0.123456789}, {"type": "integer", "minimum": 10**30}, {"minLength": -1},
+        {"multipleOf": 0}, {"type": "number", "multipleOf": 0.123456789}, {"type": "number", "multipleOf": 1e-300},
+        {"type": "integer", "minimum": 10**30}, {"minLength": -1},
         {"type": "string", "minLength": 2, "maxLength": 1}, {"pattern": "("}, {"pattern": "a{30000}"}, {"format": 5}, {"prefixItems": 5},
         {"type": "array", "minItems": 9999}, {"type": "array", "uniqueItems": True}, {"properties": 5}, {"properties": {"a\1": {}}},
         {"patternProperties": {"(": {}}}, {"required": 5}, {"type": "object", "minProperties": 2}, {"dependentRequired": {"a": 5}},
         {"dependencies": 5}, {"anyOf": []}, {"$ref": 5}, {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "http://x.example/a"},
         {"$ref": "http://[bad"}, {"$id": "http://[bad"}, {"$dynamicRef": 5}, {"$ref": "#/type", "minLength": 1}, COMBINED,
         {"type": "object", "propertyNames": {"format": "email"}})),
+    ({"items": {"$schema": []}}, "/items"),
     ({"items": 5}, "/items"), ({"prefixItems": [{}, 5]}, "/prefixItems/1"), ({"properties": {"x": 5, "y": {}}}, "/properties/x"),
     ({"dependencies": {"x": 5}}, "/dependencies/x"), ({"anyOf": [{}, 5]}, "/anyOf/1"), ({"oneOf": [{}, {"not": 5}]}, "/oneOf/1/not"),
     ({"unevaluatedProperties": False, "properties": {"x": {"type": 5}}}, "/properties/x"),

@@ -91,6 +91,19 @@ def test_bounds_that_cannot_be_kept_are_refused(wanted: Numbers) -> None:
         written(wanted)
 
 
+@pytest.mark.parametrize("multiples", [(1e-300,), (5e-324,), (1e-10,), (1e9,), (10**9,), (1.7e308, 1.3e308), (999_999, 1_000_003)])
+def test_a_step_of_many_digits_is_refused(multiples: tuple[float, ...]) -> None:
+    for integer in (False, True):
+        with pytest.raises(UnsupportedError, match="^multipleOf [0-9.e+and -]* cannot be checked exactly: .* has more than 9 digits$"):
+            written(Numbers(integer, multiples=multiples))
+
+
+@pytest.mark.parametrize(("multiple", "found"), [
+    (1e-9, 2**-9), (0.3, 1.5), (99_999, 99_999), (0.5, 0.5), (1234.5, 1234.5), (100_000_000, 100_000_000)])
+def test_a_step_of_few_digits_is_written(multiple: float, found: float) -> None:
+    assert written(Numbers(multiples=(multiple,)))["multipleOf"] == found
+
+
 def test_few_multiples_are_listed() -> None:
     assert written(Numbers(True, Bound(1), Bound(100_000), (25_000,))) == {"enum": [25_000, 50_000, 75_000, 100_000]}
 
