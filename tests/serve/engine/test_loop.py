@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.clock import VirtualClock
-from penstock.core.clock import Clock
+from penstock.core.clock import Clock, VirtualClock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams

@@ -47,6 +47,7 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     assert case.seen.tally.waiting_s["seqs"] > 0 and case.seen.tally.num_requests >= 25
     assert case.form is not None and case.weight_bytes == case.form.weight_bytes and case.limit.sentence
     assert any(note.startswith("step times: learned from") for note in notes)
+    assert any("rows were not seen; without the machine's limits" in note for note in notes) is (case.form.roof is None)
 
 
 @pytest.mark.parametrize(("change", "message"), [
