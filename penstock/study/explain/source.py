@@ -191,8 +191,8 @@ def timer_of(
         notes.append(f"step times: learned from {own}{more}")
         if roof is None:
             notes.append(
-                f"steps of more than {steps.sizes[:, 0].max():,.0f} rows were not seen; without the machine's limits (`penstock limits`) they "
-                "are taken to last no longer, so what more seats or larger chunks promise is the most that they could give")
+                f"steps of more than {steps.sizes[:, 0].max():,.0f} rows were not seen; without the machine's limits (`penstock limits`) "
+                "they are taken to last no longer, so what more seats or larger chunks promise is the most that they could give")
         return timer
     if (kept := calibrated()) is not None:
         notes.append("step times: from a kept calibration of this model on this machine")
