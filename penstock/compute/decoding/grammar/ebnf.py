@@ -85,7 +85,7 @@ def terminals(rules: Mapping[str, Rule]) -> frozenset[str]:
 
 
 class Reader:
-    """A recursive descent over EBNF, from the index `at` on, that writes each rule as pieces of Lark. Raises RequestError with the place."""
+    """A recursive descent over EBNF from the index `at` on: each rule becomes pieces of Lark. Raises RequestError with the place."""
 
     def __init__(self, text: str, effort: Effort) -> None:
         self.at = 0
