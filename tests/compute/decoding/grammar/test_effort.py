@@ -1,5 +1,6 @@
 """What compiling costs is counted, the same for the same structure, and ends where it is too much or nobody waits."""
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,10 @@ from penstock.compute.decoding.grammar import compiler as module
 from penstock.compute.decoding.grammar import vocabulary
 from penstock.compute.decoding.grammar.effort import BETWEEN, CHOICES, MOST, PARTS, PATTERNS, Effort, TooLargeError
 from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.schema.emit import A_RECORD
 from penstock.compute.decoding.grammar.schema.lower import lowered, read_document
+from penstock.compute.decoding.grammar.schema.records import Arrays
+from penstock.compute.decoding.grammar.schema.settle import Settling
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, Tokens, compiler, matcher_of
@@ -75,6 +79,21 @@ def test_what_would_take_long_is_refused_with_what_takes_so_long(name: str, monk
     spent, said = spent_on(wanted, monkeypatch)
     assert f"more than {MOST:,} steps" in said and part in said and sum(spent.values()) > MOST
     assert spent_on(wanted, monkeypatch) == (spent, said)
+
+
+def test_what_a_schema_becomes_is_counted_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of a million selections of different items."""
+    made, arrays = [0], Settling.arrays
+
+    def counted(self: Settling, record: Arrays) -> Iterator[Arrays]:
+        for each in arrays(self, record):
+            made[0] += 1
+            yield each
+
+    monkeypatch.setattr(Settling, "arrays", counted)
+    listed = [{"type": "array", "uniqueItems": True, "items": {"enum": [f"{at} {of}" for at in range(20)]}} for of in range(1000)]
+    _, said = spent_on(Wanted(json={"anyOf": listed}), monkeypatch)
+    assert "properties, items" in said and 1000 < made[0] < MOST // A_RECORD
 
 
 def test_the_place_of_what_is_too_large_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,9 +119,9 @@ class Writer:
             if any(shape == EVERY for shape in shapes):
                 worked.anything, worked.least = True, 1
                 continue
-            worked.records = [settled for shape in shapes for record in shape.values() for settled in self._settled(record)]
-            for record in worked.records:
+            for record in (settled for shape in shapes for each in shape.values() for settled in self._settled(each)):
                 self._algebra.effort.spend(A_RECORD + 4 * bulk(record), PARTS)
+                worked.records.append(record)
                 worked.outlines.append(outline(record, self._algebra))
                 queue += [(part, goal) for part in parts_of(record, self._algebra)]
 
