@@ -148,6 +148,30 @@ def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
     assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
 
 
+@pytest.mark.parametrize(("schema", "why"), [
+    ('{"minimum": NaN}', "NaN is no number of JSON"), ('{"minLength": -Infinity}', "-Infinity is no number of JSON"),
+    ('{"minItems": 1e400}', "the number 1e400 is no double"), ('{"const": 1' + "0" * 5000 + "}", "a number has too many digits"),
+    ('{"type": "null", "not": {"a": 1, "b": 2, "a": 1}}', '"a" stands twice in one object'), ("[" * 5000, "it is nested too deeply"),
+    ('{"type"', "Expecting ':' delimiter"),
+])
+def test_a_schema_as_text_is_json_that_all_readers_agree_on(schema: str, why: str) -> None:
+    for wanted in (Wanted(json=schema), Wanted(grammar=f"start: %json {schema}")):
+        with pytest.raises(RequestError) as refusal:
+            COMPILER.compile(wanted)
+        assert why in str(refusal.value)
+
+
+@pytest.mark.parametrize("count", [10**15, 10**400, 10**4000, 1e300], ids=lambda count: str(count)[:8])
+def test_numbers_of_characters_and_items_may_be_of_any_size(count: Any) -> None:
+    array: Any = {"type": "array", "maxItems": count, "items": {"type": "string", "maxLength": count}}
+    assert COMPILER.compile(Wanted(json=array))
+    for _ in range(20):
+        array = {"type": "array", "minItems": count, "items": array}
+    with pytest.raises(RequestError, match=r"has at least [0-9,]* characters, but an answer that fits .* \(at #/items/items") as refusal:
+        COMPILER.compile(Wanted(json=array))
+    assert len(str(refusal.value)) < 400
+
+
 @pytest.mark.parametrize(("options", "why"), [
     ('{"no_forcing": true, "nonsense": 1}', 'has the option "nonsense" of %llguidance; there are no_forcing, allow_initial_skip, allow'),
     ('{"":\n0}', 'has the option "" of %llguidance; there are'), ("[]", r"has %llguidance \[\], but its options are an object, such as {}"),

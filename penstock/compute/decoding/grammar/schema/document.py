@@ -24,6 +24,7 @@ A_REFERENCE = 10  # steps of following one
 MAX_PLACE = 120  # characters
 A_STEP = 50  # characters of JSON that are written in one
 ESCAPED = re.compile(r"[%\x00-\x1f\x7f]")  # in an address
+INDEX = re.compile("0|[1-9][0-9]{0,8}")  # in a list, as JSON pointers write it
 OWN = "http://schema.invalid/"  # the document's own address, where it has none
 
 
@@ -74,7 +75,7 @@ class Document:
         self._dynamic: dict[str, list[Node]] = {}  # by name
         self.root = self._node(schema, *self._place(schema, OWN, draft_of(schema, LATEST)))
         self._resources[OWN] = self.root
-        for node in self._walk(self.root):
+        for node in self._walk(schema):
             self._register(node)
         self.anything = self.made(True)
         self.nothing: Goal = (Literal(self.made(False), True),)
@@ -146,7 +147,7 @@ class Document:
         found = node.schema
         for part in pointer.split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+            if isinstance(found, list) and INDEX.fullmatch(part) and int(part) < len(found):
                 found = found[int(part)]
             elif isinstance(found, dict) and part in found:
                 found = found[part]
@@ -174,12 +175,12 @@ class Document:
             return base, draft
         draft = draft_of(schema, draft)
         alone = draft <= 7 and "$ref" in schema  # then nothing else counts
-        named = None if alone else schema.get("$id" if draft > 4 else "id")
+        named = None if alone else schema.get(naming(draft))
         return (address_of(schema, base, named)[0] if isinstance(named, str) else base), draft
 
-    def _walk(self, root: Node) -> Iterator[Node]:
+    def _walk(self, schema: Any) -> Iterator[Node]:
         """All objects that may be schemas, with the addresses that they have: first those that are, then those in unknown keywords."""
-        stack: list[tuple[Any, str, int]] = [(root.schema, root.base, root.draft)]
+        stack: list[tuple[Any, str, int]] = [(schema, OWN, LATEST)]
         unknown: list[tuple[Any, str, int]] = []
         while stack or unknown:
             value, base, draft = stack.pop() if stack else unknown.pop()
@@ -199,9 +200,12 @@ class Document:
     def _register(self, node: Node) -> None:
         if node.draft <= 7 and "$ref" in node.schema:
             return
-        for named in (node.schema.get("$id"), node.schema.get("id")):
+        for keyword in ("$id", "id"):
+            named = node.schema.get(keyword)
             if isinstance(named, str):
                 address, anchor = address_of(node.schema, node.base, named)
+                if keyword == naming(node.draft):  # which the base is already from
+                    address = node.base
                 self._resources.setdefault(address, node)
                 if anchor:
                     self._anchors.setdefault((address, anchor), node)
@@ -213,6 +217,11 @@ class Document:
             self._dynamic.setdefault(node.schema["$dynamicAnchor"], []).append(node)
         if node.schema.get("$recursiveAnchor") is True:
             self._dynamic.setdefault("", []).append(node)
+
+
+def naming(draft: int) -> str:
+    """The keyword by which a schema gives itself an address."""
+    return "$id" if draft > 4 else "id"
 
 
 def is_reference(node: Node) -> bool:

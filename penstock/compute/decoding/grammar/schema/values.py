@@ -13,6 +13,7 @@ from penstock.compute.decoding.grammar.schema.numbers import DIGITS, EXACT
 from penstock.compute.decoding.grammar.schema.records import BOOLEAN, NULL, NUMBER, STRING, Booleans, Nulls, Number, Numbers, Shape, Strings
 from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
+LARGEST = 10**30  # number of characters, items or properties: more are never written
 LAST_INTEGER = 1 << 63  # listed integers below it are read as they are
 
 
@@ -23,7 +24,7 @@ def refuse(keyword: str, value: Any, wanted: str) -> UnsupportedError:
 def count(keyword: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
         raise refuse(keyword, value, "a whole number of at least 0")
-    return int(value)
+    return min(int(value), LARGEST)
 
 
 def number(keyword: str, value: Any) -> Number:

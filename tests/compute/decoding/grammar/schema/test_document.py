@@ -100,6 +100,23 @@ def test_the_reference_to_a_schema_leads_to_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [
+    {"$id": "schemas/x.json", "$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}},
+    {"$id": "http://x.example/a/", "$ref": "sub/b", "$defs": {"b": {"$id": "sub/b", "type": "null"}}},
+    {**DRAFT_4, "id": "a/b", "items": {"$ref": "b#/definitions/c"}, "definitions": {"c": {"type": "null"}}},
+])
+def test_an_address_is_relative_to_those_around_it_once(schema: Any) -> None:
+    judge = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema)
+    values = [None, [], [None], [1], 1]
+    assert [accepts(StructuredOutputsParams(json=schema), value) for value in values] == [judge.is_valid(value) for value in values]
+
+
+@pytest.mark.parametrize("index", ["²", "00", "-1", "1" * 5000, "1"])
+def test_a_reference_into_a_list_has_an_index(index: str) -> None:
+    with pytest.raises(RequestError, match="leads nowhere in the schema"):
+        COMPILER.compile(StructuredOutputsParams(json={"$ref": f"#/allOf/{index}", "allOf": [{"type": "null"}]}))
+
+
+@pytest.mark.parametrize("schema", [
     {"$ref": "#/$defs/a", "$defs": {"a": {"type": 5}}}, {**DRAFT_4, "$ref": "#/$defs/a", "minimum": 3, "$defs": {"a": {"type": 5}}},
 ])
 def test_a_root_that_is_nothing_but_a_reference_is_what_it_leads_to(schema: Any) -> None:
