@@ -2,6 +2,7 @@
 import re
 from typing import Any
 
+from penstock.compute.decoding.grammar.effort import Effort
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 
@@ -9,7 +10,7 @@ from penstock.core.types import StructuredOutputsParams
 USUAL = r" |\r?\n[ \t]{0,60}"
 ESCAPES = 'nrbtf\\"'  # not \u: each string has one spelling, so that keys can be compared
 ONE = r"[ \t\r\n]|\\[nrts ]|\\x(?:20|09|0[aAdD])"
-WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{\d*(?:,\d*)?\}})*")
+WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{(?:[0-9]+,?[0-9]*|,[0-9]+)\}})*")
 BLANK = r"\x20\x09\x0a\x0d"
 
 
@@ -24,10 +25,18 @@ def json_options(wanted: StructuredOutputsParams) -> dict[str, Any]:
 
 
 def checked(pattern: str) -> str:
-    """The pattern, with its \\s limited to JSON's white space. Raises RequestError as `json_options` does."""
+    """The pattern as llguidance reads it, with its \\s limited to JSON's white space. Raises RequestError as `json_options` does, and
+    TooLargeError."""
+    from penstock.compute.decoding.grammar.patterns.algebra import Algebra
+    from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+
     if not isinstance(pattern, str) or not WHOLE.fullmatch(pattern):
         raise RequestError(
             f"whitespace_pattern is {pattern!r:.80}, but must be a regex of JSON's white space alone: blanks, \\n, \\r, \\t and \\s, "
             "classes of them, groups, | and quantifiers", "whitespace_pattern")
     inside = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(r"\s", BLANK), pattern)
-    return inside.replace(r"\s", f"[{BLANK}]")
+    algebra = Algebra(Effort())
+    try:
+        return algebra.regex(algebra.whole(inside.replace(r"\s", f"[{BLANK}]")))
+    except PatternError as error:
+        raise RequestError(f"whitespace_pattern: {error}", "whitespace_pattern") from None

@@ -148,6 +148,18 @@ def test_a_schema_in_a_comment_or_a_string_of_a_grammar_is_none() -> None:
     assert matcher.take(ids) == len(ids) and matcher.ended == "stop"
 
 
+@pytest.mark.parametrize(("pattern", "why"), [
+    ("(", "a parenthesis is not closed"), (" )", "closes nothing"), ("*", "it repeats nothing"), (" ++", "possessive"),
+    (" {3,1}", "it repeats at least 3 and at most 1 times"), (" {1000000}", "it repeats more than 999999 times"),
+    (" {}", "of JSON's white space alone"), (" {,}", "of JSON's white space alone"), (" {٣}", "of JSON's white space alone"),
+    (" " * 20_001, "at most 20000 are read"),
+])
+def test_a_pattern_of_white_space_that_cannot_be_read_is_refused(pattern: str, why: str) -> None:
+    with pytest.raises(RequestError, match=why) as refusal:
+        COMPILER.compile(Wanted(json={}, whitespace_pattern=pattern))
+    assert refusal.value.param == "whitespace_pattern"
+
+
 @pytest.mark.parametrize(("schema", "why"), [
     ('{"minimum": NaN}', "NaN is no number of JSON"), ('{"minLength": -Infinity}', "-Infinity is no number of JSON"),
     ('{"minItems": 1e400}', "the number 1e400 is no double"), ('{"const": 1' + "0" * 5000 + "}", "a number has too many digits"),
