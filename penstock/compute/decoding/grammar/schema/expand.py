@@ -13,7 +13,7 @@ from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, re
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER, Words, children, goal_for, union
 from penstock.compute.decoding.grammar.schema.meet import goal_of, meet
 from penstock.compute.decoding.grammar.schema.negate import NEGATIVE, untold
-from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape, only
+from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape, only, unspoken
 
 MAX_SHAPES = 1024  # of one goal
 A_MEETING = 10  # steps of finding what two shapes have in common
@@ -226,14 +226,3 @@ def not_too_many(shapes: Shapes) -> Shapes:
 def of_group(name: str, words: Words) -> tuple[Any] | None:
     """The value of the first keyword that is read together with this one."""
     return next(((value,) for word, value in words.items() if TOGETHER.get(word, word) == name), None)
-
-
-def unspoken(shape: Shape) -> Shape:
-    """What a schema excludes says nothing of properties and items to those around it."""
-    objects, arrays = shape.get(OBJECT), shape.get(ARRAY)
-    found = dict(shape)
-    if isinstance(objects, Objects):
-        found[OBJECT] = replace(objects, evaluated=frozenset(), all_evaluated=False)
-    if isinstance(arrays, Arrays):
-        found[ARRAY] = replace(arrays, evaluated=0)
-    return found

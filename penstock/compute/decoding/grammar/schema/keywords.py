@@ -27,6 +27,7 @@ from penstock.compute.decoding.grammar.schema.records import (
     Strings,
     narrowed,
     only,
+    unspoken,
 )
 
 ONE_LINE = rep(Chars(complement(BREAK)), 0, None)  # a name with a line break is nobody's
@@ -94,7 +95,7 @@ def read_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     shapes = [values.scalars(plain)] if plain else []
     for each in value:
         if isinstance(each, list | dict):
-            shapes += work.literal(Literal(work.document.made(values.as_schema(each)), True))
+            shapes += map(unspoken, work.literal(Literal(work.document.made(values.as_schema(each)), True)))
     return shapes
 
 

@@ -106,6 +106,8 @@ def written(wanted: Numbers) -> dict[str, Any]:
         if not is_short(step):
             raise UnsupportedError(
                 f"{named} cannot be checked exactly: the least multiple that floating point holds has more than {STEP_DIGITS} digits")
+        if not all(map(is_near, wanted.multiples)):
+            raise UnsupportedError(f"{named} cannot be checked exactly: not all its multiples are whole when doubles are divided")
         bounded = bool(low or high)  # at zero a bound is a sign
         count, most = remainders(step, bounded), MOST_BOUNDED if bounded else MOST_REMAINDERS
         if count > most:
@@ -115,6 +117,13 @@ def written(wanted: Numbers) -> dict[str, Any]:
             raise UnsupportedError(f"{named} leaves {count:,} remainders; at most {most:,} are told apart")
         found["multipleOf"] = int(step) if step.denominator == 1 else float(step)
     return found
+
+
+def is_near(step: Number) -> bool:
+    """Whether a multiple of a step, divided by the double that is nearest to the step, is always rounded to a whole number: that double is
+    off by at most 2^-54 of the step."""
+    exact = Fraction(str(step))
+    return abs(Fraction(step) - exact) * 2**54 <= exact
 
 
 def is_short(step: Fraction) -> bool:

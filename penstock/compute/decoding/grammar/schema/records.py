@@ -1,6 +1,6 @@
 """What a value of one type must be, and shapes: what a value must be, for each type that it may have."""
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from penstock.compute.decoding.grammar.patterns.tree import Tree
@@ -108,6 +108,17 @@ def only(kind: str, record: Record) -> Shape:
 def narrowed(kind: str, record: Record) -> Shape:
     """Values of one type as the record says, and any of the others."""
     return {**EVERY, kind: record}
+
+
+def unspoken(shape: Shape) -> Shape:
+    """Which says nothing of its properties and items to the schemas around it, as what is excluded and listed values do not."""
+    objects, arrays = shape.get(OBJECT), shape.get(ARRAY)
+    found = dict(shape)
+    if isinstance(objects, Objects):
+        found[OBJECT] = replace(objects, evaluated=frozenset(), all_evaluated=False)
+    if isinstance(arrays, Arrays):
+        found[ARRAY] = replace(arrays, evaluated=0)
+    return found
 
 
 def bulk(record: Record) -> int:

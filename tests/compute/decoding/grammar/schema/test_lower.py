@@ -120,6 +120,10 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
          "unevaluatedProperties": False}, [{"a": 1}, {"a": 1, "b": 2}], [{"c": 1}]),
     "no other item was spoken of": (
         {"type": "array", "prefixItems": [{"type": "string"}], "unevaluatedItems": False}, [["a"], []], [["a", 1]]),
+    "listed values say nothing of their items": (
+        {"enum": [["a"], [1], []], "unevaluatedItems": {"type": "integer"}}, [[1], []], [["a"]]),
+    "listed values say nothing of their properties": (
+        {"allOf": [{"enum": [{"a": "x"}, {"a": 1}, {}]}], "unevaluatedProperties": {"type": "integer"}}, [{"a": 1}, {}], [{"a": "x"}]),
     "keywords beside a reference": (
         {"$defs": {"t": {"type": "object", "properties": {"a": {"type": "integer"}}}}, "$ref": "#/$defs/t", "required": ["a"]},
         [{"a": 1}], [{}, {"a": "x"}]),

@@ -98,8 +98,26 @@ def test_a_step_of_many_digits_is_refused(multiples: tuple[float, ...]) -> None:
             written(Numbers(integer, multiples=multiples))
 
 
+@pytest.mark.parametrize("step", [0.07, 0.7, 1.1, 0.35, 1e-5, 1e-9])
+def test_a_step_that_does_not_divide_all_its_multiples_as_doubles_is_refused(step: float) -> None:
+    exact = binary(Fraction(str(step)))
+    assert any(float(exact * count) / step != count * int(exact / Fraction(str(step))) for count in range(1, 1000))
+    with pytest.raises(UnsupportedError, match="cannot be checked exactly: not all its multiples are whole"):
+        written(Numbers(multiples=(2, step)))
+
+
+@given(st.integers(1, 99_999), st.integers(0, 4), st.integers(1, 10**9))
+def test_what_is_written_of_a_step_is_a_multiple_by_all_ways_of_counting(digits: int, places: int, count: int) -> None:
+    step = float(f"{digits}e-{places}")
+    try:
+        value = written(Numbers(multiples=(step,)))["multipleOf"] * count
+    except UnsupportedError:
+        return
+    assert is_multiple(value, step) and float(value) / step == int(float(value) / step)
+
+
 @pytest.mark.parametrize(("multiple", "found"), [
-    (1e-9, 2**-9), (0.3, 1.5), (99_999, 99_999), (0.5, 0.5), (1234.5, 1234.5), (100_000_000, 100_000_000)])
+    (1e-8, 2**-8), (0.3, 1.5), (99_999, 99_999), (0.5, 0.5), (1234.5, 1234.5), (100_000_000, 100_000_000)])
 def test_a_step_of_few_digits_is_written(multiple: float, found: float) -> None:
     assert written(Numbers(multiples=(multiple,)))["multipleOf"] == found
 
