@@ -65,7 +65,7 @@ def test_a_trace_brings_its_rate_and_other_traffic_searches_for_one(tmp_path: Pa
 
 def test_requests_that_do_not_fit_the_context_are_told_before_anything_is_measured(
         penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_learned(monkeypatch)
+    monkeypatch.setattr(checked, "kept", lambda config: pytest.fail("steps are taken before the lengths are known to fit"))
     output = str(tmp_path / "tuned.toml")
     status, _, err = penstock(["tune", "rill", *SLO, "--rate", "9", "--dataset", "synthetic:input=5000", "--output", output])
     assert status == 2 and "requests of up to 5,064 tokens, and the context holds 1,024" in err and "trial" not in err
