@@ -78,7 +78,7 @@ class Reader:
         self._effort = effort
         self._any_case = False
         self._dot_all = False
-        self._depth = 0
+        self._depth = -1  # of groups: the pattern itself is none
 
     def read(self) -> Node:
         """Raises PatternError for an invalid pattern, and for what no regular language can express, such as back references."""

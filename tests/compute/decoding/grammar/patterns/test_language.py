@@ -100,6 +100,13 @@ def test_edges_of_words_need_something_before_them_in_a_regex() -> None:
     assert ALGEBRA.holds(ALGEBRA.whole(r"^\bab"), "ab") and ALGEBRA.holds(ALGEBRA.matching(r"\bab"), "c ab")
 
 
+def test_groups_may_be_as_deep_as_is_told_and_patterns_as_long() -> None:
+    assert ALGEBRA.holds(ALGEBRA.whole("(" * 60 + "a" + ")" * 60), "a") and ALGEBRA.holds(ALGEBRA.whole("a{0}" * 5000), "")
+    for pattern, why in (("(" * 61 + "a" + ")" * 61, "nested more than 60 deep"), ("a{0}" * 5000 + "b", "20001 characters; at most 20000")):
+        with pytest.raises(PatternError, match=why):
+            ALGEBRA.whole(pattern)
+
+
 def test_halves_of_surrogate_pairs_are_no_characters() -> None:
     assert ALGEBRA.regex(ALGEBRA.whole(r"[a\ud800-\udbff]+|[\ud800-\udfff]b")) == "a+"
 
