@@ -119,8 +119,8 @@ constexpr int TILE_K = 32;  // of a bf16 tile
 template <bool MINS> struct ScaledCodes {
   F table;  // value of each code
 
-  // Dequantizes `count` tiles along k from tile `from` on, which lie in one group, as rows of 16 columns x 2 k.
-  void operator()(const Task& t, int from, int count, std::uint8_t* to) const {
+  // `count` tiles along k from tile `from` on, which lie in one group, as rows of 16 columns x 2 k.
+  void dequantize(const Task& t, int from, int count, std::uint8_t* to) const {
     const int vectors = t.vectors(), group = from * TILE_K / t.matrix.group, steps = count * TILE_K / 8;
     const Bytes codes = t.panel + t.matrix.record_bytes(t.width) * group + std::size_t(from * TILE_K % t.matrix.group) / 8 * t.w_step(64);
     const ScaledKBlocks scales = all_groups(t).part(group, 1).groups(t, nullptr, 0, 0, 0);
@@ -143,7 +143,7 @@ template <bool MINS> struct ScaledCodes {
     const int tiles_per_group = t.matrix.group / TILE_K;
     for (int k = from, n; k < from + count; k += n) {
       n = std::min(from + count - k, tiles_per_group - k % tiles_per_group);
-      (*this)(t, k, n, t.unpacked + tile * (k - from));
+      dequantize(t, k, n, t.unpacked + tile * (k - from));
     }
     return {t.unpacked, t.w_step(64), count, 2 * TILE_K};
   }
@@ -158,14 +158,14 @@ template <int V, class Weights> void dequantized_rows(const Task& t, const Weigh
   const std::size_t tile = std::size_t(TILE_K / 2) * t.w_step(64);
   configure_tiles(t.rows, 2 * TILE_K);
   zero_acc<V>();
-  weights(t, 0, 1, t.unpacked);
+  weights.dequantize(t, 0, 1, t.unpacked);
   for (int k = 0; k < num_tiles; ++k) {
     tile_fence();
     const Bytes w = t.unpacked + tile * (k % 2);
     TILE_LOAD(4, t.x.data + std::size_t(k) * 2 * TILE_K, t.x.stride);
     accumulate_columns<STREAM, INT8, V>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, t.w_step(64));
     tile_fence();
-    if (k + 1 < num_tiles) weights(t, k + 1, 1, t.unpacked + tile * ((k + 1) % 2));
+    if (k + 1 < num_tiles) weights.dequantize(t, k + 1, 1, t.unpacked + tile * ((k + 1) % 2));
   }
   store_acc<V>(reinterpret_cast<std::uint8_t*>(t.out), PANEL * 4);
   tile_fence();
@@ -197,7 +197,7 @@ inline bool takes_plain_int8(const Matrix& m, const Operand& x, int rows) {
 
 // See Kernels::amx_row_bytes.
 inline int amx_row_bytes(const Matrix& m, int rows, bool int8) {
-  if (rows <= MAX_VECTOR_ROWS || m.group % 32 || (m.num_groups() > 1 && m.group > FIXED_K_BLOCK)) return 0;
+  if (rows <= MAX_VECTOR_ROWS || !m.divides_into_tiles() || (m.num_groups() > 1 && m.group > FIXED_K_BLOCK)) return 0;
   if (!int8) return uses_int8_tiles(m) ? 2 : 4;
   return m.num_groups() > 1 ? 2 : 0;
 }

@@ -95,9 +95,11 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     from penstock.study.measure.client.drive import Extent
     from penstock.study.measure.job import Asking, Job, Search
     from penstock.study.measure.slo import parse_slo
+    from penstock.study.plan.simulate.call import Stretches
 
     check(options)
     dataset, dataset_options = datasets.TABLE.parse(options.dataset)
+    next(iter(dataset(dataset_options, Stretches(), "0").sessions()), None)  # what cannot be read is told before a model is loaded
     coming = options.arrivals or (REPLAYED if dataset.has_times else AT_ONCE)
     process, process_options = arrivals.TABLE.parse(coming)
     load = process(process_options)
@@ -122,7 +124,7 @@ def check(options: BenchOptions) -> None:
                "request-timeout": options.request_timeout, "vocab-size": options.vocab_size, "start-rate": options.start_rate}
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name} must be more than 0, not {value:g}")
+            raise UsageError(f"--{name} must be more than 0 and finite, not {value:g}")
     if options.api not in (None, *APIS):
         raise UsageError(f"--api is {' or '.join(APIS)}, not {options.api!r}")
     if options.find_goodput and options.slo is None:

@@ -96,7 +96,7 @@ def check(options: TuneOptions, engine: EngineConfig) -> None:
     numbers = {"requests": options.requests, "duration": options.duration, "rate": options.rate, "start-rate": options.start_rate}
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name} must be more than 0, not {value:g}")
+            raise UsageError(f"--{name} must be more than 0 and finite, not {value:g}")
     for name, count, least in (("finalists", options.finalists, 1), ("pairs", options.pairs, 2)):
         if count < least:
             raise UsageError(f"--{name} must be at least {least}, not {count}")

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.cli.bench import BenchOptions, told, warmup_of
 from penstock.cli.live import Live
+from penstock.study.measure import job
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.interrupt import SAME_S
 from penstock.study.measure.metrics import Warmup
@@ -66,6 +67,7 @@ def served() -> Iterator[Any]:
     server.metrics_may_be_read = threading.Event()  # type: ignore[attr-defined]
     server.metrics_may_be_read.set()  # type: ignore[attr-defined]
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that was killed would show in a later test's stderr
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -353,3 +355,13 @@ def test_nothing_drawn_is_nothing_to_wipe() -> None:
     with Live(out):
         pass
     assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(("dataset", "said"), [
+    ("azure:path=nowhere", "cannot read nowhere"), ("jsonl:path=nowhere", "cannot read nowhere"), ("synthetic:input=0", "input must be")])
+def test_a_dataset_that_cannot_be_is_told_before_a_model_is_loaded(
+    penstock: Command, monkeypatch: pytest.MonkeyPatch, dataset: str, said: str
+) -> None:
+    monkeypatch.setattr(job, "start", lambda *_: pytest.fail("a model was loaded"))
+    status, out, err = penstock(["bench", "brook", "--dataset", dataset])
+    assert (status, out) == (2, "") and said in err and len(err.splitlines()) == 1

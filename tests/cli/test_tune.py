@@ -22,7 +22,7 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:17
 @pytest.mark.parametrize(("args", "told"), [
     ([], "a search needs to know what is good: --slo"), (["--slo", "ttft=2"], "must be a time with its unit"),
     (["http://127.0.0.1:1", *SLO], "takes a model and not the server"), ([*SLO, "--pairs", "1"], "--pairs must be at least 2, not 1"),
-    ([*SLO, "--finalists", "0"], "--finalists must be at least 1"), ([*SLO, "--rate", "0"], "--rate must be more than 0, not 0"),
+    ([*SLO, "--finalists", "0"], "--finalists must be at least 1"), ([*SLO, "--rate", "0"], "--rate must be more than 0 and finite, not 0"),
     ([*SLO, "--rate", "1", "--arrivals", "poisson"], "--arrivals says when requests come, and so do --rate"),
     ([*SLO, "--rate", "1", "--find-goodput"], "--find-goodput searches for a rate, and --rate gives one"),
     ([*SLO, "--traffic", "nowhere.csv"], "there is no trace 'nowhere.csv'"), ([*SLO, "--quality-budget", "ppl=1"], "has no 'ppl'"),
@@ -65,7 +65,7 @@ def test_a_trace_brings_its_rate_and_other_traffic_searches_for_one(tmp_path: Pa
 
 def test_requests_that_do_not_fit_the_context_are_told_before_anything_is_measured(
         penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_learned(monkeypatch)
+    monkeypatch.setattr(checked, "kept", lambda config: pytest.fail("steps are taken before the lengths are known to fit"))
     output = str(tmp_path / "tuned.toml")
     status, _, err = penstock(["tune", "rill", *SLO, "--rate", "9", "--dataset", "synthetic:input=5000", "--output", output])
     assert status == 2 and "requests of up to 5,064 tokens, and the context holds 1,024" in err and "trial" not in err

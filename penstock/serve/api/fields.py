@@ -57,8 +57,8 @@ TABLE: tuple[Field, ...] = (
         presence_penalty="from -2 to 2",
         frequency_penalty="from -2 to 2",
         repetition_penalty="multiplies or divides the logits of tokens already seen, prompt included",
-        logit_bias="token id to a number that is added to its logit; 100 makes it the first choice, -100 the last, which still comes "
-                   "where nothing else may",
+        logit_bias="token id to a number that is added to its logit; 100 makes it the first choice, -100 the last, "
+                   "which still comes where nothing else may",
         seed="the same seed gives the same tokens, whoever shares the batch",
         n="choices per prompt",
         best_of="answers that are tried; the n best come back, which are the likeliest unless a scorer says otherwise",

@@ -20,9 +20,9 @@ class Ramp:
     users: int | None = None
 
     def __init__(self, options: RampOptions) -> None:
-        if options.start < 0 or options.end <= 0 or options.seconds <= 0:
-            raise UsageError(
-                f"ramp: start must be 0 or more, end and seconds more than 0, not {options.start:g}, {options.end:g}, {options.seconds:g}")
+        if not (0 <= options.start < math.inf and 0 < options.end < math.inf and 0 < options.seconds < math.inf):
+            raise UsageError(f"ramp: start must be 0 or more, end and seconds more than 0, all finite, not {options.start:g}, "
+                             f"{options.end:g}, {options.seconds:g}")
         self._options = options
 
     def schedule(self, sessions: Iterator[Session], seed: str) -> Iterator[tuple[float, Session]]:

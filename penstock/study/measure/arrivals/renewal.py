@@ -83,4 +83,4 @@ def spaced(sessions: Iterator[Session], gap: Callable[[], float]) -> Iterator[tu
 def check(owner: str, **values: float) -> None:
     for name, value in values.items():
         if not 0 < value < float("inf"):
-            raise UsageError(f"{owner}: {name} must be more than 0, not {value:g}")
+            raise UsageError(f"{owner}: {name} must be more than 0 and finite, not {value:g}")

@@ -17,7 +17,7 @@ class Replay:
 
     def __init__(self, options: ReplayOptions) -> None:
         if not 0 < options.speed < float("inf"):
-            raise UsageError(f"replay: speed must be more than 0, not {options.speed:g}")
+            raise UsageError(f"replay: speed must be more than 0 and finite, not {options.speed:g}")
         self._speed = options.speed
 
     def schedule(self, sessions: Iterator[Session], seed: str) -> Iterator[tuple[float, Session]]:

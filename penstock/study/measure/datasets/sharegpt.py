@@ -4,6 +4,7 @@ Objects with `messages` (role and content) are read as well; the file is a JSON 
 one before was answered; what was answered then goes on as recorded, or as generated. Answers are as long as the recorded ones.
 """
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,8 @@ class ShareGpt:
     def __init__(self, options: ShareGptOptions, writer: Writer, seed: str) -> None:
         if options.history not in HISTORIES:
             raise UsageError(f"sharegpt: history is {' or '.join(HISTORIES)}, not {options.history!r}")
-        if options.turns < 0 or options.output < 1 or options.max_output < 0 or options.wait < 0:
-            raise UsageError("sharegpt: turns, max_output and wait must be 0 or more, output 1 or more")
+        if options.turns < 0 or options.output < 1 or options.max_output < 0 or not 0 <= options.wait < math.inf:
+            raise UsageError("sharegpt: turns, max_output and wait must be 0 or more and finite, output 1 or more")
         self._options = options
         self._writer = writer
         self._skipped = 0

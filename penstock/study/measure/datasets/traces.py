@@ -117,9 +117,11 @@ class Recorded:
 
 def check(options: TraceOptions) -> None:
     if not 0 < options.scale < math.inf:
-        raise UsageError(f"scale must be more than 0, not {options.scale:g}")
-    if min(options.start, options.seconds, options.max_input, options.max_output) < 0:
-        raise UsageError("start, seconds, max_input and max_output of a trace must be 0 or more")
+        raise UsageError(f"scale must be more than 0 and finite, not {options.scale:g}")
+    for name in ("start", "seconds", "max_input", "max_output"):
+        value = getattr(options, name)
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{name} of a trace must be 0 or more and finite, not {value:g}")
 
 
 def table(path: str, owner: str, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

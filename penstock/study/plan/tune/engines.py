@@ -103,16 +103,15 @@ class Engines:
 
     def predicted(self, setting: Setting, rate: float | None = None) -> Score:
         config = self.resolved(setting)
-        learned = self._calibration(config.quant)
         if rate is not None or not self.goal.searches:
-            return self._played(config, learned, rate)
+            return self._played(config, rate)
 
         async def attempt(rate: float, number: int) -> Result:
-            return Result(self._figures(config, learned, rate)[0], series(()), None, None, None, NOBODY, (), ())
+            return Result(self._figures(config, self._calls(rate), rate)[0], series(()), None, None, None, NOBODY, (), ())
 
         found = asyncio.run(goodput.find(attempt, self.goal.start_rate, self.goal.share))
         best = found.best or min(found.probes, key=lambda probe: probe.rate)
-        return replace(self._played(config, learned, best.rate), rate=best.rate if found.best else 0.0)
+        return replace(self._played(config, best.rate), rate=best.rate if found.best else 0.0)
 
     def measured(self, setting: Setting, traffic: str, rate: float | None) -> Score:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -134,18 +133,17 @@ class Engines:
             found: Score = runner.run(self._with(setting, searched))
             return found
 
-    def _played(self, config: EngineConfig, learned: Calibration, rate: float | None) -> Score:
-        found, busy = self._figures(config, learned, rate)
-        if not found.counts.sent:
-            raise UsageError("not one request comes in a run: --duration is too short for an arrival")
-        return score(found, busy)
-
-    def _figures(self, config: EngineConfig, learned: Calibration, rate: float | None) -> tuple[Figures, float]:
-        """Of the twin, and output tokens a busy second."""
+    def _played(self, config: EngineConfig, rate: float | None) -> Score:
         asked = self._calls(rate)
+        if not asked:
+            raise UsageError("not one request comes in a run: --duration is too short for an arrival")
+        return score(*self._figures(config, asked, rate))
+
+    def _figures(self, config: EngineConfig, asked: Sequence[Call], rate: float | None) -> tuple[Figures, float]:
+        """Of the twin, and output tokens a busy second."""
         check_lengths(asked, config.max_model_len or 0)
         plain = replace(config, propose=None)  # what drafts give is left to the runs
-        played = simulate(plain, learned.pace, asked, self.traffic.arrivals_at(rate).users)
+        played = simulate(plain, self._calibration(config.quant).pace, asked, self.traffic.arrivals_at(rate).users)
         found = figures(played.samples, self.traffic.warmup, self.goal.slo)
         return found, played.census.decode_tokens / max(played.census.busy_s, 1e-9)
 

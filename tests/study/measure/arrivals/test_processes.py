@@ -90,7 +90,9 @@ def test_open_loops_take_another_rate(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "closed:users=0", "poisson:rate=0", "gamma:burstiness=-1", "constant:rate=inf", "ramp:start=-1", "ramp:seconds=0", "replay:speed=0",
+    "closed:users=0", "poisson:rate=0", "gamma:burstiness=-1", "constant:rate=inf",
+    "ramp:start=-1", "ramp:seconds=0", "ramp:end=nan", "ramp:start=inf",
+    "replay:speed=0", "replay:speed=inf",
     "poisson:speed=2", "weibull",
 ])
 def test_what_cannot_be_is_refused(text: str) -> None:

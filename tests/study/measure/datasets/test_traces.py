@@ -105,7 +105,10 @@ def test_a_trace_without_a_line_is_told(files: Path) -> None:
 @pytest.mark.parametrize(("text", "word"), [
     ("azure:path={}/burst", "no azure trace.*'TIMESTAMP'"), ("burstgpt:path={}/azure", "no burstgpt trace"),
     ("mooncake:path={}/azure", "JSON"), ("azure:path={}/azure,scale=0", "scale"),
-    ("azure:path={}/azure,start=-1", "start"), ("azure", "path=FILE"),
+    ("azure:path={}/azure,start=-1", "start of a trace must be 0 or more and finite, not -1"),
+    ("azure:path={}/azure,start=nan", "not nan"), ("azure:path={}/azure,seconds=inf", "seconds of a trace .* not inf"),
+    ("azure:path={}/azure,max_output=-2", "max_output of a trace"),
+    ("azure", "path=FILE"),
 ])
 def test_what_is_no_such_trace_is_refused(files: Path, text: str, word: str) -> None:
     with pytest.raises(UsageError, match=word):
