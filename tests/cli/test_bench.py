@@ -203,6 +203,48 @@ def test_a_server_that_refuses_a_trace_is_not_all_that_is_said(penstock: Command
     assert "scale" not in penstock([*words, "--requests", "2"])[2]
 
 
+def die(served: Any, after: int) -> None:
+    """From then on connections are refused."""
+    posted = served.bodies
+
+    class Bodies(list[Any]):
+        def append(self, each: Any) -> None:
+            posted.append(each)
+            if len(posted) == after:
+                served.socket.close()
+
+    served.bodies = Bodies()
+
+
+def one_connection_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "protocol_version", "HTTP/1.0")
+
+
+def test_a_server_that_dies_is_told_and_no_success(penstock: Command, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_connection_each(monkeypatch)
+    die(served, after=6)
+    url = f"http://127.0.0.1:{served.server_port}"
+    status, out, err = penstock(["bench", url, "--requests", "9", "--arrivals", "closed:users=1", "--warmup", "0", "--json",
+                                 "--dataset", "synthetic:input=8,output=1"])
+    told = json.loads(out)
+    assert status == 1 and told["requests"]["completed"] == 6 and told["requests"]["failed"] == 3
+    assert told["lost"] == f"{url}/v1 cannot be reached any more: Connection refused" and told["lost"] in told["notes"]
+    assert f"note: {told['lost']}" in err
+
+
+def test_a_search_ends_with_the_server(penstock: Command, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that nobody was there to serve broke no SLO."""
+    one_connection_each(monkeypatch)
+    die(served, after=6)  # all of the first rate
+    url = f"http://127.0.0.1:{served.server_port}"
+    status, out, err = penstock(["bench", url, "--find-goodput", "--slo", "ttft=5s", "--duration", "0.3", "--arrivals", "constant",
+                                 "--start-rate", "20", "--dataset", "synthetic:input=8,output=1", "--json"])
+    told = json.loads(out)
+    assert status == 1 and (told["search"]["rate"], told["search"]["ended_early"]) == (20, True) and len(told["search"]["probes"]) == 1
+    assert "as far as the search came" in err
+    assert f"the search ended, as {url}/v1 cannot be reached any more: Connection refused, after 1 rate: a higher one may" in err
+
+
 def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:
     url = f"http://127.0.0.1:{served.server_port}"
     status, _, err = penstock(["bench", url, "--find-goodput", "--slo", "ttft=1s", "--requests", "5"])

@@ -105,7 +105,9 @@ async def measure(
         distribution(driver.lag.seconds), cpu_share)
     server = server_figures(observer.scrapes, found.window)
     cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples))
-    left = [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
+    lost = await target.lost() if found.counts.failed and cut is None else None
+    left = [] if lost is None else [lost]
+    left += [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
     if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
         left.append(lacked)
     if was_restarted(observer.scrapes):
@@ -117,7 +119,7 @@ async def measure(
         energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead),
          *lengths_told(driver.samples), *mended),
-        tuple(driver.samples), cut, mended)
+        tuple(driver.samples), cut, mended, lost)
 
 
 def lack_told(ahead: Ahead, extent: Extent, samples: Sequence[Sample]) -> str | None:

@@ -17,7 +17,7 @@ Try = Callable[[float, int], Awaitable[Result]]  # (rate, how many were tried be
 @dataclass(frozen=True, slots=True)
 class Found:
     """`best`: of those that keep the SLO the one at which most came a second: by chance that can be more or less than was asked for. None
-    where not even the lowest rate tried keeps it. `cut`: a run that was cut short, and the search with it."""
+    where not even the lowest rate tried keeps it. `cut`: a run that was cut short or lost its target, and the search with it."""
 
     best: Probe | None
     probes: tuple[Probe, ...]
@@ -69,7 +69,7 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
         if low and high <= low * (1 + TOLERANCE):
             break
         result = await attempt(rate, number)
-        if result.cut is not None:
+        if result.ended_early:
             cut = result
             break
         probe, counts = Probe(rate, result), result.figures.counts

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compute.models.load import hub
 from penstock.core.config import EngineConfig
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import FAILED, PenstockError, UsageError
 from penstock.core.hardware import Hardware, hardware_of
 from penstock.serve.engine.machine import measured_limits
 from penstock.serve.engine.state import with_begin
@@ -101,7 +101,7 @@ def run(job: Job, watchers: Watchers) -> Report:
         finally:
             if inner is not None:
                 inner.loop.stop()
-    return replace(report, exit_status=interrupt.exit_status)
+    return replace(report, exit_status=interrupt.exit_status or (0 if report.result.lost is None else FAILED))
 
 
 async def _run(job: Job, watchers: Watchers, inner: Inner | None, interrupt: Interrupt) -> Report:
@@ -168,13 +168,15 @@ def _shown(found: Found, share: float) -> Result:
         return replace(found.cut, notes=(*found.cut.notes, "no rate was tried to its end"))
     best = found.best or min(found.probes, key=lambda probe: probe.rate)
     told = [] if found.best is not None else [f"no rate down to {best.rate:.3g} requests/s keeps the SLO; shown is that one"]
-    if found.cut is not None and found.cut.cut is not None:
+    if found.cut is not None:
         tried = f"{len(found.probes)} rate{'s' if len(found.probes) > 1 else ''}"
         other = "lower" if found.best is None else "higher"
-        told.append(f"the search was cut short by {found.cut.cut.by} after {tried}: a {other} one may keep the SLO")
+        why = f"was cut short by {found.cut.cut.by}" if found.cut.cut is not None else f"ended, as {found.cut.lost},"
+        told.append(f"the search {why} after {tried}: a {other} one may keep the SLO")
     if (doubt := in_doubt(found, share)) is not None:
         told.append(doubt)
-    return replace(best.result, notes=(*best.result.notes, *told), cut=None if found.cut is None else found.cut.cut)
+    ended: dict[str, Any] = {} if found.cut is None else {"cut": found.cut.cut, "lost": found.cut.lost}
+    return replace(best.result, notes=(*best.result.notes, *told), **ended)
 
 
 def _answered(result: Result) -> Result:

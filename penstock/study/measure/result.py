@@ -51,7 +51,7 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Result:
     """Of one run. `server`, `cost` and `energy` are None where nothing is known, `cut` where it was not. `remedies`: those of the notes
-    that say how requests which the server would not take may be made to do."""
+    that say how requests which the server would not take may be made to do. `lost`: why the target was gone at the end."""
 
     figures: Figures
     series: Series
@@ -63,6 +63,11 @@ class Result:
     samples: tuple[Sample, ...]
     cut: Cut | None = None
     remedies: tuple[str, ...] = ()
+    lost: str | None = None
+
+    @property
+    def ended_early(self) -> bool:
+        return self.cut is not None or self.lost is not None
 
     @property
     def came_per_s(self) -> float | None:
@@ -72,7 +77,8 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "cut_short": None if self.cut is None else asdict(self.cut), "came_per_s": self.came_per_s, **self.figures.as_json(),
+            "cut_short": None if self.cut is None else asdict(self.cut), "lost": self.lost, "came_per_s": self.came_per_s,
+            **self.figures.as_json(),
             "server": None if self.server is None else self.server.as_json(), "cost": None if self.cost is None else self.cost.as_json(),
             "energy": None if self.energy is None else self.energy.as_json(), "client": self.overhead.as_json(),
             "notes": list(self.notes), "series": self.series.as_json(),
@@ -117,7 +123,7 @@ class Report:
     goodput_rate: float | None = None
     attain: float | None = None  # share of the requests that were to keep the SLO, of a search
     engine: Mapping[str, Any] | None = None  # what a Penstock engine said of itself afterwards
-    exit_status: int = 0  # that whoever interrupted is to get, also where the load had ended by then
+    exit_status: int = 0  # not 0 where somebody interrupted, also where the load had ended by then, or the target was lost
     began: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     @property
@@ -131,5 +137,5 @@ class Report:
         if self.search:
             probes = [probe.as_json() for probe in self.search]
             came = None if self.found is None else self.found.came
-            told["search"] = {"rate": self.goodput_rate, "came_per_s": came, "ended_early": self.result.cut is not None, "probes": probes}
+            told["search"] = {"rate": self.goodput_rate, "came_per_s": came, "ended_early": self.result.ended_early, "probes": probes}
         return told

@@ -110,7 +110,7 @@ def test_of_rates_that_keep_it_the_one_counts_at_which_most_came() -> None:
     async def lucky(rate: float, number: int) -> Any:
         goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate < 39 else 0.5))
         found = SimpleNamespace(goodput=goodput, counts=SimpleNamespace(measured=9))
-        return SimpleNamespace(cut=None, came_per_s=came[rate], figures=found)
+        return SimpleNamespace(ended_early=False, came_per_s=came[rate], figures=found)
 
     found = asyncio.run(find(lucky, 10, 0.9))
     assert found.best is not None and (found.best.rate, found.best.came) == (30, 31.0) and len(found.probes) == len(came)
@@ -121,7 +121,7 @@ def test_a_rate_at_which_nothing_came_breaks_nothing() -> None:
     async def attempt(rate: float, number: int) -> Any:
         came = 0 if rate == 15 else 9
         goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate <= 30 else 0.5)) if came else None
-        return SimpleNamespace(cut=None, came_per_s=rate, figures=SimpleNamespace(
+        return SimpleNamespace(ended_early=False, came_per_s=rate, figures=SimpleNamespace(
             goodput=goodput, counts=SimpleNamespace(sent=1, measured=came)))
 
     found = asyncio.run(find(attempt, 7.5, 0.9))

@@ -130,6 +130,10 @@ class Inside:
         served = not self._wish.objectives or times_steps(self._inner.built.resolved.engine)
         return [] if served else ["requests carried the SLO, and nothing was done to keep it: this engine runs without --order deadline"]
 
+    async def lost(self) -> str | None:
+        health = self._inner.loop.health()
+        return None if health.ok else f"the engine ended: {health.reason}"
+
     async def close(self) -> None:
         await asyncio.to_thread(self._inner.loop.stop)
 

@@ -118,6 +118,15 @@ class Server:
             said.append(f"requests were sent again {times}: the server closed a connection that it had kept, without an answer")
         return said
 
+    async def lost(self) -> str | None:
+        try:
+            await self.fetch("GET", "/v1/models")
+        except (BadAnswer, TimeoutError):
+            return None
+        except OSError as error:
+            return f"{self.url} cannot be reached any more: {reason(error)}"
+        return None
+
     async def close(self) -> None:
         self._connections.close()
 

@@ -47,7 +47,7 @@ def answer(report: Report) -> Iterator[str]:
         return
     end = "no higher rate kept less" if above else "no higher rate was tried"
     more = end if broken is None else f"of {broken.came:.3g} a second {broken.kept:.1%} did"
-    so_far = ", as far as the search came" if report.result.cut is not None else ""
+    so_far = ", as far as the search came" if report.result.ended_early else ""
     yield f"goodput: {report.found.came:.3g} requests/s is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"
     if (doubt := in_doubt(Found(report.found, report.search), report.attain)) is not None:
         yield f"  {doubt}"
@@ -61,8 +61,8 @@ def searched(report: Report) -> Iterator[str]:
 
 
 def best_told(report: Report) -> str:
-    cut = report.result.cut is not None
-    return "most that came of the rates tried so far that keep the SLO" if cut else "most that came at a rate that keeps the SLO"
+    tried = "of the rates tried so far that keep the SLO" if report.result.ended_early else "at a rate that keeps the SLO"
+    return f"most that came {tried}"
 
 
 def counts(report: Report) -> Iterator[str]:
