@@ -1,6 +1,5 @@
 """`penstock bench` against a server that is really there, and what it refuses."""
 import http.server
-import io
 import json
 import signal
 import subprocess
@@ -15,13 +14,10 @@ from typing import Any
 import pytest
 
 from penstock.cli.bench import BenchOptions, told, warmup_of
-from penstock.cli.live import Live
 from penstock.study.measure import job
-from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.interrupt import SAME_S
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.report import text as in_text
-from penstock.study.measure.samples import Sample
 
 Command = Callable[[list[str]], tuple[int, str, str]]
 
@@ -357,46 +353,6 @@ def test_no_warmup_is_said_in_any_unit(text: str, ends: bool) -> None:
 def test_reports_repeat_no_secrets() -> None:
     said = told(BenchOptions(api_key=("k",), header=("Cookie: c",), slo="ttft=1s"))
     assert said["slo"] == "ttft=1s" and not {"api_key", "header"} & set(said)
-
-
-def test_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-
-    class Driver:
-        ended = [Sample(0, 0.0, first_s=0.1, end_s=0.5, last_s=0.5, num_output=5), Sample(1, 0.0, error="x"),
-                 Sample(2, 0.0, error="y", status=429)]
-        samples = [*ended, Sample(3, 0.0)]
-
-    out = io.StringIO()
-    with Live(out) as live:
-        live.draw(Driver(), Extent(6), 2.0)
-    line = out.getvalue()
-    assert "1 answered, 1 in flight, 2 s  1 refused  1 failed" in line and "TTFT p50 100 p99 100 ms" in line
-    assert line.startswith("\r\x1b[K████████········")
-    assert line.endswith("\r\x1b[K")
-
-
-def test_what_is_said_stands_in_place_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-
-    class Driver:
-        ended: list[Sample] = []
-        samples = ended
-
-    out = io.StringIO()
-    with Live(out) as live:
-        live.say("trying 1 request/s")
-        live.draw(Driver(), Extent(6), 2.0)
-        live.say("trying 2 requests/s")
-    before, after = out.getvalue().split("\r\x1b[K", 1)
-    assert before == "trying 1 request/s\n" and after.endswith("\r\x1b[Ktrying 2 requests/s\n")
-
-
-def test_nothing_drawn_is_nothing_to_wipe() -> None:
-    out = io.StringIO()
-    with Live(out):
-        pass
-    assert out.getvalue() == ""
 
 
 @pytest.mark.parametrize(("dataset", "said"), [

@@ -1,0 +1,48 @@
+"""The line that `penstock bench` draws while it measures, and what is said beside it."""
+import io
+
+import pytest
+
+from penstock.cli.live import Live
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.samples import Sample
+
+
+def test_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+    class Driver:
+        ended = [Sample(0, 0.0, first_s=0.1, end_s=0.5, last_s=0.5, num_output=5), Sample(1, 0.0, error="x"),
+                 Sample(2, 0.0, error="y", status=429)]
+        samples = [*ended, Sample(3, 0.0)]
+
+    out = io.StringIO()
+    with Live(out) as live:
+        live.draw(Driver(), Extent(6), 2.0)
+    line = out.getvalue()
+    assert "1 answered, 1 in flight, 2 s  1 refused  1 failed" in line and "TTFT p50 100 p99 100 ms" in line
+    assert line.startswith("\r\x1b[K████████········")
+    assert line.endswith("\r\x1b[K")
+
+
+def test_what_is_said_stands_in_place_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+    class Driver:
+        ended: list[Sample] = []
+        samples = ended
+
+    out = io.StringIO()
+    with Live(out) as live:
+        live.say("trying 1 request/s")
+        live.draw(Driver(), Extent(6), 2.0)
+        live.say("trying 2 requests/s")
+    before, after = out.getvalue().split("\r\x1b[K", 1)
+    assert before == "trying 1 request/s\n" and after.endswith("\r\x1b[Ktrying 2 requests/s\n")
+
+
+def test_nothing_drawn_is_nothing_to_wipe() -> None:
+    out = io.StringIO()
+    with Live(out):
+        pass
+    assert out.getvalue() == ""
