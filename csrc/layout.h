@@ -85,7 +85,8 @@ struct Operand {
   const float* scales = nullptr;           // integer rows: [rows]
   const std::int32_t* acc_init = nullptr;  // integer rows: [rows, groups] zero-point correction, -zero_point * sum of x over the group;
                                            // integer accumulators start from it
-  const float* group_sums = nullptr;  // matrices with mins: [rows, groups] sum of x over the group, of integers without the row's scale
+  const float* group_sums = nullptr;       // matrices with mins, unless they are dequantized: [rows, groups] sum of x over the group, of
+                                           // integers without the row's scale
   int groups = 1;                     // quantization groups, of fixed point k-blocks
   bool int8 = false;
   int amx_row_bytes = 0;                   // bytes per element in AMX form, 0: plain

@@ -29,7 +29,7 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int row
                                              : m.kernels_.bf16_elem_bytes) + ROW_PADDING;
   o.data = memory.data.data();
   if (o.int8 || fixed16) o.scales = memory.scales.floats(), o.acc_init = reinterpret_cast<const std::int32_t*>(memory.acc_init.data());
-  if (matrix.has_mins) o.group_sums = memory.group_sums.floats();
+  if (matrix.has_mins && !matrix.dequantized) o.group_sums = memory.group_sums.floats();
   return o;
 }
 

@@ -1,8 +1,8 @@
 """Bytes -> one JSON object that is safe to walk: UTF-8, finite, shallow, no key twice, no half characters."""
 import json
-import math
-from typing import Any, NoReturn
+from typing import Any
 
+from penstock.core import strict_json
 from penstock.core.errors import RequestError
 
 MAX_DEPTH = 96  # a tool's schema is deep; an attack is deeper
@@ -13,15 +13,16 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not data.strip():
         raise RequestError("the body is empty; send a JSON object")
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_no_key_twice)
+        value = strict_json.DECODER.decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise RequestError(f"the body is not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
     except RecursionError:
         raise RequestError(f"the body is nested too deeply; at most {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
         raise RequestError(f"the body is not JSON: {error.msg} at character {error.pos} of {len(error.doc)}") from None
-    except ValueError:  # Python's limit on the digits of an integer
-        raise RequestError("the body is not JSON that can be read: a number has too many digits") from None
+    except ValueError as error:
+        name = error.name if isinstance(error, strict_json.FaultyJsonError) else None
+        raise RequestError(f"the body is not JSON that can be read: {strict_json.fault(error)}", param=name) from None
     if not isinstance(value, dict):
         raise RequestError(f"the body must be a JSON object, not {kind(value)}")
     _check(value)
@@ -32,26 +33,6 @@ def kind(value: Any) -> str:
     """A JSON value's type in words."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), "null")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise RequestError(f"the body is not JSON: {name} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise RequestError(f"the number {text[:40]} is too large")
-    return value
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise RequestError(f"{twice[:80]!r} stands twice in one object", param=twice[:80])
-    return value
 
 
 def _check(body: dict[str, Any]) -> None:

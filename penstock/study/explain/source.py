@@ -190,8 +190,9 @@ def timer_of(
         own = f"{steps.num_steps:,} of the engine's own steps in that time, {error(timer, steps):.1%} off on average"
         notes.append(f"step times: learned from {own}{more}")
         if roof is None:
+            most = max(each.sizes[:, 0].max() for each in (steps, earlier) if each.num_steps)
             notes.append(
-                f"steps of more than {steps.sizes[:, 0].max():,.0f} rows were not seen; without the machine's limits (`penstock limits`) "
+                f"steps of more than {most:,.0f} rows were not seen; without the machine's limits (`penstock limits`) "
                 "they are taken to last no longer, so what more seats or larger chunks promise is the most that they could give")
         return timer
     if (kept := calibrated()) is not None:

@@ -2,18 +2,17 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from penstock.compute.decoding.grammar.effort import PARTS, Effort
 from penstock.compute.decoding.grammar.spacing import json_options
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, json_value
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
+from penstock.core.strict_json import DECODER, fault
 from penstock.core.types import StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class JsonSchema:
         """The schema as JSON text; a string is read as JSON text."""
         if isinstance(value, str):
             try:
-                value = JSON.decode(value)
+                value = DECODER.decode(value)
             except (ValueError, RecursionError) as error:
                 raise RequestError(f"json is not JSON: {fault(error)}", "json") from None
         if not isinstance(value, dict | bool):
@@ -47,38 +46,6 @@ class JsonSchema:
         assert isinstance(wanted.json, str)
         value = as_value(read(json.loads(wanted.json), effort), wanted, room)
         return replace(value, text=f"{HEADER}start: {value.text}")
-
-
-def finite(text: str) -> float:
-    """Raises ValueError for a number that no double is."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text[:40]} is no double")
-    return value
-
-
-def no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError for an object in which a name stands twice: readers would not agree on it."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{json.dumps(twice)[:80]} stands twice in one object")
-    return value
-
-
-JSON = json.JSONDecoder(parse_float=finite, parse_constant=no_constant, object_pairs_hook=no_name_twice)
-
-
-def fault(error: ValueError | RecursionError) -> str:
-    """Why a text is not JSON that can be read."""
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    is_number = not isinstance(error, json.JSONDecodeError) and "integer string conversion" in str(error)
-    return "a number has too many digits" if is_number else str(error)
 
 
 @contextmanager

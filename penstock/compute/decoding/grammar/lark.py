@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
-from penstock.compute.decoding.grammar.json_schema import JSON, WHOLE, as_value, fault, read
+from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
+from penstock.core.strict_json import DECODER, fault
 from penstock.core.types import Rules, StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def json_at(text: str, at: int, missing: str) -> tuple[Any, int]:
     blank = BLANK.match(text, at)
     assert blank is not None
     try:
-        return JSON.raw_decode(text, blank.end())
+        return DECODER.raw_decode(text, blank.end())
     except (ValueError, RecursionError) as error:
         raise RequestError(f"grammar has a {missing}: {fault(error)}", "grammar") from None
 
