@@ -72,6 +72,8 @@ int add_matrix(Model& model, const nb::dict& fields) {
   const auto values = nb::cast<std::vector<int>>(fields["values"]);
   for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.codebook[i] = static_cast<std::int8_t>(values[i]);
   if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
+  if (m.has_units() && (m.format != Format::i4 || m.has_mins || !m.codebook_is_consecutive() || m.codebook[0] != -8 || FIXED_K_BLOCK % m.group))
+    throw std::invalid_argument("units are for codes -8 to 7 without mins, in groups that divide " + std::to_string(FIXED_K_BLOCK));
   return model.add_matrix(m);
 }
 
@@ -104,7 +106,7 @@ void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray
 }
 
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
-                const nb::object& mins) {
+                const nb::object& mins, const nb::object& units) {
   const Matrix& m = model.matrix(matrix);
   const int rows = checked_rows(m, place, codes);
   const auto checked_scales = [&](const AnyArray& numbers) {
@@ -113,8 +115,15 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   };
   const void* mins_data = mins.is_none() ? nullptr : checked_scales(nb::cast<AnyArray>(mins, false));
   checked_scales(scales);
+  if (m.has_units() == units.is_none()) throw std::invalid_argument("each row has a unit where scales are multiples of it, and only there");
+  const float* units_data = nullptr;
+  if (m.has_units()) {
+    const auto numbers = nb::cast<In<float, nb::ndim<1>>>(units, false);
+    if (static_cast<int>(numbers.shape(0)) != rows) throw std::invalid_argument("each row has one unit");
+    units_data = numbers.data();
+  }
   const nb::gil_scoped_release free;
-  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, rows});
+  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, units_data, rows});
 }
 
 // Runs a step of a Batch (penstock/compute/backends/contract.py). `given`: (buffer, array) pairs of buffers in the caller's memory:
@@ -247,7 +256,7 @@ void bind_model(nb::module_& module) {
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)
       .def("pack", &pack_array)
-      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def("weight_bytes", &Model::weight_bytes)
       .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
       .def("weights", [](Model& model) {

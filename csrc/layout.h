@@ -3,7 +3,7 @@
 // The n output columns are taken 64 at a time: a panel, contiguous in memory and read front to back. A panel is a sequence of records,
 // one per quantization group along k (a single record where the format has no scales). A record is
 //   codes [steps, width / 16, 64 bytes], scales [width], mins [width]
-// where width is the panel's columns rounded up to 16. A step holds K consecutive k of every column. For each block of 16 columns it
+// and behind the records stand units [width], float, where scales are multiples of one. There width is the panel's columns rounded up to 16. A step holds K consecutive k of every column. For each block of 16 columns it
 // has 64 bytes (32 for f16), one 32-bit word per column:
 //   f32   K = 1     bf16  K = 2     f16  K = 1, a 16-bit word per column
 //   i8    K = 4, each code stored plus 128 (unsigned)
@@ -29,7 +29,7 @@ struct Matrix {
   int n = 0, k = 0;
   int k_padded = 0;               // k rounded up; activation rows are zero-padded to it
   int group = 0;                  // k of a record: the quantization group, or k_padded
-  int scale_bytes = 0;            // 0 (no scales), 2 (f16) or 4 (f32)
+  int scale_bytes = 0;            // 0 (no scales), 1 (int8 multiples of the column's unit; i4 -8 to 7), 2 (f16) or 4 (f32)
   bool has_mins = false;          // w = scale * code + min
   int count = 1;                  // matrices of this shape, one after another: experts
   std::int8_t codebook[16] = {};  // i4: the value of each code
@@ -44,6 +44,7 @@ struct Matrix {
     return true;
   }
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
+  bool has_units() const { return scale_bytes == 1; }
   bool divides_into_tiles() const { return group % 32 == 0; }  // of bf16 along k
   int k_per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
   int num_panels() const { return (n + PANEL - 1) / PANEL; }
@@ -52,7 +53,8 @@ struct Matrix {
   int k_blocks_in_group() const { return (group + FIXED_K_BLOCK - 1) / FIXED_K_BLOCK; }
   std::size_t code_bytes(int width) const { return std::size_t(group) * width * bits() / 8; }
   std::size_t record_bytes(int width) const { return code_bytes(width) + std::size_t(width) * scale_bytes * (has_mins ? 2 : 1); }
-  std::size_t panel_bytes(int width) const { return (record_bytes(width) * num_groups() + 63) / 64 * 64; }
+  std::size_t units_offset(int width) const { return record_bytes(width) * num_groups(); }  // in a panel
+  std::size_t panel_bytes(int width) const { return (units_offset(width) + (has_units() ? std::size_t(width) * 4 : 0) + 63) / 64 * 64; }
   std::size_t matrix_bytes() const {
     return panel_bytes(PANEL) * (num_panels() - 1) + panel_bytes(width(num_panels() - 1));
   }
@@ -60,15 +62,15 @@ struct Matrix {
   std::uint8_t* panel(int index, int p) const { return data + matrix_bytes() * index + panel_bytes(PANEL) * p; }
 };
 
-// AMX products of fixed-point rows: on int8 tiles for i8 codes in long k-blocks, otherwise on bf16 tiles.
-inline bool uses_int8_tiles(const Matrix& m) { return m.format == Format::i8 && std::min(m.group, FIXED_K_BLOCK) >= 256; }
+// AMX products of fixed-point rows: on int8 tiles for i8 codes in long k-blocks and for multiples of units, otherwise on bf16 tiles.
+inline bool uses_int8_tiles(const Matrix& m) { return m.has_units() || (m.format == Format::i8 && std::min(m.group, FIXED_K_BLOCK) >= 256); }
 
-// Calls body(block, begin, end) for every k-block of fixed point: groups cut at multiples of FIXED_K_BLOCK.
-template <class Body> void each_k_block(const Matrix& m, const Body& body) {
+// Calls body(block, begin, end) for every k-block of fixed point: groups of `length` cut at multiples of FIXED_K_BLOCK.
+template <class Body> void each_k_block(const Matrix& m, int length, const Body& body) {
   int index = 0;
-  for (int group = 0; group < m.k_padded; group += m.group)
-    for (int begin = 0; begin < m.group; begin += FIXED_K_BLOCK, ++index)
-      body(index, group + begin, group + std::min(m.group, begin + FIXED_K_BLOCK));
+  for (int group = 0; group < m.k_padded; group += length)
+    for (int begin = 0; begin < length; begin += FIXED_K_BLOCK, ++index)
+      body(index, group + begin, group + std::min(length, begin + FIXED_K_BLOCK));
 }
 
 // Bytes between activation rows: rows whose stride is a power of two would map to few cache sets.
@@ -84,7 +86,7 @@ struct Operand {
   std::size_t stride = 0;                  // bytes from row to row
   const float* scales = nullptr;           // integer rows: [rows]
   const std::int32_t* acc_init = nullptr;  // integer rows: [rows, groups] zero-point correction, -zero_point * sum of x over the group;
-                                           // integer accumulators start from it
+                                           // integer accumulators start from it. In AMX form, with units: of FIXED_K_BLOCK
   const float* group_sums = nullptr;       // matrices with mins, unless they are dequantized: [rows, groups] sum of x over the group, of
                                            // integers without the row's scale
   int groups = 1;                     // quantization groups, of fixed point k-blocks

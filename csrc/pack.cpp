@@ -163,6 +163,9 @@ void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const Coded
         if (mins) copy_scales(lanes[vec], mins + g, groups, out_scales + width + vec * LANES);
       }
     }
+    auto* units = reinterpret_cast<float*>(m.panel(to.index, panel) + m.units_offset(width));
+    for (int vec = 0; source.units && vec < width / LANES; ++vec)
+      if (any[vec]) copy_scales(lanes[vec], source.units, 1, units + vec * LANES);
   });
 }
 
@@ -183,6 +186,7 @@ void pack_numbers(Pool& pool, const Matrix& m, const Destination& to, const void
 }
 
 void pack_codes(Pool& pool, const Matrix& m, const Destination& to, const CodedRows& source) {
+  if (m.scale_bytes == 1) return pack_coded<std::int8_t>(pool, m, to, source);
   if (m.scale_bytes == 2) return pack_coded<std::uint16_t>(pool, m, to, source);
   pack_coded<float>(pool, m, to, source);
 }

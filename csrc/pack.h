@@ -15,10 +15,12 @@ struct Destination {
   int index, first, half;
 };
 
-// Quantized rows: codes [rows, k] as in penstock/compute/quant/codes.py; scales and mins (or nullptr) [rows, groups] of scale_bytes each.
+// Quantized rows: codes [rows, k] as in penstock/compute/quant/codes.py; scales and mins (or nullptr) [rows, groups] of scale_bytes each; units
+// [rows] where the matrix has them.
 struct CodedRows {
   const std::int8_t* codes;
   const void *scales, *mins;
+  const float* units;
   int rows;
 };
 

@@ -104,9 +104,50 @@ float signed_max_abs(const float* x, int n, const MinMax& range) {
   return std::nanf("");
 }
 
-void quantize_symmetric(const float* x, int n, std::uint8_t* codes, std::uint16_t& scale) {
-  scale = to_half_bits(signed_max_abs(x, n, min_max(x, n)) / -8.0f);
-  encode(x, n, 0.0f, from_half_bits(scale), I4_SYMMETRIC, codes);
+// Sum of (x - value * scale)^2 in 16 lanes, then by halves; n is a multiple of 16.
+float squared_error(const float* x, int n, const std::uint8_t* codes, float scale) {
+  float lanes[16] = {};
+  for (int i = 0; i < n; i += 16)
+    for (int j = 0; j < 16; ++j) {
+      const float error = x[i + j] - static_cast<float>(codes[i + j] - I4_SYMMETRIC.bias) * scale;
+      lanes[j] += error * error;
+    }
+  for (int half = 8; half; half /= 2)
+    for (int j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  return lanes[0];
+}
+
+// Rounded to 20 significant bits, halves up.
+float twenty_bits(float x) { return float_from_bits((bits_of(x) + 8) & 0xfffffff0u); }
+
+constexpr int MAX_GROUP = 128;
+constexpr float LARGEST_MULTIPLE = 15;
+
+// One row in groups whose scales are multiples of `unit`, which is not finite if the row is not.
+void quantize_multiples(const float* x, int columns, int group, std::uint8_t* codes, std::int8_t* multiples, float& unit) {
+  const int groups = columns / group;
+  std::vector<float> full(groups);  // scale at which the number of largest magnitude is -8
+  float largest = 0;
+  bool finite = true;
+  for (int g = 0; g < groups; ++g) {
+    full[g] = signed_max_abs(x + std::size_t(g) * group, group, min_max(x + std::size_t(g) * group, group)) / -8.0f;
+    finite = finite && std::isfinite(full[g]);
+    largest = std::max(largest, std::fabs(full[g]));
+  }
+  unit = finite ? twenty_bits(largest / LARGEST_MULTIPLE) : std::nanf("");
+  for (int g = 0; g < groups && finite; ++g, x += group, codes += group) {
+    const float size = unit == 0 ? 0 : std::floor(std::fabs(full[g]) / unit), sign = full[g] < 0 ? -1.0f : 1.0f;
+    float least = 0;
+    for (int step = -1; step <= 1; ++step) {
+      const float multiple = sign * std::min(std::max(size + static_cast<float>(step), 1.0f), LARGEST_MULTIPLE);
+      std::uint8_t tried[MAX_GROUP];
+      encode(x, group, 0.0f, multiple * unit, I4_SYMMETRIC, tried);
+      const float error = squared_error(x, group, tried, multiple * unit);
+      if (step > -1 && !(error < least)) continue;
+      least = error, multiples[g] = static_cast<std::int8_t>(multiple);
+      std::copy_n(tried, group, codes);
+    }
+  }
 }
 
 void quantize_unsigned(const float* x, int n, std::uint8_t* codes, std::uint16_t& scale, std::uint16_t& min) {
@@ -126,6 +167,7 @@ struct Job {
   int rows, columns, group;
   std::uint8_t* codes;
   void *scales, *mins;
+  float* units;  // or nullptr
 };
 
 // Quantizes rows first .. end - 1; returns whether all scales are finite.
@@ -142,14 +184,15 @@ bool quantize_rows(const Job& job, int first, int end) {
       all_finite = all_finite && std::isfinite(to);
       continue;
     }
-    auto* scales = static_cast<std::uint16_t*>(job.scales) + scale;
-    auto* mins = job.mins ? static_cast<std::uint16_t*>(job.mins) + scale : nullptr;
+    if (job.units) {
+      quantize_multiples(row.data(), job.columns, job.group, job.codes + at, static_cast<std::int8_t*>(job.scales) + scale, job.units[r]);
+      all_finite = all_finite && std::isfinite(job.units[r]);
+      continue;
+    }
+    auto *scales = static_cast<std::uint16_t*>(job.scales) + scale, *mins = static_cast<std::uint16_t*>(job.mins) + scale;
     for (int g = 0; g < groups; ++g) {
-      const float* x = row.data() + std::size_t(g) * job.group;
-      std::uint8_t* codes = job.codes + at + std::size_t(g) * job.group;
-      if (mins) quantize_unsigned(x, job.group, codes, scales[g], mins[g]);
-      else quantize_symmetric(x, job.group, codes, scales[g]);
-      all_finite = all_finite && is_finite(scales[g]) && (!mins || is_finite(mins[g]));
+      quantize_unsigned(row.data() + std::size_t(g) * job.group, job.group, job.codes + at + std::size_t(g) * job.group, scales[g], mins[g]);
+      all_finite = all_finite && is_finite(scales[g]) && is_finite(mins[g]);
     }
   }
   return all_finite;
@@ -173,17 +216,23 @@ class QuantizeWork : public Work {
   std::atomic<bool> all_finite_{true};
 };
 
-bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& mins, Pool& pool) {
+// By row: float scales. By group: f16 scales and mins, or int8 scales and float units.
+bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& mins, const nb::object& units, Pool& pool) {
   const int rows = static_cast<int>(source.shape(0)), columns = static_cast<int>(source.shape(1));
   if (codes.shape(0) != source.shape(0) || codes.shape(1) != source.shape(1) || (group && columns % group))
     throw std::invalid_argument("codes have the shape of the matrix, and groups divide its columns");
-  const std::size_t num_scales = std::size_t(rows) * (group ? columns / group : 1), bytes = num_scales * (group ? 2 : 4);
-  const auto checked = [&](const Scales& of) {
-    if (of.nbytes() != bytes) throw std::invalid_argument("each group of a row has one scale, and one min or none, of " + std::to_string(group ? 2 : 4) + " bytes");
+  if (group && (mins.is_none() == units.is_none() || group % 16 || group > MAX_GROUP))
+    throw std::invalid_argument("groups of 16 to " + std::to_string(MAX_GROUP) + " columns have mins or units");
+  const std::size_t num_scales = std::size_t(rows) * (group ? columns / group : 1);
+  const auto checked = [](const Scales& of, std::size_t bytes) {
+    if (of.nbytes() != bytes) throw std::invalid_argument("scales, mins or units take " + std::to_string(of.nbytes()) + " bytes, not " + std::to_string(bytes));
     return of.data();
   };
-  void* min_value = mins.is_none() ? nullptr : checked(nb::cast<Scales>(mins, false));
-  const Job job{source.data(), dtype_of(source), rows, columns, group, codes.data(), checked(scales), min_value};
+  const int scale_bytes = !group ? 4 : units.is_none() ? 2 : 1;
+  void* min_data = mins.is_none() ? nullptr : checked(nb::cast<Scales>(mins, false), num_scales * 2);
+  void* unit_data = units.is_none() ? nullptr : checked(nb::cast<Scales>(units, false), std::size_t(rows) * 4);
+  const Job job{source.data(), dtype_of(source), rows, columns, group, codes.data(), checked(scales, num_scales * scale_bytes), min_data,
+                static_cast<float*>(unit_data)};
   const nb::gil_scoped_release free;
   const auto work = std::make_shared<QuantizeWork>(pool, job);
   pool.run(work);
@@ -193,6 +242,6 @@ bool quantize(const Source& source, int group, const Codes& codes, const Scales&
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("mins").none(), nb::arg("pool"),
-             "Rounds rows by group (0: each row by one scale) into codes, scales and mins; whether all scales are finite.");
+  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("mins").none(), nb::arg("units").none(),
+             nb::arg("pool"), "Rounds rows by group (0: each row by one scale) into codes, scales and mins or units; whether all scales are finite.");
 }

@@ -4,6 +4,7 @@
 //   bf16             dense_panels. Loop order: slices of k that fit L2, panels, k-blocks of L1_TILES tiles that fit L1, blocks of 16 rows
 //   i4, dequantized  the same, where each k-block is first unpacked to bf16 with its scales: once for all rows, so sums are not scaled
 //   i8, i4           tile_codes, for more than MAX_VECTOR_ROWS rows: k-blocks that fit L1, blocks of 16 rows, columns
+//   i4 with units    tile_units, likewise: each k-block is first unpacked to bytes, code times multiple, once for all rows
 //
 // Batch invariance: a tile product adds its 16 pairs along k in an order of its own, so bf16 products take tiles for any number of rows,
 // with tiles at fixed k. Integer products are exact in any order, so few rows may take the vector kernels (panel.h) and get the same
@@ -189,6 +190,7 @@ template <bool MINS> void tile_dequantized(const Task& t) {
 //   i8 otherwise, i4                   codes are unpacked to bf16; rows are bf16, or two bf16 planes
 
 constexpr int MAX_VECTOR_ROWS = 16;              // up to which the vector kernels are used
+constexpr int MAX_VECTOR_UNIT_ROWS = 4;         // the same for codes with units
 constexpr std::size_t L1_CODE_BYTES = 32 << 10;  // codes processed at once, kept in L1 across row blocks
 
 inline bool takes_plain_int8(const Matrix& m, const Operand& x, int rows) {
@@ -197,6 +199,7 @@ inline bool takes_plain_int8(const Matrix& m, const Operand& x, int rows) {
 
 // See Kernels::amx_row_bytes.
 inline int amx_row_bytes(const Matrix& m, int rows, bool int8) {
+  if (m.has_units()) return rows <= MAX_VECTOR_UNIT_ROWS || !m.divides_into_tiles() ? 0 : int8 ? 1 : 2;
   if (rows <= MAX_VECTOR_ROWS || !m.divides_into_tiles() || (m.num_groups() > 1 && m.group > FIXED_K_BLOCK)) return 0;
   if (!int8) return uses_int8_tiles(m) ? 2 : 4;
   return m.num_groups() > 1 ? 2 : 0;
@@ -254,7 +257,9 @@ struct RowBlock {  // up to 16 rows and their output
 // 16 columns of row r as float. With int8 tiles, `begin` is the zero-point correction (codes are stored plus 128).
 template <bool INT8_TILES, bool SEPARATE> PENSTOCK_INLINE F combine_planes(const AccTiles& sums, int v, int r, std::int32_t begin) {
   if constexpr (INT8_TILES) {
-    return to_float(add_i(add_i(shift_left_8(load_raw(sums.tiles[v][r])), load_raw(sums.tiles[2 + v][r])), set1_i(begin)));
+    I sum = load_raw(sums.tiles[v][r]);
+    if constexpr (SEPARATE) sum = add_i(shift_left_8(sum), load_raw(sums.tiles[2 + v][r]));
+    return to_float(add_i(sum, set1_i(begin)));
   } else {
     const F sum = load(reinterpret_cast<const float*>(sums.tiles[v][r]));
     return SEPARATE ? sum + load(reinterpret_cast<const float*>(sums.tiles[2 + v][r])) : sum;
@@ -277,49 +282,72 @@ PENSTOCK_INLINE void scale_acc_tiles(const ScaledKBlocks& of, const RowBlock& bl
     });
 }
 
-// One block of rows times V x 16 columns from vector v on, over the k-blocks of `run`. Software pipeline: block i - 1 is scaled while the
-// tiles compute block i.
+// Software pipeline: sums that were stored from tiles are scaled while the tiles compute the next ones.
+template <bool INT8_TILES, bool SEPARATE> class StoredSums {
+ public:
+  template <int V> void store(const ScaledKBlocks& of, const RowBlock& block) {
+    scale();
+    tile_fence();
+    store_acc_tiles<SEPARATE, V>(sums_);
+    tile_fence();
+    of_ = of, block_ = block, vectors_ = V;
+  }
+  void scale() {
+    tile_fence();
+    switch (vectors_) {
+      case 0: break;
+      case 1: scale_acc_tiles<INT8_TILES, SEPARATE, 1>(of_, block_, sums_); break;
+      case 2: scale_acc_tiles<INT8_TILES, SEPARATE, 2>(of_, block_, sums_); break;
+      case 3: scale_acc_tiles<INT8_TILES, SEPARATE, SEPARATE ? 2 : 3>(of_, block_, sums_); break;
+      default: scale_acc_tiles<INT8_TILES, SEPARATE, SEPARATE ? 2 : 4>(of_, block_, sums_);
+    }
+    tile_fence();
+    vectors_ = 0;
+  }
+
+ private:
+  AccTiles sums_;
+  ScaledKBlocks of_{};
+  RowBlock block_{};
+  int vectors_ = 0;  // of the sums that are not scaled yet, 0: none
+};
+
+// One block of rows times V x 16 columns from vector v on, over the k-blocks of `run`.
 template <int PLANES, bool INT8_TILES, bool SEPARATE, int V>
-void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v) {
+void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v, StoredSums<INT8_TILES, SEPARATE>& sums) {
   constexpr int elem_bytes = INT8_TILES ? 1 : 2;
-  AccTiles sums;
   const int bytes = run.length * elem_bytes;
   TileOperands of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * elem_bytes, block.x.stride,
                   std::size_t(t.matrix.k_padded) * elem_bytes, t.w_step(64), bytes, bytes % 64 ? 32 : 64};
-  const auto scale = [&](int i) PENSTOCK_INLINED {
-    ScaledKBlocks groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
-    groups.out = block.out;
-    tile_fence();
-    scale_acc_tiles<INT8_TILES, SEPARATE, V>(at_columns(groups, v, 0), block, sums);
-    tile_fence();
-  };
   tile_fence();
   for (int i = 0; i < run.count; ++i, of.w += run.block_stride, of.x += bytes) {
     accumulate_tiles<PLANES, INT8_TILES, SEPARATE, V>(of);
     if constexpr (!INT8_TILES)  // rows of the next k-block: there is too little work to hide their latency
       for (int r = 0; r < block.rows; ++r)
         for (int part = 0; part < PLANES; ++part) __builtin_prefetch(of.x + bytes + of.stride * r + of.plane_stride * part, 0, 3);
-    if (i > 0) scale(i - 1);
-    store_acc_tiles<SEPARATE, V>(sums);
+    ScaledKBlocks groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
+    groups.out = block.out;
+    sums.template store<V>(at_columns(groups, v, 0), block);
   }
-  scale(run.count - 1);
 }
 
 // All row blocks. Prefetches `lines` cache lines from `next` on, spread over the blocks.
 template <int PLANES, bool INT8_TILES, bool SEPARATE> void multiply_rows(const Task& t, const PackedKBlocks& run, Bytes next, int lines) {
   constexpr int MAX_COLUMNS = SEPARATE ? 2 : 4;
   const int lines_per_block = (lines + block_count(t.rows) - 1) / block_count(t.rows), tile_bytes = run.length * (INT8_TILES ? 1 : 2) % 64 ? 32 : 64;
+  StoredSums<INT8_TILES, SEPARATE> sums;
   for (int r = 0; r < t.rows; r += TILE_ROWS, next += 64 * lines_per_block) {
     const RowBlock block{t.x.at_row(r), std::min(TILE_ROWS, t.rows - r), t.out + std::size_t(r) * PANEL};
     for (int i = 0; i < lines_per_block; ++i) __builtin_prefetch(next + 64 * i, 0, 2);
     configure_tiles(block.rows, tile_bytes);
     for (int v = 0; v < t.vectors(); v += MAX_COLUMNS) switch (std::min(MAX_COLUMNS, t.vectors() - v)) {
-        case 1: multiply_columns<PLANES, INT8_TILES, SEPARATE, 1>(t, run, block, v); break;
-        case 2: multiply_columns<PLANES, INT8_TILES, SEPARATE, 2>(t, run, block, v); break;
-        case 3: multiply_columns<PLANES, INT8_TILES, SEPARATE, std::min(3, MAX_COLUMNS)>(t, run, block, v); break;
-        default: multiply_columns<PLANES, INT8_TILES, SEPARATE, MAX_COLUMNS>(t, run, block, v);
+        case 1: multiply_columns<PLANES, INT8_TILES, SEPARATE, 1>(t, run, block, v, sums); break;
+        case 2: multiply_columns<PLANES, INT8_TILES, SEPARATE, 2>(t, run, block, v, sums); break;
+        case 3: multiply_columns<PLANES, INT8_TILES, SEPARATE, std::min(3, MAX_COLUMNS)>(t, run, block, v, sums); break;
+        default: multiply_columns<PLANES, INT8_TILES, SEPARATE, MAX_COLUMNS>(t, run, block, v, sums);
       }
   }
+  sums.scale();
 }
 
 // Packed i8 codes as B tiles, as many k-blocks at a time as fit L1.
@@ -331,6 +359,18 @@ inline void tile_codes_int8(const Task& t, const PackedKBlocks& run) {
     const std::size_t packed = run.count > 1 ? run.block_stride * part.count : bytes;
     multiply_rows<2, true, true>(t, part, part.w + packed, static_cast<int>(packed / 64));
   }
+}
+
+// Codes with units, unpacked to bytes a k-block at a time.
+template <int PLANES> void tile_units(const Task& t) {
+  for_unit_blocks(t, [&](const UnitBlock& block) {
+    unpack_units<MultipliedBytes>(block, t.vectors(), t.unpacked);
+    const int group = t.matrix.group;
+    const PackedKBlocks run{block.first * group / FIXED_K_BLOCK, 1, block.first * group, block.count * group, t.unpacked,
+                            reinterpret_cast<Bytes>(block.units), 0, 0, sizeof(float)};
+    const std::size_t packed = block.record * block.count;
+    multiply_rows<PLANES, true, PLANES == 2>(t, run, block.w + packed, static_cast<int>(packed / 64));
+  });
 }
 
 // Codes unpacked to bf16 B tiles, as many k-blocks at a time as fit L1.
@@ -376,7 +416,8 @@ inline void tile_plain_int8(const Task& t) {
 }
 
 inline void tile_codes(const Task& t) {
-  if (!t.x.amx_row_bytes) tile_plain_int8(t);
+  if (t.matrix.has_units()) t.x.int8 ? tile_units<1>(t) : tile_units<2>(t);
+  else if (!t.x.amx_row_bytes) tile_plain_int8(t);
   else if (t.matrix.format == Format::i4) tile_unpacked_codes(t, UnpackI4{step_i4(t.matrix)});
   else if (t.x.int8 || !uses_int8_tiles(t.matrix)) tile_unpacked_codes(t, UnpackI8{});
   else for_k_block_runs(t, [&](const PackedKBlocks& run) { tile_codes_int8(t, run); });

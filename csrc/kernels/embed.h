@@ -18,11 +18,14 @@ inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
   const int p = n / PANEL, column = n % PANEL, width = m.width(p), k_per_step = m.k_per_step(), word_bytes = m.format == Format::f16 ? 2 : 4;
   const bool codes = m.format == Format::i8 || m.format == Format::i4;
   const Bytes panel = m.panel(index, p);
+  const auto* units = reinterpret_cast<const float*>(panel + m.units_offset(width));
   // read(step, j): the j-th of the step's k, where `step` points to this column's word.
   const auto for_each_element = [&](const auto& read) PENSTOCK_INLINED {
     for (int g = 0, k = 0; k < m.k; ++g) {
       const Bytes group = panel + m.record_bytes(width) * g, scales = group + m.code_bytes(width);
-      const float scale = codes ? scalar_at(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes) : 0;
+      const float scale = !codes         ? 0
+                          : m.has_units() ? static_cast<float>(reinterpret_cast<const std::int8_t*>(scales)[column]) * units[column]
+                                          : scalar_at(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes);
       const float min = codes && m.has_mins ? scalar_at(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes) : 0;
       const int end = std::min(m.k, k + m.group);
       for (Bytes step = group + std::size_t(column) * word_bytes; k < end; step += std::size_t(width) * word_bytes)

@@ -14,15 +14,17 @@ static_assert(std::int64_t{FIXED_K_BLOCK} * 128 * 32640 < std::int64_t{1} << 31)
 
 // i4 codes of a consecutive codebook are used as they are, 0 to 15: codebook[0] is part of the zero-point correction.
 struct ConsecutiveCodes {
-  template <int T> PENSTOCK_INLINE Pair k_pair(Raw raw) const { return i4_codes<T>(raw); }
+  template <int T> PENSTOCK_INLINE Pair k_pair(Raw raw) const { return i4_halves<T>(raw); }
 };
 
 // Storage of a row. int16: plain. byte_planes: [2, k_padded] all high bytes (signed), then all low bytes (unsigned). bf16_planes: the
-// same two planes as bf16, the high one as 256 * high byte. The last two are AMX forms.
-enum class Fixed16Layout { int16, byte_planes, bf16_planes };
+// same two planes as bf16, the high one as 256 * high byte. The last two are AMX forms. interleaved: byte planes whose 8 along k stand as
+// 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked.
+enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes };
 
 template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {
-  if constexpr (LAYOUT == Fixed16Layout::byte_planes) {
+  if constexpr (LAYOUT == Fixed16Layout::byte_planes || LAYOUT == Fixed16Layout::interleaved) {
+    if constexpr (LAYOUT == Fixed16Layout::interleaved) fixed = interleave_for_i4(fixed);
     store_i8(reinterpret_cast<std::int8_t*>(row) + i, high_byte(fixed));
     store_i8(reinterpret_cast<std::int8_t*>(row) + k_padded + i, fixed);
   } else if constexpr (LAYOUT == Fixed16Layout::bf16_planes) {
@@ -51,9 +53,10 @@ float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* o
   const float row_max = valid_lanes == 0xffff ? reduce_max(lane_max) : NAN;
   const bool finite = row_max < INFINITY;
   const int exponent = finite && row_max > 0 ? std::max(-100, std::ilogb(row_max)) : 0;
-  const int zero_point = matrix.format == Format::i8 ? matrix.zero_point() : matrix.codebook_is_consecutive() ? -matrix.codebook[0] : 0;
+  constexpr bool MULTIPLIED = LAYOUT == Fixed16Layout::interleaved;
+  const int zero_point = MULTIPLIED || matrix.format == Format::i8 ? 128 : matrix.codebook_is_consecutive() ? -matrix.codebook[0] : 0;
   const F inverse = set1(finite ? std::ldexp(1.0f, 14 - exponent) : 0.0f);
-  each_k_block(matrix, [&](int k_block, int begin, int end) {
+  each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int k_block, int begin, int end) {
     I lane_sum = zero_i();
     for (int i = begin; i < end; i += LANES) {
       const int left = std::min(LANES, end - i);

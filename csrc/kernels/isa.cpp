@@ -36,15 +36,16 @@ static int panels_per_call(const Matrix&, int) { return 1; }
 #endif
 
 // Whether rows for these codes are fixed point. Where bf16 pairs are multiplied faster than floats, i8 codes with one scale per column
-// still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations. i4 codes are one table lookup either way, and
-// integer accumulators need a conversion per group, so bf16 is as fast or faster (docs/LOG.md).
+// still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations, and so do i4 codes with units, whose sums are
+// scaled once. Other i4 codes are one table lookup either way, and integer accumulators need a conversion per group, so bf16 is as fast or
+// faster (docs/LOG.md).
 static bool takes_fixed16([[maybe_unused]] const Matrix& codes) {
 #if defined(PENSTOCK_TILES)
   return !codes.dequantized;
 #elif defined(PENSTOCK_FIXED16)
   return true;
 #elif defined(__AVX512BF16__)
-  return codes.format == Format::i8 && codes.num_groups() == 1;
+  return codes.has_units() || (codes.format == Format::i8 && codes.num_groups() == 1);
 #else
   return false;
 #endif
@@ -159,11 +160,16 @@ static void softmax(float* x, int n) {
 #define PENSTOCK_STRINGIFY_(x) #x
 #define PENSTOCK_STRINGIFY(x) PENSTOCK_STRINGIFY_(x)
 
-constexpr decltype(Kernels::int8_to_amx) int8_to_amx = to_int8_as<Int8Layout::bf16>;
+static float int8_to_amx(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
+  const auto to = matrix.has_units() ? to_int8_as<Int8Layout::multiplied> : to_int8_as<Int8Layout::bf16>;
+  return to(x, n, matrix, out, acc_init, group_sums);
+}
 #if defined(PENSTOCK_FIXED16)
 constexpr decltype(Kernels::to_fixed16) to_fixed16 = to_fixed16_as<Fixed16Layout::int16>;
 static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
-  const auto to = uses_int8_tiles(matrix) ? to_fixed16_as<Fixed16Layout::byte_planes> : to_fixed16_as<Fixed16Layout::bf16_planes>;
+  const auto to = matrix.has_units()       ? to_fixed16_as<Fixed16Layout::interleaved>
+                  : uses_int8_tiles(matrix) ? to_fixed16_as<Fixed16Layout::byte_planes>
+                                            : to_fixed16_as<Fixed16Layout::bf16_planes>;
   return to(x, n, matrix, out, acc_init, group_sums);
 }
 constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;

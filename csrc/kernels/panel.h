@@ -17,9 +17,7 @@
 //
 // With AMX, bf16 weights always take tiles, and codes do for more than a few rows (amx.h); the rest comes here.
 #pragma once
-#include <type_traits>
-
-#include "linear.h"
+#include "multiples.h"
 #if defined(PENSTOCK_FIXED16)
 #include "fixed16.h"
 #endif
@@ -47,61 +45,20 @@ void scaled_rows(const Step& step, ScaledKBlocks part, const Operand& x, std::si
   });
 }
 
-// Calls body(V, v) for blocks of V column vectors of a panel beginning at vector v, V as large as a register block of this many rows
-// allows.
-template <bool GROUPED = false, int MAX = MAX_ROWS, class Body> void for_column_blocks(int rows, int width, const Body& body) {
-  const int vectors = width / LANES, vecs = block_vecs(rows, GROUPED, MAX);
-  int v = 0;
-  if constexpr (block_rows(4, GROUPED, MAX) > 0)
-    for (; vecs == 4 && v + 4 <= vectors; v += 4) body(std::integral_constant<int, 4>(), v);
-  if constexpr (block_rows(2, GROUPED, MAX) > 0 && block_rows(4, GROUPED, MAX) < MAX)
-    for (; vecs >= 2 && v + 2 <= vectors; v += 2) body(std::integral_constant<int, 2>(), v);
-  for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
-}
-
-// A PanelTask restricted to panels of one width.
-struct Task {
-  const Matrix& matrix;
-  Bytes panel;                         // of first_panel
-  int first_panel, num_panels, width;  // all of the same width
-  const Operand& x;
-  int rows;
-  Epilogue epilogue;
-  float* out;              // accumulators [num_panels, rows, PANEL]
-  std::uint8_t* unpacked;  // [UNPACKED_BYTES]
-  int prefetch_distance;   // bytes; PanelTask
-
-  int vectors() const { return width / LANES; }
-  int w_step(int step_bytes) const { return vectors() * step_bytes; }
-  int rows_per_block(bool grouped = false, int max_rows = MAX_ROWS) const {
-    return block_rows(block_vecs(rows, grouped, max_rows), grouped, max_rows);
-  }
-  Task single(int i) const {
-    return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
-            unpacked, prefetch_distance};
-  }
-  // Of a k-block: its packed weights, their bytes, and its steps.
-  PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, int steps) const {
-    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), prefetch_distance};
-  }
-  void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
-  std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
-  Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
-};
-
 // Consecutive k-blocks of packed codes of one panel, and their scales.
 struct PackedKBlocks {
   int first, count;   // k-blocks, as indexed by Operand::acc_init
   int begin, length;  // first k; length of each k-block
   Bytes w, scales;
   std::size_t block_stride, scale_stride;  // bytes; scale_stride is 0 within one group
+  int scale_bytes = 0;                     // where they are not the matrix's
 
   PackedKBlocks part(int from, int num) const {
-    return {first + from, num, begin + from * length, length, w + block_stride * from, scales + scale_stride * from, block_stride, scale_stride};
+    return {first + from, num, begin + from * length, length, w + block_stride * from, scales + scale_stride * from, block_stride, scale_stride, scale_bytes};
   }
   ScaledKBlocks groups(const Task& t, Bytes codes, int w_step, int steps, std::size_t next_codes) const {
     const Bytes mins = t.matrix.has_mins ? scales + std::size_t(t.width) * t.matrix.scale_bytes : nullptr;
-    return {codes, next_codes, w_step, steps, scales, mins, scale_stride, t.matrix.scale_bytes, first, count, t.out, PANEL};
+    return {codes, next_codes, w_step, steps, scales, mins, t.units(), scale_stride, scale_bytes ? scale_bytes : t.matrix.scale_bytes, first, count, t.out, PANEL};
   }
 };
 
@@ -112,7 +69,7 @@ inline PackedKBlocks all_groups(const Task& t) {
 }
 
 inline ScaledKBlocks at_columns(ScaledKBlocks g, int v, int bytes) {  // of the column vectors from v on
-  g.w += bytes * v, g.scales += std::size_t(v) * LANES * g.scale_bytes, g.out += LANES * v;
+  g.w += bytes * v, g.scales += std::size_t(v) * LANES * g.scale_bytes, g.units += LANES * v, g.out += LANES * v;
   if (g.mins) g.mins += std::size_t(v) * LANES * g.scale_bytes;
   return g;
 }
@@ -223,7 +180,9 @@ inline I4ByteTable i4_byte_table(const Matrix& m) {  // i4 codebook plus zero po
 inline void linear_int8(const Task& t) {  // int8 rows
   const Matrix& m = t.matrix;
   const PackedKBlocks all = all_groups(t);
-  if (m.format == Format::i8) {
+  if (m.has_units()) {
+    multiply_units<MultipliedBytes, StepInt8>(t, MAX_ROWS_PACKED_I4_INT8, StepI4Int8{i4_byte_table(m)});
+  } else if (m.format == Format::i8) {
     m.num_groups() == 1 ? packed_scaled<false>(t, StepInt8{}, all) : packed_scaled<true>(t, StepInt8{}, all);
   } else {
     const I4ByteTable table = i4_byte_table(m);
@@ -257,6 +216,8 @@ inline void linear_fixed16(const Task& t) {  // 16-bit fixed-point rows
   const Matrix& m = t.matrix;
   if (m.format == Format::i8) {
     for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, MAX_ROWS_PACKED_I8, UnpackI8{}, StepI8{}, run); });
+  } else if (m.has_units()) {
+    multiply_units<MultipliedPairs, StepPairs>(t, MAX_ROWS_PACKED_I4, StepI4Pairs<ConsecutiveCodes>{});
   } else if (m.codebook_is_consecutive()) {
     for_k_block_runs(t, [&](const PackedKBlocks& run) {
       scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4Pairs<ConsecutiveCodes>{}, StepI4Pairs<ConsecutiveCodes>{}, run);

@@ -69,13 +69,15 @@ inline void to_bf16_row(const float* x, int n, int padded, std::uint8_t* out, in
   }
 }
 
-// Storage of int8 rows. interleaved: each 8 along k as 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked; bf16: an AMX form.
-enum class Int8Layout { plain, interleaved, bf16 };
+// Storage of int8 rows. interleaved: each 8 along k as 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked. AMX forms: bf16, and
+// multiplied: interleaved, for codes times their multiples plus 128 (multiples.h).
+enum class Int8Layout { plain, interleaved, bf16, multiplied };
 
 // x [n] -> out [k_padded], symmetric int8 in [-127, 127], rounded to nearest; returns the row's scale. See Kernels::to_int8.
 template <Int8Layout LAYOUT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
-  const int group = matrix.group, zero_point = matrix.zero_point();
+  constexpr bool MULTIPLIED = LAYOUT == Int8Layout::multiplied;
+  const int group = MULTIPLIED ? FIXED_K_BLOCK : matrix.group, zero_point = MULTIPLIED ? 128 : matrix.zero_point();
   F lane_max = zero();
   unsigned valid_lanes = 0xffff;
   for (int i = 0; i < n; i += LANES) {
@@ -87,7 +89,7 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
   const bool finite = row_max < INFINITY;
   const F inverse = set1(finite && row_max > 0 ? 127.0f / row_max : 0.0f);
   for (int g = 0; g * group < matrix.k_padded; ++g) {
-    const int end = (g + 1) * group;
+    const int end = std::min(matrix.k_padded, (g + 1) * group);
     I total = zero_i();
     for (int i = g * group; i < end; i += LANES) {
       const int left = std::min(LANES, end - i);
@@ -99,7 +101,7 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
         store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
         continue;
       }
-      if constexpr (LAYOUT == Int8Layout::interleaved) codes = interleave_for_i4(codes);
+      if constexpr (LAYOUT == Int8Layout::interleaved || MULTIPLIED) codes = interleave_for_i4(codes);
       std::int8_t tail[LANES];
       store_i8(left < LANES ? tail : out + i, codes);
       if (left < LANES) std::memcpy(out + i, tail, left);

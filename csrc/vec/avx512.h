@@ -95,6 +95,8 @@ inline I subtract_i(I a, I b) { return _mm512_sub_epi32(a, b); }
 inline I shift_left_8(I x) { return _mm512_slli_epi32(x, 8); }
 inline int reduce_add_i(I x) { return _mm512_reduce_add_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I multiply_i(I a, I b) { return _mm512_mullo_epi32(a, b); }
+inline I load_i8(const void* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }  // 16 int8
 
 // Pins a value to a register: compilers short of registers would load it again at each use.
 inline void pin_register(__m512i& x) { __asm__("" : "+v"(x)); }
@@ -187,11 +189,6 @@ inline I4Table make_i4_table(const float* values) {
   return _mm512_load_si512(both);
 }
 template <int T> Pair lookup_i4(Raw raw, I4Table table) { return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * T), table); }
-// The codes themselves. On Intel's cores VPERMW takes two uops of the only shuffle port.
-template <int T> Pair i4_codes(Raw raw) {
-  if constexpr (T == 3) return _mm512_srli_epi16(raw, 12);
-  else return _mm512_and_si512(T ? _mm512_srli_epi16(raw, 4 * T) : raw, _mm512_set1_epi16(15));
-}
 struct I8Table { __m512i first, second; };  // byte shuffles that zero-extend bytes to words
 inline void pin_register(I8Table& t) { pin_register(t.first), pin_register(t.second); }
 inline I8Table i8_table() {
@@ -225,6 +222,17 @@ inline I4ByteTable make_i4_byte_table(const std::uint8_t* values) {
 template <int H> Raw i4_to_bytes(Raw raw, I4ByteTable table) {
   return _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(raw, 4 * H), _mm512_set1_epi8(0x0f)));
 }
+// Without a table: the codes themselves. i4_halves gives those at k = 2 T, 2 T + 1 of the step. (On Intel's cores VPERMW takes two uops of
+// the only shuffle port.)
+template <int H> Raw i4_bytes(Raw raw) { return _mm512_and_si512(H ? _mm512_srli_epi16(raw, 4) : raw, _mm512_set1_epi8(0x0f)); }
+template <int T> Raw i4_halves(Raw raw) {
+  if constexpr (T == 3) return _mm512_srli_epi16(raw, 12);
+  else return _mm512_and_si512(T ? _mm512_srli_epi16(raw, 4 * T) : raw, _mm512_set1_epi16(15));
+}
+// x * multiple + offset in each half of a word, modulo 2^16; multiple and offset by both_halves, which repeats the lower half.
+inline I both_halves(I x) { return _mm512_mask_blend_epi16(0xaaaaaaaa, x, _mm512_slli_epi32(x, 16)); }
+inline Raw multiply_halves(Raw x, I multiple, I offset) { return _mm512_add_epi16(_mm512_mullo_epi16(x, multiple), offset); }
+
 // acc += four unsigned bytes of w * four signed bytes of x, exact (no saturation).
 inline I dot4(I acc, Raw w, Raw x) {
 #if defined(__AVX512VNNI__)

@@ -170,6 +170,14 @@ PENSTOCK_INLINE int reduce_add_i(I x) {
   for (int each : a) total += each;
   return total;
 }
+PENSTOCK_INLINE I multiply_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] *= b.v[i]) return a; }
+PENSTOCK_INLINE I shift_left_8(I x) { PENSTOCK_EACH_REG(x.v[i] = (VI)((VU)x.v[i] << 8)) return x; }
+PENSTOCK_INLINE I load_i8(const void* p) {  // 16 int8
+  I r;
+  const auto* bytes = static_cast<const std::int8_t*>(p);
+  PENSTOCK_EACH_REG(for (int j = 0; j < REG_LANES; ++j) r.v[i][j] = bytes[REG_LANES * i + j])
+  return r;
+}
 PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] += b.v[i]) return a; }
 
 template <class T> PENSTOCK_INLINE void pin_register(T&) {}
@@ -236,6 +244,16 @@ template <int H> PENSTOCK_INLINE Raw i4_to_bytes(Raw raw, const I4ByteTable& tab
   for (auto& each : b) each = table.values[each & 15];
   return read<Raw>(b);
 #endif
+}
+// Without a table: the codes themselves. i4_halves gives those at k = 2 T, 2 T + 1 of the step.
+template <int H> PENSTOCK_INLINE Raw i4_bytes(Raw raw) { return shift_and_mask(raw, 4 * H, 0x0f0f0f0f); }
+template <int T> PENSTOCK_INLINE Raw i4_halves(Raw raw) { return shift_and_mask(raw, 4 * T, 0x000f000f); }
+// x * multiple + offset in each half of a word, modulo 2^16; multiple and offset by both_halves.
+PENSTOCK_INLINE I both_halves(I x) { return x; }
+PENSTOCK_INLINE Raw multiply_halves(Raw x, I multiple, I offset) {
+  Raw r;
+  PENSTOCK_EACH_REG(const VU upper = (VU)((VI)((VU)x.v[i] >> 16) * multiple.v[i] + offset.v[i]) << 16;
+                    r.v[i] = (VI)(((VU)((x.v[i] & 0xffff) * multiple.v[i] + offset.v[i]) & 0xffff) | upper)) return r;
 }
 // acc += four unsigned bytes of w * four signed bytes of x, exact (no saturation).
 PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {

@@ -24,7 +24,7 @@ BY_GROUP = [
     Coding(bits, group, scales, mins, values)
     for bits, values in ((8, tuple(range(-8, 8))), (4, tuple(range(-8, 8))), (4, UNSIGNED), (4, IQ4))
     for group in (16, 32, 64, 128) for scales in ("float16", "float32") for mins in (False, True)
-]
+] + [Coding(4, group, "int8") for group in (16, 32, 64, 128)]
 QUANTIZERS = [participant for participant in PARTICIPANTS if participant != ORACLE]
 DEQUANTIZING = [Participant(f"cpu:kernels={name},dequantize=true", "bfloat16") for name in native_kernels() if name.startswith("amx")]
 WAYS = [*((participant, activations) for participant in QUANTIZERS for activations in ("", "int8")), *((each, "") for each in DEQUANTIZING)]
@@ -45,6 +45,10 @@ def coded(coding: Coding, rows: int, columns: int, seed: int = 0) -> Codes:
     codes = rng.integers(low, high, (rows, columns)).astype(kind)
     size = columns**-0.5 / (128 if coding.bits == 8 or max(coding.values) > 15 else 8)
     shape = rows, columns // coding.group
+    if coding.has_units:
+        multiples = (rng.integers(1, 16, shape) * rng.choice((-1, 1), shape)).astype(np.int8)
+        units = ((1 + rng.random(rows)) * size / 8).astype(np.float32)
+        return Codes(codes, 4, coding.group, multiples, None, SYMMETRIC, (units.view(np.uint32) & 0xFFFFFFF0).view(np.float32))
     scales = ((1 + rng.random(shape)) * rng.choice((-1, 1), shape) * size).astype(coding.scales)
     mins = (rng.standard_normal(shape) * columns**-0.5).astype(coding.scales) if coding.mins else None
     return Codes(codes, coding.bits, coding.group, scales, mins, coding.values)
@@ -134,7 +138,8 @@ def test_one_scale_a_row(participant: Participant, activations: str) -> None:
 @each_way
 @pytest.mark.parametrize("make_case", [gated, embedding, experts], ids=lambda each: each.__name__)
 def test_gates_tables_and_experts(participant: Participant, activations: str, make_case: Callable[..., Case]) -> None:
-    for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 64, "float16", True, UNSIGNED)):
+    for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 64, "float16", True, UNSIGNED),
+                   Coding(4, 32, "int8")):
         cases = [gated(coding, half) for half in (7, 32, 90)] if make_case is gated else [make_case(coding)]
         for case in cases:
             check(participant, case, activations)
@@ -144,7 +149,7 @@ def test_gates_tables_and_experts(participant: Participant, activations: str, ma
 def test_the_same_bits_in_any_company(participant: Participant, activations: str) -> None:
     tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
     for coding in (Coding(8, 128, "float32"), Coding(8, 16, "float32", True), Coding(4, 32, "float16"),
-                   Coding(4, 64, "float16", True, UNSIGNED), Coding(4, 32, "float16", False, IQ4)):
+                   Coding(4, 64, "float16", True, UNSIGNED), Coding(4, 32, "float16", False, IQ4), Coding(4, 32, "int8")):
         for case in (linear(coded(coding, 70, 128)), gated(coding, 40), embedding(coding), experts(coding)):
             whole = outputs(make(participant, activations), case, tokens)
             for count in (1, 3, 7, 13):
@@ -160,7 +165,8 @@ def test_few_rows_have_the_bits_of_many(participant: Participant, activations: s
     """Kernels of their own may make products of many rows: of the largest numbers, long groups and short, one row not finite."""
     tokens = np.random.default_rng(5).permutation(VOCAB)[:40]
     codings = ((Coding(8, 1088, "float32"), 1088), (Coding(8, 32, "float16"), 1024), (Coding(8, 256, "float32", True), 1024),
-               (Coding(4, 64, "float16"), 1024), (Coding(4, 64, "float16", True, IQ4), 1024), (Coding(4, 544, "float32"), 1088))
+               (Coding(4, 64, "float16"), 1024), (Coding(4, 64, "float16", True, IQ4), 1024), (Coding(4, 544, "float32"), 1088),
+               (Coding(4, 32, "int8"), 1056), (Coding(4, 128, "int8"), 1024))
     for coding, columns in codings:
         rows = np.full((VOCAB, columns), 255, np.float32)
         rows[1::3] *= -1
@@ -200,7 +206,7 @@ def test_an_exact_step_rounds_no_rows(participant: Participant) -> None:
 def test_dequantized_weights_are_rounded_to_bfloat16(participant: Participant) -> None:
     """Halves away from zero. Other kernels multiply with the codes' exact values."""
     tokens, rows = np.arange(40), table(256)
-    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (64, "float32", True, UNSIGNED), (128, "float16", True, IQ4)):
+    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (32, "int8", False, SYMMETRIC), (64, "float32", True, UNSIGNED), (128, "float16", True, IQ4)):
         codes = coded(Coding(4, group, scales, mins, values), 70, 256)
         rounded = ((codes.dequantize().view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32)
         exact = Participant("cpu:kernels=avx512", "bfloat16")
@@ -231,12 +237,14 @@ def test_matrices_of_numbers_meet_rows_as_they_are() -> None:
 def test_sums_of_the_largest_numbers(participant: Participant) -> None:
     """Rows and codes as large as they can be, all of one sign and of both, in groups longer than any that a file has."""
     cases = ((Coding(8, 4096, "float32"), 4096), (Coding(8, 4132, "float32", True), 4132), (Coding(8, 1536, "float32"), 3072),
-             (Coding(4, 2080, "float32", True, IQ4), 4160))
+             (Coding(4, 2080, "float32", True, IQ4), 4160), (Coding(4, 32, "int8"), 4128), (Coding(4, 64, "int8"), 1536))
     for coding, columns in cases:
         codes = coded(coding, 20, columns)
         ends = (-128, 127) if coding.bits == 8 else (0, 15)
         codes.codes[:8] = np.random.default_rng(1).choice(ends, (8, columns))
         codes.codes[8], codes.codes[9] = ends
+        if coding.has_units:
+            codes.scales[:10] = 15
         rows = np.full((VOCAB, columns), 255, np.float32)
         rows[1::3] *= -1
         rows[2::3] *= np.random.default_rng(2).choice((-1, 1), columns)
@@ -248,5 +256,5 @@ def test_rows_of_numbers_that_differ_by_much(participant: Participant) -> None:
     """Those that are small beside a row's largest may be rounded, to 1/32,768 of it: still less than bfloat16 rounds the largest to."""
     rows = table(1024)
     rows[:, 100] *= 1024
-    for coding in (Coding(8, 1024, "float32"), Coding(4, 32, "float16")):
+    for coding in (Coding(8, 1024, "float32"), Coding(4, 32, "float16"), Coding(4, 32, "int8")):
         check(participant, linear(coded(coding, 70, 1024), rows=rows), within=2e-3)

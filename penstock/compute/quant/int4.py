@@ -1,11 +1,12 @@
-"""Four bits, a float16 scale for each group of columns, and with symmetric=false a float16 minimum: round to nearest.
+"""Four bits, round to nearest. Each group of columns has a scale: a whole multiple of its row's unit, in a byte. With symmetric=false it
+is a float16, beside a minimum.
 
 A matrix whose columns the group does not divide is coded in the largest listed group that does, and one that none divides in int8 by row.
 """
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes, Coding
+from penstock.compute.quant.codes import MULTIPLES, SYMMETRIC, UNSIGNED, Codes, Coding
 from penstock.compute.quant.contract import MIN_COLUMNS, check_activations
 from penstock.compute.quant.int8 import by_row
 from penstock.compute.quant.rounding import Numpy, Rounding
@@ -53,5 +54,4 @@ class Int4:
         return self._in_groups_of(self._options.group).bits_per_weight
 
     def _in_groups_of(self, group: int) -> Coding:
-        symmetric = self._options.symmetric
-        return Coding(BITS, group, "float16", not symmetric, SYMMETRIC if symmetric else UNSIGNED)
+        return Coding(BITS, group, MULTIPLES, False, SYMMETRIC) if self._options.symmetric else Coding(BITS, group, "float16", True, UNSIGNED)

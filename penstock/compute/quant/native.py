@@ -24,22 +24,25 @@ class Native:
 
     def by_row(self, matrix: Array) -> Codes:
         codes, scales = np.empty(matrix.shape, dtype=np.uint8), np.empty((len(matrix), 1), dtype=np.float32)
-        self._round(matrix, 0, codes, scales, None)
+        self._round(matrix, 0, codes, scales)
         return Codes(codes.view(np.int8), 8, matrix.shape[1], scales)
 
     def by_group(self, matrix: Array, group: int, mins: bool) -> Codes:
         codes, shape = np.empty(matrix.shape, dtype=np.uint8), (len(matrix), matrix.shape[1] // group)
-        scales = np.empty(shape, dtype=np.float16)
-        lowest = np.empty(shape, dtype=np.float16) if mins else None
-        self._round(matrix, group, codes, scales, lowest)
-        return Codes(codes, 4, group, scales, lowest, UNSIGNED if mins else SYMMETRIC)
+        if mins:
+            scales, lowest = np.empty(shape, dtype=np.float16), np.empty(shape, dtype=np.float16)
+            self._round(matrix, group, codes, scales, mins=lowest)
+            return Codes(codes, 4, group, scales, lowest, UNSIGNED)
+        multiples, units = np.empty(shape, dtype=np.int8), np.empty((len(matrix), 1), dtype=np.float32)
+        self._round(matrix, group, codes, multiples, units=units)
+        return Codes(codes, 4, group, multiples, None, SYMMETRIC, units[:, 0])
 
-    def _round(self, matrix: Array, group: int, codes: Array, scales: Array, mins: Array | None) -> None:
+    def _round(self, matrix: Array, group: int, codes: Array, scales: Array, mins: Array | None = None, units: Array | None = None) -> None:
         matrix = np.ascontiguousarray(matrix)
         if matrix.dtype.itemsize == 2 and matrix.dtype != np.float16:
             matrix = matrix.view(np.uint16)  # bfloat16, which numpy has no name for
-        if not self._module.quantize(matrix, group, codes, scales, mins, self._pool):
-            raise ValueError(NOT_FINITE.format(scales.dtype))
+        if not self._module.quantize(matrix, group, codes, scales, mins, units, self._pool):
+            raise ValueError(NOT_FINITE.format("float32" if units is not None else scales.dtype))
 
 
 def best_rounding(threads: int) -> Rounding:

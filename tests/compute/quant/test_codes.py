@@ -8,6 +8,7 @@ ODD = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 CODINGS = (
     Coding(8, 96, "float32"), Coding(8, 32, "float16"), Coding(8, 16, "float32"), Coding(8, 32, "float16", True), Coding(4, 32, "float16"),
     Coding(4, 16, "float32", True, UNSIGNED), Coding(4, 32, "float32", True, UNSIGNED), Coding(4, 32, "float16", False, ODD),
+    Coding(4, 32, "int8"), Coding(4, 16, "int8"),
 )
 
 
@@ -15,6 +16,10 @@ def random_codes(coding: Coding, rows: int = 5, columns: int = 96, seed: int = 0
     rng = np.random.default_rng(seed)
     low, high, kind = (-128, 128, np.int8) if coding.bits == 8 else (0, 16, np.uint8)
     codes = rng.integers(low, high, (rows, columns)).astype(kind)
+    if coding.has_units:
+        multiples = rng.integers(-15, 16, (rows, columns // coding.group)).astype(np.int8)
+        units = (rng.random(rows).astype(np.float32).view(np.uint32) & 0xFFFFFFF0).view(np.float32)
+        return Codes(codes, coding.bits, coding.group, multiples, None, coding.values, units)
     scales, mins = (rng.standard_normal((rows, columns // coding.group)).astype(coding.scales) for _ in range(2))
     return Codes(codes, coding.bits, coding.group, scales, mins if coding.mins else None, coding.values)
 

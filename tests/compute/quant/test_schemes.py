@@ -19,11 +19,11 @@ def scheme(text: str) -> Any:
 @pytest.mark.parametrize(("text", "columns", "table", "expected"), [
     ("none", 96, False, None), ("none", 96, True, None),
     ("int8", 96, False, BY_ROW), ("int8", 96, True, BY_ROW), ("int8", 31, False, None), ("int8", 33, False, Coding(8, 33, "float32")),
-    ("int4", 96, False, Coding(4, 32, "float16", False, SYMMETRIC)), ("int4", 96, True, BY_ROW),
-    ("int4:head=4", 96, True, Coding(4, 32, "float16", False, SYMMETRIC)),
+    ("int4", 96, False, Coding(4, 32, "int8")), ("int4", 96, True, BY_ROW),
+    ("int4:head=4", 96, True, Coding(4, 32, "int8")),
     ("int4:group=64,symmetric=false", 128, False, Coding(4, 64, "float16", True, UNSIGNED)),
-    ("int4:group=128", 256, False, Coding(4, 128, "float16")), ("int4:group=128", 192, False, Coding(4, 64, "float16")),
-    ("int4:group=128", 96, False, Coding(4, 32, "float16")), ("int4:group=128", 80, False, Coding(8, 80, "float32")),
+    ("int4:group=128", 256, False, Coding(4, 128, "int8")), ("int4:group=128", 192, False, Coding(4, 64, "int8")),
+    ("int4:group=128", 96, False, Coding(4, 32, "int8")), ("int4:group=128", 80, False, Coding(8, 80, "float32")),
     ("int4", 16, False, None), ("int4:head=4", 80, True, Coding(8, 80, "float32")),
 ])
 def test_which_matrices_are_coded_and_how(text: str, columns: int, table: bool, expected: Coding | None) -> None:
@@ -34,7 +34,7 @@ def test_which_matrices_are_coded_and_how(text: str, columns: int, table: bool, 
 
 
 @pytest.mark.parametrize(("text", "bits"), [
-    ("none", None), ("int8", 8.0), ("int4", 4.5), ("int4:group=64", 4.25), ("int4:group=128,symmetric=false", 4.25),
+    ("none", None), ("int8", 8.0), ("int4", 4.25), ("int4:group=64", 4.125), ("int4:group=128,symmetric=false", 4.25),
 ])
 def test_bits_per_weight(text: str, bits: float | None) -> None:
     assert scheme(text).bits_per_weight() == bits

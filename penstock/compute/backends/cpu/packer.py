@@ -93,8 +93,9 @@ class Packer:
         if not isinstance(piece, Codes):
             return self._model.pack(number, place, raw(piece[start:stop]))
         part = piece.rows(start, stop)
-        mins = None if part.mins is None else np.ascontiguousarray(part.mins)
-        self._model.pack_codes(number, place, np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales), mins)
+        mins, units = (None if each is None else np.ascontiguousarray(each) for each in (part.mins, part.units))
+        codes, scales = np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales)
+        self._model.pack_codes(number, place, codes, scales, mins, units)
 
 
 def matrices_of(natives: Sequence[Native]) -> list[tuple[str, bool]]:

@@ -1,6 +1,7 @@
 """A program's weights, from a checkpoint: tensors are found and checked at once, and each is read when a backend takes it."""
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -55,8 +56,14 @@ class Forming:
         tables = tables_of(program)
         codings = {name: stored(name) for name, weight in program.weights.items() if weight.matrix}
         vectors = self._dtype if all(coding is None for coding in codings.values()) else "float32"  # beside codes they are stored exactly
-        return {name: (self._scheme.coding(weight.shape, name in tables) or codings[name] or self._dtype) if weight.matrix else vectors
+        return {name: self._form(self._scheme.coding(weight.shape, name in tables), codings[name]) if weight.matrix else vectors
                 for name, weight in program.weights.items()}
+
+    def _form(self, wanted: Coding | None, stored: Coding | None) -> Form:
+        """Codes that differ from the wanted ones by nothing but what their scales are stay as they are: rounded again they would lose."""
+        if wanted is not None and stored is not None and replace(stored, scales=wanted.scales) == wanted:
+            return stored
+        return wanted or stored or self._dtype
 
     def rows(self, rows: Array | Codes, form: Form) -> Array | Codes:
         """Rows as a checkpoint has them, in this form; numbers are left to be rounded by whoever takes them, but for float64.

@@ -13,7 +13,7 @@ from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.compute.models.load.weights import Forming, load_weights, tables_of
 from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
-from penstock.compute.quant.int4 import Int4
+from penstock.compute.quant.int4 import Int4, Options
 from penstock.compute.quant.int8 import Int8
 from penstock.compute.quant.int8 import Options as Int8Options
 from penstock.compute.quant.none import Stored
@@ -106,7 +106,7 @@ def test_a_scheme_codes_matrices_and_nothing_else() -> None:
         if name in ("embed", "lm_head") or (weight.matrix and weight.shape[-1] % 32):
             assert forms[name] == (Coding(8, weight.shape[-1], "float32") if weight.shape[-1] >= 32 else "bfloat16"), name
         elif weight.matrix:
-            assert forms[name] == Coding(4, 32, "float16"), name
+            assert forms[name] == Coding(4, 32, "int8"), name
         else:
             assert forms[name] == "bfloat16", name
     assert {len(weight.shape) for name, weight in program.weights.items() if isinstance(forms[name], Coding)} == {2, 3}
@@ -153,7 +153,8 @@ def test_numbers_are_rounded_once_from_what_is_stored() -> None:
 
 @pytest.mark.parametrize("scheme, bad, says", [
     (Int8(), np.nan, r"^layers\.0\.o holds numbers that are not finite"),
-    (Int4(), 1e9, r"^layers\.0\.o holds .* beyond what scales of float16 reach"),
+    (Int4(Options(symmetric=False)), 1e9, r"^layers\.0\.o holds .* beyond what scales of float16 reach"),
+    (Int4(), np.inf, r"^layers\.0\.o holds numbers that are not finite"),
 ])
 def test_what_cannot_be_coded_is_named(scheme: Any, bad: float, says: str) -> None:
     tensors = tensors_of(WIDE)

@@ -1,0 +1,52 @@
+// What the paths of a matrix product are given: one task of panels, and its division into register blocks of columns.
+#pragma once
+#include <type_traits>
+
+#include "linear.h"
+
+namespace PENSTOCK_ISA {
+
+// Calls body(V, v) for blocks of V column vectors of a panel beginning at vector v, V as large as a register block of this many rows
+// allows.
+template <bool GROUPED = false, int MAX = MAX_ROWS, class Body> void for_column_blocks(int rows, int width, const Body& body) {
+  const int vectors = width / LANES, vecs = block_vecs(rows, GROUPED, MAX);
+  int v = 0;
+  if constexpr (block_rows(4, GROUPED, MAX) > 0)
+    for (; vecs == 4 && v + 4 <= vectors; v += 4) body(std::integral_constant<int, 4>(), v);
+  if constexpr (block_rows(2, GROUPED, MAX) > 0 && block_rows(4, GROUPED, MAX) < MAX)
+    for (; vecs >= 2 && v + 2 <= vectors; v += 2) body(std::integral_constant<int, 2>(), v);
+  for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
+}
+
+// A PanelTask restricted to panels of one width.
+struct Task {
+  const Matrix& matrix;
+  Bytes panel;                         // of first_panel
+  int first_panel, num_panels, width;  // all of the same width
+  const Operand& x;
+  int rows;
+  Epilogue epilogue;
+  float* out;              // accumulators [num_panels, rows, PANEL]
+  std::uint8_t* unpacked;  // [UNPACKED_BYTES]
+  int prefetch_distance;   // bytes; PanelTask
+
+  int vectors() const { return width / LANES; }
+  int w_step(int step_bytes) const { return vectors() * step_bytes; }
+  int rows_per_block(bool grouped = false, int max_rows = MAX_ROWS) const {
+    return block_rows(block_vecs(rows, grouped, max_rows), grouped, max_rows);
+  }
+  Task single(int i) const {
+    return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
+            unpacked, prefetch_distance};
+  }
+  // Of a k-block: its packed weights, their bytes, and its steps.
+  PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, int steps) const {
+    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), prefetch_distance};
+  }
+  void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
+  std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
+  Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
+  const float* units() const { return reinterpret_cast<const float*>(panel + matrix.units_offset(width)); }
+};
+
+}  // namespace PENSTOCK_ISA
