@@ -17,7 +17,7 @@ BEGIN, END = "<!-- tables of bench/compared.py -->\n", "<!-- end -->"
 QUESTIONS = {"decode": "one sequence behind {} tokens", "prefill": "a prompt of {} tokens", "streams": "{} requests at once",
              "mixed": "{} requests of mixed lengths, as they come"}
 ROUNDED = "a8"  # ends the formats of ours that round rows to 8 bits
-ENDINGS = {"g128": "by 128", "4bf16": "dequantized"}  # of formats of ours
+ENDINGS = {"g128": "by 128"}  # of formats of ours
 VARIANTS = ("", *ENDINGS.values())
 HEAD = ("", "bits", "best rival", "its share of the limit", "ours", "ours / its", "ours with rows in 8 bits", "ours / its")
 

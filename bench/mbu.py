@@ -18,7 +18,7 @@ from typing import Any
 from versus.arguments import RECORD, Parser, folder, listed, one_of, said, whole
 from versus.engines import check_words
 from versus.options import models_to_run
-from versus.ours import FORMATS, USUAL
+from versus.ours import FORMATS
 from versus.points import SHORT
 from versus.record import RESULTS, slug, today, write
 from versus.shapes import Shape, open_shape
@@ -95,7 +95,7 @@ def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--models", type=folder, help="folder of checkpoints")
     made.add_argument("--model", type=listed(said), help="comma-separated; default: those of the usual ones that are found; also paths")
-    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(USUAL), help="of weights; default: %(default)s")
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="of weights; default: %(default)s")
     made.add_argument("--depths", type=listed(whole(0)), default="0,2048,8192,16384",
                       help="tokens of context; 0: a short prompt; default: %(default)s")
     made.add_argument("--steps", type=whole(2), default=60, help="at each depth; default: %(default)s")

@@ -91,7 +91,8 @@ def theirs(weight: Array, codes: Codes | None, rows: Array, copies: int, form: s
             torch.from_numpy(codes.codes), torch.from_numpy(codes.scales[:, 0]).double(), zeros.long(), 0)
         make, call = (lambda: torch.ops.quantized.linear_prepack(quantized, None)), torch.ops.quantized.linear_dynamic
     else:
-        pairs = np.stack([codes.scales.T, np.zeros_like(codes.scales.T)], axis=-1).astype(np.float32)  # [groups, out, 2]; value 8 is 0
+        own = codes.wide_scales().T
+        pairs = np.stack([own, np.zeros_like(own)], axis=-1)  # [groups, out, 2]; value 8 is 0
         scales = torch.from_numpy(np.ascontiguousarray(pairs)).to(narrow)
         plain = torch.from_numpy(codes.codes.astype(np.int32))
         make = lambda: torch._convert_weight_to_int4pack_for_cpu(plain, 1)  # noqa: E731

@@ -238,8 +238,10 @@ void bind_model(nb::module_& module) {
     return names;
   }, "The kernels that this process may use, the best first.");
   module.def("rows_for_codes", [](const std::string& name) {
-    return kernels_by_name(name).takes_fixed16(Matrix{Format::i4}) ? "int16" : "bf16";
-  }, "The numbers of rows that these kernels multiply with 4-bit codes, where they are not rounded to int8; '' names the best kernels.");
+    Matrix codes;
+    codes.format = Format::i4, codes.scale_bytes = 1;
+    return kernels_by_name(name).takes_fixed16(codes) ? "int16" : "bf16";
+  }, "The numbers of rows that these kernels multiply with the codes of --quant, where they are not rounded to int8; '' names the best kernels.");
   module.def("has_tiles", [](const std::string& name) { return kernels_by_name(name).amx_row_bytes != nullptr; },
              "Whether these kernels multiply on AMX tiles; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());

@@ -11,7 +11,7 @@ from penstock.core.registry import fill, parse_pairs
 from penstock.serve.engine.machine import num_cpus
 from versus.arguments import RECORD, Parser, folder, listed, new_folder, one_of, said, whole
 from versus.engines import check_words
-from versus.ours import FORMATS, USUAL
+from versus.ours import FORMATS
 from versus.shapes import open_shape
 
 ENGINES = ("penstock", "llamacpp", "ik", "openvino", "vllm", "transformers")
@@ -39,7 +39,7 @@ def parser(doc: str | None) -> Parser:
     made.add_argument("--rivals", type=folder, help="folder with one folder for each rival; default: none, ours alone runs")
     made.add_argument("--model", type=listed(said),
                       help=f"comma-separated; default: those of {','.join(MODELS)} that are found; also paths")
-    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(USUAL),
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS),
                       help="of ours, and so the bits of the rivals; default: %(default)s")
     made.add_argument("--engines", type=listed(one_of(ENGINES)), default=",".join(ENGINES), help="who takes part; default: %(default)s")
     made.add_argument("--rounds", type=whole(), default=5, help="in which each measures each point once; default: %(default)s")

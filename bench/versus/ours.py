@@ -22,10 +22,7 @@ FORMATS: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "int4a8": (4, {"quant": "int4:group=32,activations=int8"}),
     "int4g128": (4, {"quant": "int4:group=128"}),
     "int4g128a8": (4, {"quant": "int4:group=128,activations=int8"}),
-    "int4bf16": (4, {"quant": "int4:group=32", "backend": "cpu:dequantize=true"}),
 }
-NEEDS_TILES = ("int4bf16",)  # AMX
-USUAL = tuple(format for format in FORMATS if format not in NEEDS_TILES)
 BLOCK = 16  # tokens
 
 

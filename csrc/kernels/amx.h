@@ -187,10 +187,11 @@ template <bool MINS> void tile_dequantized(const Task& t) {
 // exact, also on bf16 tiles, where float accumulators stay below 2^24 (in units of 256 for a separate high plane).
 //   i8, int8 rows, one group           plain int8 rows and packed codes: TDPBSUD, as a dense product
 //   i8, fixed-point, long k-blocks     byte planes and packed codes: TDPBSUD and TDPBUUD
+//   i4 with units                      the same (int8 rows: one plane), codes times multiples unpacked to bytes
 //   i8 otherwise, i4                   codes are unpacked to bf16; rows are bf16, or two bf16 planes
 
 constexpr int MAX_VECTOR_ROWS = 16;              // up to which the vector kernels are used
-constexpr int MAX_VECTOR_UNIT_ROWS = 4;         // the same for codes with units
+constexpr int MAX_VECTOR_UNIT_ROWS = 9;          // the same for codes with units
 constexpr std::size_t L1_CODE_BYTES = 32 << 10;  // codes processed at once, kept in L1 across row blocks
 
 inline bool takes_plain_int8(const Matrix& m, const Operand& x, int rows) {
@@ -282,72 +283,49 @@ PENSTOCK_INLINE void scale_acc_tiles(const ScaledKBlocks& of, const RowBlock& bl
     });
 }
 
-// Software pipeline: sums that were stored from tiles are scaled while the tiles compute the next ones.
-template <bool INT8_TILES, bool SEPARATE> class StoredSums {
- public:
-  template <int V> void store(const ScaledKBlocks& of, const RowBlock& block) {
-    scale();
-    tile_fence();
-    store_acc_tiles<SEPARATE, V>(sums_);
-    tile_fence();
-    of_ = of, block_ = block, vectors_ = V;
-  }
-  void scale() {
-    tile_fence();
-    switch (vectors_) {
-      case 0: break;
-      case 1: scale_acc_tiles<INT8_TILES, SEPARATE, 1>(of_, block_, sums_); break;
-      case 2: scale_acc_tiles<INT8_TILES, SEPARATE, 2>(of_, block_, sums_); break;
-      case 3: scale_acc_tiles<INT8_TILES, SEPARATE, SEPARATE ? 2 : 3>(of_, block_, sums_); break;
-      default: scale_acc_tiles<INT8_TILES, SEPARATE, SEPARATE ? 2 : 4>(of_, block_, sums_);
-    }
-    tile_fence();
-    vectors_ = 0;
-  }
-
- private:
-  AccTiles sums_;
-  ScaledKBlocks of_{};
-  RowBlock block_{};
-  int vectors_ = 0;  // of the sums that are not scaled yet, 0: none
-};
-
-// One block of rows times V x 16 columns from vector v on, over the k-blocks of `run`.
+// One block of rows times V x 16 columns from vector v on, over the k-blocks of `run`. Software pipeline: block i - 1 is scaled while the
+// tiles compute block i.
 template <int PLANES, bool INT8_TILES, bool SEPARATE, int V>
-void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v, StoredSums<INT8_TILES, SEPARATE>& sums) {
+void multiply_columns(const Task& t, const PackedKBlocks& run, const RowBlock& block, int v) {
   constexpr int elem_bytes = INT8_TILES ? 1 : 2;
+  AccTiles sums;
   const int bytes = run.length * elem_bytes;
   TileOperands of{run.w + 64 * v, block.x.data + std::size_t(run.begin) * elem_bytes, block.x.stride,
                   std::size_t(t.matrix.k_padded) * elem_bytes, t.w_step(64), bytes, bytes % 64 ? 32 : 64};
+  const auto scale = [&](int i) PENSTOCK_INLINED {
+    ScaledKBlocks groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
+    groups.out = block.out;
+    tile_fence();
+    scale_acc_tiles<INT8_TILES, SEPARATE, V>(at_columns(groups, v, 0), block, sums);
+    tile_fence();
+  };
   tile_fence();
   for (int i = 0; i < run.count; ++i, of.w += run.block_stride, of.x += bytes) {
     accumulate_tiles<PLANES, INT8_TILES, SEPARATE, V>(of);
     if constexpr (!INT8_TILES)  // rows of the next k-block: there is too little work to hide their latency
       for (int r = 0; r < block.rows; ++r)
         for (int part = 0; part < PLANES; ++part) __builtin_prefetch(of.x + bytes + of.stride * r + of.plane_stride * part, 0, 3);
-    ScaledKBlocks groups = run.part(i, 1).groups(t, nullptr, 0, 0, 0);
-    groups.out = block.out;
-    sums.template store<V>(at_columns(groups, v, 0), block);
+    if (i > 0) scale(i - 1);
+    store_acc_tiles<SEPARATE, V>(sums);
   }
+  scale(run.count - 1);
 }
 
 // All row blocks. Prefetches `lines` cache lines from `next` on, spread over the blocks.
 template <int PLANES, bool INT8_TILES, bool SEPARATE> void multiply_rows(const Task& t, const PackedKBlocks& run, Bytes next, int lines) {
   constexpr int MAX_COLUMNS = SEPARATE ? 2 : 4;
   const int lines_per_block = (lines + block_count(t.rows) - 1) / block_count(t.rows), tile_bytes = run.length * (INT8_TILES ? 1 : 2) % 64 ? 32 : 64;
-  StoredSums<INT8_TILES, SEPARATE> sums;
   for (int r = 0; r < t.rows; r += TILE_ROWS, next += 64 * lines_per_block) {
     const RowBlock block{t.x.at_row(r), std::min(TILE_ROWS, t.rows - r), t.out + std::size_t(r) * PANEL};
     for (int i = 0; i < lines_per_block; ++i) __builtin_prefetch(next + 64 * i, 0, 2);
     configure_tiles(block.rows, tile_bytes);
     for (int v = 0; v < t.vectors(); v += MAX_COLUMNS) switch (std::min(MAX_COLUMNS, t.vectors() - v)) {
-        case 1: multiply_columns<PLANES, INT8_TILES, SEPARATE, 1>(t, run, block, v, sums); break;
-        case 2: multiply_columns<PLANES, INT8_TILES, SEPARATE, 2>(t, run, block, v, sums); break;
-        case 3: multiply_columns<PLANES, INT8_TILES, SEPARATE, std::min(3, MAX_COLUMNS)>(t, run, block, v, sums); break;
-        default: multiply_columns<PLANES, INT8_TILES, SEPARATE, MAX_COLUMNS>(t, run, block, v, sums);
+        case 1: multiply_columns<PLANES, INT8_TILES, SEPARATE, 1>(t, run, block, v); break;
+        case 2: multiply_columns<PLANES, INT8_TILES, SEPARATE, 2>(t, run, block, v); break;
+        case 3: multiply_columns<PLANES, INT8_TILES, SEPARATE, std::min(3, MAX_COLUMNS)>(t, run, block, v); break;
+        default: multiply_columns<PLANES, INT8_TILES, SEPARATE, MAX_COLUMNS>(t, run, block, v);
       }
   }
-  sums.scale();
 }
 
 // Packed i8 codes as B tiles, as many k-blocks at a time as fit L1.

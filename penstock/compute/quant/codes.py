@@ -75,12 +75,12 @@ class Codes:
         plain = self.codes if self.bits == 8 else np.asarray(self.values, dtype=np.int8)[self.codes]
         out, inner = plain.shape
         wide = plain.reshape(out, inner // self.group, self.group).astype(np.float32)
-        wide *= self._wide_scales()[:, :, None]
+        wide *= self.wide_scales()[:, :, None]
         if self.mins is not None:
             wide += self.mins.astype(np.float32)[:, :, None]
         return wide.reshape(out, inner)
 
-    def _wide_scales(self) -> Array:
+    def wide_scales(self) -> Array:
         """float32, exact"""
         wide = self.scales.astype(np.float32)
         return wide if self.units is None else wide * self.units[:, None]
@@ -101,7 +101,7 @@ class Codes:
         def spread(numbers: Array) -> Array:
             return np.repeat(numbers.astype(to.scales), times, axis=1)
 
-        scales = spread(self.scales if to.has_units else self._wide_scales())
+        scales = spread(self.scales if to.has_units else self.wide_scales())
         mins = None if not to.mins else np.zeros_like(scales) if self.mins is None else spread(self.mins)
         return Codes(codes, to.bits, to.group, scales, mins, to.values, self.units if to.has_units else None)
 
