@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.hub import fetch_weights
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
@@ -96,6 +97,11 @@ class Engines:
         assert self._found is not None
         check_names(self.traffic.more)
         sampling(self.traffic.more, 1, self._found.spec.vocab_size)
+
+    def weights(self) -> str:
+        """Which they are: another checkpoint of the same name has others."""
+        self._found = self._found or find(self.given)
+        return open_checkpoint(fetch_weights(self._found.source, self.watchers.progress)).fingerprint().hex()[:12]
 
     def resolved(self, setting: Setting) -> EngineConfig:
         """As an engine would run. Raises PenstockError for what does not go together, or does not fit."""

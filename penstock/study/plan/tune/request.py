@@ -65,6 +65,7 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
         request.finalists, request.pairs, request.traffic.arrivals.users is not None)
     if request.only:
         check_any(request.only, found, terms)
+    asked |= {"weights (digest)": engines.weights(), "requests (digest)": request.traffic.digest()}
     with Journal(request.output.with_name(request.output.name + STATE), asked, request.restart) as journal:
         if len(journal):
             watchers.say(f"going on: {len(journal)} answers are in {journal.path}")
