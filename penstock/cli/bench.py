@@ -113,7 +113,7 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options, slo))
     return Job(
         engine, access_of(options, engine), asking, load, lambda writer, seed: dataset(dataset_options, writer, seed),
-        Extent(count, seconds), warmup_of(options.warmup), str(seed), slo,
+        Extent(count, seconds), warmup_of(options.warmup, seconds), str(seed), slo,
         options.price, options.tdp, Search(options.start_rate, options.attain) if options.find_goodput else None,
         told(options) | {"arrivals": coming, "load_seed": seed, "requests": count, "duration": seconds})
 
@@ -147,14 +147,16 @@ def check(options: BenchOptions) -> None:
 
 def check_writable(option: str, path: str) -> None:
     """Raises UsageError, before anything is measured, for a path at which no file can be."""
+    if not path:
+        raise UsageError(f"{option} is the name of a file, and is empty here")
     if Path(path).is_dir():
         raise UsageError(f"{option} {path} is a folder: name a file in it")
     if not Path(path).absolute().parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
 
 
-def warmup_of(text: str) -> Any:
-    """5s, or 10%. Raises UsageError for anything else."""
+def warmup_of(text: str, duration_s: float | None) -> Any:
+    """5s, or 10%. Raises UsageError for anything else, and for what leaves nothing of a run of so many seconds."""
     from penstock.core.slo import seconds
     from penstock.study.measure.metrics import Warmup
 
@@ -162,9 +164,13 @@ def warmup_of(text: str) -> Any:
         return Warmup()
     if not text.endswith("%"):
         try:
-            return Warmup(seconds=seconds(text, "--warmup"))
+            warmup = Warmup(seconds=seconds(text, "--warmup"))
         except UsageError:
             raise UsageError(f"--warmup must be a time like 5s or a share like 10%, not {text!r}") from None
+        if duration_s is not None and warmup.seconds >= duration_s:
+            raise UsageError(f"--warmup {text} leaves nothing to be counted of the {duration_s:g} s of a run: give less, or a longer "
+                             "--duration")
+        return warmup
     try:
         share = float(text[:-1]) / 100
     except ValueError:

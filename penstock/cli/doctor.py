@@ -1,10 +1,12 @@
 """`penstock doctor`: what this machine and install can do, what is wrong, how to mend it. Exit status 1 when something is."""
 import json as jsonlib
+import sys
 from dataclasses import dataclass
 
 from penstock.cli.options import option, takes
 
 COLOURS = {"PASS": "green", "WARN": "yellow", "ERROR": "bold red"}
+INDENT = 25  # of what is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,16 @@ def show(told: dict[str, object]) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from penstock.cli.terminal import columns
+    from penstock.study.wrapping import wrapped
+
+    width = columns(sys.stdout)
     console = Console(highlight=False, soft_wrap=True)
     for check in told["checks"]:  # type: ignore[attr-defined]
-        console.print(Text.assemble((f"{check['status']:6}", COLOURS[check["status"]]), f"{check['name']:19}", check["found"]))
+        line = Text(wrapped(f"{check['status']:6}{check['name']:19}{check['found']}", width, INDENT))
+        line.stylize(COLOURS[check["status"]], 0, len(check["status"]))
+        console.print(line)
         if check["hint"]:
-            console.print(Text(f"{'':25}-> {check['hint']}", style="dim"))
+            console.print(Text(wrapped(f"{'':{INDENT}}-> {check['hint']}", width, INDENT + 3), style="dim"))
     counts = told["counts"]
     console.print(", ".join(f"{counts[status]} {status}" for status in COLOURS))  # type: ignore[index]

@@ -1,5 +1,6 @@
 """`penstock info [MODEL]`: what a model is and what of it fits here, told from config.json alone."""
 import json as jsonlib
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,8 +23,12 @@ def info(options: InfoOptions, engine: EngineConfig) -> None:
     if options.json:
         print(jsonlib.dumps(asdict(found)))
         return
+    from penstock.cli.terminal import columns
+    from penstock.study.wrapping import wrapped
+
+    width = columns(sys.stdout)
     for label, text in rows(found):
-        print(f"{label:20} {text}")
+        print(wrapped(f"{label:20} {text}", width, 21))
 
 
 def rows(found: Any) -> Iterator[tuple[str, str]]:

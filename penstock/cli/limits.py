@@ -37,16 +37,20 @@ def show(found: Any) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from penstock.cli.terminal import columns
     from penstock.study.measure.roofline import draw
+    from penstock.study.wrapping import wrapped
 
+    width = columns(sys.stdout)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{found.processor.model}, {found.processor.num_cpus} processors; measured {found.measured} ({found.method})\n")
+    machine = f"{found.processor.model}, {found.processor.num_cpus} processors; measured {found.measured} ({found.method})"
+    console.print(f"{wrapped(machine, width)}\n")
     console.print(table(found))
     console.print()
     for line in draw(found.hardware):
         console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
     for line in doubts(found):
-        console.print(line)
+        console.print(wrapped(line, width, 2))
 
 
 def doubts(found: Any) -> list[str]:

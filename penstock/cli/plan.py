@@ -113,14 +113,12 @@ def calibrate(asked: Any) -> None:
 
 def tell(found: Any, top: int | None) -> None:
     """A table as wide as the terminal, the best first, and why; elsewhere as wide as it takes."""
-    import os
-    import shutil
     import sys
 
+    from penstock.cli.terminal import columns
     from penstock.study.plan import text
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
-    print("\n".join(text.lines(found, top, width)))
+    print("\n".join(text.lines(found, top, columns(sys.stdout))))
 
 
 def tell_fleet(placed: Any) -> None:

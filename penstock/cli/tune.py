@@ -9,6 +9,7 @@ from typing import Any
 from penstock.cli.live import Live
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
+from penstock.cli.terminal import columns
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 
@@ -48,6 +49,7 @@ def tune(options: TuneOptions, engine: EngineConfig) -> None:
     from penstock.study.plan.tune import report
     from penstock.study.plan.tune.engines import Watchers
     from penstock.study.plan.tune.request import tune as search
+    from penstock.study.wrapping import wrapped
 
     request = make_request(options, engine)
     out = sys.stderr if options.json else sys.stdout
@@ -57,8 +59,9 @@ def tune(options: TuneOptions, engine: EngineConfig) -> None:
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where this one was", file=sys.stderr)
         raise
+    width = columns(out)
     for line in report.lines(found.outcome):
-        print(line, file=out)
+        print(wrapped(line, width, 4), file=out)
     print(f"written to {options.output}: penstock serve --config {options.output}", file=out)
     if options.json:
         print(jsonlib.dumps(found.as_json()))
@@ -81,10 +84,9 @@ def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
         raise UsageError("a search needs to know what is good: --slo ttft=200ms,tpot=50ms")
     goal = Goal(parse_slo(options.slo), options.attain, searches, options.start_rate)
     said = {name: value for name, value in asdict(options).items() if name not in UNSAID and value is not None and value is not False}
-    only = tuple([name.strip().replace("-", "_") for name in (options.levers or "").split(",") if name.strip()])
     return Request(
-        engine, traffic, goal, parse_budget(options.quality_budget), choices(), Path(options.output), said, only, options.finalists,
-        options.pairs, options.restart)
+        engine, traffic, goal, parse_budget(options.quality_budget), choices(), Path(options.output), said, levers_of(options),
+        options.finalists, options.pairs, options.restart)
 
 
 def check(options: TuneOptions, engine: EngineConfig) -> None:
@@ -100,6 +102,8 @@ def check(options: TuneOptions, engine: EngineConfig) -> None:
     for name, count, least in (("finalists", options.finalists, 1), ("pairs", options.pairs, 2)):
         if count < least:
             raise UsageError(f"--{name} must be at least {least}, not {count}")
+    if not 0 < options.attain <= 1:
+        raise UsageError(f"--attain must be above 0 and at most 1, not {options.attain:g}")
     if options.traffic is not None and options.dataset is not None:
         raise UsageError("--traffic and --dataset both say what is asked: give one of them")
     if options.arrivals is not None and (options.rate is not None or options.traffic is not None):
@@ -129,8 +133,8 @@ def traffic_of(options: TuneOptions, engine: EngineConfig) -> tuple[Any, bool]:
         made.at_rate(options.start_rate)
     seconds = DURATION if options.duration is None and options.requests is None else options.duration
     return Traffic(
-        dataset, made, Extent(options.requests, seconds), warmup_of(options.warmup), str(options.load_seed), text_of(options, engine),
-        further_fields(options.body)), searches
+        dataset, made, Extent(options.requests, seconds), warmup_of(options.warmup, seconds), str(options.load_seed),
+        text_of(options, engine), further_fields(options.body)), searches
 
 
 def dataset_of(options: TuneOptions) -> tuple[Callable[..., Any], float | None]:
@@ -161,6 +165,14 @@ def text_of(options: TuneOptions, engine: EngineConfig) -> tuple[int, ...]:
     if not ids:
         raise UsageError(f"--text {options.text} is empty: it is what prompts are cut from")
     return tuple(ids)
+
+
+def levers_of(options: TuneOptions) -> tuple[str, ...]:
+    """--levers; none: all. Raises UsageError where it names none."""
+    names = tuple([name.strip().replace("-", "_") for name in (options.levers or "").split(",") if name.strip()])
+    if options.levers is not None and not names:
+        raise UsageError(f"--levers names options to try, like order,threads, and {options.levers!r} names none: leave it out for all")
+    return names
 
 
 def choices() -> Any:

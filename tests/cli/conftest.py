@@ -78,8 +78,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
 
 
 @pytest.fixture
-def penstock(capsys: pytest.CaptureFixture[str]) -> Callable[[Sequence[str]], tuple[int, str, str]]:
-    """Runs a command line -> status, stdout, stderr."""
+def penstock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], tuple[int, str, str]]:
+    """Runs a command line -> status, stdout, stderr. Lines are as long as they are, unless a test says how wide the terminal is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def call(args: Sequence[str]) -> tuple[int, str, str]:
         status = run(args)

@@ -147,6 +147,7 @@ def test_a_report_may_be_called_like_an_address(penstock: Command, tmp_path: Pat
 @pytest.mark.parametrize(("args", "word"), [
     (["--requests", "0"], "--requests must be more than 0"), (["--arrivals", "weibull"], "unknown arrival process 'weibull'"),
     (["--arrivals", "poisson:users=3"], "rate"), (["--dataset", "jsonl"], "path=FILE"), (["--slo", "ttft=200"], "200ms"),
+    (["--warmup", "9s", "--duration", "9"], "--warmup 9s leaves nothing to be counted of the 9 s of a run: give less, or a longer --dur"),
     (["--find-goodput"], "--slo"), (["--warmup", "half"], "--warmup"), (["--warmup", "100%"], "--warmup"), (["--body", "["], "--body"),
     (["--body", "[]"], "JSON object"), (["--api", "embeddings"], "--api"),
     (["--header", "x"], "Name: value"),
@@ -347,7 +348,7 @@ def test_who_interrupts_twice_leaves_at_once(served: Any) -> None:
 
 @pytest.mark.parametrize(("text", "ends"), [("0", True), ("0ms", True), ("0.0%", True), ("00s", True), ("0.5s", False), ("1%", False)])
 def test_no_warmup_is_said_in_any_unit(text: str, ends: bool) -> None:
-    assert (warmup_of(text) == Warmup()) is ends
+    assert (warmup_of(text, None) == Warmup()) is ends
 
 
 def test_reports_repeat_no_secrets() -> None:

@@ -73,6 +73,15 @@ def test_the_doctor_prints_hints(penstock: Any, checks: list[Check]) -> None:
     assert (status, err) == (0, "") and "PASS  python" in out and "-> end other programs" in out and "1 PASS, 1 WARN, 0 ERROR" in out
 
 
+def test_lines_of_the_doctor_fit_the_terminal(penstock: Any, checks: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.append(Check("caches", Status.WARN, "word " * 40, "mend " * 40))
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = penstock(["doctor"])[1].splitlines()
+    assert max(map(len, lines)) <= 80 and lines[-3].startswith(" " * 28 + "mend") and sum(" word" in line for line in lines) > 2
+    monkeypatch.delenv("COLUMNS")
+    assert len(penstock(["doctor"])[1].splitlines()) == 6, "a program that reads it has a line for each check, and one for each hint"
+
+
 def test_an_error_is_a_status(penstock: Any, checks: list[Check]) -> None:
     checks.append(Check("caches", Status.ERROR, "locked", "open them"))
     status, out, err = penstock(["doctor"])

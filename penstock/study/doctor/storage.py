@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
@@ -22,7 +23,7 @@ LITTLE_CACHE_BYTES = GIB  # of packed weights, which nobody misses
 
 def hub_token(host: Host) -> Check:
     """Whether there is one; its value is never read into the report."""
-    named = next((name for name in TOKENS if host.environ.get(name)), None)
+    named = next((name for name in TOKENS if host.environ.get(name, "").strip()), None)
     file = Path(host.environ.get("HF_TOKEN_PATH") or hub_home(host) / "token")
     where = named or (str(file) if _has_text(file) else None)
     if where is None:
@@ -38,7 +39,7 @@ def caches(host: Host) -> Check:
     free = {name: shutil.disk_usage(nearest(folder)).free for name, folder in folders.items()}
     details = {name: {"folder": str(folder), "bytes": sizes[name], "free_bytes": free[name]} for name, folder in folders.items()}
     said = "; ".join(f"{name} {folders[name]}: {gib(sizes[name])}, {gib(free[name])} free" for name in ("hub", "penstock"))
-    shut = dict.fromkeys(str(there) for there in map(nearest, folders.values()) if not os.access(there, os.W_OK))
+    shut = [str(there) for there in dict.fromkeys(map(nearest, folders.values())) if not takes_files(there)]
     if shut:
         hint = f"{' and '.join(shut)} cannot be written: mend its rights, or set XDG_CACHE_HOME"
         return Check("caches", Status.ERROR, said, hint, details)
@@ -96,6 +97,15 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
+def takes_files(folder: Path) -> bool:
+    """Tried, as rights alone do not tell: not of what is no folder, of a superuser, of a full disk."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def nearest(folder: Path) -> Path:
     """The folder, or that above it which exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())
@@ -103,6 +113,6 @@ def nearest(folder: Path) -> Path:
 
 def _has_text(file: Path) -> bool:
     try:
-        return file.stat().st_size > 0
+        return bool(file.read_bytes().strip())
     except OSError:
         return False

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.core.errors import PenstockError
 from penstock.core.hardware import cache_folder, limits_file, read_limits
 from penstock.serve.engine.machine import free_memory, processor
 from penstock.study.measure.limits import Limits, from_json, measure, save
@@ -16,7 +17,7 @@ Say = Callable[[str], None]
 def limits_of_this_machine(
     threads: int | None, fresh: bool, say: Say, environ: Mapping[str, str] = os.environ, probe: Probe | None = None
 ) -> Limits:
-    """`threads`: None for all processors. Raises PenstockError when nothing can be measured or kept."""
+    """`threads`: None for all processors. Raises PenstockError when nothing can be measured; what cannot be kept is told all the same."""
     here = processor()
     file = limits_file(cache_folder(environ, Path.home()), here)
     wanted = here.num_cpus if threads is None else threads
@@ -36,11 +37,19 @@ def limits_of_this_machine(
     if found.doubts and before is not None and not before.doubts and not _lacks(before, probe):
         say(f"not kept: this is in doubt, and what was kept of {before.measured} is not")
     elif wanted == here.num_cpus:
-        save(found, file)
-        say(f"kept in {file}")
+        say(_kept(found, file))
     else:
         say(f"not kept: this is of --threads {wanted}, not of all {here.num_cpus} processors")
     return found
+
+
+def _kept(found: Limits, file: Path) -> str:
+    """Keeps it -> what came of that."""
+    try:
+        save(found, file)
+    except PenstockError as error:
+        return f"not kept, so that nothing else can use it: {error}; XDG_CACHE_HOME names another folder"
+    return f"kept in {file}"
 
 
 def _lacks(kept: Limits, probe: Probe) -> bool:

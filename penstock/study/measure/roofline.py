@@ -11,12 +11,15 @@ from penstock.core.hardware import Hardware
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column] of a character
 LEFT, RIGHT = 0.1, 1000.0  # operations for a byte
+WIDTH = 80  # of the whole, in characters
+MARGIN = 12  # of them for the rates on the left
+INTENSITY = "op/byte"
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    columns: int = 60
-    rows: int = 14
+    columns: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +46,39 @@ class Cell:
     dtype: str | None = None  # whose line it belongs to
 
 
-def draw(hardware: Hardware, size: Size = Size()) -> list[list[Cell]]:
-    """Lines of cells: the plot, its axis, the ridge points. The line of a slower type covers that of a faster one where they meet."""
+def draw(hardware: Hardware, rows: int = 14) -> list[list[Cell]]:
+    """Lines of cells, WIDTH at most: the plot, its axis, the ridge points. The line of a slower type covers that of a faster one where they
+    meet."""
     dtypes = sorted(hardware.ops_per_s, key=lambda dtype: -hardware.ops_per_s[dtype])
     if not dtypes:
         return []
     bandwidth = hardware.memory_bandwidth()
-    axes = Axes(size, LEFT * bandwidth, 1.5 * hardware.ops_per_s[dtypes[0]])
+    bottom, top = LEFT * bandwidth, 1.5 * hardware.ops_per_s[dtypes[0]]
+    labels = labels_of(hardware, dtypes, Axes(Size(1, rows), bottom, top))
+    size = Size(WIDTH - MARGIN - max(len(f"{RIGHT:g} {INTENSITY}") - 1, *(len(label) for label in labels.values())), rows)
+    axes = Axes(size, bottom, top)
     grid = [[0] * size.columns for _ in range(size.rows)]
     owners: list[list[str | None]] = [[None] * size.columns for _ in range(size.rows)]
     for dtype in dtypes:
         for row, column in dots(hardware, dtype, axes):
             grid[row // 4][column // 2] |= DOTS[row % 4][column % 2]
             owners[row // 4][column // 2] = dtype
-    labels: dict[int, list[str]] = {}
-    for dtype in dtypes:
-        labels.setdefault(axes.row(hardware.ops_per_s[dtype]) // 4, []).append(dtype)
     lines = []
     for row, (patterns, names) in enumerate(zip(grid, owners, strict=True)):
         cells = [Cell(f"{_tick(axes, row):>10} ┤")]
         cells += [Cell(chr(BRAILLE + dot) if dot else " ", name) for dot, name in zip(patterns, names, strict=True)]
-        lines.append(cells + [Cell(f" {dtype}", dtype) for dtype in labels.get(row, [])])
+        lines.append(cells + [Cell(f" {dtype}", dtype) for dtype in labels.get(row, "").split()])
     lines += [[Cell(text)] for text in _axis(size)]
     return lines + [[Cell(text, dtype)] for dtype, text in ridges(hardware, dtypes)]
+
+
+def labels_of(hardware: Hardware, dtypes: list[str], axes: Axes) -> dict[int, str]:
+    """The types whose ceilings are in a row, with a space before each."""
+    found: dict[int, str] = {}
+    for dtype in dtypes:
+        row = axes.row(hardware.ops_per_s[dtype]) // 4
+        found[row] = f"{found.get(row, '')} {dtype}"
+    return found
 
 
 def dots(hardware: Hardware, dtype: str, axes: Axes) -> Iterator[tuple[int, int]]:
@@ -115,8 +128,8 @@ def _axis(size: Size) -> Iterator[str]:
         line[at] = "┴"
         text = f"{LEFT * 10**decade:g}"
         marks[at : at + len(text)] = text
-    yield " " * 11 + "└" + "".join(line)
-    yield " " * 12 + "".join(marks).rstrip() + " op/byte"
+    yield " " * (MARGIN - 1) + "└" + "".join(line)
+    yield " " * MARGIN + "".join(marks).rstrip() + f" {INTENSITY}"
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -36,9 +36,13 @@ class Room:
         """Why so many tokens do not fit."""
         cached = tokens * self.kv_bytes_per_token
         needs = self.weights + self.activations + cached
-        return (f"needs {needs / 1e9:.1f} GB a device (weights {self.weights / 1e9:.1f}, {tokens:,} tokens {cached / 1e9:.1f}, "
-                f"activations {self.activations / 1e9:.1f}), {self.missing(tokens) / 1e9:.1f} GB more than {part.name}'s usable "
-                f"{self.usable / 1e9:.1f}")
+        return (f"needs {gb(needs)} GB a device (weights {gb(self.weights)}, {tokens:,} tokens {gb(cached)}, activations "
+                f"{gb(self.activations)}), {gb(self.missing(tokens))} GB more than {part.name}'s usable {gb(self.usable)}")
+
+
+def gb(num_bytes: float) -> str:
+    """With a digit after the point, or two that count where that would be 0."""
+    return f"{num_bytes / 1e9:.1f}" if num_bytes >= 1e8 else f"{num_bytes / 1e9:.2g}"
 
 
 def room(stored: Stored, part: Part, split: Split, rows: int) -> Room:

@@ -1,5 +1,4 @@
 """A plan as lines for people: a table, and under it why each row stands where it does. Every figure beside it is in the plan's JSON."""
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuratio
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
+from penstock.study.wrapping import wrapped
 
 WORDS = ("hardware", "layout", "weights/KV", "steps", "bound")  # aligned to the left
 LEAVE_OUT = ("kWh/year", "W", "chunk", "tok/s", "batch")  # where the terminal is too narrow, in this order
@@ -218,11 +218,3 @@ def listed(words: Iterable[str]) -> str:
 
 def given(value: float | None, form: str) -> str:
     return NOT_GIVEN if value is None else format(value, form)
-
-
-def wrapped(text: str, width: int | None, indent: int = 0) -> str:
-    """In lines of at most so many characters, the later ones indented."""
-    if width is None:
-        return text
-    return textwrap.fill(
-        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)

@@ -1,5 +1,4 @@
 import json
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +22,9 @@ def test_a_token_is_found_and_never_told(make: Make, tmp_path: Path) -> None:
                     {"HF_TOKEN_PATH": str(tmp_path / "hf/token")}):
         found = storage.hub_token(make(environ=environ))
         assert found.status is Status.PASS and found.details["present"] and SECRET not in repr(found)
-    (tmp_path / "hf/token").write_text("")
-    assert not storage.hub_token(make(environ={"HF_HOME": str(tmp_path / "hf")})).details["present"]
+    for blank in ("", " \n"):
+        (tmp_path / "hf/token").write_text(blank)
+        assert not storage.hub_token(make(environ={"HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": blank})).details["present"]
 
 
 def test_the_hubs_cache_is_where_the_hub_says(make: Make) -> None:
@@ -50,9 +50,22 @@ def test_a_full_disk_and_a_locked_folder_are_told(make: Make, tmp_path: Path, mo
     host = make(environ={"XDG_CACHE_HOME": str(tmp_path)})
     monkeypatch.setattr(storage, "LITTLE_DISK_BYTES", 1 << 60)
     assert storage.caches(host).status is Status.WARN
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    def refused(dir: Path) -> None:
+        raise PermissionError(dir)
+
+    monkeypatch.setattr(storage.tempfile, "TemporaryFile", refused)
     locked = storage.caches(host)
     assert locked.status is Status.ERROR and locked.hint.startswith(f"{tmp_path} cannot be written: mend its rights"), "each folder once"
+
+
+def test_a_cache_below_what_is_no_folder_cannot_be_written(make: Make, tmp_path: Path) -> None:
+    """Whose rights say that it could: root's always do."""
+    (tmp_path / "file").write_text("")
+    found = storage.caches(make(environ={"XDG_CACHE_HOME": str(tmp_path / "file/cache")}))
+    assert found.status is Status.ERROR and found.hint.startswith(f"{tmp_path / 'file'} cannot be written")
+    assert storage.caches(make(environ={"XDG_CACHE_HOME": str(tmp_path)})).status is not Status.ERROR
+    assert [each.name for each in tmp_path.iterdir() if each.name != "home"] == ["file"]
 
 
 def test_packed_weights_that_take_much_of_the_disk_are_told_with_how_to_delete_them(

@@ -175,6 +175,13 @@ def test_other_thread_counts_are_not_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_cannot_be_kept_is_told_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = list[str]()
+    found = limits_of_this_machine(None, False, said.append, {"XDG_CACHE_HOME": str(tmp_path / "file")}, Fake())
+    assert found.all_threads.read_bytes_per_s and said[-1].startswith("not kept, so that nothing else can use it: the limits cannot be")
+
+
 def test_what_is_broken_is_measured_again(tmp_path: Path) -> None:
     file = tmp_path / "l.json"
     save(run(Fake()), file)

@@ -2,14 +2,14 @@
 import pytest
 
 from penstock.core.hardware import Hardware
-from penstock.study.measure.roofline import Axes, Size, attainable, dots, draw, si
+from penstock.study.measure.roofline import INTENSITY, Axes, Size, attainable, dots, draw, si
 
 HARDWARE = Hardware("box", {1 << 20: 2e11, 1 << 30: 4e10}, {"fp32": 2e11, "bf16": 8e11, "int8": 6.4e12})
 SIZE = Size(40, 12)
 
 
 def text(hardware: Hardware) -> list[str]:
-    return ["".join(cell.text for cell in line) for line in draw(hardware, SIZE)]
+    return ["".join(cell.text for cell in line) for line in draw(hardware, SIZE.rows)]
 
 
 def test_memory_binds_below_the_ridge_and_arithmetic_above() -> None:
@@ -47,6 +47,14 @@ def test_the_plot_names_types_and_ridge_points() -> None:
 def test_types_of_one_rate_share_a_label() -> None:
     lines = text(Hardware("box", {1: 1e10}, {"fp32": 1e11, "bf16": 1e11}))
     assert sum("fp32" in line and "bf16" in line for line in lines[: SIZE.rows]) == 1
+
+
+@pytest.mark.parametrize("rates", [
+    {"fp32": 1e11}, {"fp32": 1e11, "bf16": 2e11, "int8": 6.4e12},
+    {"fp32": 4.7e11, "bf16": 6.92e12, "int16": 6.86e12, "int8": 1.39e13}, dict.fromkeys(("fp32", "bf16", "int16", "int8"), 1e11)])
+def test_a_terminal_of_80_columns_has_room(rates: dict[str, float]) -> None:
+    lines = text(Hardware("box", {1: 1e10}, rates))
+    assert max(map(len, lines)) <= 80 and any(line.endswith(f"1000 {INTENSITY}") for line in lines)
 
 
 def test_without_rates_there_is_no_plot() -> None:

@@ -1,11 +1,13 @@
 """What fits: weights by format, keys and values, and what is left of a device."""
+from dataclasses import replace
+
 import pytest
 
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.errors import UsageError
 from penstock.serve.engine import build
-from penstock.study.plan.memory import room
+from penstock.study.plan.memory import gb, room
 from penstock.study.plan.model import Stored, WeightFormat, weight_format
 from penstock.study.plan.request import model_of
 
@@ -52,6 +54,13 @@ def test_unknown_formats_are_refused() -> None:
         form("int3")
     with pytest.raises(UsageError, match="int3.*fp8"):
         stored("llama-3-8b", kv="int3")
+
+
+def test_what_a_small_model_needs_is_told_in_digits_that_count() -> None:
+    part = replace(CATALOGUE.part("l4"), memory=1e7)
+    told = room(stored("brook"), part, Split(), 512).told(640, part)
+    assert told.startswith("needs 0.024 GB a device (weights 0.015, 640 tokens 0.0026, activations 0.0068), 0.015 GB more than l4's usable")
+    assert (gb(141.13e9), gb(1e8), gb(9.9e7)) == ("141.1", "0.1", "0.099")
 
 
 def test_what_is_left_is_for_keys_and_values() -> None:

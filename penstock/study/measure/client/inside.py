@@ -69,18 +69,15 @@ def start(config: EngineConfig, progress: Any = None, say: Any = None, listener:
 class Inside:
     def __init__(self, inner: Inner, watch: Stopwatch, wish: Wish) -> None:
         """The wish's further fields are those of SamplingParams. Raises UsageError for another one."""
-        known = {each.name for each in dataclasses.fields(SamplingParams)}
-        for name in wish.more:
-            if name not in known:
-                raise UsageError(f"in process a request has no field {name!r}; it has: {', '.join(sorted(known))}")
+        check_names(wish.more)
         self._inner, self._watch, self._wish = inner, watch, wish
         self._more = {**inner.built.sampling_defaults, **wish.more}
         self._numbers = itertools.count()
 
     def prepare(self, ask: Ask) -> Request:
         built, slo = self._inner.built, self._wish.objectives
-        given = {"max_tokens": ask.num_output, "ignore_eos": self._wish.ignore_eos and ask.num_output is not None, **self._more}
-        params = check_params(SamplingParams(**given), built.spec.vocab_size)
+        given = {"ignore_eos": self._wish.ignore_eos and ask.num_output is not None, **self._more}
+        params = sampling(given, ask.num_output, built.spec.vocab_size)
         check_bounded(slo, params.max_tokens)
         request = Request(f"bench-{next(self._numbers)}", self._ids(ask), params,
                           ttft_slo_s=slo.ttft_s, tpot_slo_s=slo.tpot_s, e2e_slo_s=slo.e2e_s)
@@ -144,6 +141,19 @@ class Inside:
         if ask.prompt is not None:
             return tuple(built.tokenizer.encode(ask.prompt))
         return tuple(built.tokenizer.encode(built.chat_template.render(ask.messages), add_special_tokens=False))
+
+
+def check_names(more: Mapping[str, Any]) -> None:
+    """Raises UsageError for what is no field of SamplingParams."""
+    known = {each.name for each in dataclasses.fields(SamplingParams)}
+    for name in more:
+        if name not in known:
+            raise UsageError(f"in process a request has no field {name!r}; it has: {', '.join(sorted(known))}")
+
+
+def sampling(more: Mapping[str, Any], num_output: int | None, vocab_size: int) -> SamplingParams:
+    """`more`: fields of SamplingParams, which come before `num_output`. Raises RequestError for a value that cannot be."""
+    return check_params(SamplingParams(**{"max_tokens": num_output, **more}), vocab_size)
 
 
 async def play(inner: Inner, schedule: Iterator[tuple[float, Session]], users: int | None, extent: Extent) -> list[Sample]:

@@ -22,6 +22,7 @@ from penstock.study.plan.tune.trust import Checked, Trust
 
 FORESEEN = (*OPTIONS, QUANT)  # options whose effect the twin can play
 OVERLOAD = 1.1  # of the highest rate that the defaults keep: at least so much is asked of all, or nothing could be better
+PATIENCE_S = 10.0  # of who looks on while the twin plays
 Say = Callable[[str], None]
 T = TypeVar("T")
 
@@ -57,6 +58,14 @@ class Terms:
     pairs: int = 5
     closed: bool = False  # loop
 
+    def bar(self, name: str) -> str | None:
+        """Why none of an option's values is tried."""
+        if name == QUANT and not self.budget.most:
+            return "it changes the answers, and there is no --quality-budget"
+        if name in (DRAFTS, CONTROL[0]) and self.made_up:
+            return ("prompts are random tokens, of which nothing can be learned about drafts: give --text FILE, or a dataset of text")
+        return None
+
 
 @dataclass(slots=True)
 class Search:
@@ -72,10 +81,13 @@ class Search:
     course: Course = field(init=False)
     trust: Trust = field(init=False)
     _expected: dict[str, Score | None] = field(default_factory=dict)
+    _num_played: int = 0
+    _told_s: float = field(init=False)  # when that was told last
 
     def __post_init__(self) -> None:
         self.course = Course(self.now, self.now())
         self.trust = Trust(self.terms.closed, self.say)
+        self._told_s = self.now()
 
     def run(self) -> Outcome:
         """Raises PenstockError where the engine cannot be run with its own settings."""
@@ -117,8 +129,8 @@ class Search:
         """Weight formats within the budget."""
         kept = []
         for quant in self.levers.of(QUANT):
-            if not self.terms.budget.most:
-                self.left.append(Left(f"{QUANT}={quant}", "it changes the answers, and there is no --quality-budget"))
+            if (bar := self.terms.bar(QUANT)) is not None:
+                self.left.append(Left(f"{QUANT}={quant}", bar))
                 continue
             try:
                 drift = self._drift(quant)
@@ -134,8 +146,7 @@ class Search:
 
     def _look_ahead(self, proposed: int, seen: Seen) -> None:
         """How many runs are to come at most, if the twin is right."""
-        drafts = 0 if self.terms.made_up else len(self.levers.of(DRAFTS))
-        controls = len(self.levers.of(CONTROL[0])) if drafts else 0
+        drafts, controls = (0 if self.terms.bar(name) else len(self.levers.of(name)) for name in (DRAFTS, CONTROL[0]))
         later = [*map(len, by_option(seen.unknown).values()), drafts, controls, len(self.levers.of("threads"))]
         self.course.left = sum(map(race_runs, (proposed, *later))) + 6 * self.terms.pairs
 
@@ -175,16 +186,14 @@ class Search:
         return best
 
     def _drafts(self, best: Setting) -> Setting:
-        values = self.levers.of(DRAFTS)
-        if values and self.terms.made_up:
-            self.left.append(Left(DRAFTS, "prompts are random tokens, of which nothing can be learned about drafts: give --text FILE, or a "
-                                  "dataset of text"))
-            return best
-        name, careful = CONTROL
+        values, (name, careful) = self.levers.of(DRAFTS), CONTROL
         controls = self.levers.of(name)
+        if (bar := self.terms.bar(DRAFTS)) is not None:
+            self.left += [Left(each, bar) for each, there in ((DRAFTS, values), (name, controls)) if there]
+            return best
         rivals = [best.given(DRAFTS, value) for value in values]
         best = self._race(best, [each.given(name, careful) for each in rivals] if careful in controls else rivals, DRAFTS)
-        if DRAFTS in dict(best):
+        if DRAFTS in dict(best) or not values:
             best = self._race(best, [best.given(name, value) for value in controls], name)
         return best
 
@@ -253,7 +262,12 @@ class Search:
 
     def _predicted(self, setting: Setting, rate: float | None = None) -> Score:
         key = ["predicted", setting.key] if rate is None else ["predicted", setting.key, rate]
-        return self._recall(key, lambda: self.bench.predicted(setting, rate).as_json(), of_json)
+        found = self._recall(key, lambda: self.bench.predicted(setting, rate).as_json(), of_json)
+        self._num_played += 1
+        if self.now() - self._told_s >= PATIENCE_S:
+            self._told_s = self.now()
+            self.say(f"settings that the twin has played: {self._num_played}, at last {setting} ({self.course})")
+        return found
 
     def _foreseen(self, setting: Setting) -> Score | None:
         """What the twin expects of a run; None where it cannot say."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.hub import fetch_weights
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
@@ -15,7 +16,7 @@ from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure import goodput
 from penstock.study.measure.bench import Load, Terms, View, measure
-from penstock.study.measure.client.inside import Inner, Inside, start
+from penstock.study.measure.client.inside import Inner, Inside, check_names, sampling, start
 from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.target import Stopwatch
@@ -90,6 +91,18 @@ class Engines:
     def __post_init__(self) -> None:
         self._checked = Checked(self.watchers.say, self.watchers.say)
 
+    def check(self) -> None:
+        """Raises PenstockError for an engine that cannot be had, UsageError for fields that no request can have."""
+        self.resolved(Setting())
+        assert self._found is not None
+        check_names(self.traffic.more)
+        sampling(self.traffic.more, 1, self._found.spec.vocab_size)
+
+    def weights(self) -> str:
+        """Which they are: another checkpoint of the same name has others."""
+        self._found = self._found or find(self.given)
+        return open_checkpoint(fetch_weights(self._found.source, self.watchers.progress)).fingerprint().hex()[:12]
+
     def resolved(self, setting: Setting) -> EngineConfig:
         """As an engine would run. Raises PenstockError for what does not go together, or does not fit."""
         config = setting.apply(self.given)
@@ -105,6 +118,7 @@ class Engines:
         config = self.resolved(setting)
         if rate is not None or not self.goal.searches:
             return self._played(config, rate)
+        self._calibration(config.quant)  # which runs an engine on a loop of its own, so not within the search's
 
         async def attempt(rate: float, number: int) -> Result:
             return Result(self._figures(config, self._calls(rate), rate)[0], series(()), None, None, None, NOBODY, (), ())
@@ -136,7 +150,8 @@ class Engines:
     def _played(self, config: EngineConfig, rate: float | None) -> Score:
         asked = self._calls(rate)
         if not asked:
-            raise UsageError("not one request comes in a run: --duration is too short for an arrival")
+            raise UsageError(f"not one request comes in a run of {self.traffic.extent.seconds or 0:g} s: give a longer --duration, or a "
+                             "higher --rate")
         return score(*self._figures(config, asked, rate))
 
     def _figures(self, config: EngineConfig, asked: Sequence[Call], rate: float | None) -> tuple[Figures, float]:

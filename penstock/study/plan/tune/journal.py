@@ -1,12 +1,13 @@
 """What was found so far, in a file of JSON lines: a search that is run again finds there what it would have to measure, and goes on.
 
 The first line holds the arguments. A line is on the disk before its answer is used; half a line at the end, as a crash leaves it, is
-taken away.
+taken away. A file without an answer is as good as none, and is removed in the end.
 """
 import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,6 +58,9 @@ class Journal:
         return len(self._found)
 
     def close(self) -> None:
+        if not self._file.closed and not self._found:
+            with suppress(OSError):
+                self.path.unlink()
         self._file.close()
 
     def __enter__(self) -> "Journal":
@@ -79,15 +83,15 @@ class Journal:
         if not whole and not content.startswith(BEGINS[: len(content)]):
             raise self._foreign()
         lines = [self._line(line) for line in whole.splitlines()]
-        if len(whole) < len(content) or restart:
-            self._file.truncate(len(whole))
-        if not lines:
-            self._write({"format": FORMAT, "asked": asked})
-            return {}
-        head = lines[0]
+        head = lines[0] if lines else {"format": FORMAT, "asked": asked}
         if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict) or not all("key" in line for line in lines[1:]):
             raise self._foreign()
+        if len(lines) < 2:
+            self._file.truncate(0)
+            self._write({"format": FORMAT, "asked": asked})
+            return {}
         self._check(head["asked"], asked)
+        self._file.truncate(len(whole))
         return {line["key"]: line["found"] for line in lines[1:]}
 
     def _line(self, text: bytes) -> dict[str, Any]:

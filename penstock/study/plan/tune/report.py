@@ -6,8 +6,9 @@ from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import told
 
 RESTLESS = 1.3
-COLUMNS = (("kept", 8), ("answered", 10), ("came/s", 9), ("good/s", 9), ("out tok/s", 11), ("tok/s work", 12), ("TTFT p50", 12),
-           ("p99", 12), ("TPOT p50", 12), ("p99", 12))
+LABEL, WIDTH = 16, 14
+GOOD, WORK = "good/s", "tok/s work"  # what the ratios are of
+FIGURES = ("kept", "answered", "came/s", GOOD, "out tok/s", WORK, "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99")
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
@@ -49,10 +50,10 @@ def compared(outcome: Outcome) -> Iterator[str]:
         return
     one, other = outcome.pairs.middle
     rows = [("the defaults", other), ("tuned" if len(outcome.best) else "the best other", one)]
-    yield f"{'':16}" + "".join(f"{heading:>{width}}" for heading, width in COLUMNS)
-    for name, score in rows:
-        yield f"{name:16}{row(score)}"
-    yield f"{'ratio':16}{'':27}{outcome.pairs.goodput.median:>9.3g}{'':11}{outcome.pairs.cost.median:>12.3g}"
+    ratios = {GOOD: f"{outcome.pairs.goodput.median:.3g}", WORK: f"{outcome.pairs.cost.median:.3g}"}
+    yield line("", *[name for name, _ in rows], "ratio")
+    for name, *values in zip(FIGURES, *(figures(score) for _, score in rows), strict=True):
+        yield line(name, *values, ratios.get(name, ""))
     yield "came/s: requests that a run brought, over its time to the last answer; arrivals at random are more or fewer than their rate"
     if outcome.rates is not None:
         other = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
@@ -65,9 +66,13 @@ def unrest(scores: Sequence[Score]) -> float:
     return max(speeds) / min(speeds)
 
 
-def row(score: Score) -> str:
+def line(label: str, *cells: str) -> str:
+    return f"{label:{LABEL}}{''.join(f'{cell:>{WIDTH}}' for cell in cells)}".rstrip()
+
+
+def figures(score: Score) -> tuple[str, ...]:
+    """In the order of FIGURES."""
     latencies = (score.ttft_p50_s, score.ttft_p99_s, score.tpot_p50_s, score.tpot_p99_s)
     shown = ["-" if value is None else f"{value * 1000:,.1f} ms" for value in latencies]
-    cells = (f"{score.share:.1%}", f"{score.answered / score.measured:.1%}", f"{score.came:.3g}", f"{score.goodput:.3g}",
-             f"{score.output_tokens_per_s:,.0f}", f"{score.tokens_per_busy_s:,.0f}", *shown)
-    return "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    return (f"{score.share:.1%}", f"{score.answered / score.measured:.1%}", f"{score.came:.3g}", f"{score.goodput:.3g}",
+            f"{score.output_tokens_per_s:,.0f}", f"{score.tokens_per_busy_s:,.0f}", *shown)

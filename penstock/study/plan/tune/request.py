@@ -1,5 +1,5 @@
 """From what a user asks for to an answer in a file: checked, searched, written."""
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.study.plan.tune.budget import Budget
 from penstock.study.plan.tune.conduct import Search, Terms
 from penstock.study.plan.tune.engines import Engines, Goal, Watchers
 from penstock.study.plan.tune.journal import Journal
-from penstock.study.plan.tune.levers import Choices, levers
+from penstock.study.plan.tune.levers import Choices, Levers, levers
 from penstock.study.plan.tune.outcome import Outcome
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.toml import text
@@ -58,13 +58,14 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     options = {each.name: value for each in fields(EngineConfig) if (value := getattr(request.engine, each.name)) != each.default}
     asked = {**{f"--{name.replace('_', '-')}": value for name, value in (options | dict(request.said)).items()}, "machine": where}
     engines = Engines(request.engine, request.traffic, request.goal, watchers)
+    engines.check()
     found = levers(request.engine, engines.resolved(Setting()), request.choices, num_cpus(), request.only)
-    if request.only and not any(found.values.values()):
-        why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out) or "they have no other values here"
-        raise UsageError(f"--levers {','.join(request.only)} leaves nothing to search: {why}")
     terms = Terms(
         request.budget, request.goal.searches, request.goal.start_rate, request.traffic.is_made_up() and not request.traffic.text,
         request.finalists, request.pairs, request.traffic.arrivals.users is not None)
+    if request.only:
+        check_any(request.only, found, terms)
+    asked |= {"weights (digest)": engines.weights(), "requests (digest)": request.traffic.digest()}
     with Journal(request.output.with_name(request.output.name + STATE), asked, request.restart) as journal:
         if len(journal):
             watchers.say(f"going on: {len(journal)} answers are in {journal.path}")
@@ -72,3 +73,11 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
         told = {name: str(value) for name, value in asked.items()}
         write(request.output, text(outcome, request.engine, request.goal.slo, told))
         return Tuned(outcome, {"asked": asked, "model": request.engine.model, "output": str(request.output)}, journal.num_recalled)
+
+
+def check_any(only: Sequence[str], found: Levers, terms: Terms) -> None:
+    """Raises UsageError where none of these options can be tried."""
+    barred = {name: why for name, values in found.values.items() if values and (why := terms.bar(name)) is not None}
+    if not any(values for name, values in found.values.items() if name not in barred):
+        why = "; ".join(f"{name}: {reason}" for name, reason in (*found.left_out, *barred.items())) or "they have no other values here"
+        raise UsageError(f"--levers {','.join(only)} leaves nothing to search: {why}")

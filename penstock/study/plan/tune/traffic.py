@@ -1,7 +1,9 @@
 """The traffic of a search: the same for the twin, which is told lengths and shared prefixes, and for the engine, which is given tokens."""
+import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from penstock.core.errors import UsageError
@@ -36,6 +38,12 @@ class Traffic:
         writer = Stretches()
         next(self.dataset(writer, self.seed).sessions(), None)
         return bool(writer.written)
+
+    def digest(self) -> str:
+        """Of what is asked: the files that it is read from may change, and keep their names."""
+        writer = Stretches()
+        sessions = list(islice(self.dataset(writer, self.seed).sessions(), MOST_PLAYED))
+        return hashlib.blake2b(repr((sessions, writer.written, self.text)).encode(), digest_size=6).hexdigest()
 
     def calls(self, rate: float | None, tokens: Count) -> list[Call]:
         """What the twin is asked: as much as a run on the engine, which may be nothing. Of conversations the first turns, as if they came

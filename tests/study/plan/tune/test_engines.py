@@ -1,4 +1,5 @@
 """The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
+import asyncio
 import gc
 
 import pytest
@@ -55,6 +56,19 @@ def test_the_twin_finds_the_highest_rate(known_steps):
     assert found.rate == pytest.approx(80, rel=0.12) and half.rate == pytest.approx(40, rel=0.12)
     assert found.beats(half) and found.counted == found.rate
     assert engines({"ttft": 0.005}, searches=True).predicted(Setting()).rate == 0.0
+
+
+def test_steps_are_learned_before_the_search_for_a_rate_begins(known_steps, monkeypatch):
+    """Which runs an engine, and a loop cannot run within another."""
+    def timed_now(config, progress):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        timed.append(config)
+        return []
+
+    timed = []
+    monkeypatch.setattr(checked, "timed_now", timed_now)
+    assert engines({"ttft": 0.05}, searches=True, start_rate=10.0).predicted(Setting()).rate > 0 and len(timed) == 1
 
 
 def test_rates_at_which_nothing_comes_are_passed_over(known_steps):

@@ -77,6 +77,19 @@ def test_a_file_of_something_else_is_left_alone(tmp_path, content):
     assert (tmp_path / "state").read_bytes() == content
 
 
+def test_arguments_that_nothing_was_found_for_bind_nobody(tmp_path):
+    """A mistake in them is mended by giving others."""
+    path = tmp_path / "state"
+    with Journal(path, {"--slo": "ttft=1ms"}):
+        assert path.exists()
+    assert not path.exists()
+    path.write_text(json.dumps({"format": 1, "asked": {"--slo": "ttft=1ms"}}) + "\n")
+    with Journal(path, ASKED) as journal:
+        journal.recall("a", made(1))
+    with Journal(path, ASKED) as journal:
+        assert journal.recall("a", never) == {"value": 1}
+
+
 def test_two_searches_do_not_share_a_file(tmp_path):
     with Journal(tmp_path / "state", ASKED), pytest.raises(UsageError, match="is in use"):
         Journal(tmp_path / "state", ASKED)

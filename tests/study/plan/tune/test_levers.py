@@ -55,6 +55,13 @@ def test_only_what_is_wanted():
         levers(GIVEN, RESOLVED, choices(), 2, ("speed",))
 
 
+def test_how_drafts_are_controlled_is_searched_where_there_are_drafts():
+    assert levers(replace(GIVEN, propose="ngram"), RESOLVED, choices(), 2, ("draft_control",)).of("draft_control") == ("priced", "always")
+    alone = levers(GIVEN, RESOLVED, choices(), 2, ("draft_control",))
+    assert not alone.of("draft_control") and "nothing without propose" in dict(alone.left_out)["draft_control"]
+    assert levers(GIVEN, RESOLVED, choices(), 2, ("draft_control", "propose")).of("draft_control")
+
+
 def test_lossy_acceptance_is_left_out_by_name():
     assert choices().lossy == ["typical"]
     left = dict(levers(GIVEN, RESOLVED, Choices({"propose": ("ngram",)}, ("typical",)), 2).left_out)

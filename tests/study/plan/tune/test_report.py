@@ -19,10 +19,11 @@ def test_a_winner_is_shown_beside_the_defaults():
         Left("quant=int8", "no budget"), Left("threads", "it was given as 2"), Left("quant=int4", "no budget")),
                       rate=12.0, rates=(10.0, 15.0))
     text = list(lines(outcome))
-    heading, defaults, tuned = (line.split() for line in text[:3])
-    assert heading == "kept answered came/s good/s out tok/s tok/s work TTFT p50 p99 TPOT p50 p99".split()
-    assert defaults == "the defaults 40.0% 100.0% 10 4 400 600 300.0 ms 400.0 ms 30.0 ms -".split()
-    assert tuned == "tuned 80.0% 95.0% 10 8 400 900 100.0 ms 200.0 ms 10.0 ms 20.0 ms".split()
+    assert [line.split() for line in text[:11]] == [line.split() for line in (
+        "the defaults tuned ratio", "kept 40.0% 80.0%", "answered 100.0% 95.0%", "came/s 10 10", "good/s 4 8 1.99", "out tok/s 400 400",
+        "tok/s work 600 900 1.5", "TTFT p50 300.0 ms 100.0 ms", "TTFT p99 400.0 ms 200.0 ms", "TPOT p50 30.0 ms 10.0 ms",
+        "TPOT p99 - 20.0 ms")]
+    assert max(map(len, text[:11])) <= 80
     assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
     assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was given as 2" in text
     assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came)") for line in text)
@@ -36,9 +37,8 @@ def test_more_good_requests_than_the_rate_are_those_that_came_by_chance():
     pairs = Pairs(((lucky, replace(lucky, kept=100)),) * 2)
     outcome = Outcome(Setting((("threads", 2),)), pairs, checked=(Checked(Setting(), lucky, [lucky]),))
     text = list(lines(outcome))
-    ratio, note = text[3:5]
-    assert text[2].split()[3:5] == ["14.4", "14.4"] and ratio.startswith("ratio") and ratio[43:52].strip() == "1.44"
-    assert note.startswith("came/s: requests that a run brought") and "1.44 times the defaults' good requests/s" in text[-1]
+    assert text[3].split() == ["came/s", "14.4", "14.4"] and text[4].split() == ["good/s", "10", "14.4", "1.44"]
+    assert text[11].startswith("came/s: requests that a run brought") and "1.44 times the defaults' good requests/s" in text[-1]
     assert any("14.4 good requests/s (100% of 14.4 that came)" in line for line in text)
 
 
@@ -53,7 +53,7 @@ def test_the_defaults_may_be_best():
     assert list(lines(Outcome(checked=(other,))))[-1] == "the defaults are best: nothing that was tried leads"
     text = list(lines(Outcome(pairs=Pairs(((SLOW, FAST),) * 2), rejected=Setting((("threads", 2),)))))
     assert text[-1].startswith("the defaults are best: threads=2 gave 0.503 times the defaults' good requests/s (2 pairs of runs")
-    assert text[2].startswith("the best other")
+    assert "the best other" in text[0]
 
 
 def sentence(best, goodputs, costs=None, rates=None):
@@ -86,7 +86,7 @@ def test_the_runs_that_are_shown_have_the_ratio_that_is_told():
     """Medians of either side alone would show 12 for 10."""
     found = Pairs(((score(12.0), score(6.0)), (score(10.0), score(10.0)), (score(18.0), score(12.0))))
     assert str(found).startswith("good requests/s 18 for 12 (100 and 100 came), 1.5 times")
-    assert lines_of(found)[1].split()[5] == "12" and lines_of(found)[2].split()[4] == "18"
+    assert lines_of(found)[4].split()[:3] == ["good/s", "12", "18"]
 
 
 def lines_of(found):

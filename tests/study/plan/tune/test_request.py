@@ -4,8 +4,10 @@ import pytest
 from penstock.cli.tune import TuneOptions, make_request
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
+from penstock.study.plan.tune import request as module
 from penstock.study.plan.tune.engines import Watchers
 from penstock.study.plan.tune.request import tune
+from tests.tiny import write_model
 
 
 def test_levers_that_are_all_given_leave_nothing_to_search(tmp_path) -> None:
@@ -14,3 +16,33 @@ def test_levers_that_are_all_given_leave_nothing_to_search(tmp_path) -> None:
     with pytest.raises(UsageError, match="--levers threads leaves nothing to search: threads: it was given as 1"):
         tune(request, Watchers(lambda line: None))
     assert not list(tmp_path.iterdir())
+
+
+def test_another_trace_or_checkpoint_of_the_same_name_is_another_search(tmp_path, monkeypatch) -> None:
+    def cut_short(levers, terms, engines, journal, say):
+        journal.recall("a", dict)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "Search", cut_short)
+    model, trace = tmp_path / "model", tmp_path / "trace.csv"
+
+    def search() -> None:
+        options = TuneOptions(slo="ttft=1s", traffic=str(trace), output=str(tmp_path / "tuned.toml"))
+        tune(make_request(options, EngineConfig(str(model))), Watchers(lambda line: None))
+
+    def asked(*prompts: int) -> str:
+        rows = [f"2023-11-16 18:17:{second:02}.0,{tokens},4\n" for second, tokens in enumerate(prompts)]
+        return "".join(["TIMESTAMP,ContextTokens,GeneratedTokens\n", *rows])
+
+    write_model(model)
+    trace.write_text(asked(20, 21))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            search()
+    trace.write_text(asked(20, 22))
+    with pytest.raises(UsageError, match=r"was begun with requests \(digest\) [0-9a-f]{12}, not [0-9a-f]{12}: give another --output"):
+        search()
+    trace.write_text(asked(20, 21))
+    (model / "model.safetensors").touch()
+    with pytest.raises(UsageError, match=r"was begun with weights \(digest\) [0-9a-f]{12}, not [0-9a-f]{12}"):
+        search()
