@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Microseconds that a grammar adds to a token: with brook's vocabulary, and with a made one of some 150 thousand tokens.
 
-    python bench/grammar_mask.py --schemas PATH [--most 300] [--tokens 96] [--rows 1 32] [--vocabulary 151936] [--record]
+    python bench/grammar_mask.py --schemas PATH [--most 300] [--tokens 96] [--rows 1 32] [--vocabulary 151936] [--form json] [--record]
 
 PATH is a `.jsonl` file with a JSON schema in the field `schema` of each line, or a folder of such files and of `.json` files that are one
 schema each. brook writes an answer to each schema (temperature 1); the answers are replayed token by token in both vocabularies, each in
@@ -12,6 +12,9 @@ as many lanes as there are rows. Timed are, of each step, divided by its rows:
   apply   striking what may not come out of the rows' logits: after the model
   follow  going on over the tokens chosen, and finding what must come next: after the model
 
+With `--form grammar` each schema stands in a Lark grammar, where what must come next is found from masks: that is part of `mask`. With
+`--form unforced` nothing is looked for there.
+
 The made vocabulary has, in the proportions of real ones of that size: all bytes; brook's own tokens; numbers of up to three digits; runs
 of blanks and line breaks; pairs and triples of JSON's punctuation; words made of two to four of brook's pieces, most of them behind a
 blank, some in capitals; a fifth pieces of Cyrillic, Chinese and Hangul. It is drawn with a fixed seed and downloads nothing. An answer is
@@ -20,7 +23,7 @@ spelled in the longest tokens from the left. The last line is JSON; `--record` k
 import json
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice, pairwise
 from pathlib import Path
@@ -49,6 +52,11 @@ LEAST_STEPS = 2
 GOAL_US = 60.0  # at the median, mask and apply together
 MAX_LEN = 131_072  # tokens of a context
 STAGES = ("mask", "handed", "apply", "follow")
+FORMS: dict[str, Callable[[str], StructuredOutputsParams]] = {
+    "json": lambda schema: StructuredOutputsParams(json=schema),
+    "grammar": lambda schema: StructuredOutputsParams(grammar=f"start: %json {schema}"),
+    "unforced": lambda schema: StructuredOutputsParams(grammar=f'%llguidance {{"no_forcing": true}}\nstart: %json {schema}'),
+}
 
 
 class Lane:
@@ -111,11 +119,11 @@ def schemas(path: Path) -> Iterator[Any]:
         yield json.loads(path.read_text(encoding="utf-8"))
 
 
-def written(llm: LLM, found: Sequence[Any], num_tokens: int) -> list[tuple[StructuredOutputsParams, list[int]]]:
+def written(llm: LLM, found: Sequence[Any], num_tokens: int, form: str) -> list[tuple[StructuredOutputsParams, list[int]]]:
     """(structure, brook's tokens) of those schemas that can be obeyed, without ends of text."""
     asked = []
     for number, schema in enumerate(found):
-        wanted = StructuredOutputsParams(json=json.dumps(schema))
+        wanted = FORMS[form](json.dumps(schema))
         try:
             llm._built.grammars.compile(wanted)
         except RequestError:
@@ -158,6 +166,7 @@ def make_parser() -> Parser:
     made.add_argument("--tokens", type=whole(), default=96, help="of an answer at most; default: %(default)s")
     made.add_argument("--rows", type=whole(), nargs="+", default=[1, 32], help="of a step; default: 1 32")
     made.add_argument("--vocabulary", type=whole(LEAST_VOCABULARY), default=151936, help="tokens of the made one; default: %(default)s")
+    made.add_argument("--form", choices=FORMS, default="json", help="how a schema is asked for; default: %(default)s")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 
@@ -167,7 +176,7 @@ def main() -> None:
     args = parser.parse_args()
     llm = LLM("brook", max_num_seqs=32)
     own = llm.get_tokenizer()
-    answers = written(llm, args.schemas[: args.most], args.tokens)
+    answers = written(llm, args.schemas[: args.most], args.tokens, args.form)
     if (steps := sum(len(tokens) for _, tokens in answers) // max(args.rows)) < LEAST_STEPS:
         parser.error(f"the answers to {len(answers)} schemas that can be obeyed make {steps} steps of {max(args.rows)} rows, and "
                      f"{LEAST_STEPS} are needed: give more --schemas, or fewer --rows")
@@ -187,8 +196,8 @@ def main() -> None:
             rows.append({"vocabulary": name, "tokens": num_tokens, "rows": num, "steps": total // num, **found})
             told = "; ".join(f"{stage} " + " ".join(f"{key} {value:g}" for key, value in each.items()) for stage, each in found.items())
             print(f"{name} ({num_tokens} tokens), {num} rows: {told}", flush=True)
-    result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "goal_us": GOAL_US,
-              "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}  # type: ignore[index]
+    result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "form": args.form,
+              "goal_us": GOAL_US, "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}  # type: ignore[index]
     if args.record:
         write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-grammar_mask.json")
     print(json.dumps(result))

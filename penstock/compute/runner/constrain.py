@@ -2,14 +2,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.compute.decoding.grammar.ahead import MAX_FORCED
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.masks import Masks, Path
 from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.runner.batch import SampledRows, drafts_of
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.types import SeqResult, StepPlan
-
-MAX_FORCED = 32  # tokens of a sequence that are drafted in one step
 
 
 class Constraints:

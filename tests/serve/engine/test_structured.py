@@ -2,6 +2,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ STRUCTURES = [
     StructuredOutputsParams(json=RECORD), StructuredOutputsParams(regex=r"(fox|king) [0-9]{2}, the (end|beginning)"),
     StructuredOutputsParams(choice=["yes, it is so", "no", "yes, it may be"]), StructuredOutputsParams(json_object=True),
     StructuredOutputsParams(grammar='start: ("<item>" WORD "</item>")+\nWORD: /[a-c]{1,3}/'), None,
+    StructuredOutputsParams(
+        grammar='root ::= "the name of the item is " [a-c] " and its colour " ("red" | "green") (", as it was before")?'),
 ]
 
 
@@ -56,7 +59,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def requests() -> list[tuple[str, SamplingParams]]:
     rng = random.Random(3)
     made = []
-    for number in range(18):
+    for number in range(21):
         prompt = "the old fox went over a river to see his friend " * (number % 3) + "".join(rng.choices("abcdef ", k=rng.randint(1, 40)))
         made.append((prompt, SamplingParams(
             max_tokens=rng.randint(20, 90), temperature=0.0 if number % 4 == 0 else 1.0, top_p=0.9 if number % 5 == 0 else 1.0, seed=number,
@@ -97,7 +100,8 @@ def test_what_ended_is_what_was_wanted_and_what_was_cut_off_begins_so(alone: lis
         elif wanted.json_object is not None:
             assert isinstance(json.loads(text), dict)
         else:
-            assert re.fullmatch(r"(<item>[a-c]{1,3}</item>)+", text)
+            item = r"the name of the item is [a-c] and its colour (red|green)(, as it was before)?"
+            assert re.fullmatch(rf"(<item>[a-c]{{1,3}}</item>)+|{item}", text)
     assert ended >= 8
 
 
@@ -121,6 +125,18 @@ def test_what_must_come_skips_the_model_without_any_proposer(folder: Path) -> No
     answer = LLM(str(folder)).generate("x", params)[0].outputs[0]
     assert re.fullmatch("<begin>[ab]</and then the end>", answer.text)
     assert answer.drafting.num_accepted > 20 and answer.drafting.passes <= 3
+
+
+def test_what_must_come_in_a_grammar_of_a_users_skips_the_model_and_changes_nothing(folder: Path) -> None:
+    grammar = 'start: "the beginning of it: " /[ab]/ ", and this is its end" /a*/ "a"'
+    llm = LLM(str(folder))
+    for temperature, ends in ((0.0, {}), (1.0, {}), (1.0, {"ignore_eos": True}), (1.0, {"stop_token_ids": [ord("d")]})):
+        params = SamplingParams(max_tokens=60, temperature=temperature, seed=4, logprobs=1, **ends)
+        forced, plain = [llm.generate("x", replace(params, structured_outputs=StructuredOutputsParams(grammar=option + grammar)))[0]
+                         for option in ("", '%llguidance {"no_forcing": true}\n')]
+        assert said(forced) == said(plain) and plain.outputs[0].drafting.passes == 0
+        drafting, num_tokens = forced.outputs[0].drafting, len(forced.outputs[0].token_ids)
+        assert num_tokens - drafting.num_accepted < num_tokens / (2 if ends else 3)
 
 
 def test_every_choice_of_a_request_follows_the_grammar_by_itself(folder: Path) -> None:

@@ -12,7 +12,7 @@ from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
-from penstock.compute.decoding.grammar.written import Written
+from penstock.compute.decoding.grammar.written import Forcing, Written
 from penstock.core.errors import RequestError
 from penstock.core.strict_json import DECODER, fault
 from penstock.core.types import Rules, StructuredOutputsParams
@@ -45,8 +45,8 @@ MOST_COMBINED = 12  # regexes combined by `&`: llguidance's time grows exponenti
 
 
 class Lark:
-    """EBNF is converted to Lark. Each `%json` in Lark is compiled like the structure `json`. Tokens are forced in `Rules` alone, whose
-    author sees to it that no terminal can be followed by what it repeats. Raises RequestError for invalid grammars."""
+    """EBNF is converted to Lark. Each `%json` in Lark is compiled like the structure `json`. llguidance finds what must come next in
+    `Rules` alone, whose author sees to it that no terminal can be followed by what it repeats. Raises RequestError for invalid grammars."""
 
     def checked(self, value: Any) -> str | Rules:
         rules = value if isinstance(value, Rules) else Rules(value)
@@ -61,10 +61,12 @@ class Lark:
         if isinstance(given, Rules):
             return replace(with_schemas(given, wanted, effort, room), copied=())
         if not EBNF.search(given):
-            return with_schemas(Rules(given), wanted, effort, room, UNFORCED)
+            written = with_schemas(Rules(given), wanted, effort, room, UNFORCED)
+            return replace(written, forcing=Forcing.OFF if written.forcing is Forcing.OFF else Forcing.MASKS)
         lark = from_ebnf(given, effort)
         copied = tuple([(len(UNFORCED) + at, source) for at, source in lark.copied])
-        return replace(with_schemas(Rules(lark.text), wanted, effort, room, UNFORCED), source=given, copied=copied)
+        written = with_schemas(Rules(lark.text), wanted, effort, room, UNFORCED)
+        return replace(written, source=given, copied=copied, forcing=Forcing.MASKS)
 
 
 def with_schemas(
@@ -77,18 +79,20 @@ def with_schemas(
     size = len(begin)
     copied: list[tuple[int, int]] = []
     schemas: dict[str, Writer] = {}
+    forcing = Forcing.PARSER
     for piece, at in pieces(rules, wanted, effort, room, called):
         copied.append((size, at))
         if isinstance(piece, Written):
             schemas |= piece.schemas
+            forcing = Forcing.OFF if piece.forcing is Forcing.OFF else forcing
             piece = piece.text
         parts.append(piece)
         size += len(piece)
-    return Written("".join(parts), rules.text, tuple(copied), schemas, has_json=bool(schemas))
+    return Written("".join(parts), rules.text, tuple(copied), schemas, has_json=bool(schemas), forcing=forcing)
 
 
 def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
-    """The parts of the grammar, each with its index in the text: schemas, compiled, and the text between them as it is."""
+    """The parts of the grammar, each with its index in the text: schemas, compiled, options, and the text between them as it is."""
     text, schemas = rules.text, Schemas(dict(rules.schemas), effort)
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
@@ -103,7 +107,10 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
             num_schemas, begin = num_schemas + 1, at
             continue
         if kind == "options":
-            at = after_options(text, found.end())
+            yield text[begin : found.end()], begin
+            written, at = options_at(text, found.end())
+            yield written, found.end()
+            begin = at
             continue
         if kind == "attribute":
             raise RequestError(f"grammar has {found[kind]} of a rule, which is not supported: {ATTRIBUTES[found[kind]]}", "grammar")
@@ -126,17 +133,19 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
     yield text[begin:], begin
 
 
-def after_options(text: str, at: int) -> int:
-    """The index after the options of `%llguidance`, which begin at index `at`. Raises RequestError for options that there are not."""
+def options_at(text: str, at: int) -> tuple[Written, int]:
+    """The options of `%llguidance`, which begin at index `at`, without that of forced tokens; and the index after them. Raises RequestError
+    for options that there are not."""
     options, end = json_at(text, at, "%llguidance without an object of its options, such as {}")
     if not isinstance(options, dict):
         raise RequestError(f"grammar has %llguidance {json.dumps(options)[:80]}, but its options are an object, such as {{}}", "grammar")
     unknown = next((name for name in options if name not in OPTIONS), None)
     if unknown is not None:
         raise RequestError(f"grammar has the option {json.dumps(unknown)[:80]} of %llguidance; there are {', '.join(OPTIONS)}", "grammar")
-    if options.get("no_forcing") is False:
-        raise RequestError("grammar has the option no_forcing of %llguidance, which is true for every grammar, with false", "grammar")
-    return end
+    unforced = options.pop("no_forcing", False)
+    if not isinstance(unforced, bool):
+        raise RequestError(f"grammar has the option no_forcing {json.dumps(unforced)[:80]} of %llguidance; it is true or false", "grammar")
+    return Written(" " + json.dumps(options), forcing=Forcing.OFF if unforced else Forcing.PARSER), end
 
 
 def json_at(text: str, at: int, missing: str) -> tuple[Any, int]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.compute.arrays import Array
+from penstock.compute.decoding.grammar.ahead import Ahead
 from penstock.compute.decoding.grammar.compiled import FULL, Compiled
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
+from penstock.compute.decoding.grammar.written import Forcing
 from penstock.core.types import SamplingParams
 
 EVERYTHING = 0xFFFFFFFF  # a mask word that allows all of its 32 tokens
@@ -23,7 +25,8 @@ class Matcher:
         answer.
     """
 
-    __slots__ = ("ended", "slow", "_compiled", "_matcher", "_lexer", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
+    __slots__ = (
+        "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
         """Special tokens among `params.stop_token_ids` are allowed wherever an end-of-text token is, and end the answer."""
@@ -32,6 +35,7 @@ class Matcher:
         self._overdue = False
         self._compiled = compiled
         self._matcher, self._lexer = compiled.begin()
+        self._ahead = Ahead(vocabulary.spelling) if compiled.forcing is Forcing.MASKS else None
         self._taken: list[int] = []
         self._eos = vocabulary.end_ids
         self._other_ends = tuple(sorted({token for token in params.stop_token_ids if token in vocabulary.special_ids} - {*self._eos}))
@@ -50,6 +54,8 @@ class Matcher:
             elif self._matcher.is_stopped():
                 self.ended = "stop"
             self._taken.append(token)
+            if self._ahead is not None:
+                self._ahead.take(token)
         if self._overdue and self.ended is None:
             self.ended = "abort"
         return len(tokens)
@@ -59,14 +65,26 @@ class Matcher:
         self._fill(mask)
         if self._is_renewed():
             self._fill(mask)
+        if not self._matcher.is_error():
+            self._look_ahead((), mask)
+            if self._matcher.is_error():
+                self._recover()
+
+    def _look_ahead(self, drafts: Sequence[int], mask: Array) -> None:
+        """`mask`: of what may follow the drafts, behind which the matcher stands."""
+        if self._ahead is not None and not self.slow:
+            self._ahead.look(self._matcher, drafts, mask, self._write)
 
     def _fill(self, mask: Array) -> None:
         began = time.thread_time()
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        self._write(mask)
         seconds = time.thread_time() - began
         self.slow = seconds > SLOW_S
         if seconds > MOST_S:
             self._overdue = True
+
+    def _write(self, mask: Array) -> None:
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if self._other_ends or self._mutes_eos:
             self._change_ends(mask)
 
@@ -94,6 +112,8 @@ class Matcher:
                 break
             num_taken += 1
             self._fill(masks[num_taken])
+        else:
+            self._look_ahead(drafts, masks[num_taken])
         if num_taken:
             self._matcher.rollback(num_taken)
 
@@ -122,7 +142,9 @@ class Matcher:
     def forced(self) -> list[int]:
         """The tokens of the text that must come next, tokenized as the tokenizer does; none where the grammar is slow. The model may still
         choose other tokens that spell the same text."""
-        return self._matcher.compute_ff_tokens() if self.ended is None and not self.slow else []
+        if self.ended is not None or self.slow:
+            return []
+        return self._matcher.compute_ff_tokens() if self._ahead is None else self._ahead.tokens()
 
     def stands_behind(self, tokens: Sequence[int]) -> bool:
         """Whether these are all the tokens that were taken."""

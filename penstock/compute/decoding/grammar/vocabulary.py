@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_SPELLED = 2_000  # bytes of forced text that are tokenized: far more than is drafted at once
+MOST_OPEN = 32  # bytes at the end of a text that are tried as the beginning of a longer token
 TRIED = 8  # tokens with which a new grammar is tried
 MOST_S = 0.25  # thread time of one mask: a step waits for its slowest mask. llguidance's own limits end most long before
 TOO_SLOW = f"one token takes more than {MOST_S:g} s to find"
@@ -81,7 +83,12 @@ class Vocabulary:
     def _trie(self) -> LLTokenizer:
         from llguidance import LLTokenizer, TokenizerWrapper
 
-        return LLTokenizer(TokenizerWrapper(Spelling(self._tokens, self._num, self._ends[0])), eos_token=self._ends)
+        return LLTokenizer(TokenizerWrapper(self.spelling), eos_token=self._ends)
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """Made with the first grammar."""
+        return Spelling(self._tokens, self._num, self._ends[0])
 
     @cached_property
     def _blank_bits(self) -> int:
@@ -113,11 +120,12 @@ class Spelling:
         self.special_token_ids = sorted({token for token in tokens.special_ids if token < num} | {eos_token_id})
         self._encode = tokens.encode
         self._ids: dict[bytes, int] = {}
-        special = set(self.special_token_ids)
+        self._special = frozenset(self.special_token_ids)
         for token, spelled in enumerate(self.tokens):
-            if spelled and token not in special:
+            if spelled and token not in self._special:
                 self._ids.setdefault(spelled, token)
         self._longest = max(map(len, self._ids), default=1)
+        self._sorted = sorted(self._ids)
 
     def __call__(self, text: bytes | str) -> list[int]:
         """Tokens that spell exactly the text, or the first MOST_SPELLED bytes of it: the tokenizer's own, unless it adds a space or the
@@ -128,9 +136,28 @@ class Spelling:
         except UnicodeDecodeError:
             return self._longest_first(data)
         known = len(self.tokens)
-        if b"".join([self.tokens[token] if token < known else b"" for token in ids]) == data and not {*ids} & {*self.special_token_ids}:
+        if b"".join([self.tokens[token] if token < known else b"" for token in ids]) == data and self._special.isdisjoint(ids):
             return ids
         return self._longest_first(data)
+
+    def plain(self, token: int) -> bytes:
+        """The text of a token, which is not empty; b"" for a special one and one that there is not."""
+        return b"" if token in self._special or token >= len(self.tokens) else self.tokens[token]
+
+    def open_ends(self, text: bytes, following: frozenset[int] | None) -> frozenset[int]:
+        """The numbers of bytes at the end of a text with which a longer token begins, if the next byte is one of `following`, None: any."""
+        found = set()
+        if following is None or following:
+            for num in range(1, min(len(text), self._longest - 1, MOST_OPEN) + 1):
+                end = text[-num:]
+                if self._begins(end, bisect_right(self._sorted, end)) and (following is None or any(
+                        self._begins(longer, bisect_left(self._sorted, longer)) for longer in [end + bytes([byte]) for byte in following])):
+                    found.add(num)
+        return frozenset(found)
+
+    def _begins(self, text: bytes, at: int) -> bool:
+        """Whether the token at this index of the sorted ones begins with a text."""
+        return at < len(self._sorted) and self._sorted[at].startswith(text)
 
     def _longest_first(self, data: bytes) -> list[int]:
         ids, at = [], 0

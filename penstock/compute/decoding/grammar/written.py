@@ -4,10 +4,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.compute.decoding.grammar.schema.emit import Writer
+
+
+class Forcing(Enum):
+    """How the tokens that must come next are found, to be drafted."""
+
+    PARSER = auto()  # by llguidance
+    MASKS = auto()  # where masks leave one choice: see Ahead
+    OFF = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,7 @@ class Written:
     copied: tuple[tuple[int, int], ...] = ()  # characters
     schemas: Mapping[str, Writer] = field(default_factory=dict)
     has_json: bool = False
+    forcing: Forcing = Forcing.PARSER
 
     def source_place(self, line: int, column: int) -> tuple[int, int] | None:
         """The line and column (in characters) in the user's text of a place in the grammar, given as line and column (in bytes). All count

@@ -10,7 +10,8 @@ import pytest
 from penstock.compute.decoding.grammar import TABLE
 from penstock.compute.decoding.grammar.effort import Effort
 from penstock.compute.decoding.grammar.lark import Lark
-from penstock.compute.decoding.grammar.masks import Masks
+from penstock.compute.decoding.grammar.masks import Masks, Path
+from penstock.compute.decoding.grammar.written import Forcing
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules
 from penstock.core.types import StructuredOutputsParams as Wanted
@@ -187,7 +188,7 @@ def test_numbers_of_characters_and_items_may_be_of_any_size(count: Any) -> None:
 @pytest.mark.parametrize(("options", "why"), [
     ('{"no_forcing": true, "nonsense": 1}', 'has the option "nonsense" of %llguidance; there are no_forcing, allow_initial_skip, allow'),
     ('{"":\n0}', 'has the option "" of %llguidance; there are'), ("[]", r"has %llguidance \[\], but its options are an object, such as {}"),
-    ('{"no_forcing": false}', "has the option no_forcing of %llguidance, which is true for every grammar, with false"),
+    ('{"no_forcing": 1}', "has the option no_forcing 1 of %llguidance; it is true or false"),
     ("", "has a %llguidance without an object of its options, such as {}"), ('// {}\n{"x": 1}', "has a %llguidance without an object of"),
 ])
 def test_options_of_a_grammar_that_there_are_not_are_refused(options: str, why: str) -> None:
@@ -205,13 +206,27 @@ def test_options_of_a_grammar_that_there_are() -> None:
 @pytest.mark.parametrize("grammar", [
     'start: /a*/ "a"', 'start: "b" A A\nA: "a"+', 'start: /(ab)+/ "ab"', 'start: B+ "x" A A\nA: /a+/\nB: /[a-b]/',
     'start: %json {"type": "null"} A A\nA: /a+/', 'root ::= a a\na ::= "x"+', "start: x\nx: %lark {\nstart: /a*/ /a+/\n}"])
-def test_nothing_is_forced_in_a_grammar_of_a_users(grammar: str) -> None:
+def test_llguidance_forces_nothing_in_a_grammar_of_a_users(grammar: str) -> None:
     """Where a terminal takes for ever what the next begins with, llguidance would never come to an end of what it forces, nor back."""
-    wanted = Wanted(grammar=grammar)
-    assert Lark().grammar(wanted, Effort(), 1000).text.startswith('%llguidance {"no_forcing": true}\n')
-    matcher = matcher_of(COMPILER, wanted)
-    assert not matcher.forced()
-    assert (write(matcher, MASKS, random.Random(0), most=40) is None) is (matcher.ended is None)
+    for option in ('', '%llguidance {"no_forcing": false}\n'):
+        wanted = Wanted(grammar=grammar if "::=" in grammar else option + grammar)
+        written = Lark().grammar(wanted, Effort(), 1000)
+        assert written.text.startswith('%llguidance {"no_forcing": true}\n') and "false" not in written.text
+        assert written.forcing is Forcing.MASKS
+        matcher = matcher_of(COMPILER, wanted)
+        assert (write(matcher, MASKS, random.Random(0), most=40) is None) is (matcher.ended is None)
+
+
+@pytest.mark.parametrize("grammar", [
+    '%llguidance {"no_forcing": true}\nstart: "the old king"',
+    'start: x\n%llguidance{"allow_initial_skip": true, "no_forcing":\ntrue}x: "the end"'])
+def test_nothing_is_drafted_for_a_grammar_that_forbids_it(grammar: str) -> None:
+    matcher = matcher_of(COMPILER, Wanted(grammar=grammar))
+    while matcher.ended is None:
+        MASKS.begin([Path(matcher)])
+        MASKS.take()
+        matcher.take(TOKENS.encode("the"))
+        assert not matcher.forced()
 
 
 def test_attributes_of_rules_that_are_obeyed() -> None:
