@@ -144,7 +144,7 @@ class Twin:
         most = slos[ask.kind.name].most_s if slos else {}
         first = ask.seed << 12
         prompt = range(first, first + ask.num_prompt)
-        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), ask.kind.priority)
+        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), priority=ask.kind.priority)
 
     def close(self) -> None:
         pass
@@ -153,7 +153,8 @@ class Twin:
 def alone(engine: Any, kind: Kind, runner: asyncio.Runner) -> tuple[float, float]:
     """(TTFT, TPOT) of a middling request of this kind with the machine to itself; the best of five."""
     sizes = [sum(span) // 2 for span in (kind.prompt, kind.output)]
-    found = [engine.play([Ask(kind, 0.0, 1000 + number, *sizes)], {}, runner)[0] for number in range(6)][1:]
+    seeds = range(1 + 6 * KINDS.index(kind), 7 + 6 * KINDS.index(kind))  # of prompts that no cache has seen
+    found = [engine.play([Ask(kind, 0.0, seed, *sizes)], {}, runner)[0] for seed in seeds][1:]
     return min([sample.ttft_s for sample in found]), min([sample.tpot_s for sample in found])
 
 
