@@ -7,10 +7,11 @@ as one: a sixteenth of those before them, but no more than run beside them. So t
 a fraction of that, and come out a few per cent early or late.
 """
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import islice, repeat
 from math import inf
 
 from penstock.core.message import message
@@ -87,12 +88,22 @@ class Forecast:
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""
-        first = 0
+        self.first_late(claims, repeat(inf))
+
+    def first_late(self, claims: Sequence[Claim], latest_s: Iterable[float]) -> int | None:
+        """The next in the queue are served until one of them would have its first token later than it may: the place of that one. Of those
+        that are taken together the one in the middle tells."""
+        latest, first, behind = iter(latest_s), 0, sum([claim.num_left for claim in claims])
         while first < len(claims):
             size = min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1), len(claims) - first)
-            self._serve(_bunch(claims[first : first + size]))
+            bunch = _bunch(claims[first : first + size])
+            behind -= bunch.num_left
+            may_s = list(islice(latest, size))[size // 2]
+            if self._serve(bunch, behind) > may_s:
+                return first + size // 2
             self._num_served += size
             first += size
+        return None
 
     def first_token_s(self, claim: Claim, behind: Sequence[Claim]) -> float:
         """When the next in the queue would have its first token; `behind` come the others."""
@@ -112,14 +123,17 @@ class Forecast:
         """What the step that begins at `load.now` takes; rows of prompts that wait may fill it."""
         return self._step_s(min(self._rows + sum([claim.num_left for claim in claims]), max(self._rows, self._num_rows)))
 
-    def _serve(self, bunch: _Bunch) -> None:
+    def _serve(self, bunch: _Bunch, behind: int) -> float:
+        """When it has its first token (half of it, where it is several), if so many rows come behind it."""
         later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         tightest = bunch.tightest(self._now)
         self._enter(bunch, tightest)
         self._compute(bunch.num_left - later, bunch.num_before)
+        first_s = self._now + self._step_s(max(self._rows, min(self._rows + later + behind, self._num_rows)))
         self._begin(bunch, tightest)
         if later:
             self._compute(later, bunch.num_before)
+        return first_s
 
     def _enter(self, bunch: _Bunch, tightest: Seq) -> None:
         """Runs until the prompts are let in: at the latest when nothing else runs."""

@@ -64,7 +64,7 @@ class Plain:
 
 
 def costs():
-    return CountedCosts(SteadyTimer(0.01, 0.0005), BUDGET)
+    return CountedCosts(SteadyTimer(0.01, 0.0005), BUDGET, 16)
 
 
 def drawn(rng, seq_id, tpots, longest=120):

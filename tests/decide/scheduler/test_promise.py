@@ -6,7 +6,7 @@ from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, first_due_s, has_objectives, num_left, tpot_s
 from tests.decide.builders import SteadyTimer, make_seq
 
-COSTS = StepCosts(SteadyTimer(0.01, 0.001), 16)
+COSTS = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
 
 
 def seq(num_new=11, **slo):
