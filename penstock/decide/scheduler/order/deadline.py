@@ -6,7 +6,8 @@ Among equals the smaller priority goes first.
 
 Earliest deadline first meets all deadlines that can be met (Jackson, 1955; Liu and Layland, 1973). Where they cannot, it does not ask what
 each costs: so a request stands behind its deadline by some times the seconds that it takes of a full machine (its prompt, and its answer's
-share of steps), and of two that cannot both be served in time the one goes that leaves room for others. While there is time for all, that changes little.
+share of steps), and of two that cannot both be served in time the one goes that leaves room for others. While there is time for all, that
+changes little.
 """
 from dataclasses import dataclass
 from math import inf
