@@ -115,6 +115,16 @@ def test_a_rival_that_fails_takes_no_part_any_more_and_ours_has_to(tmp_path: Pat
         turns.ask(own, clients.NOWHERE, tmp_path / "b")
 
 
+def test_nothing_is_recorded_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    kept: list[object] = []
+    monkeypatch.setattr(clients, "write", lambda result, path: kept.append(result))
+    turns, args = clients.Turns([Ours()], {}), clients.make_parser().parse_args(["--record"])
+    clients.report([], turns, args)
+    assert not kept
+    clients.report(runs(1.0, 3.0), turns, args)
+    assert len(kept) == 1
+
+
 @pytest.fixture
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     command = [*clients.SERVERS[clients.CLOCK], "--ttft", "0.002", "--itl", "0.001", "--tokens", "4"]

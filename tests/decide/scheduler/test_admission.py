@@ -16,6 +16,7 @@ from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.order import deadline as order
 from penstock.decide.scheduler.order.fcfs import Fcfs
+from penstock.decide.scheduler.order.shortest import Shortest
 from penstock.decide.scheduler.pacing import Pacing
 from penstock.decide.scheduler.scheduler import Scheduler
 from tests.decide.builders import SteadyTimer, make_kv, make_seq
@@ -26,13 +27,14 @@ BUDGET = 64
 class Play:
     """A scheduler on a virtual clock whose steps take what the timer says; what came of each sequence."""
 
-    def __init__(self, admission=None, *, serves=True, num_blocks=4096, prefix_cache=False):
+    def __init__(self, admission=None, *, serves=True, num_blocks=4096, prefix_cache=False, shortest=False):
         self.timer = SteadyTimer(0.01, 0.001)
         self.clock = VirtualClock()
         costs = StepCosts(self.timer, BUDGET, 16)
         pacing = Pacing(Deadline(costs, admission) if admission else None, Slo(costs, Slo.Options(0.0)) if serves else None, costs)
         kv = make_kv(num_blocks, 4, prefix_cache, clock=self.clock)
-        self.scheduler = Scheduler(Limits(16, BUDGET), kv, order.Deadline(costs) if serves else Fcfs(), Continuous(), self.clock, pacing)
+        ordering = Shortest() if shortest else order.Deadline(costs) if serves else Fcfs()
+        self.scheduler = Scheduler(Limits(16, BUDGET), kv, ordering, Continuous(), self.clock, pacing)
         self.last_s = {}
         self.refused = {}
         self.seqs = []
@@ -245,6 +247,17 @@ def test_at_one_and_a_half_times_capacity_twice_as_many_are_in_time_as_with_firs
     asked = offered(1.5 * capacity(), 14.0, 3)
     first_come, ours, without = serve(Play(serves=False), asked), serve(deadline(), asked), serve(Play(), asked)
     assert ours >= 2 * first_come and ours >= 0.5 * len(asked) and ours >= 0.95 * without, (first_come, ours, without, len(asked))
+
+
+@pytest.mark.parametrize("load", [1.0, 1.25, 1.5, 2.0])
+def test_as_many_are_in_time_as_with_the_shortest_first(load):
+    """All of them keep what they were promised, but for few, so what is refused is what could not be served as well."""
+    rate, ours, shortest, num = load * capacity(), 0, 0, 0
+    for seed in range(3):
+        asked, play, rival = offered(rate, 10.0, seed), deadline(), Play(Deadline.Options(), shortest=True)
+        ours, shortest, num = ours + serve(play, asked), shortest + serve(rival, asked), num + len(asked)
+        assert sum(play.kept(seq) for seq in play.seqs if seq.finish_reason != "abort") >= 0.98 * (len(asked) - len(play.refused))
+    assert ours >= 0.99 * shortest, (ours, shortest, num)
 
 
 def test_at_half_of_capacity_nobody_is_refused_and_nobody_is_late():

@@ -111,6 +111,19 @@ def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
         assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=0.1)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_that_is_late_is_found_with_those_behind_it(seed):
+    prices = costs()
+    load = load_of(seed, prices, 32)
+    for place in (0, 3, 17, 31):
+        ahead = Forecast(prices, load, 0.1)
+        ahead.serve(load.waiting[:place])
+        first_s = ahead.first_token_s(load.waiting[place], load.waiting[place + 1 :])
+        for most_s, found in ((first_s * 0.999, place), (first_s * 1.001, None)):
+            latest = [inf] * place + [most_s] + [inf] * (31 - place)
+            assert Forecast(prices, load, 0.1).first_late(load.waiting, latest) == found
+
+
 def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_prompts():
     prices = costs()
     runs = make_seq(100, [1] * 8, 2000, arrival_s=0.0)
