@@ -7,11 +7,10 @@ as one: a sixteenth of those before them, but no more than run beside them. So t
 a fraction of that, and come out a few per cent early or late.
 """
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import islice, repeat
 from math import inf
 
 from penstock.core.message import message
@@ -88,22 +87,20 @@ class Forecast:
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""
-        self.first_late(claims, repeat(inf))
+        self.first_tokens_s(claims)
 
-    def first_late(self, claims: Sequence[Claim], latest_s: Iterable[float]) -> int | None:
-        """The next in the queue are served until one of them would have its first token later than it may: the place of that one. Of those
-        that are taken together the one in the middle tells."""
-        latest, first, behind = iter(latest_s), 0, sum([claim.num_left for claim in claims])
-        while first < len(claims):
+    def first_tokens_s(self, claims: Sequence[Claim]) -> list[float]:
+        """The next in the queue are served, and nobody behind them: when each has its first token. Those that are taken together have it
+        at once."""
+        found: list[float] = []
+        behind = sum([claim.num_left for claim in claims])
+        while (first := len(found)) < len(claims):
             size = min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1), len(claims) - first)
             bunch = _bunch(claims[first : first + size])
             behind -= bunch.num_left
-            may_s = list(islice(latest, size))[size // 2]
-            if self._serve(bunch, behind) > may_s:
-                return first + size // 2
+            found += [self._serve(bunch, behind)] * size
             self._num_served += size
-            first += size
-        return None
+        return found
 
     def first_token_s(self, claim: Claim, behind: Sequence[Claim]) -> float:
         """When the next in the queue would have its first token; `behind` come the others."""

@@ -163,6 +163,17 @@ def test_nobody_gives_way_to_who_takes_no_less_or_would_be_late_all_the_same(siz
     assert set(play.refused) == {3, 4} and all(play.kept(seq) for seq in play.seqs)
 
 
+def test_who_is_late_in_any_case_keeps_nobody_out():
+    # The step took 0.1 s longer than foreseen: behind 1 and 2, 3 would come at 348 ms, and alone it would not be late yet.
+    play = deadline(reserve=0.0)
+    assert play.ask(0, 64, 1, ttft_slo_s=0.2) and all(play.ask(number, 48, 1, ttft_slo_s=0.33 + number // 3 * 0.01) for number in (1, 2, 3))
+    play.step()
+    play.clock.advance(0.1)
+    assert play.ask(4, 8, 1, ttft_slo_s=0.1)
+    play.run()
+    assert not play.refused and [play.kept(seq) for seq in play.seqs[1:]] == [True, True, False, True]
+
+
 def test_an_answer_counts_with_its_share_of_full_steps():
     play = deadline(reserve=0.0)
     assert play.ask(0, 64, 1, ttft_slo_s=0.2) and play.ask(1, 60, 200, ttft_slo_s=0.25)

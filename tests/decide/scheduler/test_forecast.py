@@ -112,16 +112,14 @@ def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_first_that_is_late_is_found_with_those_behind_it(seed):
+def test_all_first_tokens_are_those_of_each_with_those_behind_it(seed):
     prices = costs()
     load = load_of(seed, prices, 32)
-    for place in (0, 3, 17, 31):
+    found = Forecast(prices, load, 0.1).first_tokens_s(load.waiting)
+    for place in range(32):
         ahead = Forecast(prices, load, 0.1)
         ahead.serve(load.waiting[:place])
-        first_s = ahead.first_token_s(load.waiting[place], load.waiting[place + 1 :])
-        for most_s, found in ((first_s * 0.999, place), (first_s * 1.001, None)):
-            latest = [inf] * place + [most_s] + [inf] * (31 - place)
-            assert Forecast(prices, load, 0.1).first_late(load.waiting, latest) == found
+        assert found[place] == pytest.approx(ahead.first_token_s(load.waiting[place], load.waiting[place + 1 :]))
 
 
 def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_prompts():

@@ -5,7 +5,7 @@ Under overload somebody must miss. Without admission control everybody does: que
 there, that takes most of the machine: of jobs on one machine that leaves the most in time (Moore, 1968). If that is the new one, it is
 refused at once, while its client can still go elsewhere, and told when it would not have been; if another, that one is given up before any
 work is spent on it. One goes for one that comes: where that is not enough, the new one is refused. So whoever waits is expected to be in
-time; who is not after all (steps took longer) is given up as soon as it could not be in time even if it were next.
+time; who is not after all (steps took longer) keeps nobody out, and is given up as soon as it could not be in time even if it were next.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,12 +51,18 @@ class Deadline:
         waiting = [claim for claim in load.waiting if claim.seq.seq_id not in self._gives_way]
         place = next(place for place, claim in enumerate(waiting) if claim.seq is seq)
         self._check_alone(waiting[place])
-        goes = self._costliest(load, waiting, place, now)
-        if goes is None:
+        latest_s = [inf] * place + [self._latest_s(waiting[place])] + [claim.due_s for claim in waiting[place + 1 :]]
+        late = self._first_late(load, waiting, latest_s)
+        if late is None:
             return None
-        if goes != place:
-            without = waiting[:goes] + waiting[goes + 1 :]
-            if self._costliest(load, without, place - (goes < place), now) is None:
+        if late > place or costliest(waiting[: late + 1], place) != place:
+            without_s = self._first_tokens_s(load, waiting[:place] + waiting[place + 1 :])
+            latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(without_s[place:], latest_s[place + 1 :], strict=True)]
+            late = self._first_late(load, waiting, latest_s)
+            if late is None:
+                return None
+            goes = costliest(waiting[: late + 1], place)
+            if goes != place and self._first_late(load, *without(goes, waiting, latest_s)) is None:
                 self._gives_way.add(waiting[goes].seq.seq_id)
                 return None
         return Late(seq, None if self._defers else self._refusal(load, waiting, place))
@@ -79,16 +85,12 @@ class Deadline:
             found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
 
-    def _costliest(self, load: Load, waiting: Sequence[Claim], place: int, now: float) -> int | None:
-        """The place of who is to go, with a new one at `place`, so that the others can be in time; None: all can. Those before the new one
-        it does not make late, and among equals it is the one."""
-        latest_s = [inf] * place + [self._latest_s(waiting[place])]
-        latest_s += [claim.due_s if now <= claim.hopeless_s else inf for claim in waiting[place + 1 :]]
-        late = Forecast(self._costs, load, self._reserve).first_late(waiting, latest_s)
-        if late is None:
-            return None
-        may_go = [at for at, claim in enumerate(waiting[: late + 1]) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
-        return max([place, *may_go], key=lambda at: waiting[at].work_s)
+    def _first_tokens_s(self, load: Load, waiting: Sequence[Claim]) -> list[float]:
+        return Forecast(self._costs, load, self._reserve).first_tokens_s(waiting)
+
+    def _first_late(self, load: Load, waiting: Sequence[Claim], latest_s: Sequence[float]) -> int | None:
+        """The place of the first whose first token comes after what it may."""
+        return next((at for at, first_s in enumerate(self._first_tokens_s(load, waiting)) if first_s > latest_s[at]), None)
 
     def _refusal(self, load: Load, waiting: Sequence[Claim], place: int) -> OverloadedError:
         claim, behind = waiting[place], waiting[place + 1 :]
@@ -124,6 +126,16 @@ class Deadline:
         """When a request like one that was late by so much is sent again. If it comes so much later, and is seen as soon after it came, the
         end of the queue, as it is now, is as near as its objective. Before the step that begins now has ended nobody is taken in."""
         return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.waiting))
+
+
+def costliest(waiting: Sequence[Claim], new: int) -> int:
+    """The place of who is to go of these: of those on whom no work was spent, who takes most; among equals the one at `new`."""
+    may_go = [at for at, claim in enumerate(waiting) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
+    return max([new, *may_go], key=lambda at: waiting[at].work_s)
+
+
+def without(place: int, waiting: Sequence[Claim], latest_s: Sequence[float]) -> tuple[list[Claim], list[float]]:
+    return [*waiting[:place], *waiting[place + 1 :]], [*latest_s[:place], *latest_s[place + 1 :]]
 
 
 def refusal(why: str, retry_s: float) -> OverloadedError:
