@@ -23,7 +23,7 @@ class Deadline:
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        work: float = 4.0  # seconds that a deadline is put back for each second that it takes; 0: earliest deadline first
+        work: float = 16.0  # seconds that a deadline is put back for each second that it takes; 0: earliest deadline first
 
         def __post_init__(self) -> None:
             if not 0 <= self.work < inf:
