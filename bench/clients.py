@@ -29,7 +29,7 @@ from askers.plain import Plain
 from askers.prompts import write_prompts
 from askers.vllm import Vllm
 from versus.arguments import RECORD, Parser, file, listed, one_of, whole
-from versus.processes import BENCH, Program, free_port
+from versus.processes import BENCH, Program, free_port, with_bench
 from versus.record import RESULTS, slug, today, write
 
 import penstock
@@ -69,7 +69,7 @@ SERVERS = {CLOCK: [sys.executable, str(BENCH / "clock.py")],
 def serving(server: str, folder: Path) -> Iterator[str]:
     """Yields its URL. Raises RuntimeError when it is not ready in time."""
     port = free_port()
-    program = Program([*SERVERS[server], "--port", str(port)], {"PYTHONPATH": str(BENCH)}, folder / f"{server}.log")
+    program = Program([*SERVERS[server], "--port", str(port)], with_bench(), folder / f"{server}.log")
     try:
         url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + READY_S
@@ -187,7 +187,7 @@ def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
         "runs": [run.as_json() for run in runs]}
     for each in result["apart"]:
         print("apart: {load}, {client}: {measure} {ratio:.3f}".format(**each))
-    if args.record:
+    if args.record and runs:
         write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients.json")
     print(json.dumps(result))
 

@@ -2,11 +2,12 @@
 """Goodput over load: requests a second that keep their TTFT and TPOT, by who goes first.
 
     python bench/goodput.py [--model brook] [--loads 0.5,0.75,1,1.25,1.5,2] [--seconds 15] [--orders fcfs,...,shortest+slo]
-                            [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin] [--record]
+                            [--rounds 1] [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin] [--record]
 
 Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are so
 many times what one such request takes alone on this machine. Capacity is what first-come completes when everybody is there at once. Every
-order serves the same requests, one engine of this process after the other at each load; `priority` puts chat first; ORDER+slo has the
+order serves the same requests, one engine of this process after the other at each load, with other requests and another order first in
+every round; `priority` puts chat first; ORDER+slo has the
 admission control and the chunks that come with `deadline`. What is refused keeps nothing. With --twin the same is asked of the twin
 instead, after a sweep from which it learns what steps take. The last line is JSON; `deadline_over_fcfs` counts at least one kept by fcfs;
 `--record` keeps it in bench/results.
@@ -16,6 +17,7 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,7 +78,7 @@ def draw(rng: random.Random, at_s: float) -> Ask:
     return Ask(kind, at_s, rng.randrange(1 << 30), rng.randint(*kind.prompt), rng.randint(*kind.output))
 
 
-def poisson(rate: float, seconds: float, seed: int) -> list[Ask]:
+def poisson(rate: float, seconds: float, seed: str) -> list[Ask]:
     rng, at_s, asked = random.Random(seed), 0.0, []
     while (at_s := at_s + rng.expovariate(rate)) < seconds:
         asked.append(draw(rng, at_s))
@@ -144,7 +146,7 @@ class Twin:
         most = slos[ask.kind.name].most_s if slos else {}
         first = ask.seed << 12
         prompt = range(first, first + ask.num_prompt)
-        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), ask.kind.priority)
+        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), priority=ask.kind.priority)
 
     def close(self) -> None:
         pass
@@ -153,7 +155,8 @@ class Twin:
 def alone(engine: Any, kind: Kind, runner: asyncio.Runner) -> tuple[float, float]:
     """(TTFT, TPOT) of a middling request of this kind with the machine to itself; the best of five."""
     sizes = [sum(span) // 2 for span in (kind.prompt, kind.output)]
-    found = [engine.play([Ask(kind, 0.0, 1000 + number, *sizes)], {}, runner)[0] for number in range(6)][1:]
+    seeds = range(1 + 6 * KINDS.index(kind), 7 + 6 * KINDS.index(kind))  # of prompts that no cache has seen
+    found = [engine.play([Ask(kind, 0.0, seed, *sizes)], {}, runner)[0] for seed in seeds][1:]
     return min([sample.ttft_s for sample in found]), min([sample.tpot_s for sample in found])
 
 
@@ -166,13 +169,13 @@ def capacity(engine: Any, requests: int, runner: asyncio.Runner) -> float:
     return max(found)
 
 
-def row_of(asked: Sequence[Ask], samples: Sequence[Sample], slos: dict[str, Slo], seconds: float) -> dict[str, Any]:
+def row_of(asked: Sequence[Ask], samples: Sequence[Sample], slos: dict[str, Slo]) -> Counter[str]:
     pairs = [(ask, sample, slos[ask.kind.name]) for ask, sample in zip(asked, samples, strict=True)]
     kept = [ask.kind.name for ask, sample, slo in pairs if slo.kept(sample)]
     answered = [(sample, slo) for _, sample, slo in pairs if sample.ok]
-    late = {name: sum(not slo.keeps(sample, name) for sample, slo in answered) for name in ("ttft", "tpot")}
-    return {"goodput_per_s": len(kept) / seconds, "kept": len(kept), "asked": len(asked), "answered": len(answered), "late": late,
-            "kept_by_kind": {kind.name: kept.count(kind.name) for kind in KINDS}}
+    late = {f"late_{name}": sum(not slo.keeps(sample, name) for sample, slo in answered) for name in ("ttft", "tpot")}
+    return Counter({"kept": len(kept), "asked": len(asked), "answered": len(answered), **late,
+                    **{f"kept_{kind.name}": kept.count(kind.name) for kind in KINDS}})
 
 
 def config_of(config: EngineConfig, name: str) -> EngineConfig:
@@ -202,18 +205,29 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
     patience_s = max(slo.most_s["ttft"] + slo.most_s["tpot"] * kind.output[1] for slo, kind in zip(slos.values(), KINDS, strict=True))
     rows = []
     for load in args.loads:
-        asked = poisson(load * rate, args.seconds, args.seed)
-        if not asked:
-            raise SystemExit(f"nobody comes within --seconds {args.seconds:g} at {load:g} times {rate:.3g} requests a second: give more")
-        for name, engine in made.items():
-            found = row_of(asked, engine.play(asked, slos, runner, patience_s), slos, args.seconds)
-            rows.append({"load": load, "order": name, **found})
-            print(f"{load:5.2f} x capacity  {name:9} {found['goodput_per_s']:7.2f}/s  {found['kept']} of {found['asked']} kept, "
-                  f"{found['answered']} answered, late {found['late']}", flush=True)
+        found: dict[str, list[Counter[str]]] = {name: [] for name in made}
+        for number in range(args.rounds):
+            asked = poisson(load * rate, args.seconds, f"{args.seed}/{load}/{number}")
+            if not asked:
+                raise SystemExit(f"nobody comes within --seconds {args.seconds:g} at {load * rate:.3g} requests a second: give more")
+            for name in turned(list(made), number):
+                found[name].append(row_of(asked, made[name].play(asked, slos, runner, patience_s), slos))
+        for name, each in found.items():
+            total = sum(each, Counter())
+            goodput = total["kept"] / args.seconds / args.rounds
+            rows.append({"load": load, "order": name, "goodput_per_s": goodput, **total, "kept_by_round": [one["kept"] for one in each]})
+            print(f"{load:5.2f} x capacity  {name:13} {goodput:7.2f}/s  {total['kept']} of {total['asked']} kept, "
+                  f"{total['answered']} answered, late {total['late_ttft']} and {total['late_tpot']}", flush=True)
     by = {(row["load"], row["order"]): row["goodput_per_s"] for row in rows}
     ratios = {str(load): by[load, "deadline"] / max(by[load, "fcfs"], 1 / args.seconds)
               for load, order in by if order == "deadline" and (load, "fcfs") in by}
     return {"capacity_per_s": rate, "slo": {name: str(slo) for name, slo in slos.items()}, "deadline_over_fcfs": ratios, "rows": rows}
+
+
+def turned(names: list[str], number: int) -> list[str]:
+    """Each round begins with another one."""
+    first = number % len(names)
+    return names[first:] + names[:first]
 
 
 def order(text: str) -> str:
@@ -230,6 +244,7 @@ def make_parser() -> Parser:
     made.add_argument("--loads", type=listed(amount(above=0)), default="0.5,0.75,1,1.25,1.5,2",
                       help="times the capacity, comma-separated; default: %(default)s")
     made.add_argument("--seconds", type=amount(above=0), default=15.0, help="in which requests come, at each load; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=1, help="of --seconds at each load; default: %(default)s")
     made.add_argument("--ttft-times", type=amount(above=0), default=10.0,
                       help="objective, as a multiple of a lone request's TTFT; default: %(default)s")
     made.add_argument("--tpot-times", type=amount(above=0), default=30.0, help="the same of TPOT; default: %(default)s")
@@ -256,7 +271,7 @@ def main() -> None:
         for engine in made.values():
             engine.close()
     told = {"bench": "goodput", "model": args.model, "machine": processor().model, "date": today(), "twin": args.twin,
-            "seconds": args.seconds, "took_s": time.time() - began, **found}
+            "seconds": args.seconds, "rounds": args.rounds, "took_s": time.time() - began, **found}
     if args.record:
         of = Path(args.model).name + ("-twin" if args.twin else "")
         write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json")

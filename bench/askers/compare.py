@@ -9,7 +9,7 @@ from penstock.study.measure.counters import growth
 
 EXACT = 1e-9
 COUNTS = ("answered", "prompt_tokens", "output_tokens")
-MEASURES = ("ttft_p50", "tpot_p50", "itl_p50", "itl_mean", "e2e_p50", "requests_per_s")
+MEASURES = ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "itl_p50", "itl_mean", "e2e_p50", "requests_per_s")
 SERVED = {"ttft_mean": "time_to_first_token", "itl_mean": "inter_token_latency", "e2e_mean": "e2e_request_latency"}
 TOKENS = {"prompt_tokens": "penstock_prompt_tokens_total", "output_tokens": "penstock_generation_tokens_total"}
 

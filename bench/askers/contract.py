@@ -37,6 +37,8 @@ class Found:
     itl_mean: float | None = None
     e2e_p50: float | None = None
     e2e_mean: float | None = None
+    ttft_p99: float | None = None
+    tpot_p99: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

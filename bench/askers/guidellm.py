@@ -17,7 +17,7 @@ class Guidellm:
 
     def __init__(self, executable: Path, home: Path) -> None:
         self._executable = executable
-        self._environ = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(home), "GUIDELLM__MAX_WORKER_PROCESSES": "1"}
+        self._environ = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(home), "GUIDELLM__MAX_WORKER_PROCESSES": "1", "PYTHONPATH": ""}
 
     def ask(self, load: Load, folder: Path) -> Found:
         prompts, report = folder / "prompts.jsonl", folder / "report.json"
@@ -46,4 +46,5 @@ def read(told: Mapping[str, Any]) -> Found:
     return Found(
         answered, of["prompt_token_count"]["mean"] * answered, of["output_token_count"]["mean"] * answered,
         of["requests_per_second"]["mean"], ttft["median"] * MILLI, ttft["mean"] * MILLI, tpot["median"] * MILLI, tpot["mean"] * MILLI,
-        e2e_p50=e2e["median"], e2e_mean=e2e["mean"])
+        e2e_p50=e2e["median"], e2e_mean=e2e["mean"],
+        ttft_p99=ttft["percentiles"]["p99"] * MILLI, tpot_p99=tpot["percentiles"]["p99"] * MILLI)

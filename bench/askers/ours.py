@@ -34,5 +34,6 @@ def read(told: Mapping[str, Any]) -> Found:
     seconds = told["window"]["seconds"]
     found = {f"{name}_mean": told[f"{name}_s"]["mean"] for name in NAMES}
     found |= {f"{name}_p50": told[f"{name}_s"]["p50"]["value"] for name in NAMES}
+    found |= {f"{name}_p99": told[f"{name}_s"]["p99"]["value"] for name in ("ttft", "tpot")}
     return Found(told["requests"]["completed"], told["input_tokens_per_s"] * seconds, told["output_tokens_per_s"] * seconds,
                  told["requests_per_s"], **found)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from versus.processes import BENCH, said_by
+from versus.processes import said_by, with_bench
 
 from askers.contract import Found, Load
 
@@ -19,8 +19,7 @@ class Plain:
 
     def ask(self, load: Load, folder: Path) -> Found:
         told = asdict(load) | {"tokenizer": str(load.tokenizer), "prompts": str(load.prompts)}
-        environ = {"PYTHONPATH": str(BENCH)}
-        said = said_by([sys.executable, "-m", "askers.plain", json.dumps(told)], environ, folder / "log", 300.0)
+        said = said_by([sys.executable, "-m", "askers.plain", json.dumps(told)], with_bench(), folder / "log", 300.0)
         return Found(**json.loads(said.splitlines()[-1]))
 
     def close(self) -> None:
@@ -40,7 +39,12 @@ class Seen:
 def summed(seen: Sequence[Seen]) -> Found:
     """All of them were answered. The rate is over the time from the first request to the last token."""
     def both(name: str, values: list[float]) -> dict[str, float]:
-        return {f"{name}_p50": statistics.median(values), f"{name}_mean": statistics.fmean(values)} if values else {}
+        if not values:
+            return {}
+        found = {f"{name}_p50": statistics.median(values), f"{name}_mean": statistics.fmean(values)}
+        if name in ("ttft", "tpot"):
+            found[f"{name}_p99"] = statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
+        return found
 
     seconds = max(each.chunk_s[-1] for each in seen) - min(each.begun_s for each in seen)
     return Found(

@@ -55,4 +55,5 @@ def read(told: Mapping[str, Any]) -> Found:
         raise RuntimeError(told["error"])
     times = {f"{ours}_{ending}": told[f"{word}_{theirs}_ms"] * MILLI
              for ours, theirs in NAMES.items() for word, ending in (("median", "p50"), ("mean", "mean"))}
+    times |= {f"{ours}_p99": told[f"p99_{NAMES[ours]}_ms"] * MILLI for ours in ("ttft", "tpot")}  # the only percentile it tells unasked
     return Found(int(told["completed"]), told["total_input_tokens"], told["total_output_tokens"], told["request_throughput"], **times)

@@ -72,6 +72,11 @@ class Program:
                 os.killpg(self._process.pid, number)
 
 
+def with_bench() -> dict[str, str]:
+    """The environment of a Python program that imports what is beside this folder, and whatever this interpreter can."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(BENCH), os.environ.get("PYTHONPATH"))))}
+
+
 def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

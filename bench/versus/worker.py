@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from versus.processes import BENCH, Program
+from versus.processes import Program, with_bench
 from versus.trace import Ask, Times
 
 
@@ -45,8 +45,7 @@ class Worker:
     def __init__(self, command: Sequence[str], task: Task, environ: Mapping[str, str], log: Path) -> None:
         """Returns when the engine is ready. Raises RuntimeError when it ends before."""
         self._began = time.perf_counter()
-        path = os.pathsep.join(filter(None, (str(BENCH), os.environ.get("PYTHONPATH"))))
-        self._program = Program([*command, json.dumps(asdict(task))], {"PYTHONPATH": path, **environ}, log, talks=True)
+        self._program = Program([*command, json.dumps(asdict(task))], {**with_bench(), **environ}, log, talks=True)
         try:
             ready = self._read()
         except BaseException:

@@ -17,7 +17,7 @@ FOUND = Found(4, 40, 20, 2.0, ttft_mean=0.2, itl_mean=0.02, e2e_mean=0.6, ttft_p
 
 def test_guidellm_says_tpot_where_it_says_inter_token_latency() -> None:
     def summary(median: float, mean: float) -> dict[str, object]:
-        return {"successful": {"median": median, "mean": mean}, "errored": None}
+        return {"successful": {"median": median, "mean": mean, "percentiles": {"p99": 2 * median}}, "errored": None}
 
     metrics = {
         "request_totals": {"successful": 4}, "time_to_first_token_ms": summary(50, 60), "inter_token_latency_ms": summary(9, 10),
@@ -27,13 +27,16 @@ def test_guidellm_says_tpot_where_it_says_inter_token_latency() -> None:
     assert (found.answered, found.prompt_tokens, found.output_tokens, found.requests_per_s) == (4, 40, 20, 2)
     assert (found.ttft_p50, found.ttft_mean) == pytest.approx((0.05, 0.06))
     assert (found.tpot_p50, found.tpot_mean) == pytest.approx((0.009, 0.01))
+    assert (found.ttft_p99, found.tpot_p99) == pytest.approx((0.1, 0.018))
     assert (found.e2e_p50, found.e2e_mean) == (0.5, 0.6) and found.itl_p50 is found.itl_mean is None
 
 
 def test_vllm_tells_milliseconds_or_its_error() -> None:
-    told = {f"{word}_{name}_ms": number for word, number in (("median", 10.0), ("mean", 20.0)) for name in ("ttft", "tpot", "itl", "e2el")}
+    told = {f"{word}_{name}_ms": number for word, number in (("median", 10.0), ("mean", 20.0), ("p99", 30.0))
+            for name in ("ttft", "tpot", "itl", "e2el")}
     found = vllm.read({**told, "completed": 4.0, "total_input_tokens": 40.0, "total_output_tokens": 20.0, "request_throughput": 2.0})
     assert found.answered == 4 and found.requests_per_s == 2 and (found.e2e_p50, found.e2e_mean) == pytest.approx((0.01, 0.02))
+    assert (found.ttft_p99, found.tpot_p99) == pytest.approx((0.03, 0.03))
     with pytest.raises(RuntimeError, match="ValueError: no"):
         vllm.read({"error": "ValueError: no"})
 
@@ -41,7 +44,8 @@ def test_vllm_tells_milliseconds_or_its_error() -> None:
 def test_a_plain_client_sums_up_by_our_definitions() -> None:
     found = summed([Seen(0.0, [1.0, 1.5, 3.0], 7, 3), Seen(1.0, [4.0], 5, 1)])
     assert (found.answered, found.prompt_tokens, found.output_tokens, found.requests_per_s) == (2, 12, 4, 0.5)
-    assert found.ttft_p50 == 2.0 and found.tpot_mean == 1.0 and found.itl_mean == 1.0 and found.e2e_mean == 3.0
+    assert (found.ttft_p50, found.ttft_p99) == (2.0, pytest.approx(2.98)) and found.tpot_mean == found.tpot_p99 == 1.0
+    assert found.itl_mean == 1.0 and found.e2e_mean == 3.0
 
 
 def test_prompts_are_the_same_for_everyone_and_other_ones_with_another_seed(tmp_path: Path) -> None:
@@ -109,6 +113,16 @@ def test_a_rival_that_fails_takes_no_part_any_more_and_ours_has_to(tmp_path: Pat
     assert turns.askers == [own] and "ended" in turns.missing["rival"] and "no, it is not" in turns.missing["rival"]
     with pytest.raises(RuntimeError):
         turns.ask(own, clients.NOWHERE, tmp_path / "b")
+
+
+def test_nothing_is_recorded_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    kept: list[object] = []
+    monkeypatch.setattr(clients, "write", lambda result, path: kept.append(result))
+    turns, args = clients.Turns([Ours()], {}), clients.make_parser().parse_args(["--record"])
+    clients.report([], turns, args)
+    assert not kept
+    clients.report(runs(1.0, 3.0), turns, args)
+    assert len(kept) == 1
 
 
 @pytest.fixture

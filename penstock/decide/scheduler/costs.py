@@ -61,13 +61,15 @@ class Correction:
 
 
 class StepCosts:
-    """Seconds of steps of at most `max_rows` rows. Itself a StepTimer, so that whoever asks for one may be given the other.
+    """Seconds of steps of at most `max_rows` rows and `max_seqs` sequences. Itself a StepTimer, so that whoever asks for one may be given
+    the other.
 
     `version`: another number means other prices.
     """
 
-    def __init__(self, timer: StepTimer, max_rows: int) -> None:
+    def __init__(self, timer: StepTimer, max_rows: int, max_seqs: int) -> None:
         self.max_rows = max_rows
+        self.max_seqs = max_seqs
         self.version = 0
         self._timer = timer
         self._learned = Correction()
@@ -94,6 +96,10 @@ class StepCosts:
             if corrected > 0.0:
                 seconds += num * corrected
         return seconds
+
+    def answer_s(self, num_tokens: int, context: float) -> float:
+        """What `num_tokens` of an answer take of the machine: their share of steps in which every seat is taken."""
+        return num_tokens * self.step_s(self.max_seqs, context) / self.max_seqs
 
     def rows_within(self, num_decodes: int, context: float, seconds: float, most: int, start: int = 0) -> int:
         """The most rows of a prompt, up to `most`, that a step with these decodes has time for in `seconds`; 0 where there is none."""

@@ -87,12 +87,20 @@ class Forecast:
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""
-        first = 0
-        while first < len(claims):
+        self.first_tokens_s(claims)
+
+    def first_tokens_s(self, claims: Sequence[Claim]) -> list[float]:
+        """The next in the queue are served, and nobody behind them: when each has its first token. Those that are taken together have it
+        at once."""
+        found: list[float] = []
+        behind = sum([claim.num_left for claim in claims])
+        while (first := len(found)) < len(claims):
             size = min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1), len(claims) - first)
-            self._serve(_bunch(claims[first : first + size]))
+            bunch = _bunch(claims[first : first + size])
+            behind -= bunch.num_left
+            found += [self._serve(bunch, behind)] * size
             self._num_served += size
-            first += size
+        return found
 
     def first_token_s(self, claim: Claim, behind: Sequence[Claim]) -> float:
         """When the next in the queue would have its first token; `behind` come the others."""
@@ -112,14 +120,17 @@ class Forecast:
         """What the step that begins at `load.now` takes; rows of prompts that wait may fill it."""
         return self._step_s(min(self._rows + sum([claim.num_left for claim in claims]), max(self._rows, self._num_rows)))
 
-    def _serve(self, bunch: _Bunch) -> None:
+    def _serve(self, bunch: _Bunch, behind: int) -> float:
+        """When it has its first token (half of it, where it is several), if so many rows come behind it."""
         later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         tightest = bunch.tightest(self._now)
         self._enter(bunch, tightest)
         self._compute(bunch.num_left - later, bunch.num_before)
+        first_s = self._now + self._step_s(max(self._rows, min(self._rows + later + behind, self._num_rows)))
         self._begin(bunch, tightest)
         if later:
             self._compute(later, bunch.num_before)
+        return first_s
 
     def _enter(self, bunch: _Bunch, tightest: Seq) -> None:
         """Runs until the prompts are let in: at the latest when nothing else runs."""

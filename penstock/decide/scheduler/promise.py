@@ -21,6 +21,7 @@ class Claim:
     num_more: int  # output tokens after that one, at most
     due_s: float  # its first token, or after that its next one; inf: whenever
     prompt_s: float  # what is left of a prompt that is due takes alone on the machine
+    work_s: float  # what it takes of a full machine until it ends: its prompt, and an answer as long as it may be; 0 once it is answered
     hopeless_s: float  # later than this, what was promised can no longer be kept, even alone on the machine; inf: it always can
 
 
@@ -28,14 +29,15 @@ def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
     """Without prices nothing is due."""
     left, more, first_s = num_left(seq), num_more(seq), seq.first_token_s
     if costs is None or not has_objectives(seq):
-        return Claim(seq, left, more, inf, 0.0, inf)
+        return Claim(seq, left, more, inf, 0.0, 0.0, inf)
     if first_s is None:
         due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(left, len(seq.tokens))
-        return Claim(seq, left, more, due_s, prompt_s, due_s - prompt_s)
+        work_s = prompt_s + costs.answer_s(more * seq.params.n, len(seq.tokens) + more // 2)
+        return Claim(seq, left, more, due_s, prompt_s, work_s, due_s - prompt_s)
     due_s, last_s = dues_s(seq, first_s)
     if due_s == inf:
-        return Claim(seq, left, more, inf, 0.0, inf)
-    return Claim(seq, left, more, due_s, 0.0, last_s - costs.step_s(1, len(seq.tokens)) * (more + 1))
+        return Claim(seq, left, more, inf, 0.0, 0.0, inf)
+    return Claim(seq, left, more, due_s, 0.0, 0.0, last_s - costs.step_s(1, len(seq.tokens)) * (more + 1))
 
 
 def has_objectives(seq: Seq) -> bool:

@@ -312,7 +312,7 @@ def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: S
     evict_policy = _plugin(evict.TABLE.parse(config.evict))
     kv = KVManager(num_blocks, config.block_size, config.prefix_cache, evict_policy, clock)
     limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
-    costs = StepCosts(timer, config.max_num_batched_tokens) if timer is not None and times_steps(config) else None
+    costs = StepCosts(timer, config.max_num_batched_tokens, config.max_num_seqs) if timer is not None and times_steps(config) else None
     ordering, admits, chunks = (_timed(parsed, costs) for parsed in timed_plugins(config))
     pacing = Pacing(admits, chunks, costs)
     return Scheduler(limits, kv, ordering, _plugin(batching.TABLE.parse(config.batching)), clock, pacing)

@@ -14,7 +14,7 @@ MOST = 512
 
 
 def costs():
-    return StepCosts(SteadyTimer(0.01, 0.001), MOST)
+    return StepCosts(SteadyTimer(0.01, 0.001), MOST, 8)
 
 
 def chunking(reserve=0.0):

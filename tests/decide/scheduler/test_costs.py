@@ -46,25 +46,25 @@ def test_what_changed_is_learned_anew():
 
 
 def test_costs_are_the_timers_in_round_figures():
-    costs = StepCosts(SteadyTimer(0.01, 0.001), 16)
+    costs = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
     assert costs.step_s(4, 100) == pytest.approx(0.014) and costs.step_s(4, 100, 8) == pytest.approx(0.022)
     assert costs.seconds(StepWork(((3, 3),))) == pytest.approx(0.013)
     assert costs.step_s(0, 0, 33) == pytest.approx(0.01 + 0.048)  # rounded up to multiples of 16
 
 
 def test_a_long_prompt_takes_several_steps():
-    costs = StepCosts(SteadyTimer(0.01, 0.001), 16)
+    costs = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
     assert costs.prompt_s(5, 5) == pytest.approx(0.015) and costs.prompt_s(40, 40) == pytest.approx(3 * 0.01 + 0.040)
     assert costs.prompt_s(8, 40) == pytest.approx(0.018)
 
 
 @pytest.mark.parametrize(("seconds", "rows"), [(0.1, 16), (0.02, 6), (0.0141, 0), (0.013, 0), (0.0151, 1)])
 def test_rows_that_a_step_has_time_for(seconds, rows):
-    assert StepCosts(SteadyTimer(0.01, 0.001), 16).rows_within(4, 100, seconds, 16) == rows
+    assert StepCosts(SteadyTimer(0.01, 0.001), 16, 8).rows_within(4, 100, seconds, 16) == rows
 
 
 def test_steps_teach():
-    costs = StepCosts(SteadyTimer(0.01, 0.001), 16)
+    costs = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
     for rows in (1, 2, 4) * 100:
         costs.learn(StepWork(((rows, rows),)), 2 * (0.01 + 0.001 * rows))
     assert costs.step_s(2, 10) == pytest.approx(0.024, rel=0.02)

@@ -64,7 +64,7 @@ class Plain:
 
 
 def costs():
-    return CountedCosts(SteadyTimer(0.01, 0.0005), BUDGET)
+    return CountedCosts(SteadyTimer(0.01, 0.0005), BUDGET, 16)
 
 
 def drawn(rng, seq_id, tpots, longest=120):
@@ -109,6 +109,17 @@ def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
     plain = Plain(prices, load, 0.1)
     for place in (50, 100, 200, 399):
         assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_all_first_tokens_are_those_of_each_with_those_behind_it(seed):
+    prices = costs()
+    load = load_of(seed, prices, 32)
+    found = Forecast(prices, load, 0.1).first_tokens_s(load.waiting)
+    for place in range(32):
+        ahead = Forecast(prices, load, 0.1)
+        ahead.serve(load.waiting[:place])
+        assert found[place] == pytest.approx(ahead.first_token_s(load.waiting[place], load.waiting[place + 1 :]))
 
 
 def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_prompts():

@@ -46,7 +46,7 @@ class Timer:
 
 
 def deadline(work=0.0):
-    return Deadline(StepCosts(Timer(), 16), Deadline.Options(work))
+    return Deadline(StepCosts(Timer(), 16, 8), Deadline.Options(work))
 
 
 def slo(seq_id, ttft, num_prompt=4, **rest):

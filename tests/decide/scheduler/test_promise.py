@@ -6,7 +6,7 @@ from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, first_due_s, has_objectives, num_left, tpot_s
 from tests.decide.builders import SteadyTimer, make_seq
 
-COSTS = StepCosts(SteadyTimer(0.01, 0.001), 16)
+COSTS = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
 
 
 def seq(num_new=11, **slo):
@@ -24,6 +24,13 @@ def test_what_is_deferred_has_none():
     assert has_objectives(late) and tpot_s(late, 2.0) == 0.1 and claim_of(late, COSTS).due_s == 2.0
     late.deferred = True
     assert not has_objectives(late) and tpot_s(late, 2.0) == claim_of(late, COSTS).due_s == inf
+
+
+def test_work_is_the_prompt_and_the_answers_share_of_full_steps():
+    # Ten rows take 20 ms; a step of eight answers takes 18 ms.
+    claim = claim_of(seq(ttft_slo_s=1.0), COSTS)
+    assert (claim.prompt_s, claim.work_s) == (pytest.approx(0.02), pytest.approx(0.02 + 10 * 0.018 / 8))
+    assert claim.hopeless_s == pytest.approx(2.0 - 0.02) and claim_of(seq(), COSTS).work_s == 0.0
 
 
 def test_tokens_are_due_one_by_one():

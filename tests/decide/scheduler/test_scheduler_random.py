@@ -35,7 +35,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_blocks=st.integers(4, 12),
         limits=st.tuples(st.integers(1, 5), st.integers(1, 12)),
         num_drafts=st.sampled_from([0, 0, 1, 4]),
-        order=st.sampled_from([Fcfs, Priority, Shortest, lambda: Deadline(StepCosts(SteadyTimer(), 16))]),
+        order=st.sampled_from([Fcfs, Priority, Shortest, lambda: Deadline(StepCosts(SteadyTimer(), 16, 8))]),
         batching=st.sampled_from([Continuous, Continuous, Static, Dynamic]),
         policy=st.sampled_from([Lru, Lfu, Slru]),
         prefix_cache=st.sampled_from([True, True, False]),

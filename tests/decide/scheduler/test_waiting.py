@@ -15,7 +15,7 @@ WORK = 4.0
 
 
 def costs():
-    return CountedCosts(SteadyTimer(0.01, 0.001), 64)
+    return CountedCosts(SteadyTimer(0.01, 0.001), 64, 16)
 
 
 class Plain:
@@ -51,7 +51,9 @@ class Plain:
                 spare_s = seq.e2e_slo_s - alone_s - max(more, 0) * self.prices.step_s(1, seq.num_prompt)
                 due_s = min(due_s, seq.arrival_s + alone_s + spare_s / 2)
             prompt_s = self.prices.prompt_s(max(1, size - max(seq.num_computed, found)), size)
-            return due_s + WORK * prompt_s, now + prompt_s <= due_s
+            left = max(seq.max_len - size - 1, 0)
+            answer_s = left * self.prices.step_s(16, size + left // 2) / 16
+            return due_s + WORK * (prompt_s + answer_s), now + prompt_s <= due_s
         tpot = inf if seq.tpot_slo_s is None else seq.tpot_slo_s
         if seq.e2e_slo_s is not None and more > 0:
             tpot = min(tpot, (seq.arrival_s + seq.e2e_slo_s - seq.first_token_s) / more)

@@ -73,15 +73,15 @@ def test_a_request_is_late_by_the_time_since_it_arrived() -> None:
 
 
 def overtaken(serving: Engine) -> None:
-    """Requests 0 to 3, of which 1 will have to wait too long."""
+    """Requests 0 to 3, of which 1 gives way."""
     serving.add(request(0, ttft_slo_s=0.2))
     serving.add(request(1, ttft_slo_s=0.25))
     serving.step()
-    serving.add(request(2, ttft_slo_s=0.16))
-    serving.add(request(3, ttft_slo_s=0.16))
+    serving.add(request(2, 48, ttft_slo_s=0.16))
+    serving.add(request(3, 48, ttft_slo_s=0.16))
 
 
-def test_who_waited_in_vain_is_told_once() -> None:
+def test_who_gives_way_is_told_once() -> None:
     serving = engine()
     overtaken(serving)
     told = []
@@ -92,7 +92,7 @@ def test_who_waited_in_vain_is_told_once() -> None:
     assert not serving.num_requests() and serving.gauges().num_refused == 1
 
 
-def test_who_waited_in_vain_gets_the_refusal_instead_of_an_answer() -> None:
+def test_who_gives_way_gets_the_refusal_instead_of_an_answer() -> None:
     serving = engine()
     reached, opened = threading.Event(), threading.Event()
     execute = serving._runner.execute
@@ -112,7 +112,7 @@ def test_who_waited_in_vain_gets_the_refusal_instead_of_an_answer() -> None:
         asked = [request(0, ttft_slo_s=0.2, arrival_s=100.0), request(1, ttft_slo_s=0.25, arrival_s=100.0)]
         first = [asyncio.ensure_future(collect(each)) for each in asked]
         assert await asyncio.to_thread(reached.wait, 20)
-        rest = [asyncio.ensure_future(collect(request(number, ttft_slo_s=0.16, arrival_s=100.074))) for number in (2, 3)]
+        rest = [asyncio.ensure_future(collect(request(number, 48, ttft_slo_s=0.16, arrival_s=100.074))) for number in (2, 3)]
         await asyncio.sleep(0)
         opened.set()
         return await asyncio.gather(*first, *rest, return_exceptions=True)
@@ -122,7 +122,7 @@ def test_who_waited_in_vain_gets_the_refusal_instead_of_an_answer() -> None:
         zero, one, two, three = asyncio.run(main())
     finally:
         loop.stop()
-    assert (zero, two, three) == (1, 1, 1) and isinstance(one, OverloadedError) and "no longer come in time" in str(one)
+    assert (zero, two, three) == (1, 1, 1) and isinstance(one, OverloadedError) and "gives way" in str(one)
     assert not loop._mailboxes and loop.gauges().num_refused == 1
 
 

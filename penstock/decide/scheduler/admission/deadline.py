@@ -1,12 +1,15 @@
-"""Taken in is who can have its first token in time, beside answers that keep their TPOT.
+"""Taken in is whose first token can come in time, as can those of all others that wait, beside answers that keep their TPOT.
 
 Under overload somebody must miss. Without admission control everybody does: queues grow until no first token comes in time. Here a forecast
-(see `forecast`) is made of the queue with the new sequence at its place in it, and one that would be late is refused at once, while its
-client can still go elsewhere, and told when it would not have been. What has been taken in may yet be overtaken by tighter deadlines: it is
-given up as soon as it could not be in time even if it were next. (To keep those who came first at the price of who is urgent fills the
-queue with long requests of loose deadlines: at twice the capacity a third fewer were served in time.)
+(see `forecast`) is made of the queue with the new sequence at its place in it. Where somebody would be late, the one goes, of all up to
+there, that takes most of the machine: of jobs on one machine that leaves the most in time (Moore, 1968). If that is the new one, it is
+refused at once, while its client can still go elsewhere, and told when it would not have been; if another, that one is given up before any
+work is spent on it. One goes for one that comes: where that is not enough, the new one is refused. So whoever waits is expected to be in
+time; who is not after all (steps took longer) keeps nobody out, and is given up as soon as it could not be in time even if it were next.
 """
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.needs import Needs
@@ -41,28 +44,34 @@ class Deadline:
         self._defers = options.late == "defer"
         self._costs = costs
         self._reserve = options.reserve
+        self._gives_way: set[int] = set()  # seq_id of who was given up since the last look at who was overtaken
 
     def late(self, seq: Seq, live: Live, now: float) -> Late | None:
         load = live.load(now)
-        place = next(place for place, claim in enumerate(load.waiting) if claim.seq is seq)
-        claim, behind = load.waiting[place], load.waiting[place + 1 :]
-        self._check_alone(claim)
-        forecast = Forecast(self._costs, load, self._reserve)
-        forecast.serve(load.waiting[:place])
-        first_s, latest_s = forecast.first_token_s(claim, behind), self._latest_s(claim)
-        if first_s <= latest_s:
+        waiting = [claim for claim in load.waiting if claim.seq.seq_id not in self._gives_way]
+        place = next(place for place, claim in enumerate(waiting) if claim.seq is seq)
+        self._check_alone(waiting[place])
+        latest_s = [inf] * place + [self._latest_s(waiting[place])] + [claim.due_s for claim in waiting[place + 1 :]]
+        late = self._first_late(load, waiting, latest_s)
+        if late is None:
             return None
-        if self._defers:
-            return Late(seq, None)
-        forecast.serve(behind)
-        last_s = max(first_s, forecast.first_token_s(claim, ()))  # wherever it would stand
-        retry_s = self._retry_s(load, last_s - latest_s)
-        soon, wanted = told(first_s - seq.arrival_s), told(latest_s - seq.arrival_s)
-        kept = f", its objective less the reserve of {self._reserve:.0%}" if self._reserve else ""
-        return Late(seq, refusal(f"its first token would come after {soon}, and should within {wanted}{kept}", retry_s))
+        if late > place or costliest(waiting[: late + 1], place) != place:
+            without_s = self._first_tokens_s(load, waiting[:place] + waiting[place + 1 :])
+            latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(without_s[place:], latest_s[place + 1 :], strict=True)]
+            late = self._first_late(load, waiting, latest_s)
+            if late is None:
+                return None
+            goes = costliest(waiting[: late + 1], place)
+            if goes != place and self._first_late(load, *without(goes, waiting, latest_s)) is None:
+                self._gives_way.add(waiting[goes].seq.seq_id)
+                return None
+        return Late(seq, None if self._defers else self._refusal(load, waiting, place))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
+        gives_way, self._gives_way = self._gives_way, set()
+        if gives_way:
+            lost |= {claim.seq.seq_id: claim for claim in live.waiting.claims(now) if claim.seq.seq_id in gives_way}
         if not lost or self._defers:
             return [Late(claim.seq, None) for claim in lost.values()]
         load = live.load(now)
@@ -72,8 +81,30 @@ class Deadline:
         for claim in lost.values():
             allowed_s = self._latest_s(claim) - claim.seq.arrival_s
             retry_s = self._retry_s(load, forecast.first_token_s(claim, ()) - now - allowed_s)
-            found.append(Late(claim.seq, refusal(overtaken_for(now - claim.seq.arrival_s), retry_s)))
+            why = gave_way_to if claim.seq.seq_id in gives_way and now <= claim.hopeless_s else overtaken_by
+            found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
+
+    def _first_tokens_s(self, load: Load, waiting: Sequence[Claim]) -> list[float]:
+        return Forecast(self._costs, load, self._reserve).first_tokens_s(waiting)
+
+    def _first_late(self, load: Load, waiting: Sequence[Claim], latest_s: Sequence[float]) -> int | None:
+        """The place of the first whose first token comes after what it may."""
+        return next((at for at, first_s in enumerate(self._first_tokens_s(load, waiting)) if first_s > latest_s[at]), None)
+
+    def _refusal(self, load: Load, waiting: Sequence[Claim], place: int) -> OverloadedError:
+        claim, behind = waiting[place], waiting[place + 1 :]
+        forecast = Forecast(self._costs, load, self._reserve)
+        forecast.serve(waiting[:place])
+        first_s, latest_s = forecast.first_token_s(claim, behind), self._latest_s(claim)
+        forecast.serve(behind)
+        last_s = max(first_s, forecast.first_token_s(claim, ()))  # wherever it would stand
+        retry_s = self._retry_s(load, last_s - latest_s)
+        if first_s <= latest_s:
+            return refusal(f"it takes {told(claim.work_s)} of the machine, and would make others late that take less", retry_s)
+        soon, wanted = told(first_s - claim.seq.arrival_s), told(latest_s - claim.seq.arrival_s)
+        kept = f", its objective less the reserve of {self._reserve:.0%}" if self._reserve else ""
+        return refusal(f"its first token would come after {soon}, and should within {wanted}{kept}", retry_s)
 
     def _check_alone(self, claim: Claim) -> None:
         """Raises RequestError for objectives that are too tight for any load."""
@@ -97,6 +128,16 @@ class Deadline:
         return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.waiting))
 
 
+def costliest(waiting: Sequence[Claim], new: int) -> int:
+    """The place of who is to go of these: of those on whom no work was spent, who takes most; among equals the one at `new`."""
+    may_go = [at for at, claim in enumerate(waiting) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
+    return max([new, *may_go], key=lambda at: waiting[at].work_s)
+
+
+def without(place: int, waiting: Sequence[Claim], latest_s: Sequence[float]) -> tuple[list[Claim], list[float]]:
+    return [*waiting[:place], *waiting[place + 1 :]], [*latest_s[:place], *latest_s[place + 1 :]]
+
+
 def refusal(why: str, retry_s: float) -> OverloadedError:
     message = f"too busy for the objectives of this request: {why}; try again in {told(retry_s)}"
     return OverloadedError(message, retry_s, "slo", "slo_overloaded")
@@ -106,7 +147,11 @@ def unattainable(what: str) -> RequestError:
     return RequestError(f"the objectives cannot be met even on an idle machine: they ask for {what}", "slo", code="slo_unattainable")
 
 
-def overtaken_for(waited_s: float) -> str:
+def gave_way_to(waited_s: float) -> str:
+    return f"after {told(waited_s)} it gives way to others that take less of the machine, since not all can be in time"
+
+
+def overtaken_by(waited_s: float) -> str:
     return f"after {told(waited_s)} its first token can no longer come in time, others having been more urgent"
 
 

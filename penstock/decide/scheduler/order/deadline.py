@@ -5,8 +5,9 @@ After that the deadline is its next token's, and it is hopeless when even alone 
 Among equals the smaller priority goes first.
 
 Earliest deadline first meets all deadlines that can be met (Jackson, 1955; Liu and Layland, 1973). Where they cannot, it does not ask what
-each costs: so a prompt stands behind its deadline by some times the seconds that it takes, and of two that cannot both be served in time
-the one goes that leaves room for others. While there is time for all, that changes little.
+each costs: so a request stands behind its deadline by some times the seconds that it takes of a full machine (its prompt, and its answer's
+share of steps), and of two that cannot both be served in time the one goes that leaves room for others. While there is time for all, that
+changes little.
 """
 from dataclasses import dataclass
 from math import inf
@@ -22,7 +23,7 @@ class Deadline:
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        work: float = 4.0  # seconds that a deadline is put back for each second of its prompt; 0: earliest deadline first
+        work: float = 16.0  # seconds that a deadline is put back for each second that it takes; 0: earliest deadline first
 
         def __post_init__(self) -> None:
             if not 0 <= self.work < inf:
@@ -36,4 +37,4 @@ class Deadline:
         seq = claim.seq
         if seq.deferred:
             return (1.0, seq.arrival_s, seq.priority, seq.arrival_s)
-        return (0.0 if now <= claim.hopeless_s else 1.0, claim.due_s + self._work * claim.prompt_s, seq.priority, seq.arrival_s)
+        return (0.0 if now <= claim.hopeless_s else 1.0, claim.due_s + self._work * claim.work_s, seq.priority, seq.arrival_s)
