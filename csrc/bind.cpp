@@ -258,7 +258,7 @@ void bind_model(nb::module_& module) {
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)
       .def("pack", &pack_array)
-      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg("units").none() = nb::none())
       .def("weight_bytes", &Model::weight_bytes)
       .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
       .def("weights", [](Model& model) {

@@ -33,7 +33,7 @@ struct Matrix {
   bool has_mins = false;          // w = scale * code + min
   int count = 1;                  // matrices of this shape, one after another: experts
   std::int8_t codebook[16] = {};  // i4: the value of each code
-  bool dequantized = false;       // i4: multiplied as bf16 weights, on AMX (amx.h)
+  bool dequantized = false;       // i4: multiplied as bf16 weights, on AMX (amxdense.h)
   std::uint8_t* data = nullptr;
 
   // Added to codes (i8) or codebook values (i4) so that the integer kernels see unsigned bytes.

@@ -216,23 +216,24 @@ class QuantizeWork : public Work {
   std::atomic<bool> all_finite_{true};
 };
 
-// By row: float scales. By group: f16 scales and mins, or int8 scales and float units.
-bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& mins, const nb::object& units, Pool& pool) {
+// By row: float scales. By group: f16 scales and as many mins `beside`, or int8 scales and a float unit for each row.
+bool quantize(const Source& source, int group, const Codes& codes, const Scales& scales, const nb::object& beside, Pool& pool) {
   const int rows = static_cast<int>(source.shape(0)), columns = static_cast<int>(source.shape(1));
   if (codes.shape(0) != source.shape(0) || codes.shape(1) != source.shape(1) || (group && columns % group))
     throw std::invalid_argument("codes have the shape of the matrix, and groups divide its columns");
-  if (group && (mins.is_none() == units.is_none() || group % 16 || group > MAX_GROUP))
-    throw std::invalid_argument("groups of 16 to " + std::to_string(MAX_GROUP) + " columns have mins or units");
-  const std::size_t num_scales = std::size_t(rows) * (group ? columns / group : 1);
-  const auto checked = [](const Scales& of, std::size_t bytes) {
-    if (of.nbytes() != bytes) throw std::invalid_argument("scales, mins or units take " + std::to_string(of.nbytes()) + " bytes, not " + std::to_string(bytes));
+  if (beside.is_none() != !group || group % 16 || group > MAX_GROUP)
+    throw std::invalid_argument("groups of 16 to " + std::to_string(MAX_GROUP) + " columns have mins or units beside their scales");
+  const bool multiples = scales.itemsize() == 1;
+  const std::size_t num_scales = std::size_t(rows) * (group ? columns / group : 1), scale_bytes = !group ? 4 : multiples ? 1 : 2;
+  const auto checked = [](const Scales& of, std::size_t count, std::size_t bytes) {
+    if (of.size() != count || of.itemsize() != bytes)
+      throw std::invalid_argument("scales, mins or units are " + std::to_string(of.size()) + " of " + std::to_string(of.itemsize()) +
+                                  " bytes, not " + std::to_string(count) + " of " + std::to_string(bytes));
     return of.data();
   };
-  const int scale_bytes = !group ? 4 : units.is_none() ? 2 : 1;
-  void* min_data = mins.is_none() ? nullptr : checked(nb::cast<Scales>(mins, false), num_scales * 2);
-  void* unit_data = units.is_none() ? nullptr : checked(nb::cast<Scales>(units, false), std::size_t(rows) * 4);
-  const Job job{source.data(), dtype_of(source), rows, columns, group, codes.data(), checked(scales, num_scales * scale_bytes), min_data,
-                static_cast<float*>(unit_data)};
+  void* other = beside.is_none() ? nullptr : checked(nb::cast<Scales>(beside, false), multiples ? rows : num_scales, multiples ? 4 : 2);
+  const Job job{source.data(), dtype_of(source), rows, columns, group, codes.data(), checked(scales, num_scales, scale_bytes),
+                multiples ? nullptr : other, multiples ? static_cast<float*>(other) : nullptr};
   const nb::gil_scoped_release free;
   const auto work = std::make_shared<QuantizeWork>(pool, job);
   pool.run(work);
@@ -242,6 +243,6 @@ bool quantize(const Source& source, int group, const Codes& codes, const Scales&
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("mins").none(), nb::arg("units").none(),
-             nb::arg("pool"), "Rounds rows by group (0: each row by one scale) into codes, scales and mins or units; whether all scales are finite.");
+  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("beside").none(), nb::arg("pool"),
+             "Rounds rows by group (0: each row by one scale) into codes, scales and mins or units; whether all scales are finite.");
 }

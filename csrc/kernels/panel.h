@@ -6,6 +6,7 @@
 //   bf16, f16   bf16, float      dense_panel; where rows are float, unpacked_dense for more than MAX_ROWS_PACKED_F16 rows
 //   i8, i4      int8             packed_scaled; i4 unpacked_scaled for more than MAX_ROWS_PACKED_I4_INT8 rows
 //   i8, i4      16-bit fixed     packed_scaled; unpacked_scaled for more than MAX_ROWS_PACKED_I8 or _I4 rows (PENSTOCK_FIXED16)
+//   i4, units   integer          multiply_units (multiples.h)
 //   i8, i4      bf16, float      the same, on other instruction sets; i8 with one scale per column takes unpacked_column_scaled
 //
 // Loop order: k-blocks, then (unpack the k-block), then blocks of columns, then blocks of rows. The weights of a k-block are read from

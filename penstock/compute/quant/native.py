@@ -31,18 +31,19 @@ class Native:
         codes, shape = np.empty(matrix.shape, dtype=np.uint8), (len(matrix), matrix.shape[1] // group)
         if mins:
             scales, lowest = np.empty(shape, dtype=np.float16), np.empty(shape, dtype=np.float16)
-            self._round(matrix, group, codes, scales, mins=lowest)
+            self._round(matrix, group, codes, scales, lowest)
             return Codes(codes, 4, group, scales, lowest, UNSIGNED)
         multiples, units = np.empty(shape, dtype=np.int8), np.empty((len(matrix), 1), dtype=np.float32)
-        self._round(matrix, group, codes, multiples, units=units)
+        self._round(matrix, group, codes, multiples, units)
         return Codes(codes, 4, group, multiples, None, SYMMETRIC, units[:, 0])
 
-    def _round(self, matrix: Array, group: int, codes: Array, scales: Array, mins: Array | None = None, units: Array | None = None) -> None:
+    def _round(self, matrix: Array, group: int, codes: Array, scales: Array, beside: Array | None = None) -> None:
+        """`beside`: minima, or the units of which the scales are multiples."""
         matrix = np.ascontiguousarray(matrix)
         if matrix.dtype.itemsize == 2 and matrix.dtype != np.float16:
             matrix = matrix.view(np.uint16)  # bfloat16, which numpy has no name for
-        if not self._module.quantize(matrix, group, codes, scales, mins, units, self._pool):
-            raise ValueError(NOT_FINITE.format("float32" if units is not None else scales.dtype))
+        if not self._module.quantize(matrix, group, codes, scales, beside, self._pool):
+            raise ValueError(NOT_FINITE.format("float32" if scales.dtype == np.int8 else scales.dtype))
 
 
 def best_rounding(threads: int) -> Rounding:

@@ -44,11 +44,32 @@ def test_roundings_have_room_for_their_scales() -> None:
     numbers, codes, pool = np.ones((4, 64), np.float32), np.empty((4, 64), np.uint8), native.Pool(1, [])
     two, one = np.empty((4, 2), np.float16), np.empty((4, 1), np.float16)
     assert native.quantize(numbers, 32, codes, two, two.copy(), pool)
-    for scales, mins in ((one, None), (two, one), (two.astype(np.float64), None)):
-        with pytest.raises(ValueError, match="of 2 bytes"):
-            native.quantize(numbers, 32, codes, scales, mins, pool)
+    multiples, units = np.empty((4, 2), np.int8), np.empty((4, 1), np.float32)
+    assert native.quantize(numbers, 32, codes, multiples, units, pool)
+    for scales, beside in ((one, two), (two, one), (two.astype(np.float64), two), (multiples, two), (two, units), (multiples[:3], units)):
+        with pytest.raises(ValueError, match="are . of . bytes, not"):
+            native.quantize(numbers, 32, codes, scales, beside, pool)
+    for group, beside in ((32, None), (0, two), (8, two), (64, None)):
+        with pytest.raises(ValueError, match="groups of 16 to 128 columns have mins or units"):
+            native.quantize(numbers, group, codes, two, beside, pool)
     with pytest.raises(TypeError):
-        native.quantize(numbers, 32, np.empty((4, 128), np.uint8)[:, ::2], two, None, pool)
+        native.quantize(numbers, 32, np.empty((4, 128), np.uint8)[:, ::2], two, two.copy(), pool)
+
+
+def test_units_are_given_where_scales_are_multiples(model: Any) -> None:
+    with pytest.raises(ValueError, match="a unit where scales are multiples of it, and only there"):
+        model.pack_codes(0, [0, 0, -1], CODES, SCALES, None, np.ones(8, np.float32))
+    fields = {"format": "i4", "n": 40, "k": 64, "k_padded": 64, "group": 32, "scale_bytes": 1, "has_mins": False, "count": 1,
+              "values": list(range(-8, 8))}
+    coded, multiples = model.add_matrix(fields), np.ones((8, 2), np.int8)
+    model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None, np.ones(8, np.float32))
+    with pytest.raises(ValueError, match="each row has one unit"):
+        model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None, np.ones(7, np.float32))
+    with pytest.raises(ValueError, match="a unit where scales"):
+        model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None)
+    for wrong in ({"format": "i8", "values": []}, {"values": list(range(16))}, {"has_mins": True}):
+        with pytest.raises(ValueError, match="units are for codes -8 to 7 without mins"):
+            model.add_matrix(fields | wrong)
 
 
 def test_what_is_written_is_never_a_copy(model: Any) -> None:
