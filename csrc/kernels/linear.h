@@ -111,15 +111,14 @@ struct ScaledKBlocks {
   std::size_t block_stride;  // bytes between the weights of k-blocks
   int w_step, steps;         // bytes between steps, steps per k-block
   Bytes scales, mins;        // of the first k-block; mins: nullptr if there are none
-  const float* units;        // of which scales are multiples, where they take one byte
   std::size_t scale_stride;
   int scale_bytes;
   int first, count;    // k-blocks, as indexed by Operand::acc_init
   float* out;
   int out_stride;
 
-  F load_scale(Bytes p, int v) const {
-    if (scale_bytes == 1) return to_float(load_i8(p + 16 * v)) * load(units + 16 * v);
+  F load_scale(Bytes p, int v) const {  // of one byte: a multiple of the column's unit, which is left to the caller
+    if (scale_bytes == 1) return to_float(load_i8(p + 16 * v));
     return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(p) + 16 * v) : load(reinterpret_cast<const float*>(p) + 16 * v);
   }
 };

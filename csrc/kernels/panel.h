@@ -59,7 +59,7 @@ struct PackedKBlocks {
   }
   ScaledKBlocks groups(const Task& t, Bytes codes, int w_step, int steps, std::size_t next_codes) const {
     const Bytes mins = t.matrix.has_mins ? scales + std::size_t(t.width) * t.matrix.scale_bytes : nullptr;
-    return {codes, next_codes, w_step, steps, scales, mins, t.units(), scale_stride, scale_bytes ? scale_bytes : t.matrix.scale_bytes, first, count, t.out, PANEL};
+    return {codes, next_codes, w_step, steps, scales, mins, scale_stride, scale_bytes ? scale_bytes : t.matrix.scale_bytes, first, count, t.out, PANEL};
   }
 };
 
@@ -70,7 +70,7 @@ inline PackedKBlocks all_groups(const Task& t) {
 }
 
 inline ScaledKBlocks at_columns(ScaledKBlocks g, int v, int bytes) {  // of the column vectors from v on
-  g.w += bytes * v, g.scales += std::size_t(v) * LANES * g.scale_bytes, g.units += LANES * v, g.out += LANES * v;
+  g.w += bytes * v, g.scales += std::size_t(v) * LANES * g.scale_bytes, g.out += LANES * v;
   if (g.mins) g.mins += std::size_t(v) * LANES * g.scale_bytes;
   return g;
 }
@@ -172,6 +172,15 @@ inline void apply_row_scales(const Task& t) {
     }
 }
 
+// out *= the columns' units.
+inline void apply_units(const Task& t) {
+  for (int r = 0; r < t.rows; ++r)
+    for (int v = 0; v < t.vectors(); ++v) {
+      float* out = t.out + std::size_t(r) * PANEL + LANES * v;
+      store(out, load(out) * load(t.units() + LANES * v));
+    }
+}
+
 inline I4ByteTable i4_byte_table(const Matrix& m) {  // i4 codebook plus zero point, as unsigned bytes
   std::uint8_t bytes[16];
   for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(m.codebook[i] + m.zero_point());
@@ -250,7 +259,9 @@ inline void linear_bf16_rows(const Task& t) {  // i8 and i4 with bf16 or float r
   const PackedKBlocks all = all_groups(t);
   if (m.format == Format::i4) {
     const StepI4 step = step_i4(m);
-    return scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4{step}, step, all);
+    scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4{step}, step, all);
+    if (m.has_units()) apply_units(t);
+    return;
   }
   if (m.num_groups() > 1) return scaled_panel(t, MAX_ROWS_PACKED_I8, UnpackI8{}, StepI8{}, all);
   t.rows > MAX_ROWS_PACKED_I8 ? unpacked_column_scaled(t) : packed_scaled<false>(t, StepI8{}, all);

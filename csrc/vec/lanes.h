@@ -173,9 +173,9 @@ PENSTOCK_INLINE int reduce_add_i(I x) {
 PENSTOCK_INLINE I multiply_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] *= b.v[i]) return a; }
 PENSTOCK_INLINE I shift_left_8(I x) { PENSTOCK_EACH_REG(x.v[i] = (VI)((VU)x.v[i] << 8)) return x; }
 PENSTOCK_INLINE I load_i8(const void* p) {  // 16 int8
+  typedef std::int8_t Bytes __attribute__((vector_size(REG_LANES)));
   I r;
-  const auto* bytes = static_cast<const std::int8_t*>(p);
-  PENSTOCK_EACH_REG(for (int j = 0; j < REG_LANES; ++j) r.v[i][j] = bytes[REG_LANES * i + j])
+  PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector(read<Bytes>(static_cast<const std::int8_t*>(p) + REG_LANES * i), VI))
   return r;
 }
 PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] += b.v[i]) return a; }
