@@ -3,8 +3,8 @@
 // The n output columns are taken 64 at a time: a panel, contiguous in memory and read front to back. A panel is a sequence of records,
 // one per quantization group along k (a single record where the format has no scales). A record is
 //   codes [steps, width / 16, 64 bytes], scales [width], mins [width]
-// and behind the records stand units [width], float, where scales are multiples of one. There width is the panel's columns rounded up to 16. A step holds K consecutive k of every column. For each block of 16 columns it
-// has 64 bytes (32 for f16), one 32-bit word per column:
+// where width is the panel's columns rounded up to 16; where scales are multiples of a unit, units [width], float, follow the last record.
+// A step holds K consecutive k of every column. For each block of 16 columns it has 64 bytes (32 for f16), one 32-bit word per column:
 //   f32   K = 1     bf16  K = 2     f16  K = 1, a 16-bit word per column
 //   i8    K = 4, each code stored plus 128 (unsigned)
 //   i4    K = 8, nibbles from the lowest: k = 0 2 4 6 in the lower half word, 1 3 5 7 in the upper one

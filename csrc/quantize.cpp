@@ -97,6 +97,7 @@ void quantize_row(const float* x, int n, std::uint8_t* codes, float& scale) {
 
 // The value of largest magnitude, with its sign; the first one of equal magnitudes.
 float signed_max_abs(const float* x, int n, const MinMax& range) {
+  if (std::isnan(range.low) || std::isnan(range.high)) return std::nanf("");
   if (range.high > -range.low) return range.high;
   if (range.high < -range.low) return range.low;
   for (int i = 0; i < n; ++i)
@@ -138,13 +139,14 @@ void quantize_multiples(const float* x, int columns, int group, std::uint8_t* co
   for (int g = 0; g < groups && finite; ++g, x += group, codes += group) {
     const float size = unit == 0 ? 0 : std::floor(std::fabs(full[g]) / unit), sign = full[g] < 0 ? -1.0f : 1.0f;
     float least = 0;
-    for (int step = -1; step <= 1; ++step) {
-      const float multiple = sign * std::min(std::max(size + static_cast<float>(step), 1.0f), LARGEST_MULTIPLE);
+    bool first = true;
+    for (const float step : {0.0f, 1.0f, -1.0f}) {
+      const float multiple = sign * std::min(std::max(size + step, 1.0f), LARGEST_MULTIPLE);
       std::uint8_t tried[MAX_GROUP];
       encode(x, group, 0.0f, multiple * unit, I4_SYMMETRIC, tried);
       const float error = squared_error(x, group, tried, multiple * unit);
-      if (step > -1 && !(error < least)) continue;
-      least = error, multiples[g] = static_cast<std::int8_t>(multiple);
+      if (!first && !(error < least)) continue;
+      first = false, least = error, multiples[g] = static_cast<std::int8_t>(multiple);
       std::copy_n(tried, group, codes);
     }
   }

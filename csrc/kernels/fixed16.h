@@ -18,8 +18,8 @@ struct ConsecutiveCodes {
 };
 
 // Storage of a row. int16: plain. byte_planes: [2, k_padded] all high bytes (signed), then all low bytes (unsigned). bf16_planes: the
-// same two planes as bf16, the high one as 256 * high byte. The last two are AMX forms. interleaved: byte planes whose 8 along k stand as
-// 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked.
+// same two planes as bf16, the high one as 256 * high byte. interleaved: byte planes whose 8 along k stand as 0 4 1 5 2 6 3 7, the order in
+// which i4 codes are unpacked. All but int16 are AMX forms.
 enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes };
 
 template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {

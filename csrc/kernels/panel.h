@@ -6,8 +6,9 @@
 //   bf16, f16   bf16, float      dense_panel; where rows are float, unpacked_dense for more than MAX_ROWS_PACKED_F16 rows
 //   i8, i4      int8             packed_scaled; i4 unpacked_scaled for more than MAX_ROWS_PACKED_I4_INT8 rows
 //   i8, i4      16-bit fixed     packed_scaled; unpacked_scaled for more than MAX_ROWS_PACKED_I8 or _I4 rows (PENSTOCK_FIXED16)
-//   i4, units   integer          multiply_units (multiples.h)
 //   i8, i4      bf16, float      the same, on other instruction sets; i8 with one scale per column takes unpacked_column_scaled
+//   i4, units   integer          multiply_units (multiples.h)
+//   i4, units   bf16, float      as other i4, then apply_units
 //
 // Loop order: k-blocks, then (unpack the k-block), then blocks of columns, then blocks of rows. The weights of a k-block are read from
 // memory once and reused from cache by all blocks. `packed` paths unpack codes in registers, once per register block; `unpacked` paths

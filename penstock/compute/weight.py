@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from penstock.compute.quant.codes import Codes, Coding
+from penstock.compute.quant.codes import UNIT_BYTES, Codes, Coding
 
 Array = Any
 Form = str | Coding  # numbers of a dtype, or codes
@@ -54,5 +54,8 @@ def weight_of(given: Given, shape: tuple[int, ...]) -> Weight:
 def form_bytes(form: Form, shape: tuple[int, ...]) -> int:
     """What a weight takes in this form, without padding."""
     columns = shape[-1]
-    row = columns * DTYPES[form].itemsize if isinstance(form, str) else round(columns * form.bits_per_weight / 8)
+    if isinstance(form, str):
+        row = columns * DTYPES[form].itemsize
+    else:
+        row = round(columns * form.bits_per_weight / 8) + UNIT_BYTES * form.has_units
     return math.prod(shape[:-1]) * row

@@ -16,7 +16,7 @@ Array = Any
 SYMMETRIC = tuple(range(-8, 8))  # values of the plain 4-bit format
 UNSIGNED = tuple(range(16))
 SCALE_BYTES = {"int8": 1, "float16": 2, "float32": 4}
-MULTIPLES = "int8"  # the dtype of scales that are multiples of a unit
+MULTIPLES, UNIT_BYTES = "int8", 4  # the dtype of scales that are multiples of a unit; what the unit of a row takes
 LARGEST_MULTIPLE = 15  # of either sign: times a code of -8 to 7 it is an int8, and exact in float32 times a unit of 20 significant bits
 
 
@@ -32,6 +32,7 @@ class Coding:
 
     @property
     def bits_per_weight(self) -> float:
+        """With scales and minima; units, one for each row, are not counted."""
         return self.bits + 8 * SCALE_BYTES[self.scales] * (2 if self.mins else 1) / self.group
 
     @property

@@ -34,7 +34,8 @@ class Numpy:
 
         Symmetric: values -8 to 7, scales that are multiples of a unit of the row, 1 to 15 of either sign. A group's number of largest
         magnitude (the first of several) is -8 times its full scale, and the row's largest full scale is 15 units. Of the three multiples
-        next to the full scale (two below it), a group has the one whose codes err by the smallest sum of squares.
+        next to the full scale (two below it), a group has the one whose codes err by the smallest sum of squares, and of equal ones the
+        one just below it, then the one above.
         With minima: values 0 to 15, scale = (max - min) / 15 and minimum in float16, codes chosen with both as rounded.
         """
         wide = np.asarray(matrix, dtype=np.float32).reshape(len(matrix), -1, group)
@@ -43,11 +44,12 @@ class Numpy:
 
     def _symmetric(self, wide: Array) -> Codes:
         full = np.take_along_axis(wide, np.abs(wide).argmax(axis=2)[:, :, None], axis=2) / np.float32(-8)
-        units = _twenty_bits(np.abs(full).max(axis=1, keepdims=True) / np.float32(LARGEST_MULTIPLE))
-        check_finite(units)
+        largest = np.abs(full).max(axis=1, keepdims=True) / np.float32(LARGEST_MULTIPLE)
+        check_finite(largest)
+        units = _twenty_bits(largest)
         sizes = np.floor(np.divide(np.abs(full), units, out=np.zeros_like(full), where=units != 0))
         best = least = None
-        for step in (-1, 0, 1):
+        for step in (0, 1, -1):
             multiples = np.where(full < 0, np.float32(-1), np.float32(1)) * np.clip(sizes + np.float32(step), 1, LARGEST_MULTIPLE)
             errors = _squared_errors(wide, multiples * units)
             best = multiples if best is None else np.where(errors < least, multiples, best)

@@ -55,7 +55,10 @@ def test_native_rounding_takes_views() -> None:
     check_same(native().by_group(matrix, 64, False), NUMPY.by_group(matrix, 64, False))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e9])
+NANS = np.array([0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001], np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("bad", [*NANS, np.inf, -np.inf, 1e9])
 @pytest.mark.parametrize("numpy", [True, False])
 def test_what_scales_cannot_hold_is_refused(bad: float, numpy: bool) -> None:
     """1e9 is fine for scales and units of float32."""
@@ -101,7 +104,7 @@ def test_symmetric_groups_have_whole_multiples_of_a_unit(group: int) -> None:
 
     found = np.square(packed.dequantize().reshape(cut.shape) - cut).sum(axis=2)
     near = np.floor(np.divide(abs(full), packed.units[:, None, None], out=np.zeros_like(full), where=packed.units[:, None, None] != 0))
-    for step in (-1, 0, 1):
+    for step in (0, 1, -1):
         other = error(np.where(full < 0, -1, 1) * np.clip(near + step, 1, 15))
         assert (found <= other * (1 + 1e-5) + 1e-12).all()
 
@@ -129,3 +132,13 @@ def test_rows_do_not_depend_on_each_other() -> None:
     matrix = rows(ml_dtypes.bfloat16, 1.0)
     whole, part = NUMPY.by_group(matrix, 32, False), NUMPY.by_group(matrix[11:20], 32, False)
     check_same(whole.rows(11, 20), part)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-24])
+def test_of_equal_errors_the_full_scale_is_kept(scale: float) -> None:
+    """Squares of 1e-24 are no floats."""
+    matrix = np.tile(np.arange(-8, 8), (1, 2)).astype(np.float32) * np.float32(scale)
+    for rounding in (NUMPY, native()):
+        packed = rounding.by_group(matrix, 32, False)
+        assert packed.scales.tolist() == [[15]]
+        np.testing.assert_allclose(packed.dequantize(), matrix, rtol=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 
 from penstock.compute.backends.cpu.lower import Native
 from penstock.compute.program import Program, WeightSpec
-from penstock.compute.quant.codes import MULTIPLES, SCALE_BYTES
+from penstock.compute.quant.codes import MULTIPLES, SCALE_BYTES, UNIT_BYTES
 from penstock.compute.weight import Form
 
 Array = Any
@@ -82,7 +82,7 @@ class MatrixLayout:
 
         def panel(width: int) -> int:
             record = width * (codes + self.scale_bytes * (2 if self.has_mins else 1))
-            units = 4 * width if self.scale_bytes == SCALE_BYTES[MULTIPLES] else 0
+            units = UNIT_BYTES * width if self.scale_bytes == SCALE_BYTES[MULTIPLES] else 0
             return -(-(record * (self.k_padded // self.group) + units) // LINE) * LINE
 
         last = (self.n - 1) // PANEL

@@ -60,8 +60,8 @@ class Forming:
                 for name, weight in program.weights.items()}
 
     def _form(self, wanted: Coding | None, stored: Coding | None) -> Form:
-        """Codes that differ from the wanted ones by nothing but what their scales are stay as they are: rounded again they would lose."""
-        if wanted is not None and stored is not None and replace(stored, scales=wanted.scales) == wanted:
+        """A matrix that is stored with scales of its own where multiples of a unit are wanted stays as it is: rounded again it would lose."""
+        if wanted is not None and wanted.has_units and stored == replace(wanted, scales="float16"):
             return stored
         return wanted or stored or self._dtype
 

@@ -138,6 +138,8 @@ def test_codes_stay_where_the_scheme_asks_for_the_same_and_are_rounded_again_whe
     stored = checkpoint.tensors["model.layers.0.mlp.down_proj.weight"]
     (kept,) = load_weights(program_of(WIDE), checkpoint, "bfloat16", Int4())["layers.0.down"].pieces()
     assert np.array_equal(kept.codes, stored.codes) and np.array_equal(kept.scales, stored.scales)
+    narrow = load_weights(program_of(WIDE), with_codes({"down_proj": Q4_K}), "bfloat16", Int4(Options(symmetric=False)))["layers.0.down"]
+    assert [piece.coding for piece in narrow.pieces()] == [Coding(4, 32, "float16", True, UNSIGNED)]
     (rounded,) = load_weights(program_of(WIDE), checkpoint, "bfloat16", Int8())["layers.0.down"].pieces()
     expected = Int8().quantize(stored.dequantize(), rounded.coding)
     assert np.array_equal(rounded.codes, expected.codes) and rounded.coding == Coding(8, 96, "float32")
