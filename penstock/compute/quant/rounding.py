@@ -39,7 +39,7 @@ class Numpy:
         With minima: values 0 to 15, scale = (max - min) / 15 and minimum in float16, codes chosen with both as rounded.
         """
         wide = np.asarray(matrix, dtype=np.float32).reshape(len(matrix), -1, group)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return self._unsigned(wide) if mins else self._symmetric(wide)
 
     def _symmetric(self, wide: Array) -> Codes:
