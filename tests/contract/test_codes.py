@@ -206,7 +206,8 @@ def test_an_exact_step_rounds_no_rows(participant: Participant) -> None:
 def test_dequantized_weights_are_rounded_to_bfloat16(participant: Participant) -> None:
     """Halves away from zero. Other kernels multiply with the codes' exact values."""
     tokens, rows = np.arange(40), table(256)
-    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (32, "int8", False, SYMMETRIC), (64, "float32", True, UNSIGNED), (128, "float16", True, IQ4)):
+    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (32, "int8", False, SYMMETRIC), (64, "float32", True, UNSIGNED),
+                                        (128, "float16", True, IQ4)):
         codes = coded(Coding(4, group, scales, mins, values), 70, 256)
         rounded = ((codes.dequantize().view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32)
         exact = Participant("cpu:kernels=avx512", "bfloat16")
