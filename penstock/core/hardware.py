@@ -14,7 +14,7 @@ from typing import Any
 from penstock.core.amount import above_zero
 
 COMPUTE_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}  # the type whose rate bounds products in a dtype
-FORMAT = 2  # of the file; another one is measured again
+FORMAT = 3  # of the file, and of what the rates are of; another one is measured again
 # Weight format (fp32, bf16, int8, int4, the last two also with `:activations=int8`) -> length of a row -> rows -> operations a second.
 Products = Mapping[str, Mapping[int, Mapping[int, float]]]
 
