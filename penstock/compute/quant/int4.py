@@ -54,4 +54,6 @@ class Int4:
         return self._in_groups_of(self._options.group).bits_per_weight
 
     def _in_groups_of(self, group: int) -> Coding:
-        return Coding(BITS, group, MULTIPLES, False, SYMMETRIC) if self._options.symmetric else Coding(BITS, group, "float16", True, UNSIGNED)
+        if self._options.symmetric:
+            return Coding(BITS, group, MULTIPLES, False, SYMMETRIC)
+        return Coding(BITS, group, "float16", True, UNSIGNED)

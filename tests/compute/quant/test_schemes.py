@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.quant import TABLE
-from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Coding
+from penstock.compute.quant.codes import UNSIGNED, Coding
 from penstock.core.errors import UsageError
 
 BY_ROW = Coding(8, 96, "float32")

@@ -60,7 +60,7 @@ class Forming:
                 for name, weight in program.weights.items()}
 
     def _form(self, wanted: Coding | None, stored: Coding | None) -> Form:
-        """A matrix that is stored with scales of its own where multiples of a unit are wanted stays as it is: rounded again it would lose."""
+        """A matrix stored with scales of its own stays so where multiples of a unit are wanted: rounded again it would lose."""
         if wanted is not None and wanted.has_units and stored == replace(wanted, scales="float16"):
             return stored
         return wanted or stored or self._dtype
