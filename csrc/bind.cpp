@@ -63,7 +63,7 @@ Op to_op(const nb::dict& fields) {
   return op;
 }
 
-int add_matrix(Model& model, const nb::dict& fields) {
+Matrix to_matrix(const nb::dict& fields) {
   Matrix m;
   m.format = static_cast<Format>(enum_index(FORMATS, nb::cast<std::string>(fields["format"])));
   m.n = nb::cast<int>(fields["n"]), m.k = nb::cast<int>(fields["k"]), m.k_padded = nb::cast<int>(fields["k_padded"]);
@@ -74,7 +74,7 @@ int add_matrix(Model& model, const nb::dict& fields) {
   if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
   if (m.has_units() && (m.format != Format::i4 || m.has_mins || !m.codebook_is_consecutive() || m.codebook[0] != -8 || FIXED_K_BLOCK % m.group))
     throw std::invalid_argument("units are for codes -8 to 7 without mins, in groups that divide " + std::to_string(FIXED_K_BLOCK));
-  return model.add_matrix(m);
+  return m;
 }
 
 Source source_dtype(const AnyArray& array) {
@@ -237,11 +237,11 @@ void bind_model(nb::module_& module) {
     for (int i = 0; i < num_kernels(); ++i) names.emplace_back(kernels(i).name);
     return names;
   }, "The kernels that this process may use, the best first.");
-  module.def("rows_for_codes", [](const std::string& name) {
-    Matrix codes;
-    codes.format = Format::i4, codes.scale_bytes = 1;
+  module.def("rows_for_codes", [](const std::string& name, const nb::dict& fields, bool dequantize) {
+    Matrix codes = to_matrix(fields);
+    codes.dequantized = dequantize && codes.may_be_dequantized();
     return kernels_by_name(name).takes_fixed16(codes) ? "int16" : "bf16";
-  }, "The numbers of rows that these kernels multiply with the codes of --quant, where they are not rounded to int8; '' names the best kernels.");
+  }, "The numbers of rows that these kernels multiply with codes, where they are not rounded to int8; '' names the best kernels.");
   module.def("has_tiles", [](const std::string& name) { return kernels_by_name(name).amx_row_bytes != nullptr; },
              "Whether these kernels multiply on AMX tiles; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());
@@ -252,7 +252,7 @@ void bind_model(nb::module_& module) {
       .def("kernels", [](const Model& model) { return model.kernels().name; })
       .def("add_buffer", &Model::add_buffer)
       .def("add_vector", [](Model& model, const In<float, nb::ndim<1>>& values) { return model.add_vector(values.data(), values.shape(0)); })
-      .def("add_matrix", &add_matrix)
+      .def("add_matrix", [](Model& model, const nb::dict& fields) { return model.add_matrix(to_matrix(fields)); })
       .def("add_angles", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_angles(f.data(), static_cast<int>(f.shape(0)), scale); })
       .def("add_cache", &Model::add_cache)
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })

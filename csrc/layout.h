@@ -33,7 +33,7 @@ struct Matrix {
   bool has_mins = false;          // w = scale * code + min
   int count = 1;                  // matrices of this shape, one after another: experts
   std::int8_t codebook[16] = {};  // i4: the value of each code
-  bool dequantized = false;       // i4: multiplied as bf16 weights, on AMX (amxdense.h)
+  bool dequantized = false;       // i4 without units: multiplied as bf16 weights, on AMX (amxdense.h)
   std::uint8_t* data = nullptr;
 
   // Added to codes (i8) or codebook values (i4) so that the integer kernels see unsigned bytes.
@@ -46,6 +46,7 @@ struct Matrix {
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
   bool has_units() const { return scale_bytes == 1; }
   bool divides_into_tiles() const { return group % 32 == 0; }  // of bf16 along k
+  bool may_be_dequantized() const { return format == Format::i4 && !has_units() && divides_into_tiles(); }
   int k_per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
   int num_panels() const { return (n + PANEL - 1) / PANEL; }
   int width(int panel) const { return std::min(PANEL, (n - panel * PANEL + LANES - 1) / LANES * LANES); }

@@ -77,7 +77,7 @@ int Model::add_matrix(const Matrix& matrix) {
   if (weights_used_ + bytes > weights_.bytes()) throw std::length_error("more matrices than memory was reserved for");
   matrices_.push_back(matrix);
   matrices_.back().data = weights_.data() + weights_used_;
-  matrices_.back().dequantized = dequantize_ && matrix.format == Format::i4 && matrix.divides_into_tiles();
+  matrices_.back().dequantized = dequantize_ && matrix.may_be_dequantized();
   weights_used_ += bytes;
   row_bytes_ = std::max(row_bytes_, std::size_t(matrix.k_padded) * 4 + ROW_PADDING);
   row_groups_ = std::max(row_groups_, std::size_t(matrix.num_groups()) * matrix.k_blocks_in_group());

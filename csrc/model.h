@@ -126,7 +126,7 @@ class Model {
   static constexpr std::size_t CACHE_RESIDENT_BYTES = std::size_t(64) << 20;
 
   // Models that run alternately (target and draft) share a pool, so that one's idle threads do not spin beside the other's.
-  // `dequantize`: i4 weights are multiplied as bf16, where kernels have tiles.
+  // `dequantize`: i4 weights without units are multiplied as bf16, where kernels have tiles.
   Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize);
   ~Model() { pool_->drain(); }
   Model(const Model&) = delete;

@@ -45,7 +45,7 @@ def contestants(place: Place, formats: tuple[str, ...]) -> list[Contestant]:
 def computed_in(task: Task) -> str:
     """The type whose rate bounds the products."""
     config, _ = choose_backend(EngineConfig(model=task.model, **settings(task)))
-    return choose(config, find(config)).backend.compute_type(config.quant != "none")
+    return choose(config, find(config)).holding.held.compute_type
 
 
 def settings(task: Task) -> dict[str, Any]:

@@ -117,9 +117,7 @@ template <bool MINS> struct ScaledCodes {
     const Bytes codes = t.panel + t.matrix.record_bytes(t.width) * group + std::size_t(from * TILE_K % t.matrix.group) / 8 * t.w_step(64);
     const ScaledKBlocks scales = all_groups(t).part(group, 1).groups(t, nullptr, 0, 0, 0);
     for (int v = 0; v < vectors; ++v) {
-      F scale = scales.load_scale(scales.scales, v);
-      const F min = MINS ? scales.load_scale(scales.mins, v) : zero();
-      if (t.matrix.has_units()) scale = scale * load(t.units() + LANES * v);
+      const F scale = scales.load_scale(scales.scales, v), min = MINS ? scales.load_scale(scales.mins, v) : zero();
       std::uint8_t* out = to + 64 * v;
       for (int s = 0; s < steps; ++s) {
         const Raw raw = load_raw(codes + std::size_t(s * vectors + v) * 64);

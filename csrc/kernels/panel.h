@@ -164,22 +164,19 @@ template <class Step> void half_panel(const Task& t) {
   t.rows > MAX_ROWS_PACKED_F16 ? unpacked_dense(t, UnpackToFloat<Step>{}) : dense_panel<Step>(t);
 }
 
-// out *= the rows' scales (integer rows).
-inline void apply_row_scales(const Task& t) {
-  for (int r = 0; r < t.rows; ++r)
-    for (int v = 0; v < t.width / LANES; ++v) {
-      float* out = t.out + std::size_t(r) * PANEL + LANES * v;
-      store(out, load(out) * set1(t.x.scales[r]));
-    }
-}
-
-// out *= the columns' units.
-inline void apply_units(const Task& t) {
+// out *= factor(row, vector of columns)
+template <class Factor> void multiply_out(const Task& t, const Factor& factor) {
   for (int r = 0; r < t.rows; ++r)
     for (int v = 0; v < t.vectors(); ++v) {
       float* out = t.out + std::size_t(r) * PANEL + LANES * v;
-      store(out, load(out) * load(t.units() + LANES * v));
+      store(out, load(out) * factor(r, v));
     }
+}
+inline void apply_row_scales(const Task& t) {  // of integer rows
+  multiply_out(t, [&](int r, int) { return set1(t.x.scales[r]); });
+}
+inline void apply_units(const Task& t) {
+  multiply_out(t, [&](int, int v) { return load(t.units() + LANES * v); });
 }
 
 inline I4ByteTable i4_byte_table(const Matrix& m) {  // i4 codebook plus zero point, as unsigned bytes

@@ -1,12 +1,14 @@
 """A weight on its way from a checkpoint to a backend: what it is, known before anything is read, and its rows piece by piece."""
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from penstock.compute.program import Program, WeightSpec
 from penstock.compute.quant.codes import UNIT_BYTES, Codes, Coding
 
 Array = Any
@@ -39,6 +41,26 @@ class Weight:
 
 
 Given = Array | Codes | Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A matrix of numbers held as codes."""
+
+    weight: WeightSpec
+    coding: Coding
+
+
+def most_coded(program: Program, forms: Mapping[str, Form]) -> Coded | None:
+    """A matrix in the coding that holds the most numbers of a program; None where all are plain. `forms`: of its weights by name."""
+    numbers: Counter[Coding] = Counter()
+    first: dict[Coding, Coded] = {}
+    for name, form in forms.items():
+        if isinstance(form, Coding):
+            weight = program.weights[name]
+            numbers[form] += math.prod(weight.shape)
+            first.setdefault(form, Coded(weight, form))
+    return first[numbers.most_common(1)[0][0]] if numbers else None
 
 
 def weight_of(given: Given, shape: tuple[int, ...]) -> Weight:

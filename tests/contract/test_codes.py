@@ -12,6 +12,7 @@ from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.program import Program
 from penstock.compute.quant import TABLE as SCHEMES
 from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes, Coding
+from penstock.compute.weight import Coded
 from penstock.core.errors import UsageError
 from tests.contract.participants import ORACLE, PARTICIPANTS, Participant, each_participant, native_kernels
 from tests.contract.sketch import Sketch
@@ -206,7 +207,7 @@ def test_an_exact_step_rounds_no_rows(participant: Participant) -> None:
 def test_dequantized_weights_are_rounded_to_bfloat16(participant: Participant) -> None:
     """Halves away from zero. Other kernels multiply with the codes' exact values."""
     tokens, rows = np.arange(40), table(256)
-    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (32, "int8", False, SYMMETRIC), (64, "float32", True, UNSIGNED),
+    for group, scales, mins, values in ((32, "float16", False, SYMMETRIC), (64, "float32", True, UNSIGNED),
                                         (128, "float16", True, IQ4)):
         codes = coded(Coding(4, group, scales, mins, values), 70, 256)
         rounded = ((codes.dequantize().view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32)
@@ -223,6 +224,21 @@ def test_dequantizing_needs_tiles_and_rows_that_are_not_rounded() -> None:
     if DEQUANTIZING:
         with pytest.raises(UsageError, match="activations=int8 with rounded ones: leave one out"):
             make(DEQUANTIZING[0], "int8")
+
+
+@each_participant(*[each for each in (*QUANTIZERS, *DEQUANTIZING) if each.text.startswith("cpu")])
+def test_the_type_of_rows_that_is_told_is_the_one_that_shows(participant: Participant) -> None:
+    """Beside a 1, 2^-20 is nothing in 16-bit fixed point; bfloat16 keeps it."""
+    backend, value = make(participant), 2.0**-20
+    rows = np.zeros((VOCAB, 128), np.float32)
+    rows[:, :2] = value, 1
+    for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 32, "int8")):
+        codes = coded(coding, 64, 128)
+        codes.codes[:, 0], codes.codes[:, 1] = (1, 0) if coding.bits == 8 else (coding.values.index(1), coding.values.index(0))
+        case = linear(codes, rows=rows)
+        found = outputs(backend, case, np.arange(40))["out"][0] / codes.dequantize()[:, 0]
+        told = backend.compute_type(Coded(case.program.weights["w"], coding))
+        np.testing.assert_allclose(found, {"int16": 0, "bf16": value}[told], rtol=1e-2, err_msg=str(coding))
 
 
 def test_matrices_of_numbers_meet_rows_as_they_are() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.decoding.sampling import Sampling
 from penstock.compute.program import Program, WeightSpec
-from penstock.compute.weight import Form, Given
+from penstock.compute.weight import Coded, Form, Given
 from penstock.core.message import message
 from penstock.core.needs import Caps
 
@@ -77,8 +77,8 @@ class Backend(Protocol):
         """What a weight in this form takes in memory once it is loaded."""
         ...
 
-    def compute_type(self, coded: bool) -> str:
-        """What products are computed in, of a model whose matrices are quantized or not: see Loaded."""
+    def compute_type(self, coded: Coded | None) -> str:
+        """What products are computed in, of a model with such matrices, or with none that is quantized: see Loaded."""
         ...
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,

@@ -12,7 +12,7 @@ from penstock.compute.models.load.weights import Forming, Weights, codings_of
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
-from penstock.compute.weight import Form, form_bytes
+from penstock.compute.weight import Form, form_bytes, most_coded
 from penstock.core.errors import UsageError
 
 
@@ -69,12 +69,11 @@ def form_name(form: Form, columns: int) -> str:
 def holding(program: Program, source: Any, backend: Backend, forming: Forming) -> Holding:
     """`source`: of the hub module; a GGUF file is asked which of its matrices are codes. Raises ModelError as the file's reader does."""
     forms = forming.forms(program, codings_of(program, source))
-    coded = any(isinstance(form, Coding) for form in forms.values())
     caps = backend.caps
     held_bytes = {name: backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()}
     return Holding(program, forms, held_bytes, Held(
-        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()), backend.compute_type(coded),
-        caps.least_share))
+        caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()),
+        backend.compute_type(most_coded(program, forms)), caps.least_share))
 
 
 def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | None:

@@ -15,7 +15,7 @@ from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.ops import check_served
 from penstock.compute.program import Program, WeightSpec
-from penstock.compute.weight import Form, Given
+from penstock.compute.weight import Coded, Form, Given, most_coded
 from penstock.core.errors import UsageError
 from penstock.core.needs import Caps
 
@@ -29,7 +29,7 @@ ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 class Options:
     kernels: str = "auto"  # of one instruction set; auto: the best that this machine has
     pin: bool = False  # each thread to a processor
-    dequantize: bool = False  # 4-bit weights are multiplied as bfloat16, on AMX tiles: faster with many rows, slower with few
+    dequantize: bool = False  # 4-bit weights of GGUF, or with minima, are multiplied as bfloat16 on AMX tiles: for many rows
     device: str = "cpu"
 
 
@@ -85,11 +85,14 @@ class Cpu:
             return -(-weight.shape[0] // PANEL) * PANEL * 4
         return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
 
-    def compute_type(self, coded: bool) -> str:
+    def compute_type(self, coded: Coded | None) -> str:
         """Rows become bf16 (on some kernels in 16-bit fixed point), or int8, before they meet codes, whatever the dtype."""
-        if coded:
-            return "int8" if self._int8 else "bf16" if self._options.dequantize else self._native.rows_for_codes(self._kernels)
-        return "bf16" if self.dtype == "bfloat16" else "fp32"
+        if coded is None:
+            return "bf16" if self.dtype == "bfloat16" else "fp32"
+        if self._int8:
+            return "int8"
+        fields = matrix_layout(coded.weight, coded.coding, self._weights_dtype, gated=False).fields()
+        return str(self._native.rows_for_codes(self._kernels, fields, self._options.dequantize))
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
@@ -114,7 +117,7 @@ class Cpu:
         per_token = 2 * program.kv.num_layers * program.kv.num_kv_heads * program.kv.head_dim * value_bytes
         logits = program.outputs["logits"]
         return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.weight_bytes(), per_token,
-                      self.compute_type(packer.has_codes), NativeSampling(self._native, model))
+                      self.compute_type(most_coded(program, packer.forms)), NativeSampling(self._native, model))
 
     def _pool_of(self, count: int) -> Any:
         """The threads of all programs that this backend runs: one pool, if they are to have as many. Raises UsageError for more than the

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.backends.cpu.layout import I4, I8, MatrixLayout, matrix_layout, raw, spread_bias
+from penstock.compute.backends.cpu.layout import MatrixLayout, matrix_layout, raw, spread_bias
 from penstock.compute.backends.cpu.lower import Native
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Codes
-from penstock.compute.weight import Given, weight_of
+from penstock.compute.weight import Form, Given, weight_of
 
 Array = Any
 
@@ -34,8 +34,8 @@ class Packer:
         self._angles: dict[Any, int] = {}
 
     @property
-    def has_codes(self) -> bool:
-        return any(layout.format in (I8, I4) for layout in self.layouts.values())
+    def forms(self) -> dict[str, Form]:
+        return {name: weight.form for name, weight in self._weights.items()}
 
     def fill(self, cache: PackedCache | None) -> None:
         """Brings all matrices in: as an earlier process left them in the cache, else from the weights, and then leaves them there."""

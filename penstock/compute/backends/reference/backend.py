@@ -16,7 +16,7 @@ from penstock.compute.backends.reference.kernels import Experts
 from penstock.compute.ops import OPS, check_served
 from penstock.compute.program import Op, Program, WeightSpec
 from penstock.compute.quant.codes import Coding
-from penstock.compute.weight import Form, Given, weight_of
+from penstock.compute.weight import Coded, Form, Given, most_coded, weight_of
 from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.needs import Caps
 
@@ -90,7 +90,7 @@ class Reference:
     def held_bytes(self, weight: WeightSpec, form: Form) -> int:
         return math.prod(weight.shape) * self.arrays.itemsize
 
-    def compute_type(self, coded: bool) -> str:
+    def compute_type(self, coded: Coded | None) -> str:
         return COMPUTE_TYPES[self.dtype]
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
@@ -104,16 +104,16 @@ class Reference:
         arrays = self.arrays
         shape = (kv.num_blocks * kv.block_size + 2, program.kv.num_kv_heads, program.kv.head_dim)
         layers = range(program.kv.num_layers)
-        taken, coded = {}, set()
+        taken, codings = {}, {}
         for name, spec in program.weights.items():
             weight = weight_of(weights[name], spec.shape)
             taken[name] = (arrays.take_matrix if spec.matrix else arrays.take)(weight.numbers(np.float32))
             if isinstance(weight.form, Coding):
-                coded.add(name)
+                codings[name] = weight.form
         loaded = Loaded(
             program, taken, kv, [arrays.zeros(shape) for _ in layers], [arrays.zeros(shape) for _ in layers], last_uses(program),
-            kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=self.compute_type(bool(coded)),
-            narrowed=frozenset(coded if self._narrows else ()))
+            kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=self.compute_type(most_coded(program, codings)),
+            narrowed=frozenset(codings if self._narrows else ()))
         loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
         loaded.kv_bytes_per_token = 2 * len(layers) * shape[1] * shape[2] * arrays.itemsize
         return loaded
