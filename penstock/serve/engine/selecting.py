@@ -1,6 +1,7 @@
 """An EngineClient over another one: requests that want the best of several answers are asked for as such, and answered once it is known
 which those are."""
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -10,14 +11,14 @@ from penstock.serve.engine.requests import Delta, EngineClient, Forwarding, Requ
 from penstock.serve.engine.selection import Selection, Selections
 
 T = TypeVar("T")
-AT_ONCE = 8  # scorers that are waited for
+AT_ONCE = 8  # threads that wait for the same
 
 
 class Selecting(Forwarding):
     def __init__(self, engine: EngineClient, selections: Selections) -> None:
         super().__init__(engine)
         self._selections = selections
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places: dict[str, asyncio.Semaphore] = {}  # by what is waited for: hosts that may be asked, and the like
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
         """As the engine does. Raises RequestError at once for a scorer that cannot be had."""
@@ -29,13 +30,21 @@ class Selecting(Forwarding):
     async def _chosen(self, selection: Selection, deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
         async for delta in deltas:
             selection.take(delta)
-        async with self._places:
-            chosen = await on_thread(selection.chosen)
-        for delta in chosen:
+        for delta in await self._wait(selection):
             yield delta
 
+    async def _wait(self, selection: Selection) -> list[Delta]:
+        """A client that goes away leaves its thread behind, which keeps its place until it ends."""
+        if not selection.waits_for:
+            return await asyncio.wrap_future(on_thread(selection.chosen))
+        places = self._places.setdefault(selection.waits_for, asyncio.Semaphore(AT_ONCE))
+        await places.acquire()
+        loop, ended = asyncio.get_running_loop(), on_thread(selection.chosen)
+        ended.add_done_callback(lambda _: call(loop, places.release))
+        return await asyncio.wrap_future(ended)
 
-async def on_thread(function: Callable[[], T]) -> T:
+
+def on_thread(function: Callable[[], T]) -> Future[T]:
     """`function()`, on a daemon thread: it does not keep the process from ending."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # it runs to its end, even if nobody waits any more
@@ -49,4 +58,10 @@ async def on_thread(function: Callable[[], T]) -> T:
             future.set_result(found)
 
     threading.Thread(target=work, name="penstock-selection", daemon=True).start()
-    return await asyncio.wrap_future(future)
+    return future
+
+
+def call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """From any thread; nothing, where the loop was closed meanwhile."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)

@@ -63,6 +63,11 @@ class Selection:
         self._prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self._last: Delta | None = None
 
+    @property
+    def waits_for(self) -> str:
+        """What `chosen` may wait for; empty: nothing."""
+        return self._scorer.waits_for
+
     def take(self, delta: Delta) -> None:
         self._answers[delta.index].add(delta)
         self._prompt_logprobs = delta.prompt_logprobs or self._prompt_logprobs

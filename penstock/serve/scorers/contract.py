@@ -38,6 +38,8 @@ class Scorer(Protocol):
     `Options`, a dataclass of strings and numbers beside it, is filled from the request's JSON.
     """
 
+    waits_for: str  # what `rank` may wait for: requests that wait for the same share a few places; empty: it waits for nothing
+
     def rank(self, prompt: str, candidates: Sequence[Candidate]) -> list[Ranked]:
         """All candidates, the best first. May wait, on a thread that nobody else needs. Raises RequestError when it cannot tell."""
         ...

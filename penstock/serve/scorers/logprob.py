@@ -16,6 +16,7 @@ class Options:
 
 class LogProb:
     Options = Options
+    waits_for = ""
 
     def __init__(self, options: Options, host: Host) -> None:
         if not -STEEPEST <= options.length_penalty <= STEEPEST:

@@ -45,6 +45,7 @@ class Url:
         if not 0 < options.timeout_s <= MAX_SECONDS:
             name = f"{host.where}.timeout_s"
             raise RequestError(f"{name} must be above 0 and at most {MAX_SECONDS}, not {options.timeout_s:g}", name)
+        self.waits_for = f"{self._place.scheme}://{self._place.host}:{self._place.port}"
         self._options = options
         self._where = host.where
 

@@ -25,6 +25,7 @@ class Votes:
     def __init__(self, options: Options, host: Host) -> None:
         self._pattern = options.extract
         self._name = f"{host.where}.extract"
+        self.waits_for = "" if self._pattern is None else "extraction"
         if self._pattern is None:
             return
         if len(self._pattern) > MAX_PATTERN:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.core.errors import UsageError
 from penstock.serve.engine.build import make_selections
+from penstock.serve.engine.selecting import AT_ONCE
 from tests.serve.api.fakes import Running, serve, tiny_tokenizer, wait_for
 from tests.serve.scorers.rewards import Rewards, rewards
 
@@ -183,6 +184,31 @@ def test_others_are_answered_while_a_scorer_is_waited_for(scorer: Rewards, serve
         assert post(other, **ASK)["choices"][0]["text"]
         gate.set()
         assert b"[DONE]" in response.result().content
+
+
+def test_many_that_wait_for_a_scorer_keep_up_nobody_who_waits_for_another(
+    scorer: Rewards, server: Running, gate: threading.Event
+) -> None:
+    body = {**ASK, "best_of": 2, "scorer": {"type": "url", "url": scorer.url}}
+    many = AT_ONCE + 1
+    with httpx.Client(base_url=server.url, timeout=30) as other, ThreadPoolExecutor(many) as beside:
+        waiting = [beside.submit(server.client.post, "/v1/completions", json=body) for _ in range(many)]
+        wait_for(lambda: len(scorer.asked) == AT_ONCE)
+        for wish in ({"best_of": 2}, {"self_consistency": {"n": 2}}, {"self_consistency": {"n": 2, "extract": "[a-z]"}}):
+            assert post(other, **ASK, **wish)["choices"]
+        assert len(scorer.asked) == AT_ONCE and not any(each.done() for each in waiting)
+        gate.set()
+        assert [each.result().status_code for each in waiting] == [200] * many
+
+
+def test_threads_of_clients_that_hung_up_keep_their_places(http: httpx.Client, scorer: Rewards, gate: threading.Event) -> None:
+    body = {**ASK, "best_of": 2, "scorer": {"type": "url", "url": scorer.url}}
+    for number in range(AT_ONCE + 2):
+        with pytest.raises(httpx.ReadTimeout):
+            http.post("/v1/completions", json=body, timeout=0.3)
+        assert len(scorer.asked) == min(number + 1, AT_ONCE)
+    gate.set()
+    assert post(http, **body)["choices"]
 
 
 def test_a_client_that_hangs_up_while_a_scorer_is_waited_for_harms_nobody(

@@ -1,6 +1,7 @@
 """Pythonic calls, as Llama 3.2 and Llama 4 write them: the answer is `[f(a=1, b="x"), g()]` and nothing else."""
 import ast
 import json
+import unicodedata
 from collections.abc import Callable
 from typing import Any, ClassVar, Optional
 
@@ -145,12 +146,21 @@ def read_call(source: str) -> tuple[str, str] | None:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
             return None
-        arguments = {str(keyword.arg): value_of(keyword.value) for keyword in call.keywords}
+        arguments = {written_name(source, keyword): value_of(keyword.value) for keyword in call.keywords}
         written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
         written.encode()  # half a surrogate pair could not be sent
         return ast.unparse(call.func), written
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def written_name(source: str, keyword: ast.keyword) -> str:
+    """As it stands in the source. Python makes other characters of some (NFKC): a Greek mu of the micro sign."""
+    name = str(keyword.arg)
+    if source.isascii():
+        return name
+    given = (ast.get_source_segment(source, keyword) or "").partition("=")[0].strip()
+    return given if unicodedata.normalize("NFKC", given) == name else name
 
 
 def value_of(node: ast.expr) -> Any:

@@ -37,6 +37,7 @@ def test_without_a_call_the_text_is_unchanged(text: str) -> None:
     ("f(a=1, b=-2.5, c=True, d=None)", '{"a": 1, "b": -2.5, "c": true, "d": null}'),
     ("f(a=false, b=null)", '{"a": false, "b": null}'),
     ("f(q='it\\'s \"é\" )]')", '{"q": "it\'s \\"é\\" )]"}'),
+    ("f(µ=1, é='μ', ﬁ =[{'ª': 2}])", '{"µ": 1, "é": "μ", "ﬁ": [{"ª": 2}]}'),
     ("f(x=[1, (2, 3)], y={'k': {'l': []}})", '{"x": [1, [2, 3]], "y": {"k": {"l": []}}}'),
 ])
 def test_literals_become_json(written: str, arguments: str) -> None:
