@@ -67,7 +67,7 @@ void Step::experts(const Op& op, int thread) {
         for (int i = 0; i < rows; ++i) store(first + row + i, p, of + std::size_t(i) * PANEL);
       };
       m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_operand_, matrix, rows_per_expert).at_row(first), count, make_epilogue(epilogue),
-                         reinterpret_cast<float*>(at), at + sums_bytes, m.prefetch_distance()});
+                         reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count)});
     });
   };
   product(gate_up, [&](int i, int panel, const float* sums) {

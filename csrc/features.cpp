@@ -80,6 +80,8 @@ Features detect() {
   const bool tiles = bit(seven.edx, 24) && (saved & 0x60000) == 0x60000 && tiles_granted();  // tile configuration and data
   const Registers zero = cpuid(0, 0);
   has.intel = zero.ebx == 0x756e6547 && zero.edx == 0x49656e69 && zero.ecx == 0x6c65746e;  // "GenuineIntel"
+  const bool amd = zero.ebx == 0x68747541 && zero.edx == 0x69746e65 && zero.ecx == 0x444d4163;  // "AuthenticAMD"
+  has.zen5 = amd && (one.eax >> 8 & 0xf) + (one.eax >> 20 & 0xff) >= 26;
   has.avx2 = avx && bit(seven.ebx, 5);
   has.fma = avx && bit(one.ecx, 12);
   has.f16c = avx && bit(one.ecx, 29);

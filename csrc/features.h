@@ -8,6 +8,7 @@ struct Features {
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
   bool neon = false;
   bool intel = false;  // the vendor
+  bool zen5 = false;   // AMD's family 26, or a later one
 };
 
 // Detected at the first call, then constant. Thread-safe.

@@ -30,6 +30,12 @@ struct Epilogue {
   const void* context;
 };
 
+// How the weights of a panel that are read once, as a stream, are prefetched. distance 0: the hardware prefetcher is relied on.
+struct StreamPrefetch {
+  int distance = 0;    // bytes ahead
+  bool to_l1 = false;  // or to L2
+};
+
 // y = x W^T for some consecutive panels of W.
 struct PanelTask {
   const Matrix& matrix;
@@ -39,7 +45,7 @@ struct PanelTask {
   Epilogue epilogue;
   float* out;              // scratch for accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // scratch of Kernels::unpacked_bytes
-  int prefetch_distance;   // bytes ahead of the weight stream when one register block covers all rows; 0: rely on the hardware prefetcher
+  StreamPrefetch stream_prefetch;  // of products whose rows fit one register block
 };
 
 // Partial attention of some rows, not yet normalized: O = acc / running_sum, with running_max and running_sum as in online softmax.

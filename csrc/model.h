@@ -150,8 +150,7 @@ class Model {
   std::size_t weight_bytes() const;  // of packed matrices and vectors
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_used() const { return weights_used_; }
-  // PanelTask::prefetch_distance. The hardware prefetcher of Intel's cores stays too close to a single stream from memory.
-  int prefetch_distance() const { return features().intel && weights_used_ > CACHE_RESIDENT_BYTES ? 4096 : 0; }
+  StreamPrefetch stream_prefetch(const Matrix& matrix, int rows) const;
   // Runs one step; returns when it is complete. Results are valid until the next step.
   void step(Batch batch);
   // Copies the keys and values of one slot, in all layers.

@@ -53,7 +53,7 @@ static bool takes_fixed16([[maybe_unused]] const Matrix& codes) {
 
 static void linear(const PanelTask& t) {
 #if defined(__AVX512BF16__) && !defined(PENSTOCK_TILES)
-  if (!t.x.int8 && takes_fixed16(t.matrix)) return avx512_vnni::table.linear(t);
+  if (takes_fixed16(t.matrix)) return avx512_vnni::table.linear(t);  // int8 rows too: the same sums, and many rows find codes unpacked once
 #elif defined(PENSTOCK_TILES)
   const bool codes = t.matrix.format == Format::i8 || t.matrix.format == Format::i4, integer = codes && (t.x.int8 || takes_fixed16(t.matrix));
   if (integer && !t.x.amx_row_bytes && !takes_plain_int8(t.matrix, t.x, t.rows))
@@ -63,7 +63,7 @@ static void linear(const PanelTask& t) {
     const int first = t.first_panel + from, width = t.matrix.width(first);
     const int count = t.matrix.width(t.first_panel + t.num_panels - 1) == width ? t.num_panels - from : std::max(1, t.num_panels - from - 1);
     linear_panels({t.matrix, t.matrix.panel(t.matrix_index, first), first, count, width, t.x, t.rows, t.epilogue,
-                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.prefetch_distance});
+                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.stream_prefetch});
     from += count;
   }
 }

@@ -74,6 +74,7 @@ PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Acc (&acc)[R][
     const int end = std::min(at.steps, first + STEPS_PER_LINE);
     for (int s = first; s < end; ++s) {
       apply_step<Step, R, V>(step, acc, at.w, at.x, at.stride);
+      prefetch.fetch_ahead(at.w, V * Step::W_BYTES);
       for (int i = 0; i < prefetch.lines_per_step; ++i) __builtin_prefetch(prefetch.at + 64 * i, 0, 2);
       prefetch.at += 64 * prefetch.lines_per_step;
       at.w += at.w_step;
@@ -144,6 +145,7 @@ void scaled_micro_kernel(const Step& step, const ScaledKBlocks& part, const Oper
       }
     });
     accumulate<Step, R, V>(step, acc, {w, part.w_step, x_at, x.stride, part.steps}, prefetch);
+    if constexpr (GROUPED) prefetch.fetch_ahead(scales, V * LANES * part.scale_bytes * (mins ? 2 : 1));
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       const F scale = part.load_scale(scales, v);
       unrolled<R>([&](auto r) PENSTOCK_INLINED {

@@ -44,6 +44,7 @@ void packed_unit_kernel(const Step& step, const UnitBlock& part, const Operand& 
       unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = begin; });
     });
     accumulate<Step, R, V>(step, acc, {part.w + part.record * g, part.w_step, x_at, x.stride, part.steps}, prefetch);
+    prefetch.fetch_ahead(part.multiples + part.record * g, V * LANES);
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       const I multiple = load_i8(part.multiples + part.record * g + LANES * v);
       unrolled<R>([&](auto r) PENSTOCK_INLINED { total[r][v] = add_i(total[r][v], multiply_i(acc[r][v], multiple)); });

@@ -1,13 +1,13 @@
 // Software prefetch of the matrix products. The weights of one k-block of a panel are read by one or several register blocks (rows x
 // columns):
 //
-//   one block      covers all rows and columns: the weights are read once, as a stream. It prefetches into L2 `distance` bytes ahead in that
-//                  stream; distance 0 leaves it to the hardware prefetcher, or the weights are cache-resident.
+//   one block      covers all rows and columns: the weights are read once, as a stream, and prefetched as StreamPrefetch says.
 //   several blocks the k-block stays in L1 or L2 while the blocks reuse it, and memory would be idle. Together they prefetch the same k-block
 //                  of the next panel, each block a share proportional to its rows x columns.
 //
 // Except for a single row block, blocks also prefetch the next block's rows of x into L1, since many rows are in L3 only.
 #pragma once
+#include "../kernels.h"
 #include "steps.h"
 
 namespace PENSTOCK_ISA {
@@ -17,6 +17,16 @@ struct Prefetch {
   Bytes at = nullptr;
   int lines_per_step = 0;
   bool next_rows = false;  // also the x rows of the next row block
+  StreamPrefetch stream;
+
+  // What lies ahead of these bytes of the stream.
+  PENSTOCK_INLINE void fetch_ahead(Bytes of, int bytes) const {
+    if (!stream.distance) return;
+    if (stream.to_l1)
+      for (int i = 0; i < bytes; i += 64) __builtin_prefetch(of + stream.distance + i, 0, 3);
+    else
+      for (int i = 0; i < bytes; i += 64) __builtin_prefetch(of + stream.distance + i, 0, 2);
+  }
 };
 
 struct PrefetchPlan {
@@ -26,7 +36,7 @@ struct PrefetchPlan {
   int steps;                 // in the k-block
   std::size_t panel_stride;  // bytes
   int vectors;               // column vectors of the panel
-  int distance;              // bytes; PanelTask::prefetch_distance
+  StreamPrefetch stream;
   int v = 0, vecs = 0;       // column vectors [v, v + vecs) of the current blocks
 
   PrefetchPlan for_columns(int first, int count) const {
@@ -37,11 +47,11 @@ struct PrefetchPlan {
   // For the block of rows [row, row + count).
   Prefetch for_block(int row, int count) const {
     const int lines_per_step = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));  // of all columns
-    if (rows <= rows_per_block && vecs == vectors) return distance ? Prefetch{weights + distance, lines_per_step, false} : Prefetch{};
+    if (rows <= rows_per_block && vecs == vectors) return {nullptr, 0, false, stream};
     const int parts = rows * vectors;
     const auto lines_until = [&](int r) { return (lines_per_step * (v * rows + vecs * r) + parts - 1) / parts; };
     const int first = lines_until(row), end = lines_until(row + count);
-    return {weights + panel_stride + std::size_t(first) * steps * 64, end - first, rows > rows_per_block};
+    return {weights + panel_stride + std::size_t(first) * steps * 64, end - first, rows > rows_per_block, {}};
   }
 };
 

@@ -28,7 +28,7 @@ struct Task {
   Epilogue epilogue;
   float* out;              // accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // [UNPACKED_BYTES]
-  int prefetch_distance;   // bytes; PanelTask
+  StreamPrefetch stream_prefetch;
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
@@ -37,11 +37,11 @@ struct Task {
   }
   Task single(int i) const {
     return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
-            unpacked, prefetch_distance};
+            unpacked, stream_prefetch};
   }
   // Of a k-block: its packed weights, their bytes, and its steps.
   PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, int steps) const {
-    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), prefetch_distance};
+    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), stream_prefetch};
   }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
