@@ -271,6 +271,7 @@ void bind_model(nb::module_& module) {
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
+      .def("set_cache_prefetch", &Model::set_cache_prefetch, "Bytes ahead; 0: attention does not read the KV cache as a stream.")
       .def("step", &step, nb::arg("batch"), nb::arg("wanted"), nb::arg("given"))
       .def("result", &copy_result, nb::arg("buffer"), nb::arg("out").noconvert())
       .def("read_slots", &read_slots, nb::arg("layer"), nb::arg("slots"), nb::arg("keys").noconvert(), nb::arg("values").noconvert())

@@ -135,7 +135,7 @@ void Step::attend(const Op& op, const AttentionTask& task, const AttentionTask* 
     if (span < task.last_span) append_prefetch_tiles(op, task, span + 1, t);
     else if (next) append_prefetch_tiles(op, *next, next->span, t);
     m.kernels_.attend({c, rows, first, last, t.positions.data(), t.queries.data(), op.scale, op.cap, op.window, t.keys.data(),
-                       t.values.data(), static_cast<int>(t.keys.size()), t.work.data(), to});
+                       t.values.data(), static_cast<int>(t.keys.size()), m.cache_prefetch(), t.work.data(), to});
   };
   if (task.partial >= 0) return run(task.span, partial(task.partial, rows, c.padded));
   const std::size_t bytes = AttentionState::num_floats(rows, c.padded) * 4;

@@ -52,7 +52,9 @@ Memory::~Memory() {
 }
 
 Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize)
-    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), dequantize_(dequantize), private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
+    : kernels_(kernels), bf16_(bf16), int8_(int8_activations), dequantize_(dequantize),
+      cache_prefetch_(features().zen5 ? StreamPrefetch{16384, true} : StreamPrefetch{}),  // unmeasured elsewhere
+      private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
   for (auto& each : private_operands_) each.grow(PRIVATE_OPERAND_FLOATS * 4, PRIVATE_OPERAND_FLOATS);
 }
 

@@ -151,6 +151,8 @@ class Model {
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_used() const { return weights_used_; }
   StreamPrefetch stream_prefetch(const Matrix& matrix, int rows) const;
+  StreamPrefetch cache_prefetch() const { return cache_prefetch_; }
+  void set_cache_prefetch(int distance) { cache_prefetch_ = {distance, true}; }
   // Runs one step; returns when it is complete. Results are valid until the next step.
   void step(Batch batch);
   // Copies the keys and values of one slot, in all layers.
@@ -167,6 +169,7 @@ class Model {
   friend class Step;
   const Kernels& kernels_;
   bool bf16_, int8_, dequantize_;
+  StreamPrefetch cache_prefetch_;  // of the KV cache
   std::vector<Op> ops_;
   std::vector<Buffer> buffers_;
   std::vector<std::vector<float>> vectors_;

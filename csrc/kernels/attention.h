@@ -19,6 +19,23 @@ namespace PENSTOCK_ISA {
 
 struct TilePointers { Bytes keys[CHUNK_TILES], values[CHUNK_TILES]; };
 
+// The tiles of a chunk in the order in which they are read, keys then values, and which of those that follow are prefetched meanwhile:
+// with several blocks of rows, which leave memory idle, the tile half a chunk further on, to L2; with one block, where the tiles are a
+// stream, what AttendTask::stream says.
+struct TileOrder {
+  const TilePointers& tiles;
+  int count;                 // of keys, and of values
+  const TilePointers* next;  // the next chunk, at least as long, or nullptr
+  int ahead;                 // tiles, at most `count`
+  bool to_l1;
+
+  // The tile that is read `ahead` tiles after the i-th, or nullptr.
+  Bytes after(int i) const {
+    const int at = i + ahead;
+    return at < count ? tiles.keys[at] : at < 2 * count ? tiles.values[at - count] : next ? next->keys[at - 2 * count] : nullptr;
+  }
+};
+
 // Scratch and state of one task's rows. In the papers' letters, probs is P = exp(S - m), running_max m, running_sum l, acc O, and rescale
 // exp(old m - new m).
 struct AttentionBlock {
@@ -35,64 +52,92 @@ struct AttentionBlock {
   std::uint8_t* tile_scratch;        // AMX: one chunk of value tiles, and the product of a block of rows
   float scale, cap;                  // cap 0: none
   int window;                        // 0: none
+  bool streamed;                     // one block of rows: tiles are a stream from memory, of which `tiles_ahead` are prefetched to L1
+  int tiles_ahead;
 };
 
-// Scores of R rows with the keys of V tiles, one column vector after another. `fetch`: prefetches the values of the same tiles.
+// Scores of R rows with the keys of V tiles, one column vector after another.
 template <class Step, int R, int V>
-PENSTOCK_INLINE void score(const AttentionBlock& b, const TilePointers& tiles, int first, int row, bool fetch) {
+PENSTOCK_INLINE void score(const AttentionBlock& b, const TileOrder& order, int first, int row) {
   const int steps = b.padded / Step::K;
   const std::size_t stride = std::size_t(steps) * Step::X_BYTES;
   const Bytes x = b.queries + stride * row;
   float* out = b.scores + std::size_t(row) * CHUNK;
+  const bool fetch = row == 0 && order.after(first + V - 1);
   F sum[R][V];
+  Bytes keys[V], ahead[V];
+  unrolled<V>([&](auto v) PENSTOCK_INLINED { keys[v] = order.tiles.keys[first + v], ahead[v] = fetch ? order.after(first + v) : nullptr; });
   unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = zero(); }); });
   for (int s = 0; s < steps; ++s)
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       F column[R][1];
       unrolled<R>([&](auto r) PENSTOCK_INLINED { column[r][0] = sum[r][v]; });
-      Step{}.template multiply<R, 1>(column, tiles.keys[first + v] + 64 * s, x + Step::X_BYTES * s, stride);
+      Step{}.template multiply<R, 1>(column, keys[v] + 64 * s, x + Step::X_BYTES * s, stride);
       unrolled<R>([&](auto r) PENSTOCK_INLINED { sum[r][v] = column[r][0]; });
-      if (fetch) __builtin_prefetch(tiles.values[first + v] + 64 * s, 0, 2);
+      if (fetch) fetch_lines(ahead[v] + 64 * s, 64, order.to_l1);
     });
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out + r * CHUNK + LANES * (first + v), sum[r][v]); });
   });
 }
 
-template <class Step, int R> void score_rows(const AttentionBlock& b, const TilePointers& tiles, int count, int row, bool fetch) {
+// A stream is read one tile after another, else several tiles at once.
+template <class Step, int R> void score_rows(const AttentionBlock& b, const TileOrder& order, int row) {
   int t = 0;
   if constexpr (block_vecs(R) > 1)
-    for (constexpr int V = block_vecs(R); t + V <= count; t += V) score<Step, R, V>(b, tiles, t, row, fetch);
-  for (; t < count; ++t) score<Step, R, 1>(b, tiles, t, row, fetch);
+    for (constexpr int V = block_vecs(R); !b.streamed && t + V <= order.count; t += V) score<Step, R, V>(b, order, t, row);
+  for (; t < order.count; ++t) score<Step, R, 1>(b, order, t, row);
 }
 
-// acc = acc * rescale + P V, for V vectors of the head dimension.
+// What `accumulate` prefetches meanwhile: a part of another tile.
+struct TilePrefetch {
+  Bytes at;
+  int bytes_per_step;
+  bool to_l1;
+  static constexpr bool next_rows = false;
+  PENSTOCK_INLINE void fetch_ahead(Bytes, int) const {}
+  PENSTOCK_INLINE void fetch_step() {
+    fetch_lines(at, bytes_per_step, to_l1);
+    at += bytes_per_step;
+  }
+};
+
+// acc = acc * rescale + P V of the tiles [from, to), for V vectors of the head dimension; rescaled where `from` is 0.
 template <class Step, int R, int V>
-PENSTOCK_INLINE void weigh_values(const AttentionBlock& b, const TilePointers& tiles, int count, int row, int vec, const TilePointers* next) {
+PENSTOCK_INLINE void weigh_values(const AttentionBlock& b, const TileOrder& order, int from, int to, int row, int vec) {
   const int steps = TILE / Step::K, w_step = b.padded * 4;
   const std::size_t stride = std::size_t(CHUNK) / Step::K * Step::X_BYTES;
   const Bytes x = b.probs + stride * row;
   F sum[R][V];
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     float* acc = b.acc + std::size_t(row + r) * b.padded + LANES * vec;
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = load(acc + LANES * v); });
+    if (from > 0) return;
     const F rescale = set1(b.rescale[row + r]);
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = load(acc + LANES * v) * rescale; });
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { sum[r][v] = sum[r][v] * rescale; });
   });
-  for (int t = 0; t < count; ++t) {
-    Prefetch prefetch{next ? next->keys[t] + 64 * vec * steps : nullptr, next ? V : 0};
-    accumulate<Step, R, V>(Step{}, sum, {tiles.values[t] + 64 * vec, w_step, x + Step::X_BYTES * steps * t, stride, steps}, prefetch);
+  for (int t = from; t < to; ++t) {
+    const Bytes ahead = row == 0 ? order.after(order.count + t) : nullptr;
+    TilePrefetch prefetch{ahead ? ahead + 64 * vec * steps : nullptr, ahead ? 64 * V : 0, order.to_l1};
+    accumulate<Step, R, V>(Step{}, sum, {order.tiles.values[t] + 64 * vec, w_step, x + Step::X_BYTES * steps * t, stride, steps}, prefetch);
   }
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     unrolled<V>([&](auto v) PENSTOCK_INLINED { store(b.acc + std::size_t(row + r) * b.padded + LANES * (vec + v), sum[r][v]); });
   });
 }
 
-template <class Step, int R>
-void weigh_values_rows(const AttentionBlock& b, const TilePointers& tiles, int count, int row, const TilePointers* next) {
-  int v = 0;
-  if constexpr (block_vecs(R) > 1)
-    for (constexpr int V = block_vecs(R); v + V <= b.padded / LANES; v += V) weigh_values<Step, R, V>(b, tiles, count, row, v, next);
-  for (; v < b.padded / LANES; ++v) weigh_values<Step, R, 1>(b, tiles, count, row, v, next);
+// A stream is read one tile after another; if those are wider than a register block, acc stays in memory.
+template <class Step, int R> void weigh_values_rows(const AttentionBlock& b, const TileOrder& order, int row) {
+  constexpr int V = block_vecs(R), WIDE = 8 * (R + 1) <= ACCUMULATORS ? 8 : V;
+  const int vectors = b.padded / LANES, at_once = b.streamed && vectors > WIDE ? 1 : order.count;
+  for (int t = 0; t < order.count; t += at_once) {
+    int v = 0;
+    if constexpr (WIDE > V)
+      for (; b.streamed && v + WIDE <= vectors; v += WIDE) weigh_values<Step, R, WIDE>(b, order, t, t + at_once, row, v);
+    if constexpr (V > 1)
+      for (; v + V <= vectors; v += V) weigh_values<Step, R, V>(b, order, t, t + at_once, row, v);
+    for (; v < vectors; ++v) weigh_values<Step, R, 1>(b, order, t, t + at_once, row, v);
+  }
 }
 
 struct LaneRange { int from, to; };  // from <= lane < to
@@ -138,9 +183,10 @@ template <bool BF16> void softmax_chunk(const AttentionBlock& b, int row, int be
 // One chunk of `count` tiles; `begin` is the position of its first key. `next`: the tiles of the next chunk, prefetched, or nullptr.
 template <class Step, bool BF16>
 void attend_chunk_with(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
-  for_row_blocks<MAX_ROWS>(b.rows, [&](auto r, int row) { score_rows<Step, r>(b, tiles, count, row, row == 0); });
+  const TileOrder order{tiles, count, next, b.streamed ? std::min(count, b.tiles_ahead) : count, b.streamed};
+  for_row_blocks<MAX_ROWS>(b.rows, [&](auto r, int row) { score_rows<Step, r>(b, order, row); });
   for (int row = 0; row < b.rows; ++row) softmax_chunk<BF16>(b, row, begin, count);
-  for_row_blocks<MAX_ROWS>(b.rows, [&](auto r, int row) { weigh_values_rows<Step, r>(b, tiles, count, row, row == 0 ? next : nullptr); });
+  for_row_blocks<MAX_ROWS>(b.rows, [&](auto r, int row) { weigh_values_rows<Step, r>(b, order, row); });
 }
 
 #if defined(PENSTOCK_TILES)

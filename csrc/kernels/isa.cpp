@@ -81,6 +81,8 @@ static AttentionBlock make_block(const AttendTask& t) {
   AttentionBlock b{};
   b.rows = t.rows, b.padded = c.padded, b.positions = t.positions, b.scale = t.scale, b.cap = t.cap, b.window = t.window;
   b.running_max = t.result.running_max, b.running_sum = t.result.running_sum, b.acc = t.result.acc;
+  b.streamed = t.stream.distance > 0 && t.rows <= MAX_ROWS;
+  b.tiles_ahead = std::max(1, t.stream.distance / static_cast<int>(c.tile_bytes()));
   const int elem_bytes = c.bf16 ? BF16_ELEM_BYTES : 4;
   const std::size_t padded_rows = (t.rows + 15) / 16 * 16;
   b.queries = take(padded_rows * c.padded * elem_bytes);

@@ -64,8 +64,8 @@ struct BlockInputs {
   int steps;
 };
 
-template <class Step, int R, int V>
-PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Acc (&acc)[R][V], BlockInputs at, Prefetch& prefetch) {
+template <class Step, int R, int V, class Fetch>  // Fetch: Prefetch, or another class with its members
+PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Acc (&acc)[R][V], BlockInputs at, Fetch& prefetch) {
   constexpr int STEPS_PER_LINE = std::max(1, 64 / Step::X_BYTES);  // steps per cache line of x
   const Step step = in_registers(given);
   for (int first = 0; first < at.steps; first += STEPS_PER_LINE) {
@@ -75,8 +75,7 @@ PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Acc (&acc)[R][
     for (int s = first; s < end; ++s) {
       apply_step<Step, R, V>(step, acc, at.w, at.x, at.stride);
       prefetch.fetch_ahead(at.w, V * Step::W_BYTES);
-      for (int i = 0; i < prefetch.lines_per_step; ++i) __builtin_prefetch(prefetch.at + 64 * i, 0, 2);
-      prefetch.at += 64 * prefetch.lines_per_step;
+      prefetch.fetch_step();
       at.w += at.w_step;
       at.x += Step::X_BYTES;
     }

@@ -12,6 +12,13 @@
 
 namespace PENSTOCK_ISA {
 
+PENSTOCK_INLINE void fetch_lines(Bytes from, int bytes, bool to_l1) {  // or to L2
+  if (to_l1)
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 3);
+  else
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+}
+
 // What one register block prefetches.
 struct Prefetch {
   Bytes at = nullptr;
@@ -21,11 +28,11 @@ struct Prefetch {
 
   // What lies ahead of these bytes of the stream.
   PENSTOCK_INLINE void fetch_ahead(Bytes of, int bytes) const {
-    if (!stream.distance) return;
-    if (stream.to_l1)
-      for (int i = 0; i < bytes; i += 64) __builtin_prefetch(of + stream.distance + i, 0, 3);
-    else
-      for (int i = 0; i < bytes; i += 64) __builtin_prefetch(of + stream.distance + i, 0, 2);
+    if (stream.distance) fetch_lines(of + stream.distance, bytes, stream.to_l1);
+  }
+  PENSTOCK_INLINE void fetch_step() {  // the lines of one step
+    fetch_lines(at, 64 * lines_per_step, false);
+    at += 64 * lines_per_step;
   }
 };
 
