@@ -35,7 +35,7 @@ MICRO = 1e6
 
 async def measure(args: argparse.Namespace, port: int) -> dict[str, Any]:
     address, watch = address_of(f"http://127.0.0.1:{port}"), Stopwatch(asyncio.get_running_loop().time)
-    target = Server(Access(address), Wish("clock"), tcp(address), watch)
+    target = Server(Access(address, ahead=True), Wish("clock"), tcp(address), watch)
     driver, extent = Driver(target, watch), Extent(args.requests)
     sessions = Synthetic(SyntheticOptions(args.prompt, args.tokens), IdWriter(), "prompts").sessions()
     ahead = Ahead(Poisson(RateOptions(args.rate)).schedule(sessions, "arrivals"), target, extent)

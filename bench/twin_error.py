@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from versus.arguments import RECORD, Parser, amount, listed, said, whole
 from versus.engines import check_engine
 from versus.record import RESULTS, slug, today, write
 
-from penstock.compute.fitted import Fitted
+from penstock.compute.fitted import Extra, Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.core.registry import fill, parse_pairs
@@ -99,7 +99,7 @@ class Machine:
             samples = self.runner.run(self._replay(cut, speed))
         self.recorder.on = False
         timed = list(busy(self.recorder.records))
-        return samples, sum(each.seconds for each in timed) / sum(self.found.timer.seconds(each.work) for each in timed)
+        return samples, sum(each.seconds for each in timed) / sum(map(self.found.timer.took, timed))
 
     async def _replay(self, cut: Cut, speed: float) -> list[Sample]:
         self.num_runs += 1
@@ -145,7 +145,8 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
         began = time.process_time()
         played = twin(cut, speed, config, pace).samples
         rate = len(played) / (time.process_time() - began) * 60
-        again = twin(cut, speed, config, Pace(Slower(machine.found.timer, slower), pace.delay_s)).samples
+        extra = Extra(*(slower * seconds for seconds in astuple(pace.extra)))
+        again = twin(cut, speed, config, Pace(Slower(machine.found.timer, slower), pace.delay_s, extra=extra)).samples
         predicted, at_pace = (told(figures(samples, WARMUP, slo)) for samples in (played, again))
         spread = {name: max(run[name] for run, _ in runs[load]) / min(run[name] for run, _ in runs[load]) - 1
                   for name, value in measured.items() if value}

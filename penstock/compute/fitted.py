@@ -2,6 +2,7 @@
 
 A step costs what its rows cost (straight lines between knots: reading the weights binds few rows, arithmetic many), and beside that
 something for each sequence, for each row whose logits are wanted, for each key that is read and for each pair of a row and a key.
+What stands around a step costs as well: a larger one before it, which leaves caches cold, and requests that come or end.
 """
 from bisect import bisect_right
 from collections import Counter
@@ -19,12 +20,42 @@ from penstock.core.work import StepWork
 Array = Any
 LEAST_POINTS = 4  # timed steps between two knots
 ROUNDS = 3  # of weighting by what the round before predicts
+MANY = 128  # rows more, after which caches are as cold as they get
+
+
+@message
+class Around:
+    """What a step's work does not say. `shrunk`: rows that the step before had more; `come`: requests that came while it was under way;
+    `ended`: those that ended with it."""
+
+    shrunk: int = 0
+    come: int = 0
+    ended: int = 0
+
+
+ALONE = Around()
 
 
 @message
 class Timed:
     work: StepWork
     seconds: float
+    around: Around = ALONE
+
+
+@message
+class Extra:
+    """Seconds for what stands around a step; `cold_s` after one of MANY rows more, a part of it after fewer."""
+
+    cold_s: float = 0.0
+    come_s: float = 0.0
+    end_s: float = 0.0
+
+    def seconds(self, around: Around) -> float:
+        return self.cold_s * cold(around) + self.come_s * around.come + self.end_s * around.ended
+
+
+NOTHING = Extra()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +69,11 @@ class Fitted:
     read_s: float  # per key that is read, mean of the layers
     pair_s: float
     windows: tuple[tuple[int | None, int], ...] = ((None, 1),)
+    extra: Extra = NOTHING  # of what `seconds` is not told
+
+    def took(self, timed: Timed) -> float:
+        """What it says of a step that was timed."""
+        return self.seconds(timed.work) + self.extra.seconds(timed.around)
 
     def seconds(self, work: StepWork) -> float:
         read, pairs = seen(work, self.windows)
@@ -56,18 +92,20 @@ class Fitted:
     def as_json(self) -> dict[str, Any]:
         return {
             "rows": list(self.rows), "rows_s": list(self.rows_s), "seq_s": self.seq_s, "logit_s": self.logit_s, "read_s": self.read_s,
-            "pair_s": self.pair_s, "windows": [list(each) for each in self.windows]}
+            "pair_s": self.pair_s, "windows": [list(each) for each in self.windows],
+            "extra": [self.extra.cold_s, self.extra.come_s, self.extra.end_s]}
 
 
 def from_json(told: Mapping[str, Any]) -> Fitted:
-    """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
+    """Raises KeyError, TypeError or ValueError for what `as_json` did not make. An older one has no `extra`."""
     rows, rows_s = tuple([int(above_zero(count)) for count in told["rows"]]), tuple(map(amount, told["rows_s"]))
     if not rows or len(rows) != len(rows_s) or list(rows) != sorted(set(rows)):
         raise ValueError(f"{len(rows)} knots, which do not all rise, have {len(rows_s)} times")
     windows = tuple([(None if window is None else int(above_zero(window)), int(above_zero(layers))) for window, layers in told["windows"]])
     if not windows or not any(rows_s):
         raise ValueError("no step takes time, or none sees anything")
-    return Fitted(rows, rows_s, *(amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows)
+    extra = Extra(*map(amount, told.get("extra", ())))
+    return Fitted(rows, rows_s, *(amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows, extra)
 
 
 def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[float, float]:
@@ -92,15 +130,20 @@ def fit(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]] = ((No
     rows = np.array([each.work.num_tokens for each in timed], dtype=float)
     seconds = np.array([each.seconds for each in timed])
     knots = knots_of(rows)
-    costs = np.array([(each.work.num_seqs, each.work.num_logits, *seen(each.work, windows)) for each in timed], dtype=float)
+    costs = np.array([(each.work.num_seqs, each.work.num_logits, *seen(each.work, windows),
+                       cold(each.around), each.around.come, each.around.ended) for each in timed], dtype=float)
     columns = np.concatenate([climbs(rows, knots), costs], axis=1)
     weights = 1 / np.sqrt(seconds)
     found = np.zeros(columns.shape[1])
     for _ in range(ROUNDS):
         found = nonnegative(columns * weights[:, None], seconds * weights)
         weights = 1 / np.sqrt(np.maximum(columns @ found, 0.1 * seconds))
-    climbed = np.cumsum(found[: len(knots)])
-    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *found[len(knots) :].tolist(), tuple(windows))
+    climbed, each = np.cumsum(found[: len(knots)]), found[len(knots) :].tolist()
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *each[:4], tuple(windows), Extra(*each[4:]))
+
+
+def cold(around: Around) -> float:
+    return min(around.shrunk, MANY) / MANY
 
 
 def knots_of(rows: Array) -> list[float]:

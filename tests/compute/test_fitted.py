@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from penstock.compute.fitted import Fitted, Timed, fit, from_json, nonnegative, seen
+from penstock.compute.fitted import MANY, Around, Extra, Fitted, Timed, fit, from_json, nonnegative, seen
 from penstock.core.work import StepWork
 
 TRUE = Fitted((1, 8, 64, 512), (0.004, 0.0045, 0.012, 0.08), 20e-6, 10e-6, 30e-9, 8e-9)
@@ -26,6 +27,17 @@ def test_what_made_the_times_is_found_again():
     for work in works(100, seed=1):
         assert found.seconds(work) == pytest.approx(TRUE.seconds(work), rel=0.05)
     assert found.read_s == pytest.approx(TRUE.read_s, rel=0.1) and found.pair_s == pytest.approx(TRUE.pair_s, rel=0.1)
+
+
+def test_what_stands_around_steps_is_told_from_their_work():
+    rng, extra = random.Random(4), Extra(3e-3, 4e-4, 2e-4)
+    arounds = [Around(rng.choice((0, 0, 20, 64, 500)), rng.choice((0, 0, 0, 1, 2)), rng.choice((0, 0, 1))) for _ in range(800)]
+    found = fit([Timed(work, TRUE.seconds(work) + extra.seconds(around), around)
+                 for work, around in zip(works(800), arounds, strict=True)])
+    assert [found.extra.cold_s, found.extra.come_s, found.extra.end_s] == pytest.approx([3e-3, 4e-4, 2e-4], rel=0.05)
+    work = next(works(1, seed=5))
+    assert found.took(Timed(work, 0.0, Around(MANY, 1, 1))) == pytest.approx(TRUE.seconds(work) + 3.6e-3, rel=0.05)
+    assert extra.seconds(Around(64)) == pytest.approx(1.5e-3) and extra.seconds(Around(5000)) == pytest.approx(3e-3)
 
 
 def test_noise_is_averaged():
@@ -57,7 +69,11 @@ def test_windows_are_averaged_over_layers():
 
 
 def test_what_is_written_is_read_again():
-    assert from_json(TRUE.as_json()) == TRUE
+    whole = replace(TRUE, extra=Extra(1e-3, 2e-4, 1e-4))
+    assert from_json(whole.as_json()) == whole
+    older = TRUE.as_json()
+    del older["extra"]
+    assert from_json(older) == TRUE
     with pytest.raises(ValueError, match="knots"):
         from_json({**TRUE.as_json(), "rows": [1]})
 

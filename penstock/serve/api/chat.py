@@ -1,6 +1,5 @@
 """POST /v1/chat/completions: one prompt, `n` choices."""
 import time
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from penstock.serve.api.call import Call
 from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, structure_of
 from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import chat_rows, prompt_rows
+from penstock.serve.api.naming import made_id
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
@@ -55,7 +55,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     prompt = await desk.work.run(received.size, render, desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
-    chat_id = f"chatcmpl-{uuid.uuid4().hex}"
+    chat_id = f"chatcmpl-{made_id(http)}"
     params, grammar = await constrain(desk, wish, prompt.text, received.size)
     request = make_request(chat_id, prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
     call = Call(desk, http, [request], arrived_s)

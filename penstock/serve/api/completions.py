@@ -1,6 +1,5 @@
 """POST /v1/completions: one engine request per prompt; `n` choices each, numbered through in the prompts' order."""
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from penstock.serve.api import fields
 from penstock.serve.api.call import Call
 from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import CompletionRows, joined, prompt_rows
+from penstock.serve.api.naming import made_id
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
@@ -91,7 +91,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     for at, prompt in enumerate(prompts):
         name = "prompt" if len(prompts) == 1 else f"prompt[{at}]"
         check_room(desk, len(prompt.token_ids), wish.params, name)
-    completion_id = f"cmpl-{uuid.uuid4().hex}"
+    completion_id = f"cmpl-{made_id(http)}"
     params, grammar = await compile_structure(desk, wish.params, wish.structured_by, received.size)
     requests = [make_request(f"{completion_id}-{at}", p.token_ids, params, placing, prompt=p.text, grammar=grammar)
                 for at, p in enumerate(prompts)]

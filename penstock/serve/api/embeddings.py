@@ -1,7 +1,6 @@
 """POST /v1/embeddings: one pooled vector per input, in the inputs' order."""
 import base64
 import struct
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from penstock.core.types import SamplingParams
 from penstock.serve.api import fields
 from penstock.serve.api.call import Call
 from penstock.serve.api.errors import json_response
+from penstock.serve.api.naming import made_id
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import read_prompts
 from penstock.serve.api.schema import check_room, make_request, read_placing, receive
@@ -32,7 +32,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     prompts = await desk.work.run(received.size, read_prompts, desk, body, "input", values.boolean("add_special_tokens", True))
     for at, prompt in enumerate(prompts):
         check_room(desk, len(prompt.token_ids), None, "input" if len(prompts) == 1 else f"input[{at}]")
-    name = f"embd-{uuid.uuid4().hex}"
+    name = f"embd-{made_id(http)}"
     requests = [
         make_request(f"{name}-{at}", p.token_ids, PARAMS, placing, prompt=p.text, wants_embedding=True) for at, p in enumerate(prompts)
     ]

@@ -30,8 +30,8 @@ class RequestLog:
         self._asks_key = config.api_key is not None or config.api_keys is not None
         self._numbers = itertools.count()
 
-    def write(self, path: str, body: dict[str, Any]) -> Path:
-        """Writes one request, before it is checked. Returns the file."""
+    def write(self, path: str, body: dict[str, Any], request_id: str = "") -> Path:
+        """Writes one request, before it is checked. `request_id`: of the answer's `X-Request-Id`. Returns the file."""
         name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{next(self._numbers):06d}"
         text = json.dumps(body, ensure_ascii=False)
         if len(text.encode()) > LONGEST_ARGUMENT:
@@ -40,7 +40,7 @@ class RequestLog:
             data = shlex.quote(text)
         key = ' -H "Authorization: Bearer $PENSTOCK_API_KEY"' if self._asks_key else ""
         curl = f"curl {shlex.quote(self._base_url + path)} -H 'Content-Type: application/json'{key} --data-binary {data}"
-        record = {"time": time.time(), "path": path, "body": body, "curl": curl}
+        record = {"time": time.time(), "x_request_id": request_id, "path": path, "body": body, "curl": curl}
         return self._put(f"{name}.json", json.dumps(record, ensure_ascii=False, indent=1))
 
     def _put(self, name: str, text: str) -> Path:

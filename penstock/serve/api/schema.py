@@ -11,6 +11,7 @@ from penstock.core.types import SamplingParams
 from penstock.serve.api import fields
 from penstock.serve.api.body import parse_object
 from penstock.serve.api.keys import Asker
+from penstock.serve.api.naming import told_id
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.slo import check_bounded, read_objectives
 from penstock.serve.api.values import Values, show
@@ -56,7 +57,7 @@ async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> Received:
     data = await desk.intake.read(request)
     body = await desk.work.run(len(data), parse_object, data)
     if desk.log is not None:
-        await desk.work.run(len(data), desk.log.write, request.url.path, body)
+        await desk.work.run(len(data), desk.log.write, request.url.path, body, told_id(request))
     fields.check_fields(body, endpoint)
     check_model(desk, body)
     return Received(body, len(data))

@@ -25,6 +25,7 @@ from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response, on_failure, on_http_exception
 from penstock.serve.api.keys import read_keys
 from penstock.serve.api.limits import ClientGone, Gate, check_bind, check_numbers
+from penstock.serve.api.naming import Naming
 from penstock.serve.api.parts import Desk, Parts, open_desk
 from penstock.serve.api.protocol import TimedProtocol
 
@@ -60,7 +61,7 @@ def create_app(parts: Parts) -> Starlette:
     app = Starlette(
         routes=[Route(path, functools.partial(answer, handler, desk), methods=[method]) for method, path, handler in ROUTES],
         exception_handlers={HTTPException: on_http_exception, Exception: on_failure},
-        middleware=[Middleware(Gate, keys=read_keys(parts.config), drain=desk.drain)],
+        middleware=[Middleware(Naming), Middleware(Gate, keys=read_keys(parts.config), drain=desk.drain)],
     )
     router: Router = app.router
     router.redirect_slashes = False

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.serve.engine.engine import Engine
@@ -63,7 +63,8 @@ class Loop:
             self._thread.join(timeout=self._wedged_s)
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
-        """Queues the request. Raises RequestError at once: never servable, queue full (429), engine dead (503)."""
+        """Queues the request, which has arrived now if it does not say when: a step that is under way counts against its objectives. Raises
+        RequestError at once: never servable, queue full (429), engine dead (503)."""
         health = self.health()
         if not health.ok:
             raise RequestError(f"the engine is not well: {health.reason}", status=503, code="engine_unavailable")
@@ -72,6 +73,8 @@ class Loop:
         if num_open >= self._max_open:
             raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", 1.0)
         mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue())
+        if request.arrival_s is None:
+            request = replace(request, arrival_s=self._engine.clock.now())
         with self._wake:
             if self._ended:
                 raise RequestError("the engine has ended", status=503, code="engine_unavailable")

@@ -23,7 +23,7 @@ class Request:
     ttft_slo_s: float | None = None
     tpot_slo_s: float | None = None
     e2e_slo_s: float | None = None
-    arrival_s: float | None = field(default=None, compare=False)  # on the engine's clock; None: when the engine takes it in
+    arrival_s: float | None = field(default=None, compare=False)  # on the engine's clock; None: when it is handed over
     wants_embedding: bool = False
     grammar: Compiled | None = None  # of `params.structured_outputs`: it stays compiled while the request lives
 

@@ -70,7 +70,7 @@ def told_apart(now: Steps, begin: Steps) -> tuple[Steps, Steps]:
         num = num if num <= count else 0.0  # else that size was forgotten meanwhile
         if (more := count - num) > 0:
             total_s = (each_s * count - before_s * num) / more
-            since.append([*((row * count - before * num) / more), total_s, more])
+            since.append([*np.maximum((row * count - before * num) / more, 0.0), total_s, more])  # rounding may leave less than nothing
     told = [row for row in since if row[-2] > 0]
     return steps_of(told, now.windows), begin
 

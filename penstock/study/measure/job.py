@@ -211,11 +211,12 @@ async def _open_server(job: Job, watch: Stopwatch) -> Opened:
     access, asking = job.access, job.asking
     assert access is not None
     writer = writer_for(asking, None if asking.tokenizer is None else tokenizer_of(asking.tokenizer))
-    asked = Server(access, asking.wish, tcp(access.address), watch)
-    model = await (first_model(asked) if asking.wish.model is None else named_model(asked, asking.wish.model))
-    await asked.close()
+    first = Server(access, asking.wish, tcp(access.address), watch)
+    model = await (first_model(first) if asking.wish.model is None else named_model(first, asking.wish.model))
+    await first.close()
     name = asking.wish.model or str(model.get("id"))
-    server = Server(access, replace(asking.wish, model=name), tcp(access.address), watch, context_of(model))
+    asked = replace(access, ahead=job.arrivals.users is None)
+    server = Server(asked, replace(asking.wish, model=name), tcp(access.address), watch, context_of(model))
     is_local = is_loopback(access.address.host)
     told = {"url": access.address.url, "model": name, "in_process": False}
     return Opened(server, writer, told, is_local, measured_limits("cpu") if is_local else None)

@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from penstock.compute.fitted import Fitted, Timed, fit, from_json, windows_of
+from penstock.compute.fitted import Around, Fitted, Timed, fit, from_json, windows_of
 from penstock.core.amount import amount
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
@@ -78,7 +78,7 @@ class Calibration:
 
     @property
     def pace(self) -> Pace:
-        return Pace(self.timer, self.delay_s)
+        return Pace(self.timer, self.delay_s, extra=self.timer.extra)
 
     def as_json(self) -> dict[str, Any]:
         told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -141,7 +141,8 @@ def calibrate(inner: Inner, recorder: Recorder, say: Say, phase_s: float = PHASE
                 timed = [each for done in course.phases if done.users is not None for each in found[done].timed]
                 if not timed:
                     raise PenstockError("the engine answered nothing, so there is nothing to learn from")
-                most[phase.lengths] = capacity(config, Pace(fit(timed, windows)), phase.lengths)
+                timer = fit(timed, windows)
+                most[phase.lengths] = capacity(config, Pace(timer, extra=timer.extra), phase.lengths)
             found[phase] = runner.run(measure(inner, recorder, phase, arrivals_of(phase, most.get(phase.lengths))))
             if store is not None:
                 store.keep(phase, found[phase])
@@ -176,7 +177,7 @@ def capacity(config: EngineConfig, pace: Pace, lengths: SyntheticOptions) -> flo
 def learned(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]], alone: Sequence[First], budget: int) -> Calibration:
     """`alone`: requests that had the engine to themselves, with chunks of up to `budget` tokens: what they waited beside their steps."""
     timer = fit(timed, windows)
-    predicted = [timer.seconds(each.work) for each in timed]
+    predicted = [timer.took(each) for each in timed]
     errors = [abs(told / each.seconds - 1) for told, each in zip(predicted, timed, strict=True)]
     measured = sum(each.seconds for each in timed)
     waits = [each.ttft_s - alone_s(timer, each.num_prompt - each.num_cached, each.num_prompt, budget) for each in alone]
@@ -219,6 +220,12 @@ def firsts(samples: Sequence[Sample]) -> Iterator[First]:
 
 def busy(records: Sequence[StepRecord]) -> Iterator[Timed]:
     """From a step's begin to the next one's, where there was more to do: all that a step costs."""
+    before = 0  # rows of the step before
     for record, following in zip(records, records[1:], strict=False):
-        if following.step_id == record.step_id + 1 and record.num_running + record.num_waiting and record.work is not None:
-            yield Timed(record.work, following.began_s - record.began_s)
+        if record.work is None:
+            continue
+        rows = record.work.num_tokens
+        if following.step_id == record.step_id + 1 and record.num_running + record.num_waiting:
+            around = Around(max(0, before - rows), len(following.waited_s), max(0, record.num_seqs - record.num_running))
+            yield Timed(record.work, following.began_s - record.began_s, around)
+        before = rows

@@ -62,7 +62,7 @@ def pace(timer: Fitted, timed: Sequence[Timed]) -> tuple[float, str] | None:
     for each in timed:
         kinds.setdefault(kind(each.work), []).append(each)
     took = {name: sum(each.seconds for each in of) for name, of in kinds.items()}
-    found = [(took[name] / sum(timer.seconds(each.work) for each in of), f"steps that {name} take")
+    found = [(took[name] / sum(map(timer.took, of)), f"steps that {name} take")
              for name, of in kinds.items() if len(of) >= LEAST_STEPS or (len(of) > 1 and took[name] >= LEAST_S)]
     return max(found, key=lambda each: max(each[0], 1 / each[0]), default=None)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.compute.fitted import Timed
+from penstock.compute.fitted import Around, Timed
 from penstock.core.amount import above_zero, amount
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
@@ -56,14 +56,16 @@ class Measured:
     took_s: float
 
     def as_json(self) -> dict[str, Any]:
-        return {"timed": [[each.seconds, each.work.num_logits, each.work.contexts] for each in self.timed],
+        timed = [[each.seconds, each.work.num_logits, each.work.contexts, dataclasses.astuple(each.around)] for each in self.timed]
+        return {"timed": timed,
                 "alone": [dataclasses.astuple(each) for each in self.alone], "took_s": self.took_s}
 
 
 def measured_from_json(told: Any) -> Measured:
     """Raises KeyError, TypeError or ValueError for what `as_json` did not make."""
     timed = [Timed(StepWork(tuple((int(above_zero(rows)), int(above_zero(total))) for rows, total in contexts), int(amount(logits))),
-                   above_zero(seconds)) for seconds, logits, contexts in told["timed"]]
+                   above_zero(seconds), Around(*(int(amount(count)) for count in around)))
+             for seconds, logits, contexts, around in told["timed"]]
     alone = [First(above_zero(ttft_s), int(above_zero(prompt)), int(amount(cached))) for ttft_s, prompt, cached in told["alone"]]
     if any(not each.work.contexts for each in timed) or any(first.num_cached >= first.num_prompt for first in alone):
         raise ValueError("nothing was computed in a step or for a prompt")

@@ -135,6 +135,31 @@ def test_readers_do_not_wait_for_the_step_that_is_computed(loop: Loop) -> None:
     asyncio.run(main())
 
 
+def test_a_request_has_arrived_when_it_is_handed_over_not_when_the_step_under_way_has_ended(loop: Loop) -> None:
+    """Else its objectives would begin up to a step late, which admission could not know of."""
+    seen: dict[str, float | None] = {}
+    add, gate = loop._engine.add, Gate(loop, num_steps=1)
+
+    def watched(asked: Request) -> None:
+        seen[asked.request_id] = asked.arrival_s
+        add(asked)
+
+    loop._engine.add = watched  # type: ignore[method-assign]
+
+    async def main() -> float:
+        first = asyncio.ensure_future(collect(loop, request(0)))
+        await until(gate.reached)
+        rest = [asyncio.ensure_future(collect(loop, asked)) for asked in (request(1), replace(request(2), arrival_s=3.0))]
+        await asyncio.sleep(0.05)
+        opened_s = loop._engine.clock.now()
+        gate.open()
+        await asyncio.gather(first, *rest)
+        return opened_s
+
+    opened_s = asyncio.run(main())
+    assert opened_s - 1.0 < (seen["r1"] or 0.0) < opened_s and seen["r2"] == 3.0
+
+
 def test_what_was_said_before_a_step_failed_is_delivered(loop: Loop) -> None:
     async def main() -> None:
         schedule, plans = loop._engine._scheduler.schedule, iter(range(3))

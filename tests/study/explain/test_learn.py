@@ -47,6 +47,14 @@ def test_without_a_roof_the_steps_are_all_there_is() -> None:
         learn(steps_of([], [[None, 1]]), Roof(), 0.0, SPAN)
 
 
+def test_what_rounding_leaves_of_a_difference_is_nothing() -> None:
+    """Chunks of a prompt, one of which had logits, before the begin: 1/49 times 49 is less than 1/3 times 3."""
+    begin, now = (steps_of([[32.0, 1.0, 1 / count, 320.0, 9000.0, 1e-3, count]], [[None, 4]]) for count in (3, 49))
+    assert 1 / 49 * 49 < 1 / 3 * 3
+    since, _ = told_apart(now, begin)
+    assert since.sizes.tolist() == [[32.0, 1.0, 0.0, 320.0, 9000.0]] and since.counts.tolist() == [46]
+
+
 def test_steps_are_told_apart_by_when_they_were_made() -> None:
     """Of three sizes: one that goes on, one that is over, one that is new; and one that the ledger had forgotten meanwhile."""
     def timed(count: int, seconds: float, num: int) -> list[float]:

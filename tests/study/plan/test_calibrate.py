@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.compute.fitted import Fitted, Timed
+from penstock.compute.fitted import Around, Fitted, Timed
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
@@ -32,6 +32,16 @@ def record(step_id: int, began_s: float, running: int = 1, work: StepWork | None
 def test_a_step_lasts_until_the_next_one_where_there_was_more_to_do() -> None:
     records = [record(0, 1.0), record(1, 1.5), record(2, 2.5, running=0), record(3, 9.0), record(7, 9.5), record(8, 9.75, work=None)]
     assert [timed.seconds for timed in calibrate.busy(records)] == [0.5, 1.0, 0.25]
+
+
+def test_a_step_is_told_what_stood_around_it() -> None:
+    """A prompt of 200 rows, then decoding, while two come; then both sequences decode and one ends."""
+    def step(number: int, work: StepWork, seqs: int, running: int, came: int = 0) -> StepRecord:
+        return StepRecord(number, float(number), 0.001, 0.0005, seqs, 0, 1, num_running=running, work=work, waited_s=(0.1,) * came)
+
+    prompt, two = StepWork(((200, 200),), 1), StepWork(((1, 9), (1, 9)), 2)
+    records = [step(0, prompt, 1, 1), step(1, two, 2, 2), step(2, two, 2, 1, came=2), step(3, ONE, 1, 1)]
+    assert [timed.around for timed in calibrate.busy(records)] == [Around(), Around(198, 2, 0), Around(0, 0, 1)]
 
 
 def test_a_client_waits_what_its_steps_do_not_explain() -> None:
@@ -109,7 +119,7 @@ def test_a_sweep_over_the_bundled_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(said) == 1 + len(phases_of(inner.built.resolved.engine)) and all("to come" in line for line in said[1:-1])
     assert 0 < found.timer.seconds(StepWork(((1, 20),), 1)) < found.timer.seconds(StepWork(((256, 256),), 1))
     told = list(sweep.lines(inner.built.resolved.engine, found))
-    assert "steps timed" in told[0] and len(told) == 6
+    assert "steps timed" in told[0] and len(told) == 7
 
 
 def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.client.http import BadAnswer, Reply
 
 HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):\d+(/|$)")
+AHEAD = 4  # connections in use for each that is opened ahead
 AT_ONCE = 4  # pieces that are read between two looks at clock and sockets
 OnBody = Callable[[Reply, bytes, float], None]
 Connect = Callable[["Connection"], Awaitable[None]]
@@ -105,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._on_body: OnBody | None = None
         self._ended: asyncio.Future[None] | None = None
         self.closed = False
-        self.used = False
+        self.kept = False  # waits, or waited, among those that are idle: the server may have closed it meanwhile
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -158,7 +159,7 @@ class Connection(asyncio.Protocol):
     def _finish(self, error: Exception | None) -> None:
         ended, reply = self._ended, self._reply
         self._reply = self._on_body = self._ended = None
-        self.used = True
+        self.kept = True
         if error is not None or reply is None or not reply.reusable:
             self.close()
         if ended is not None and not ended.done():
@@ -166,44 +167,76 @@ class Connection(asyncio.Protocol):
 
 
 class Connections:
-    """A pool; the one used last is used first."""
+    """A pool; the one used last is used first. `ahead`: a quarter as many as are in use, one at least, are opened before they are needed,
+    so that a request of a burst does not wait for its connection."""
 
-    def __init__(self, connect: Connect, now: Callable[[], float]) -> None:
+    def __init__(self, connect: Connect, now: Callable[[], float], ahead: bool = False) -> None:
         self._connect = connect
         self._now = now
+        self._ahead = ahead
         self._inbox = Inbox()
         self._idle: list[Connection] = []
+        self._num_busy = 0
+        self._opening: asyncio.Task[None] | None = None
         self.num_again = 0  # requests that a closed connection took with it, and another one carried
 
     async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[], None]) -> None:
         """One request and its reply. A kept connection that the server had closed meanwhile is replaced once. Raises OSError, BadAnswer."""
-        while True:
-            connection = await self._take()
-            was_used = connection.used
-            on_sent()
-            try:
-                await connection.send(request, reply, on_body)
-                break
-            except (OSError, BadAnswer):
-                if not was_used or reply.begun:
+        self._num_busy += 1
+        try:
+            while True:
+                connection = await self._take()
+                was_kept = connection.kept
+                on_sent()
+                try:
+                    await connection.send(request, reply, on_body)
+                    break
+                except (OSError, BadAnswer):
+                    if not was_kept or reply.begun:
+                        raise
+                    self.num_again += 1
+                except asyncio.CancelledError:
+                    connection.close()
                     raise
-                self.num_again += 1
-            except asyncio.CancelledError:
-                connection.close()
-                raise
-        if not connection.closed:
-            self._idle.append(connection)
+            if not connection.closed:
+                self._idle.append(connection)
+        finally:
+            self._num_busy -= 1
 
     async def _take(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.closed:
-                return connection
+        kept = next((each for each in iter(self._pop, None) if not each.closed), None)
+        if self._ahead and self._lacks() and self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open_ahead())
+        return await self._open() if kept is None else kept
+
+    def _pop(self) -> Connection | None:
+        return self._idle.pop() if self._idle else None
+
+    async def _open(self) -> Connection:
         connection = Connection(self._now, self._inbox)
         await self._connect(connection)
         return connection
 
+    def _lacks(self) -> bool:
+        while self._idle and self._idle[0].closed:  # those that were never used stand first
+            del self._idle[0]
+        return len(self._idle) < max(1, self._num_busy // AHEAD)
+
+    async def _open_ahead(self) -> None:
+        """One after another. A server that takes no more is left to the request that needs one: it will tell."""
+        try:
+            while self._lacks():
+                connection = await self._open()
+                connection.kept = True
+                self._idle.insert(0, connection)
+        except OSError:
+            self._ahead = False
+        finally:
+            self._opening = None
+
     def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
         while self._idle:
             self._idle.pop().close()
 

@@ -156,12 +156,23 @@ class Driver:
             self.lag.stop()
 
     async def _open(self, ahead: Ahead, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
         while (ready := ahead.peek()) is not None:
             while ready.at_s - self._watch() > SPARE_S and ahead.fill():
                 await asyncio.sleep(0)
-            await asyncio.sleep(max(0.0, ready.at_s - self._watch()))
             ahead.take()
-            group.create_task(self._session(ready, ready.at_s))
+            begun = loop.create_future()
+            timer = loop.call_later(ready.at_s - self._watch(), self._begin, ready, group, begun)
+            try:
+                await begun
+            finally:
+                timer.cancel()
+
+    def _begin(self, ready: Ready, group: asyncio.TaskGroup, begun: "asyncio.Future[None]") -> None:
+        """The session first: it goes out in the loop's next round, before whoever waits for the next one is woken."""
+        group.create_task(self._session(ready, ready.at_s))
+        if not begun.done():
+            begun.set_result(None)
 
     async def _closed(self, ahead: Ahead, users: int, extent: Extent, group: asyncio.TaskGroup) -> None:
         """As many users as find something to ask, all at once as far as their requests are prepared."""

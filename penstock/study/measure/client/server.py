@@ -21,12 +21,14 @@ MAX_CHAR = 0xFF  # of a header: latin-1
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`keys` take turns, request by request."""
+    """`keys` take turns, request by request. `ahead`: connections are opened before they are needed, as is good where requests come by the
+    clock."""
 
     address: Address
     keys: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 600.0
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for what a header cannot hold."""
@@ -40,7 +42,7 @@ class Server:
         """`max_model_len`: tokens of a prompt and its answer that the server takes at most, where it says so."""
         self._access, self._wish, self._watch = access, wish, watch
         self._max_model_len = max_model_len
-        self._connections = Connections(connect, watch)
+        self._connections = Connections(connect, watch, access.ahead)
         self._count = 0
         self._told = {HEADER: str(wish.objectives)} if wish.objectives else {}
         self._warning: str | None = None  # of objectives that nothing is done for

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from penstock.compute.fitted import NOTHING, Around, Extra
 from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import OverloadedError, UsageError
@@ -30,11 +31,12 @@ ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How long things take. `delay_s`: from when a client asks until the engine knows, and from a step until the client has its tokens.
-    `proposer`: how well drafts do, where the config proposes any."""
+    `proposer`: how well drafts do, where the config proposes any. `extra`: what steps take beside their work."""
 
     timer: StepTimer
     delay_s: float = 0.0
     proposer: ProposerModel | None = None
+    extra: Extra = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Twin:
         self._under_way: _Step | None = None
         self._leaping: Leap | None = None
         self._known: Load | None = None  # as of the last begin, and what has come since
+        self._before = 0  # rows of the last step
+        self._come = 0  # requests that came while it was under way
 
     @property
     def census(self) -> Census:
@@ -144,6 +148,7 @@ class Twin:
         """Lets somebody in, no earlier than at the last begin."""
         self._inbox.append(arrival)
         self._known = None
+        self._come += self._leaping is not None or self._under_way is not None
         if self._leaping is not None:
             self._leaping.cut(arrival.at_s)
             self.due_s = self._leaping.due_s
@@ -171,7 +176,7 @@ class Twin:
             return
         if not self._scheduler.has_work():
             self.due_s = inf
-        elif (steps := self._steady_steps()) > 1:
+        elif not self._is_disturbed() and (steps := self._steady_steps()) > 1:
             self._leap(steps, coming)
         else:
             self._step(coming)
@@ -198,6 +203,10 @@ class Twin:
     def _wait_until(self, at_s: float) -> None:
         self._clock.advance(max(0.0, at_s - self._clock.now()))
 
+    def _is_disturbed(self) -> bool:
+        """Whether the next step takes longer than its work and those after it: the last one computed prompts, or requests came."""
+        return self._pace.extra != NOTHING and (self._come > 0 or self._before > self._scheduler.num_running)
+
     def _steady_steps(self) -> int:
         return 0 if self._drafting else self._scheduler.steady_steps()
 
@@ -210,6 +219,9 @@ class Twin:
         if plan is None:  # a batch waits for company
             self.due_s = self._scheduler.wake_s()
             return
+        rows = sum([len(planned.tokens) for planned in plan.seqs])
+        self._clock.advance(self._pace.extra.seconds(Around(max(0, self._before - rows), self._come)))
+        self._before, self._come = rows, 0
         self._under_way = _Step(began, plan, self._runner.execute(plan))
         self.due_s = self._clock.now()
 
@@ -217,6 +229,7 @@ class Twin:
         self._under_way = None
         plan = step.plan
         outputs = self._scheduler.commit(plan, step.result)
+        self._clock.advance(self._pace.extra.end_s * sum([output.finish_reason is not None for output in outputs]))
         now = self._clock.now()
         self._census.add_step(plan.seqs, now - step.began_s)
         for output in outputs:
@@ -250,6 +263,7 @@ class Twin:
         began, at_s, num_steps = leap.began_s, leap.ends[-1], len(leap.ends)
         self._clock.advance(at_s)
         self._scheduler.run_steady(num_steps, TOKEN)
+        self._before = leap.num_seqs
         self._census.add_steady(num_steps, at_s, leap.num_seqs, leap.context)
         delay = self._pace.delay_s
         heard = [began + end + delay for end in leap.ends]

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from typing import Any
 
@@ -151,6 +152,44 @@ def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
     mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
     samples = send(mock, times=3)
     assert all(sample.ok for sample in samples) and len(mock.asked) == 4 and mock.num_connections == 2
+
+
+async def apart(mock: Mock, times: int, every_s: float, ahead: bool) -> list[Sample]:
+    """Requests that come by the clock."""
+    target, watch = server(mock, ahead=ahead)
+    samples, tasks = [Sample(number, number * every_s) for number in range(times)], []
+    for sample in samples:
+        await asyncio.sleep(sample.due_s - watch())
+        tasks.append(asyncio.ensure_future(target.send(target.prepare(ASK), sample)))
+    await asyncio.gather(*tasks)
+    await target.close()
+    return samples
+
+
+def test_connections_are_opened_before_they_are_needed() -> None:
+    """Answers take so long that each request needs one of its own."""
+    mocks = [Mock(lambda asked: answer(asked, 9.0, 0.1), connect_s=0.03) for _ in range(2)]
+    without, ahead = (run(apart(mock, 20, 0.1, asked)) for mock, asked in zip(mocks, (False, True), strict=True))
+    assert all((sample.send_delay_s or 0.0) == pytest.approx(0.03) for sample in without) and mocks[0].num_connections == 20
+    assert ahead[0].send_delay_s == pytest.approx(0.03) and all(sample.send_delay_s == pytest.approx(0.0, abs=1e-6) for sample in ahead[1:])
+    assert 20 < mocks[1].num_connections <= 25, "a quarter more than are in use"
+
+
+def test_a_connection_opened_ahead_that_the_server_has_closed_is_replaced() -> None:
+    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.5, 0.1))
+    samples = run(apart(mock, 3, 0.1, ahead=True))
+    assert all(sample.ok for sample in samples) and len(mock.asked) == 4
+
+
+def test_a_server_that_takes_no_more_connections_fails_only_those_who_need_one() -> None:
+    class Full(Mock):
+        async def connect(self, connection: Any) -> None:
+            if self.num_connections >= 2:
+                raise ConnectionRefusedError(111, "Connection refused")
+            await super().connect(connection)
+
+    samples = run(apart(Full(lambda asked: answer(asked, 9.0, 0.1)), 3, 0.1, ahead=True))
+    assert [sample.error for sample in samples] == [None, None, "Connection refused"]
 
 
 def test_what_was_sent_again_is_told() -> None:

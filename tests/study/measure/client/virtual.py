@@ -106,6 +106,7 @@ class Mock:
 
     replies: Callable[[Asked], Reply]
     service_s: float | None = None
+    connect_s: float = 0.0
     metrics: str | None = None
     asked: list[Asked] = field(default_factory=list)
     num_connections: int = 0
@@ -115,6 +116,8 @@ class Mock:
 
     async def connect(self, connection: Connection) -> None:
         self.num_connections += 1
+        if self.connect_s:
+            await asyncio.sleep(self.connect_s)
         connection.connection_made(Pipe(self, connection))
 
     def take(self, pipe: "Pipe", request: bytes) -> None:
@@ -177,8 +180,9 @@ WISH = Wish("mock-model")
 
 
 def server(
-    mock: Mock, wish: Wish = WISH, keys: tuple[str, ...] = (), timeout_s: float = 600.0, max_model_len: int | None = None
+    mock: Mock, wish: Wish = WISH, keys: tuple[str, ...] = (), timeout_s: float = 600.0, max_model_len: int | None = None,
+    ahead: bool = False,
 ) -> tuple[Server, Stopwatch]:
     """To be called in a running loop."""
     watch = Stopwatch(asyncio.get_running_loop().time)
-    return Server(Access(ADDRESS, keys, {}, timeout_s), wish, mock.connect, watch, max_model_len), watch
+    return Server(Access(ADDRESS, keys, {}, timeout_s, ahead), wish, mock.connect, watch, max_model_len), watch

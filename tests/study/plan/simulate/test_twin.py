@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compute.fitted import Fitted
+from penstock.compute.fitted import MANY, NOTHING, Extra, Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
@@ -18,6 +18,7 @@ from penstock.study.plan.simulate.call import Call, Stretches, calls, scheduled,
 from penstock.study.plan.simulate.twin import Pace, Twin, simulate
 
 TIMER = Fitted((1, 8, 64), (0.010, 0.011, 0.030), 1e-4, 1e-5, 1e-7, 1e-8)
+EXTRA = Extra(0.004, 0.002, 0.001)
 CONFIG = EngineConfig(max_num_seqs=4, max_num_batched_tokens=64, kv_tokens=1024, block_size=16)
 
 
@@ -47,11 +48,12 @@ def told(samples):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 30), st.sampled_from([None, 1, 3]), st.sampled_from([384, 1024, 8192]))
-def test_leaps_change_nothing(seed, rate, users, kv_tokens):
-    config = replace(CONFIG, kv_tokens=kv_tokens)
+@given(st.integers(0, 10**6), st.floats(0.5, 30), st.sampled_from([None, 1, 3]), st.sampled_from([384, 1024, 8192]),
+       st.sampled_from([NOTHING, EXTRA]))
+def test_leaps_change_nothing(seed, rate, users, kv_tokens, extra):
+    config, pace = replace(CONFIG, kv_tokens=kv_tokens), Pace(TIMER, 0.002, extra=extra)
     traffic = asked(30, rate, seed)
-    fast, slow = Twin(config, Pace(TIMER, 0.002)), Steps(config, Pace(TIMER, 0.002))
+    fast, slow = Twin(config, pace), Steps(config, pace)
     assert plain(slow.run(traffic, users)) == told(fast.run(traffic, users))
     assert fast.census.num_steps == slow.census.num_steps and fast.census.decode_tokens == slow.census.decode_tokens
 
@@ -72,6 +74,18 @@ def test_shared_prefixes_are_found_as_the_engine_would():
     samples = Twin(CONFIG, Pace(TIMER)).run(traffic)
     assert [sample.num_cached for sample in samples] == [0, 64, 64, 64]
     assert samples[1].ttft_s < samples[0].ttft_s
+
+
+def test_what_stands_around_steps_takes_its_time():
+    """A prompt of 60 rows and two tokens; another request comes in the first step, and its prompt shares the second one. It asks for a
+    token less, so they end one after the other."""
+    first, second = Call(0.0, (range(60),), 3), Call(0.001, (range(1 << 24, (1 << 24) + 20),), 1)
+    plain, around = (Twin(CONFIG, Pace(TIMER, extra=extra)).run([first, second]) for extra in (NOTHING, EXTRA))
+    later = [then.e2e_s - now.e2e_s for now, then in zip(plain, around, strict=True)]
+    cold_s = [EXTRA.cold_s * rows / MANY for rows in (60 - 21, 21 - 1)]
+    assert later[1] == pytest.approx(EXTRA.come_s + cold_s[0] + EXTRA.end_s)
+    assert later[0] == pytest.approx(later[1] + cold_s[1] + EXTRA.end_s)
+    assert around[0].ttft_s == plain[0].ttft_s, "whoever finds the engine idle waits for nobody"
 
 
 def test_a_request_on_its_own_takes_its_steps_and_the_delays():
