@@ -62,6 +62,6 @@ class Constraints:
             if matcher is None or not found.tokens:
                 continue
             num_kept = matcher.take(found.tokens)
-            forced = tuple(matcher.forced()[:MAX_FORCED])
+            forced = tuple(matcher.forced(len(results) == 1)[:MAX_FORCED])
             results[place] = replace(
                 found, tokens=found.tokens[:num_kept], logprobs=found.logprobs[:num_kept], ended=matcher.ended, drafts=forced)

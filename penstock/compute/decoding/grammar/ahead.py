@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAX_FORCED = 32  # tokens of a sequence that are drafted in one step
 ENOUGH = 64  # bytes that are known behind the drafts: no more are looked for
+BEYOND = 4  # times the drafts are followed: the last tokens of a text are not drafted where longer ones might come
 MOST_S = 0.002  # thread time of `look`, besides one mask: all answers of a step wait for it
 MOST_WORDS = 32  # nonzero words of a mask: one with more is taken to leave a choice
 
@@ -26,11 +27,12 @@ class Ahead:
     may be allowed what no token spells together with it. So the text is good for drafts, which are verified, and for nothing else.
     """
 
-    __slots__ = ("_spelling", "_text", "_num_guessed", "_open")
+    __slots__ = ("_spelling", "_text", "_num_guessed", "_open", "_whole")
 
     def __init__(self, spelling: Spelling) -> None:
         self._spelling = spelling
         self._text = b""
+        self._whole = False  # behind the text there is a choice
         self._num_guessed = 0  # bytes of drafts at the beginning of the text, which need not come
         self._open: frozenset[int] = frozenset()  # numbers of bytes at its end that may be one token together with what follows
 
@@ -54,28 +56,33 @@ class Ahead:
             left -= len(self._spelling.tokens[token])
         return tokens
 
-    def look(self, matcher: LLMatcher, drafts: Sequence[int], mask: Array, fill: Callable[[Array], None]) -> None:
+    def look(self, matcher: LLMatcher, drafts: Sequence[int], mask: Array, fill: Callable[[Array], None], most: int = MAX_FORCED) -> None:
         """Finds the text anew. `matcher` stands behind the drafts, and `mask` is what it allows there; it is left there, or in an error.
-        `fill`: writes the mask of where it stands."""
+        `fill`: writes the mask of where it stands; `most`: tokens that are going to be drafted."""
+        if not most:
+            self._text = b""
+            return
         known = self._text if not self._num_guessed else b""
         spelled = [self._spelling.plain(token) for token in drafts]
         guessed = b"".join(spelled)
         if not all(spelled):
             self._text = b""
             return
-        if len(known) - len(guessed) >= ENOUGH and known.startswith(guessed):
+        if known.startswith(guessed) and (len(known) - len(guessed) >= ENOUGH or (self._whole and len(known) > len(guessed))):
             return
         token = self._forced(mask)
         if token is None:
             if not drafts or not known.startswith(guessed):
                 self._text = b""
             return
-        found, following = self._walk(matcher, token, np.empty_like(mask), fill)
+        found, following = self._walk(matcher, token, np.empty_like(mask), fill, most)
         self._text = guessed + found
         self._num_guessed = 0 if known.startswith(guessed) else len(guessed)
         self._open = self._spelling.open_ends(self._text, following)
 
-    def _walk(self, matcher: LLMatcher, first: int, mask: Array, fill: Callable[[Array], None]) -> tuple[bytes, frozenset[int] | None]:
+    def _walk(
+        self, matcher: LLMatcher, first: int, mask: Array, fill: Callable[[Array], None], most: int,
+    ) -> tuple[bytes, frozenset[int] | None]:
         """Follows the tokens that masks force. Returns their text, and the bytes that may follow it, None for any."""
         token: int | None = first
         began = time.thread_time()
@@ -83,7 +90,7 @@ class Ahead:
         following: frozenset[int] | None = frozenset()
         while token is not None:
             spelled = self._spelling.plain(token)
-            if len(found) == MAX_FORCED or time.thread_time() - began > MOST_S:
+            if len(found) == min(BEYOND * most, MAX_FORCED) or time.thread_time() - began > MOST_S:
                 following = frozenset(spelled[:1])
                 break
             if not matcher.try_consume_tokens([token]):
@@ -94,6 +101,7 @@ class Ahead:
             fill(mask)
             token = self._forced(mask)
             following = self._beginnings(mask)
+        self._whole = token is None
         if found:
             matcher.rollback(len(found))
         return b"".join(found), following

@@ -11,6 +11,7 @@ from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
+from penstock.compute.decoding.grammar.patterns.lift import MOST_COMBINED
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
 from penstock.compute.decoding.grammar.written import Forcing, Written
 from penstock.core.errors import RequestError
@@ -41,7 +42,6 @@ ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported h
     "stop_capture": "captures are not told",
     "capture": "captures are not told",
 }
-MOST_COMBINED = 12  # regexes combined by `&`: llguidance's time grows exponentially with their number, and has no limit of its own
 
 
 class Lark:

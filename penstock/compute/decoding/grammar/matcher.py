@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.grammar.ahead import Ahead
+from penstock.compute.decoding.grammar.ahead import MAX_FORCED, Ahead
 from penstock.compute.decoding.grammar.compiled import FULL, Compiled
+from penstock.compute.decoding.grammar.odds import Odds
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.compute.decoding.grammar.written import Forcing
 from penstock.core.types import SamplingParams
@@ -26,7 +27,8 @@ class Matcher:
     """
 
     __slots__ = (
-        "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos", "_overdue")
+        "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_odds", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos",
+        "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
         """Special tokens among `params.stop_token_ids` are allowed wherever an end-of-text token is, and end the answer."""
@@ -36,6 +38,7 @@ class Matcher:
         self._compiled = compiled
         self._matcher, self._lexer = compiled.begin()
         self._ahead = Ahead(vocabulary.spelling) if compiled.forcing is Forcing.MASKS else None
+        self._odds = Odds()
         self._taken: list[int] = []
         self._eos = vocabulary.end_ids
         self._other_ends = tuple(sorted({token for token in params.stop_token_ids if token in vocabulary.special_ids} - {*self._eos}))
@@ -56,6 +59,7 @@ class Matcher:
             self._taken.append(token)
             if self._ahead is not None:
                 self._ahead.take(token)
+                self._odds.take(token)
         if self._overdue and self.ended is None:
             self.ended = "abort"
         return len(tokens)
@@ -73,7 +77,7 @@ class Matcher:
     def _look_ahead(self, drafts: Sequence[int], mask: Array) -> None:
         """`mask`: of what may follow the drafts, behind which the matcher stands."""
         if self._ahead is not None and not self.slow:
-            self._ahead.look(self._matcher, drafts, mask, self._write)
+            self._ahead.look(self._matcher, drafts, mask, self._write, min(self._odds.most, MAX_FORCED))
 
     def _fill(self, mask: Array) -> None:
         began = time.thread_time()
@@ -139,12 +143,14 @@ class Matcher:
         walk.back()
         return sorted(kept)
 
-    def forced(self) -> list[int]:
+    def forced(self, alone: bool = True) -> list[int]:
         """The tokens of the text that must come next, tokenized as the tokenizer does; none where the grammar is slow. The model may still
-        choose other tokens that spell the same text."""
+        choose other tokens that spell the same text; where it does so often, fewer are told, and fewer still where it is not `alone` in a
+        step."""
+        self._odds.alone = alone
         if self.ended is not None or self.slow:
             return []
-        return self._matcher.compute_ff_tokens() if self._ahead is None else self._ahead.tokens()
+        return self._matcher.compute_ff_tokens() if self._ahead is None else self._odds.expect(self._ahead.tokens())
 
     def stands_behind(self, tokens: Sequence[int]) -> bool:
         """Whether these are all the tokens that were taken."""

@@ -18,6 +18,7 @@ LIMITS = {  # messages of grammars that are too complex
     "Unable to determine if regex is empty": "its patterns and lengths are too complex together to tell whether any text fits all",
     "can't determine if patternProperty": "the patterns of patternProperties are too complex to be told apart",
     "fuel exhausted when checking relevance": "its regexes are too complex together to tell whether any text fits",
+    "lexer precomputation failed": "its patterns and lengths are too complex together",
     "initial lexer configuration (grammar) too big": "its texts and patterns are too long, all together",
     "Current row has": "it is at more than 2,000 places at once; fewer optional properties, or choices that begin alike, could be followed",
     "Too many items": "what may come next is found in more than 50,000 steps",

@@ -1,9 +1,11 @@
 """Pythonic calls, as Llama 3.2 and Llama 4 write them: the answer is `[f(a=1, b="x"), g()]` and nothing else."""
 import ast
 import json
+import re
 import unicodedata
-from collections.abc import Callable
-from typing import Any, ClassVar, Optional
+from collections.abc import Callable, Mapping
+from math import isinf
+from typing import ClassVar, Optional
 
 from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
@@ -13,7 +15,8 @@ from penstock.serve.text.tools.keywords import keywords
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
-WORDS = {"true": True, "false": False, "null": None}  # JSON's, which models mix in
+WORDS = ("true", "false", "null")  # JSON's, which models mix in
+NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # of JSON, without its sign
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 Step = Callable[[str], Optional["Step"]]
@@ -146,8 +149,7 @@ def read_call(source: str) -> tuple[str, str] | None:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
             return None
-        arguments = {written_name(source, keyword): value_of(keyword.value) for keyword in call.keywords}
-        written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        written = as_object({written_name(source, keyword): as_json(keyword.value, source) for keyword in call.keywords})
         written.encode()  # half a surrogate pair could not be sent
         return ast.unparse(call.func), written
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -163,20 +165,30 @@ def written_name(source: str, keyword: ast.keyword) -> str:
     return given if unicodedata.normalize("NFKC", given) == name else name
 
 
-def value_of(node: ast.expr) -> Any:
-    """A literal as JSON has it. Raises ValueError for anything else."""
+def as_object(texts: Mapping[str, str]) -> str:
+    """Values in JSON, by their names."""
+    return "{" + ", ".join([f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in texts.items()]) + "}"
+
+
+def as_json(node: ast.expr, source: str) -> str:
+    """A literal in JSON. A number that no double holds stays as it was written. Raises ValueError for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
-        return node.value
+        if isinstance(node.value, float) and isinf(node.value):
+            written = ast.get_source_segment(source, node) or ""
+            if NUMBER.fullmatch(written):
+                return written
+        return json.dumps(node.value, ensure_ascii=False, allow_nan=False)
     if isinstance(node, ast.Name) and node.id in WORDS:
-        return WORDS[node.id]
+        return node.id
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = value_of(node.operand)
-        if type(value) in (int, float):
-            return -value
+        number = as_json(node.operand, source)
+        if number[0] == "-" or number[0].isdigit():
+            return number[1:] if number[0] == "-" else f"-{number}"
     if isinstance(node, ast.List | ast.Tuple):
-        return [value_of(item) for item in node.elts]
+        return "[" + ", ".join([as_json(item, source) for item in node.elts]) + "]"
     if isinstance(node, ast.Dict):
-        keys = [None if key is None else value_of(key) for key in node.keys]
-        if all(isinstance(key, str) for key in keys):
-            return dict(zip(keys, map(value_of, node.values), strict=True))
+        names = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+        texts = [as_json(value, source) for value in node.values]
+        if all(isinstance(name, str) for name in names):
+            return as_object({str(name): text for name, text in zip(names, texts, strict=True)})
     raise ValueError(f"{ast.unparse(node)} is not a literal")

@@ -6,6 +6,7 @@ from llguidance import LLParserLimits
 
 from penstock.compute.decoding.grammar import ahead as module
 from penstock.compute.decoding.grammar import matcher as matching
+from penstock.compute.decoding.grammar import odds
 from penstock.compute.decoding.grammar.ahead import MAX_FORCED, tokens_of
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
@@ -32,6 +33,12 @@ def look(matcher: Matcher, drafts: list[int] | tuple[int, ...] = ()) -> np.ndarr
     else:
         matcher.fill(masks[0])
     return masks
+
+
+@pytest.fixture(autouse=True)
+def all_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the model spells."""
+    monkeypatch.setattr(odds, "ALONE", 1e-9)
 
 
 def forced_after(matcher: Matcher, text: str, drafts: list[int] | tuple[int, ...] = ()) -> str:

@@ -1,5 +1,6 @@
 """What is told of grammars that llguidance refuses: in our words, with the user's own lines, and nothing of its insides."""
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +111,53 @@ def test_limits_are_told_apart_from_faults(limit: str) -> None:
 def test_groups_may_be_as_deep_as_is_told() -> None:
     assert COMPILER.compile(Wanted(grammar="start: " + "(" * 28 + '"a"' + ")" * 28))
     assert "nested more than 28 deep" in why_not(grammar="start: " + "(" * 29 + '"a"' + ")" * 29)
+
+
+SIGNS = "".join(map(chr, range(200, 500)))
+
+
+def looking(letters: str) -> str:
+    return "".join(f"(?=.*{letter})" for letter in letters)
+
+
+TOO_MUCH: dict[str, dict[str, Any]] = {  # what docs/structured.md says of each limit -> what is beyond it
+    "characters; at most 1048576 are read": {"json": {"title": "a" * (1 << 20)}},
+    "at most 20,000 are written": {"choice": ["a" * 20_001]},
+    "at most 20000 are read": {"regex": "a?" * 10_001},
+    "at most 20,000 are needed": {"regex": "a{20001}"},
+    "its groups are nested more than 60 deep": {"regex": "(" * 61 + "a" + ")" * 61},
+    "it repeats more than 999999 times": {"regex": "a{1000000}"},
+    "but an answer that fits into this model's context has at most": {"json": {"type": "string", "minLength": 60_000}},
+    "nested too deeply": {"json": '{"items": ' * 2000 + "{}" + "}" * 2000},
+    "its groups are nested more than 28 deep": {"grammar": "start: " + "(" * 29 + '"a"' + ")" * 29},
+    "at most 4000 items are written": {"json": {"type": "array", "minItems": 4001}},
+    "more than 1024 combinations at one place": {
+        "json": {"allOf": [{"anyOf": [{"required": [f"{at}{name}"]} for name in "abcdef"]} for at in range(5)]}},
+    "it has more than 20000 different parts": {
+        "json": {"type": "array", "prefixItems": [{"type": "integer", "minimum": at} for at in range(20_001)]}},
+    "are told apart": {"json": {"type": "integer", "multipleOf": 100_003}},
+    "definitions, alternatives in rules and parts of rules that may be left out; at most 10,000 are read": {
+        "grammar": "start: " + " | ".join(f'"{at}"' for at in range(10_001))},
+    "have more than 2,000,000 characters when each is written out": {
+        "grammar": "start: T21\nT0: /a/\n" + "".join(f"T{at + 1}: T{at} T{at}\n" for at in range(21))},
+    "more than 11 times &": {"grammar": "start: A\nA: " + " & ".join(["/a/"] * 13)},
+    "with 4 lookaheads, not 7, it could be followed": {"regex": looking("abcdefg") + ".{9,60}"},
+    "needs more than 400 states": {"json": {"type": "string", "pattern": "^(?!(a|b)*a(a|b){9}$)[ab]*$"}},
+    "is too complex to be combined with another": {"json": {"type": "string", "pattern": f"^(?!{SIGNS})"}},
+    "is too large": {"json": {"type": "string", "pattern": "^(?!(a|b)*a(a|b){7}$)[ab]*$"}},
+    "at most 100000 are written": {"regex": looking("abcdef") + ".+"},
+    "too complex together to tell whether any text fits": {"json": {
+        "type": "string", "pattern": f"^{looking('abcdefgh')}", "minLength": 20, "maxLength": 60}},
+    "have too many states": {"grammar": "start: A\nA: " + " & ".join(f"/.*{each}(?s:.*)/" for each in "abcdefghijk") + " & /[a-z]{12,40}/"},
+}
+
+
+@pytest.mark.parametrize("said", TOO_MUCH)
+def test_what_is_beyond_a_limit_is_told_as_the_docs_say(said: str) -> None:
+    assert said in why_not(**TOO_MUCH[said])
+
+
+def test_the_docs_name_these_limits() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "structured.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\|.*\| `([^`]+)` \|$", page.partition("All other limits")[2].partition("## White space")[0], re.MULTILINE)
+    assert set(told) - {"nested too deeply; at most 96 levels"} == set(TOO_MUCH)

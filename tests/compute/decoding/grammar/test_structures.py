@@ -66,7 +66,25 @@ def test_whatever_is_written_is_what_was_wanted(wanted: Wanted, judge: Callable[
     assert len(finished) > 10 and all(judge(text) for text in finished)
 
 
+PASSWORDS = [
+    r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d).{8,20}", r"^(?=.*[a-z])(?=.*[A-Z])(?=.*\d)(?=.*[^\da-zA-Z]).{8,15}$",
+    r"^(?=(?:.*[A-Z]){2})(?=(?:.*\d){2})(?!.*\s).{8,32}$", r"pw: (?=.*[a-z])(?=.*\d)\S{4,8}", r"(?:none|(?=.*[a-z])(?=.*\d)\w{8,20})",
+]
+
+
+@pytest.mark.parametrize("regex", PASSWORDS)
+@pytest.mark.parametrize("in_json", [False, True])
+def test_lookaheads_beside_one_another_are_obeyed(regex: str, in_json: bool) -> None:
+    pattern = f"^(?:{regex.strip('^$')})$"
+    wanted = Wanted(json={"type": "string", "pattern": pattern}) if in_json else Wanted(regex=regex)
+    texts = [write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed)) for seed in range(12)]
+    found = [json.loads(text) if in_json else text for text in texts if text is not None]
+    assert len(found) > 6 and all(re.fullmatch(regex, text) for text in found)
+
+
 @pytest.mark.parametrize(("wanted", "texts", "others"), [
+    (Wanted(regex=PASSWORDS[0]), ["abcDEF12", "A1" + 18 * "a"], ["abcdef12", "abcDEFgh", "aD1", "A1" + 19 * "a"]),
+    (Wanted(regex=PASSWORDS[3]), ["pw: a111"], ["pw: aaaa", "pw:a111"]),
     (Wanted(json=PERSON), ['{"name": "a"}', '{\n  "name": "a",\n  "age": 120\n}'],
      ['{"age": 1}', '{"name": "a", "b": 1}', '{"name":    "a"}']),
     (Wanted(regex="a|bc"), ["a", "bc"], ["b", "c", "abc"]),
@@ -89,6 +107,8 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(json={"type": "string", "x": "y" * (1 << 20)}), "at most 1048576 are read"),
     (Wanted(json_object=False), "must be true"), (Wanted(regex=""), "not empty"), (Wanted(regex="(a"), "a parenthesis is not closed"),
     (Wanted(regex="a$b"), "no text matches it"), (Wanted(regex=r"(a)\1"), "refers back"),
+    (Wanted(regex="(?=.*a)(?=.*b)[ac]{2,9}"), "no text matches it"), (Wanted(regex="(?=a)(?!.*b).*b"), "no text matches it"),
+    (Wanted(regex="".join(f"(?=.*{each})" for each in "abcdefg") + ".{9,60}"), "with 4 lookaheads, not 7, it could be followed"),
     (Wanted(choice=[]), "list of strings"), (Wanted(choice=["a", ""]), "list of strings"), (Wanted(choice="ab"), "list of strings"),
     (Wanted(grammar=" "), "grammar as text"), (Wanted(grammar="start: x"), 'unknown name "x"'),
     (Wanted(grammar='root ::= "a" x'), "the rule x is not defined"), (Wanted(grammar="start: A\nA: /a/ & /b/"), "no answer is possible"),

@@ -38,6 +38,8 @@ def test_without_a_call_the_text_is_unchanged(text: str) -> None:
     ("f(a=false, b=null)", '{"a": false, "b": null}'),
     ("f(q='it\\'s \"é\" )]')", '{"q": "it\'s \\"é\\" )]"}'),
     ("f(µ=1, é='μ', ﬁ =[{'ª': 2}])", '{"µ": 1, "é": "μ", "ﬁ": [{"ª": 2}]}'),
+    ("f(é=1e999, b=[-1E+400, {'c': --1.5}], d=-0.0)", '{"é": 1e999, "b": [-1E+400, {"c": 1.5}], "d": -0.0}'),
+    ("f(a={'b': 1, 'b': 2})", '{"a": {"b": 2}}'),
     ("f(x=[1, (2, 3)], y={'k': {'l': []}})", '{"x": [1, [2, 3]], "y": {"k": {"l": []}}}'),
 ])
 def test_literals_become_json(written: str, arguments: str) -> None:
@@ -51,7 +53,7 @@ def test_several_calls_between_their_tags() -> None:
 
 @pytest.mark.parametrize("text", [
     "Hello", "[1] According to", "[link](url)", "[f]", "[f(1)]", "[f(**x)]", "[f(a=g())]", "[f(a=b)]", "[f(a={1: 2})]",
-    "[f(a=1]", "[f(a='x", "[f(a=1e999)]", "[f(a='\\ud800')]", "[.f()]", "[f.1()]", "[]", "<|python_sta", "f(a=1)", "[f(a=b'x')]",
+    "[f(a=1]", "[f(a='x", "[f(a=1_0e999)]", "[f(a='\\ud800')]", "[.f()]", "[f.1()]", "[]", "<|python_sta", "f(a=1)", "[f(a=b'x')]",
     "[f(a=-'x')]",
     f"[f(a={'-' * 5000}1)]", "[f(a={**b})]",
 ])

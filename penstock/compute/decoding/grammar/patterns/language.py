@@ -4,7 +4,7 @@ Meanwhile the edges of a string are special characters: before it as many as the
 and after it as many as it may have `$`. They are removed in the end, by derivatives from the left and from the right (derive.py).
 """
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
@@ -126,7 +126,7 @@ class Following:
         if isinstance(node, Look) and not node.behind and most_edges(node.item, begins=True):
             raise PatternError("a pattern that looks ahead for its beginning cannot be obeyed")
         if isinstance(node, Look) and not node.behind:
-            ahead = self.of(node.item, REST)
+            ahead = self._inside(node).of(node.item, REST)
             return both([other(ahead) if node.negative else ahead, then])
         if isinstance(node, Look | WordEdge):
             raise self._unseen(node)
@@ -167,12 +167,16 @@ class Following:
             return PatternError(f"looking behind, by (?<=...) or (?<!...), is not supported in {self.inside}")
         return PatternError(r"\b and \B are supported only behind ^ or at least one character of the same regex or group")
 
+    def _inside(self, look: Look) -> "Following":
+        """Of what must not be there the other reading is meant."""
+        return replace(self, widely=not self.widely) if look.negative else self
+
     def _sides(self, node: Node) -> list[tuple[Tree, Tree]]:
         """Alternatives of what must precede and what must follow a lookbehind or a word boundary."""
         if isinstance(node, Look):
             if most_edges(node.item, begins=False):
                 raise PatternError("a pattern that looks behind for its end cannot be obeyed")
-            found = seq([ALL, self.of(node.item, EMPTY)])
+            found = seq([ALL, self._inside(node).of(node.item, EMPTY)])
             return [(other(found) if node.negative else found, ALL)]
         assert isinstance(node, WordEdge)
         word = Chars(chars.words(self.widely))

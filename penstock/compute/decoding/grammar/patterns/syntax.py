@@ -182,7 +182,9 @@ class Reader:
         cased, dotted = self._any_case, self._dot_all
         negative, behind = self._peek(2) == "?!" or self._peek(3) == "?<!", self._peek(3) in ("?<=", "?<!")
         if self._take("?=") or self._take("?!") or self._take("?<=") or self._take("?<!"):
+            self._widely ^= negative  # the more must not be there, the narrower the whole
             node: Node = Look(self._choice(), negative, behind)
+            self._widely ^= negative
         else:
             if self._flags():
                 return None

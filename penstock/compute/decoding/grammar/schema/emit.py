@@ -7,8 +7,9 @@ from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PARTS, PATTERNS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
+from penstock.compute.decoding.grammar.patterns.lift import MOST_COMBINED, lifted
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, NOTHING, Both, Seq, Tree, alt, both, other, text
+from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, NOTHING, Seq, Tree, alt, both, other, text
 from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -24,7 +25,6 @@ from penstock.compute.decoding.grammar.schema.shortest import UNLIMITED, Outline
 MAX_GOALS = 20_000
 MOST_COUNTED = 10**9  # characters and properties: more are never written
 LEFT_OPEN = 10_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
-MOST_COMBINED = 12  # patterns that llguidance combines at one place: its time, without any limit, grows by a factor with each
 MOST_KEPT_APART = 3  # patterns beside one that is found anywhere, beyond which its text stands alone
 A_RECORD = 10  # steps of writing one
 
@@ -276,7 +276,7 @@ def string_written(record: Strings, algebra: Algebra) -> dict[str, Any]:
 def patterns_written(record: Strings, algebra: Algebra) -> list[str]:
     """Each for itself: llguidance combines them, where they are few."""
     trees = (*record.patterns, *map(other, record.excluded))
-    parts = [part for tree in trees for part in (tree.items if isinstance(tree, Both) else (tree,))]
+    parts = [part for tree in trees for part in lifted(tree)]
     if len(parts) > MOST_COMBINED:
         parts = [both(parts)]
     return [pattern_written(part, algebra) for part in dict.fromkeys(parts)]

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from penstock.compute.decoding.grammar.effort import Effort
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
+from penstock.compute.decoding.grammar.patterns.lift import lifted
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import both, other, texts
+from penstock.compute.decoding.grammar.patterns.tree import alt, both, other, seq, texts
 
 ALGEBRA = Algebra(Effort(most=1 << 40))
 LETTERS = "abcAC01 _-.\n\r\t\"/\\(){}é٣²\u2028"
@@ -19,6 +20,7 @@ PATTERNS = [
     r"^\S+$", r"^[\w.-]+$", r"^[^\s\d]*$", "^.$", "^(?s:.)$", "^(?!(ab|ba)$)[ab]+$", "^(?=.*1)(?=.*a)[a-c01]{2,4}$", "a(?=b)b", "(?<=a)b+$",
     "(?<!a)b", r"\bab\b", r"^a\b", r"a\Bb", r"\b.\b", "(?i)^abc$", "(?i:a)b", r"^\x61\u0062$", r"^[\b\t]$", "^a{,2}$", "a{x}", "^[a\\]]$",
     r"^\.\-\/$", "^(?P<x>a)(?:b)?$", "x$|^c", "^a(?#comment)b$", "^[a&b]$", "^(|a)$", "a?^b",
+    r"^(?!.*\s)", "^(?!a.$)", r"(?<!\s)a$", r"^(?!(?!\d)\w)..", r"(?=(?!\S).)[^b]", "^(?!ab?$)(?:a|b)\n?",
 ]
 
 
@@ -66,6 +68,25 @@ def test_what_is_written_for_a_combination_is_the_combination(first: str, second
         return
     spelled = re.sub(r"\\x\{([0-9A-F]+)\}", lambda code: f"\\U{int(code[1], 16):08x}", written)
     assert (re.fullmatch(spelled, text) is not None if written != "[]" else False) is ALGEBRA.holds(tree, text)
+
+
+@given(PLAIN, PLAIN, st.text("abcd", max_size=5), st.integers(1, 4))
+def test_a_set_is_what_its_parts_have_in_common(first: str, second: str, text: str, most: int) -> None:
+    try:
+        tree = alt([seq([ALGEBRA.whole("d"), ALGEBRA.whole(first)]), both([ALGEBRA.whole(second), other(ALGEBRA.matching(first))])])
+    except PatternError:
+        return
+    parts = lifted(tree, most)
+    assert len(parts) <= most
+    assert all(ALGEBRA.holds(part, text) for part in parts) is ALGEBRA.holds(tree, text)
+
+
+@pytest.mark.parametrize(("pattern", "count"), [
+    ("abc", 1), ("(?=.*a)(?=.*b).{8,20}", 3), ("x[yz]{2}(?=.*a).{8,20}", 2), ("(?:foo|(?=.*a)(?=.*b).{3,9}|z)", 3), ("x+(?=.*a).{2,9}", 1),
+    ("(?:ab|c)(?=.*a).{2,9}", 1), ("(?:ab|cd)(?=.*a).{2,9}", 2), ("(?:(?=a).|(?=b).{2})", 4), ("(?=a)(?=.*b)(?=.*c)(?=.*d).{2}", 1),
+])
+def test_parts_are_found_where_all_else_has_one_length(pattern: str, count: int) -> None:
+    assert len(lifted(ALGEBRA.whole(pattern), 4)) == count
 
 
 @pytest.mark.parametrize(("pattern", "why"), [

@@ -1,0 +1,66 @@
+"""How many tokens of a forced text are drafted."""
+import numpy as np
+import pytest
+
+from penstock.compute.decoding.grammar.matcher import Matcher
+from penstock.compute.decoding.grammar.odds import Odds
+from penstock.core.types import StructuredOutputsParams as Wanted
+from tests.compute.decoding.grammar.test_ahead import look
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of
+
+TEXT = list(range(40))
+
+
+def told(odds: Odds, alone: bool, came: list[int]) -> int:
+    """How many are drafted, after which these come."""
+    odds.alone = alone
+    found = odds.expect(TEXT)
+    assert found == TEXT[: len(found)]
+    for token in came:
+        odds.take(token)
+    return len(found)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_comes_as_expected_is_drafted_further(alone: bool) -> None:
+    odds = Odds()
+    found = [told(odds, alone, TEXT[:8]) for _ in range(6)]
+    assert found == sorted(found) and found[0] >= 1 and found[-1] >= 10
+
+
+def test_what_comes_otherwise_is_drafted_no_more_among_others_and_less_alone() -> None:
+    odds = Odds()
+    found = [told(odds, False, [99]) for _ in range(6)]
+    assert found == [1, 0, 0, 0, 0, 0] and told(odds, True, []) <= 1
+
+
+def test_a_model_that_spells_as_the_tokenizer_does_again_is_believed_again() -> None:
+    odds = Odds()
+    for _ in range(6):
+        told(odds, True, [99])
+    assert told(odds, True, TEXT[:30]) < 3 < told(odds, True, [])
+
+
+def test_only_the_first_other_token_tells_something() -> None:
+    one, two = Odds(), Odds()
+    assert told(one, True, [0, 99]) == told(two, True, [0, 99, 98, 97, 2]) and told(one, True, []) == told(two, True, [])
+
+
+@pytest.mark.parametrize(("most", "num_masks"), [(0, 1), (1, 5), (32, 15)])
+def test_no_more_is_looked_for_than_is_worth_drafting(most: int, num_masks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = Matcher._write
+
+    def counted(self: Matcher, mask: np.ndarray) -> None:
+        written.append(1)
+        write(self, mask)
+
+    monkeypatch.setattr(Odds, "most", most)
+    monkeypatch.setattr(Matcher, "_write", counted)
+    matcher = matcher_of(compiler(), Wanted(grammar='start: "abcdabcdabcdab" /[0-9]/'))
+    look(matcher)
+    assert len(written) == num_masks
+    matcher.take([ord("a")])
+    assert matcher.forced(alone=False) == TOKENS.encode("bcdabcdabcdab")[:most]
+    look(matcher)
+    assert len(written) == (num_masks + 1 if most != 1 else 2 * num_masks)
