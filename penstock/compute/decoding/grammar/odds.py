@@ -4,16 +4,17 @@ from math import log
 
 KEPT = 0.9  # weight of what was known, at each new token
 GRANTED = 1.0, 0.25  # hits and misses besides those that were seen
-ALONE, AMONG_OTHERS = 0.25, 0.75  # chance that a draft needs: among others a row takes the time that an answer's token would take
+LEAST_CHANCE = 0.25  # of a draft that pays
 
 
 class Odds:
-    """`expect` what should come, then `take` what came. `alone`: whether the answer is alone in its step."""
+    """`expect` what should come, then `take` what came. `alone`: whether the answer is alone in its step; among others nothing is worth it,
+    as looking for the text takes longer than its tokens save (docs/LOG.md)."""
 
     __slots__ = ("alone", "_expected", "_hits", "_misses")
 
     def __init__(self) -> None:
-        self.alone = True
+        self.alone = False  # until a step says so
         self._expected: list[int] = []  # the last first
         self._hits, self._misses = 0.0, 0.0
 
@@ -35,6 +36,8 @@ class Odds:
     @property
     def most(self) -> int:
         """Tokens that are worth drafting."""
+        if not self.alone:
+            return 0
         hits, misses = self._hits + GRANTED[0], self._misses + GRANTED[1]
         chance = hits / (hits + misses)
-        return int(log(ALONE if self.alone else AMONG_OTHERS) / log(chance))
+        return int(log(LEAST_CHANCE) / log(chance))
