@@ -145,8 +145,8 @@ class Matcher:
 
     def forced(self, alone: bool = True) -> list[int]:
         """The tokens of the text that must come next, tokenized as the tokenizer does; none where the grammar is slow. The model may still
-        choose other tokens that spell the same text; where it does so often, fewer are told. Where the answer is not `alone` in its step, none
-        of a text that only masks tell of."""
+        choose other tokens that spell the same text; where it does so often, fewer are told. Where the answer is not `alone` in its step,
+        none of a text that only masks tell of."""
         self._odds.alone = alone
         if self.ended is not None or self.slow:
             return []
