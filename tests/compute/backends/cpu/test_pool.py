@@ -2,6 +2,7 @@
 import os
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,10 @@ def test_each_thread_is_pinned_and_the_callers_only_while_it_computes() -> None:
     loaded = backend.load(program, weights, KVLayout(256, 16), min(2, len(before)))
     backend.step(loaded, batch(64))
     added = set(os.listdir("/proc/self/task")) - tasks
-    assert [allowed(task) for task in added] == [str(cpu) for cpu in rest[:1]]
+    until = time.monotonic() + 10  # a thread pins itself, perhaps after the others have done the step without it
+    while [allowed(task) for task in added] != [str(cpu) for cpu in rest[:1]]:
+        assert time.monotonic() < until, [allowed(task) for task in added]
+        time.sleep(0.001)
     seen, done, me = set(), threading.Event(), str(threading.get_native_id())
 
     def look() -> None:
