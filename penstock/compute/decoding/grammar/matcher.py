@@ -18,7 +18,7 @@ SLOW_S = 0.002  # thread time of a mask, above which nothing is drafted for the 
 
 
 class Matcher:
-    """Advances by `take`, which is called with every token of the output in order. All other methods leave the state as it is.
+    """Advances by `take`, which is called with every token of the output in order. All other methods leave the grammar where it is.
 
     ended: why no further token may come. "stop": the grammar is complete, or an end token was taken; "abort": the grammar turned out to be
         too complex at this point, or too slow; None: the answer continues.
