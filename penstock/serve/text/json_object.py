@@ -1,10 +1,13 @@
 """One JSON object read character by character, checked on the way, with the place of each of its members."""
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 BLANK = " \t\r\n"
-SCALAR = "-+.0123456789eEtrufalsn"  # of numbers, true, false and null
+NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # without its sign
+SCALAR = re.compile(rf"-?{NUMBER.pattern}|true|false|null")
+IN_SCALAR = "-+.0123456789eEtrufalsn"
 AFTER_BACKSLASH = '"\\/bfnrtu'
 
 
@@ -55,7 +58,7 @@ class ObjectReader:
         """Reads one more character. One that breaks the object is not read, and after DONE or BROKEN none is."""
         if self.state is not State.OPEN:
             return self.state
-        if self._token == "scalar" and char not in SCALAR:
+        if self._token == "scalar" and char not in IN_SCALAR:
             self._end_scalar()
         if self._token in ("string", "key"):
             self._in_string(char)
@@ -106,9 +109,7 @@ class ObjectReader:
         self._token = ""
 
     def _end_scalar(self) -> None:
-        try:
-            json.loads(self.slice(self._start))
-        except ValueError:
+        if not SCALAR.fullmatch(self.slice(self._start)):
             self.state = State.BROKEN
         self._token = ""
         self._end_value()
@@ -145,7 +146,7 @@ class ObjectReader:
 
     def _begin_value(self, char: str) -> None:
         opens = char in "{["
-        if not opens and char != '"' and char not in SCALAR:
+        if not opens and char != '"' and char not in IN_SCALAR:
             self.state = State.BROKEN
             return
         if len(self._stack) == 1:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.errors import RequestError
+from penstock.core.strict_json import fault
 
 PART_SEPARATOR = "\n"  # between text parts where a template takes one string
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -54,8 +55,8 @@ def parsed_arguments(call: Any, where: str) -> Any:
         return call
     try:
         arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{where}.function.arguments is not JSON that can be read: {fault(error)}", param="messages") from None
     if not isinstance(arguments, dict):
         raise RequestError(f"{where}.function.arguments is not a JSON object", param="messages")
     return {**call, "function": {**function, "arguments": arguments}}

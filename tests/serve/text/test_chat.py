@@ -175,7 +175,8 @@ def test_arguments_stay_text_where_the_template_writes_them_itself() -> None:
     ({"role": "user", "content": ["text"]}, r"messages\[1\].content\[0\] is of type 'str'"),
     ({"role": "user", "content": [{"type": "text"}]}, r"messages\[1\].content\[0\] has no text"),
     ({"role": "user", "content": 5}, r"messages\[1\].content must be a string"),
-    ({"role": "assistant", "tool_calls": [{"function": {"arguments": "{oops"}}]}, r"messages\[1\].tool_calls\[0\].*not a JSON object"),
+    ({"role": "assistant", "tool_calls": [{"function": {"arguments": "{oops"}}]}, r"messages\[1\].tool_calls\[0\].*JSON that can be read"),
+    ({"role": "assistant", "tool_calls": [{"function": {"arguments": f'{{"a": {"1" * 5000}}}'}}]}, "a number has too many digits"),
     ({"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}, "not a JSON object"),
 ])
 def test_what_a_template_cannot_be_given_is_refused(message: dict[str, Any], says: str) -> None:

@@ -10,13 +10,14 @@ from typing import ClassVar, Optional
 from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
-from penstock.serve.text.json_object import BLANK
+from penstock.serve.text.json_object import BLANK, NUMBER
 from penstock.serve.text.tools.keywords import keywords
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
 WORDS = ("true", "false", "null")  # JSON's, which models mix in
-NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # of JSON, without its sign
+STRING = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
+STRING_OR_LONG = re.compile(rf"({STRING})|(?<![\w.])(?<!\d[eE][+-])[1-9][0-9]{{4000,}}(?![\w.])", re.DOTALL)  # an integer
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 Step = Callable[[str], Optional["Step"]]
@@ -144,7 +145,10 @@ class PythonicParser:
 
 
 def read_call(source: str) -> tuple[str, str] | None:
-    """`f(a=1)` -> ("f", '{"a": 1}'); None when it is no call with literals as keyword arguments."""
+    """`f(a=1)` -> ("f", '{"a": 1}'); None when it is no call with literals as keyword arguments.
+
+    Python refuses to read integers of more than 4,300 digits, but not such floats: a point is put behind those that come near."""
+    source = STRING_OR_LONG.sub(lambda found: found[0] if found[1] else f"{found[0]}.", source)
     try:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
@@ -174,7 +178,7 @@ def as_json(node: ast.expr, source: str) -> str:
     """A literal in JSON. A number that no double holds stays as it was written. Raises ValueError for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
         if isinstance(node.value, float) and isinf(node.value):
-            written = ast.get_source_segment(source, node) or ""
+            written = (ast.get_source_segment(source, node) or "").removesuffix(".")
             if NUMBER.fullmatch(written):
                 return written
         return json.dumps(node.value, ensure_ascii=False, allow_nan=False)

@@ -116,6 +116,12 @@ def test_long_arguments_come_while_they_are_written() -> None:
     assert pushed(reader, '"}, "id": 1}</tool_call>!') == [ToolCallArguments(0, '"}'), ContentDelta("!")]
 
 
+def test_numbers_may_have_more_digits_than_python_reads() -> None:
+    arguments = f'{{"a": {"1" * 5000}, "b": [-{"2" * 5000}], "c": 1e{"3" * 5000}}}'
+    answer = read(parser(), f'<tool_call>{{"name": "count", "arguments": {arguments}}}</tool_call>')
+    assert answer == Answer(None, None, (call(0, "count", arguments),))
+
+
 def test_long_arguments_that_break_stay_and_the_rest_is_content() -> None:
     begin = f'{{"code": "{"x" * HOLD}"'
     answer = read(parser(), f'<tool_call>{{"name": "write", "arguments": {begin} oops}}}}')

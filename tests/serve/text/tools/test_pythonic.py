@@ -11,6 +11,7 @@ SNIPPETS = (
     "[", "]", "f(", ")", "g()", "a=1", 'b="x, y)"', "c='it\\'s'", ", ", " ", "\n", "<|python_start|>", "<|python_end|>",
     "[f(a=1), ", "Hi", '"', "{", "}", "d=[1]",
 )
+LONG = "1" + 4999 * "2"  # more digits than Python reads as an integer
 answers = st.lists(st.sampled_from(SNIPPETS), max_size=12).map("".join)
 
 
@@ -39,6 +40,8 @@ def test_without_a_call_the_text_is_unchanged(text: str) -> None:
     ("f(q='it\\'s \"é\" )]')", '{"q": "it\'s \\"é\\" )]"}'),
     ("f(µ=1, é='μ', ﬁ =[{'ª': 2}])", '{"µ": 1, "é": "μ", "ﬁ": [{"ª": 2}]}'),
     ("f(é=1e999, b=[-1E+400, {'c': --1.5}], d=-0.0)", '{"é": 1e999, "b": [-1E+400, {"c": 1.5}], "d": -0.0}'),
+    (f"f(a={LONG}, b=-{LONG}, c=[{LONG}, '{LONG} \\' {LONG}'])", f'{{"a": {LONG}, "b": -{LONG}, "c": [{LONG}, "{LONG} \' {LONG}"]}}'),
+    (f"f(a=1e{LONG}, b=1e-{LONG})", f'{{"a": 1e{LONG}, "b": 0.0}}'),
     ("f(a={'b': 1, 'b': 2})", '{"a": {"b": 2}}'),
     ("f(x=[1, (2, 3)], y={'k': {'l': []}})", '{"x": [1, [2, 3]], "y": {"k": {"l": []}}}'),
 ])
