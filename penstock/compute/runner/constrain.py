@@ -42,6 +42,7 @@ class Constraints:
         for place, first in sampled.first_rows().items():
             matcher = sampled.states[first].matcher
             if matcher is not None:
+                matcher.alone = len(plan.seqs) == 1
                 planned = plan.seqs[place]
                 path = Path(matcher, drafts_of(planned), planned.draft_parents) if planned.num_drafts else Path(matcher)
                 paths.append(path)
@@ -62,6 +63,6 @@ class Constraints:
             if matcher is None or not found.tokens:
                 continue
             num_kept = matcher.take(found.tokens)
-            forced = tuple(matcher.forced(len(results) == 1)[:MAX_FORCED])
+            forced = tuple(matcher.forced()[:MAX_FORCED])
             results[place] = replace(
                 found, tokens=found.tokens[:num_kept], logprobs=found.logprobs[:num_kept], ended=matcher.ended, drafts=forced)

@@ -139,6 +139,14 @@ def test_what_must_come_in_a_grammar_of_a_users_skips_the_model_and_changes_noth
         assert num_tokens - drafting.num_accepted < num_tokens / (2 if ends else 3)
 
 
+def test_what_must_come_in_a_grammar_of_a_users_is_drafted_only_where_it_is_alone_in_its_steps(folder: Path) -> None:
+    wanted = StructuredOutputsParams(grammar='start: "the beginning of it: " /[ab]/ ", and this is its end"')
+    params = SamplingParams(max_tokens=60, temperature=0, structured_outputs=wanted)
+    llm = LLM(str(folder))
+    passes = [[output.outputs[0].drafting.passes for output in llm.generate(prompts, params)] for prompts in (["x"], ["x", "y"], ["z"])]
+    assert passes[0][0] > 0 and passes[1] == [0, 0] and passes[2] == passes[0]
+
+
 def test_every_choice_of_a_request_follows_the_grammar_by_itself(folder: Path) -> None:
     params = SamplingParams(n=4, max_tokens=40, seed=1, structured_outputs=StructuredOutputsParams(regex="[a-z]{6}"))
     answers = LLM(str(folder)).generate("x", params)[0].outputs

@@ -22,16 +22,19 @@ class Matcher:
 
     ended: why no further token may come. "stop": the grammar is complete, or an end token was taken; "abort": the grammar turned out to be
         too complex at this point, or too slow; None: the answer continues.
+    alone: whether no other sequence is in the step, told before its masks are filled. Among others no text is looked for that only masks
+        tell of: looking takes longer than its tokens save (docs/LOG.md).
     slow: the last mask took longer than SLOW_S, so nothing should be drafted. Measured time may decide this, since drafts never change an
         answer.
     """
 
     __slots__ = (
-        "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_odds", "_taken", "_eos", "_other_ends", "_ends", "_mutes_eos",
-        "_overdue")
+        "alone", "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_odds", "_taken", "_eos", "_other_ends", "_ends",
+        "_mutes_eos", "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
         """Special tokens among `params.stop_token_ids` are allowed wherever an end-of-text token is, and end the answer."""
+        self.alone = True
         self.ended: str | None = None
         self.slow = False
         self._overdue = False
@@ -77,7 +80,7 @@ class Matcher:
     def _look_ahead(self, drafts: Sequence[int], mask: Array) -> None:
         """`mask`: of what may follow the drafts, behind which the matcher stands."""
         if self._ahead is not None and not self.slow:
-            self._ahead.look(self._matcher, drafts, mask, self._write, min(self._odds.most, MAX_FORCED))
+            self._ahead.look(self._matcher, drafts, mask, self._write, min(self._odds.most, MAX_FORCED) if self.alone else 0)
 
     def _fill(self, mask: Array) -> None:
         began = time.thread_time()
@@ -143,14 +146,14 @@ class Matcher:
         walk.back()
         return sorted(kept)
 
-    def forced(self, alone: bool = True) -> list[int]:
+    def forced(self) -> list[int]:
         """The tokens of the text that must come next, tokenized as the tokenizer does; none where the grammar is slow. The model may still
-        choose other tokens that spell the same text; where it does so often, fewer are told. Where the answer is not `alone` in its step,
-        none of a text that only masks tell of."""
-        self._odds.alone = alone
+        choose other tokens that spell the same text; where it does so often, fewer are told."""
         if self.ended is not None or self.slow:
             return []
-        return self._matcher.compute_ff_tokens() if self._ahead is None else self._odds.expect(self._ahead.tokens())
+        if self._ahead is None:
+            return self._matcher.compute_ff_tokens()
+        return self._odds.expect(self._ahead.tokens() if self.alone else [])
 
     def stands_behind(self, tokens: Sequence[int]) -> bool:
         """Whether these are all the tokens that were taken."""

@@ -8,13 +8,11 @@ LEAST_CHANCE = 0.25  # of a draft that pays
 
 
 class Odds:
-    """`expect` what should come, then `take` what came. `alone`: whether the answer is alone in its step; among others nothing is worth it,
-    as looking for the text takes longer than its tokens save (docs/LOG.md)."""
+    """`expect` what should come, then `take` what came."""
 
-    __slots__ = ("alone", "_expected", "_hits", "_misses")
+    __slots__ = ("_expected", "_hits", "_misses")
 
     def __init__(self) -> None:
-        self.alone = False  # until a step says so
         self._expected: list[int] = []  # the last first
         self._hits, self._misses = 0.0, 0.0
 
@@ -36,8 +34,6 @@ class Odds:
     @property
     def most(self) -> int:
         """Tokens that are worth drafting."""
-        if not self.alone:
-            return 0
         hits, misses = self._hits + GRANTED[0], self._misses + GRANTED[1]
         chance = hits / (hits + misses)
         return int(log(LEAST_CHANCE) / log(chance))

@@ -22,7 +22,6 @@ LONG = 'start: "the old king" ("true" | "false") "null and void"'
 def at(text: str, grammar: str | Rules = LONG, **params: object) -> Matcher:
     matcher = matcher_of(COMPILER, Wanted(grammar=grammar), **params)
     matcher.take(TOKENS.encode(text))
-    matcher.forced(alone=True)  # only then it looks
     return matcher
 
 
@@ -150,7 +149,6 @@ def test_special_tokens_are_not_forced() -> None:
 def test_a_frame_of_rules_around_it_is_looked_along() -> None:
     wanted = Wanted(grammar='start: /a*/ "a"', frame=Rules('frame: "the old" @body "king"'))
     matcher = matcher_of(COMPILER, wanted)
-    matcher.forced(alone=True)
     assert forced_after(matcher, "the").startswith(" old")
 
 

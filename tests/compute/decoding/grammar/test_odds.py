@@ -11,9 +11,8 @@ from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of
 TEXT = list(range(40))
 
 
-def told(odds: Odds, alone: bool, came: list[int]) -> int:
+def told(odds: Odds, came: list[int]) -> int:
     """How many are drafted, after which these come."""
-    odds.alone = alone
     found = odds.expect(TEXT)
     assert found == TEXT[: len(found)]
     for token in came:
@@ -23,31 +22,26 @@ def told(odds: Odds, alone: bool, came: list[int]) -> int:
 
 def test_what_comes_as_expected_is_drafted_further() -> None:
     odds = Odds()
-    found = [told(odds, True, TEXT[:8]) for _ in range(6)]
+    found = [told(odds, TEXT[:8]) for _ in range(6)]
     assert found == sorted(found) and found[0] >= 1 and found[-1] >= 10
 
 
 def test_what_comes_otherwise_is_drafted_less() -> None:
     odds = Odds()
-    found = [told(odds, True, [99]) for _ in range(6)]
+    found = [told(odds, [99]) for _ in range(6)]
     assert found == sorted(found, reverse=True) and found[-1] <= 1
-
-
-def test_among_others_nothing_is_drafted() -> None:
-    odds = Odds()
-    assert [told(odds, False, TEXT[:8]) for _ in range(3)] == [0, 0, 0] and told(odds, True, []) > 10
 
 
 def test_a_model_that_spells_as_the_tokenizer_does_again_is_believed_again() -> None:
     odds = Odds()
     for _ in range(6):
-        told(odds, True, [99])
-    assert told(odds, True, TEXT[:30]) < 3 < told(odds, True, [])
+        told(odds, [99])
+    assert told(odds, TEXT[:30]) < 3 < told(odds, [])
 
 
 def test_only_the_first_other_token_tells_something() -> None:
     one, two = Odds(), Odds()
-    assert told(one, True, [0, 99]) == told(two, True, [0, 99, 98, 97, 2]) and told(one, True, []) == told(two, True, [])
+    assert told(one, [0, 99]) == told(two, [0, 99, 98, 97, 2]) and told(one, []) == told(two, [])
 
 
 @pytest.mark.parametrize(("most", "num_masks"), [(0, 1), (1, 5), (32, 15)])
@@ -65,6 +59,15 @@ def test_no_more_is_looked_for_than_is_worth_drafting(most: int, num_masks: int,
     look(matcher)
     assert len(written) == num_masks
     matcher.take([ord("a")])
-    assert matcher.forced(alone=False) == TOKENS.encode("bcdabcdabcdab")[:most]
+    assert matcher.forced() == TOKENS.encode("bcdabcdabcdab")[:most]
     look(matcher)
     assert len(written) == (num_masks + 1 if most != 1 else 2 * num_masks)
+
+
+def test_among_others_nothing_is_looked_for_or_told() -> None:
+    matcher = matcher_of(compiler(), Wanted(grammar='start: "abcdabcdabcdab" /[0-9]/'))
+    for token, alone in zip(b"abcd", (False, True, False, True), strict=True):
+        matcher.alone = alone
+        look(matcher)
+        matcher.take([token])
+        assert bool(matcher.forced()) is alone
