@@ -94,7 +94,7 @@ class Url:
         with contextlib.suppress(OverflowError):  # an integer beyond what a float holds
             if type(score) in (int, float) and math.isfinite(score):
                 return float(score)
-        raise self._failed(f"gave the score {str(score)[:40]}, which is no finite number")
+        raise self._failed(f"gave the score {repr(score)[:40]}, which is no finite number")
 
     def _failed(self, why: str) -> RequestError:
         return RequestError(f"the scorer at {self._options.url} {why}", self._where, status=502, code="scorer_failed")

@@ -45,7 +45,7 @@ def test_equal_scores_are_told_apart_by_likelihood(server: Rewards) -> None:
 @pytest.mark.parametrize(("reply", "said"), [
     (b"nonsense", "not JSON"), (b"[" * 100_000, "not JSON"), (b"\xff\xfe", "not JSON"), ([1, 2, 3], 'without a list called "scores"'),
     ({"scores": 5}, 'without a list called "scores"'), ({"scores": [1, 2]}, "gave 2 scores for 3 candidates"),
-    ({"scores": [1, 2, "3"]}, "gave the score 3,"), ({"scores": [1, 2, True]}, "gave the score True"),
+    ({"scores": [1, 2, "3"]}, "gave the score '3',"), ({"scores": [1, 2, True]}, "gave the score True"),
     ({"scores": [1, None, 2]}, "gave the score None"), (b'{"scores": [1, 2, NaN]}', "gave the score nan"),
     (b'{"scores": [1, 2, 1e999]}', "gave the score inf"), (b'{"scores": [1, 2, 1' + b"0" * 400 + b"]}", "no finite number"),
     (b" " * (MAX_REPLY + 1), f"longer than {MAX_REPLY} bytes")])
