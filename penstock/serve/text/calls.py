@@ -90,8 +90,9 @@ class JsonCall:
             return False
         name = members.get(NAME)
         if self._name is None and name is not None and name.end is not None:
-            value = json.loads(self._reader.slice(name.start, name.end))
-            self._name = value if isinstance(value, str) and is_name(value) else None
+            written = self._reader.slice(name.start, name.end)
+            value = json.loads(written) if written.startswith('"') else ""
+            self._name = value if is_name(value) else None
             if self._name is None:
                 return False
         given = [span for key, span in members.items() if key in ARGUMENTS]

@@ -122,6 +122,11 @@ def test_numbers_may_have_more_digits_than_python_reads() -> None:
     assert answer == Answer(None, None, (call(0, "count", arguments),))
 
 
+def test_a_name_that_is_a_number_of_many_digits_is_none() -> None:
+    text = f'<tool_call>{{"name": {"1" * 5000}, "arguments": {{}}}}</tool_call>'
+    assert read(parser(), text) == Answer(text)
+
+
 def test_long_arguments_that_break_stay_and_the_rest_is_content() -> None:
     begin = f'{{"code": "{"x" * HOLD}"'
     answer = read(parser(), f'<tool_call>{{"name": "write", "arguments": {begin} oops}}}}')
