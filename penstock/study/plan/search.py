@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.core.modelspec import ModelSpec
-from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration
+from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration, layout_of
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import Model, WeightFormat, unserved
@@ -37,7 +37,31 @@ def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Ca
     for at, candidate in enumerate(every):
         watch(f"{at:,} of {len(every):,} ways to run it")
         rows += evaluator.configurations(candidate)
-    return explained(in_order(set_apart(refine(sorted(rows, key=rank)))), goal)
+    ordered = in_order(set_apart(refine(sorted(rows, key=rank))))
+    return explained(told_what_holds(ordered, {part.name: part for part in choices.parts}, model, evaluator), goal)
+
+
+def told_what_holds(rows: Sequence[Configuration], parts: Mapping[str, Part], model: Model, evaluator: Evaluator) -> list[Configuration]:
+    """With the devices that would do, in the first row of each hardware on which the model does not fit in any way that was tried."""
+    found, told = {row.hardware for row in rows if row.fits}, []
+    for row in rows:
+        if row.hardware not in found and row.hardware != HERE and row.overfull is not None:
+            enough = fewest(parts[row.hardware], row, model.spec, evaluator)
+            row = replace(row, reason=f"{row.reason}; {enough} would hold it") if enough else row
+        found.add(row.hardware)
+        told.append(row)
+    return told
+
+
+def fewest(part: Part, row: Configuration, spec: ModelSpec, evaluator: Evaluator) -> str:
+    """The fewest devices that have the memory for what a row stands for, in words; empty where there are none."""
+    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if spec.num_heads % ranks == 0
+              for stages in {*powers_of_two(spec.num_layers), spec.num_layers}]
+    able = [split for split in splits if evaluator.holds(Candidate(part, split, row.quant, row.kv_dtype))]
+    if not able:
+        return ""
+    best = min(able, key=lambda split: (split.devices, split.pipeline_parallel))
+    return f"{best.devices} devices ({layout_of(best.tensor_parallel, best.pipeline_parallel)})"
 
 
 def in_order(rows: Sequence[Configuration]) -> list[Configuration]:

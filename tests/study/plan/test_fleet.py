@@ -111,7 +111,7 @@ def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("text", "said"), [
     ("", "models"), ("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'", "rate"), ("speed = 1", "speed"),
-    ("[devices]\nl4 = 0\n", "devices"),
+    ("[devices]\nl4 = 0\n", "devices"), ("[devices]\nl4 = 1_000_000_000\n", "from 1 to 100,000"),
     ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML"),
     ("[devices]\nl4 = 2\nL4 = 1\n[[models]]\nmodel = 'brook'\nrate = 1", "l4 and L4 are the same part: give one number"),
     ("[[models]]\nmodel = 3\nrate = 1", "model of a model must be a string, not 3"),
