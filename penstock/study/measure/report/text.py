@@ -105,6 +105,11 @@ def estimate(found: Estimate) -> str:
     return f"{ms(found.value)} [{ms(found.low)}, {ms(found.high)}]"
 
 
+def digits(value: float, count: int) -> str:
+    """With so many digits that count, and all of those before the point."""
+    return f"{value:,.0f}" if value >= 10 ** (count - 1) else f"{value:.{count}g}"
+
+
 def ms(seconds: float | None) -> str:
     if seconds is None:
         return "?"
@@ -114,7 +119,7 @@ def ms(seconds: float | None) -> str:
 
 def throughput(figures: Figures) -> Iterator[str]:
     rates, speed = figures.rates, figures.latencies.tokens_per_s_per_user
-    yield f"{'requests':{LABEL}}{rates.requests_per_s:,.3g}/s, {rates.requests_per_s * 60:,.4g}/min"
+    yield f"{'requests':{LABEL}}{digits(rates.requests_per_s, 3)}/s, {digits(rates.requests_per_s * 60, 4)}/min"
     cached = "" if not rates.cached_share else f", {rates.cached_share:.1%} of them from the prefix cache"
     yield f"{'input tokens':{LABEL}}{rates.input_tokens_per_s:,.1f}/s{cached}"
     yield f"{'output tokens':{LABEL}}{rates.output_tokens_per_s:,.1f}/s"
@@ -125,7 +130,7 @@ def throughput(figures: Figures) -> Iterator[str]:
         yield f"{'':{LABEL}}an event held {rates.tokens_per_chunk:.2f} tokens: ITL is between events"
     good = figures.goodput
     if good is not None:
-        yield (f"{'goodput':{LABEL}}{good.requests_per_s:,.3g} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within "
+        yield (f"{'goodput':{LABEL}}{digits(good.requests_per_s, 3)} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within "
                f"{good.slo}: {good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the measured requests kept it")
 
 
