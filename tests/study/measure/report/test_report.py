@@ -121,6 +121,11 @@ def test_refusals_have_a_line_of_their_own() -> None:
     assert "6 of 18 measured requests were refused or failed" in " ".join(doubts(found.figures, found.overhead))
 
 
+def test_only_what_was_asked_is_among_the_settings() -> None:
+    made = page(Report(result(samples()), {"model": "m"}, {"duration": 4.0, "requests": None, "stream": True}))
+    assert "--duration" in made and "--stream" in made and "--requests" not in made and "None" not in made
+
+
 def test_large_rates_are_written_out() -> None:
     fast = samples()
     for sample in fast:  # all of them in a few milliseconds
