@@ -45,6 +45,20 @@ def test_the_frontier_says_what_each_gives_for_what() -> None:
         "1.1 times the goodput per dollar of l4 TP1 none/auto, and slower (2 s a request, not 1 s)"]
 
 
+def test_what_costs_nothing_is_no_stranger_to_what_does() -> None:
+    free = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, bound="KV capacity", usd_per_hour=0.0, goodput_per_s=1.0,
+                         usd_per_million_output_tokens=0.0, e2e_s=1.0)
+    dear = replace(free, hardware="h100-sxm", usd_per_hour=1.0, goodput_per_usd=100.0, usd_per_million_output_tokens=1.0)
+    slow, fast = replace(dear, e2e_s=2.0), replace(dear, e2e_s=0.5)
+    told = explained(in_order([slow, fast, free]), Goal(Load(), {}))
+    assert [(row.e2e_s, row.pareto, row.reason) for row in told] == [
+        (1.0, True, "the cheapest that fits; KV capacity binds"),
+        (0.5, True, "faster than l4 TP1 none/auto (500 ms a request, not 1 s), which costs nothing"),
+        (2.0, False, "beaten by l4 TP1 none/auto: it costs nothing, 2.00 times as fast")]
+    unknown = replace(dear, usd_per_hour=None, goodput_per_usd=None, usd_per_million_output_tokens=None)
+    assert "its price is not given" in explained(in_order([unknown, free]), Goal(Load(), {}))[1].reason
+
+
 def test_what_differs_by_less_than_is_told_is_the_same() -> None:
     first = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, bound="KV capacity", usd_per_hour=1.0, goodput_per_usd=100.0,
                           goodput_per_s=1.0, usd_per_million_output_tokens=1.0, e2e_s=1.0)
