@@ -1,6 +1,7 @@
 """A report in the terminal: plain lines, aligned."""
 from collections.abc import Iterator
 
+from penstock.study.digits import digits
 from penstock.study.measure.counters import ServerFigures
 from penstock.study.measure.goodput import Found, in_doubt
 from penstock.study.measure.metrics import Figures
@@ -103,11 +104,6 @@ def table(figures: Figures) -> Iterator[str]:
 
 def estimate(found: Estimate) -> str:
     return f"{ms(found.value)} [{ms(found.low)}, {ms(found.high)}]"
-
-
-def digits(value: float, count: int) -> str:
-    """With so many digits that count, and all of those before the point."""
-    return f"{value:,.0f}" if value >= 10 ** (count - 1) else f"{value:.{count}g}"
 
 
 def ms(seconds: float | None) -> str:

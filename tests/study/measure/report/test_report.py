@@ -17,7 +17,7 @@ from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.report.html import page
 from penstock.study.measure.report.plots import charts, nines
 from penstock.study.measure.report.svg import HEIGHT, WIDTH, Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
-from penstock.study.measure.report.text import answer, digits, lines, ms
+from penstock.study.measure.report.text import answer, lines, ms
 from penstock.study.measure.result import Cut, Overhead, Probe, Report, Result
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import series
@@ -132,7 +132,6 @@ def test_large_rates_are_written_out() -> None:
         sample.due_s /= 1000
     told = next(line for line in lines(report(result(fast))) if line.startswith("requests "))
     assert "e+" not in told
-    assert [digits(value, 3) for value in (0.01234, 99.96, 1234.5)] == ["0.0123", "100", "1,234"]
 
 
 def test_columns_of_long_times_stay_apart() -> None:
