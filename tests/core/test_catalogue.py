@@ -90,11 +90,30 @@ def test_a_file_may_say_what_products_reach_by_rows(tmp_path: Path) -> None:
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\nmany = 1', "ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\n16 = -1', "ROWS = SHARE"),
     ("title = 1", "lacks"), ("not toml", "not TOML"), ('like = "h100-sxm"\nspeed = 1', "speed"),
-    ('like = "h100-sxm"\n[ops]\nfp3 = 1', "fp3"), ('like = "h100-sxm"\nmemory = "much"', "memory"), ('like = "abacus"', "abacus")])
+    ('like = "h100-sxm"\n[ops]\nfp3 = 1', "fp3"), ('like = "h100-sxm"\nmemory = "much"', "memory"),
+    ('like = "abacus"', "mine.toml is like abacus: unknown hardware"),
+    ("like = 3", "like is the name of a part"), ('like = "mine"', "like itself"), ('like = "h100-sxm"\nops = 3', "ops must be a table"),
+    ('like = "h100-sxm"\nefficiency = 3', "efficiency must be a table"), ('like = "h100-sxm"\nlink = 3', "link must be a string"),
+    ('like = "h100-sxm"\n[efficiency]\nproducts = 3', "products must be a table"),
+    ('like = "h100-sxm"\ntitle = 3', "title must be a string"), ('like = "h100-sxm"\ndevice = []', "device must be a string")])
 def test_a_file_that_is_no_part_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(UsageError, match=said):
         Catalogue(tmp_path).part("mine")
+
+
+def test_parts_that_are_like_one_another_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text('like = "two"\n')
+    (tmp_path / "two.toml").write_text('like = "one"\n')
+    with pytest.raises(UsageError, match="one -> two -> one"):
+        Catalogue(tmp_path).part("one")
+
+
+@pytest.mark.parametrize("name", ["all", "here"])
+def test_a_part_is_not_called_what_stands_for_others(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.toml").write_text('like = "l4"\n')
+    with pytest.raises(UsageError, match=f"may not be called {name}"):
+        Catalogue(tmp_path, {"here": dict})
 
 
 def test_there_must_be_a_folder(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ OWN = Path(__file__).parent
 LINKS = "links"
 NAMED = ("link", "network")  # fields that name a link
 WORDS = ("title", "device")  # that are no figures
+RESERVED = ("all",)  # of the command line
 NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
 BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
@@ -33,6 +34,9 @@ class Catalogue:
             raise UsageError(f"there is no folder {str(folder)!r} with parts")
         self._folders = [OWN] if folder is None else [folder, OWN]
         self._more = more or {}
+
+        if taken := [name for name in (*self._more, *RESERVED) if folder is not None and (folder / f"{name}.toml").is_file()]:
+            raise UsageError(f"{folder}: a part may not be called {taken[0]}, which stands for something else: give it another name")
 
     def names(self) -> list[str]:
         """Of parts."""
@@ -64,20 +68,29 @@ class Catalogue:
         """Raises UsageError, naming the known ones, when there is none."""
         return _link(name, self._read(name, LINKS, self.links()))
 
-    def _told(self, name: str) -> dict[str, Any]:
-        """A part's file, over the file that it is like."""
+    def _told(self, name: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
+        """A part's file, over the file that it is like. `after`: the parts that are like it."""
         told = self._more[name]() if name in self._more else self._read(name, "", [*self.names(), *self._more])
         if "like" not in told:
             _check(told, name)
             return told
-        other = told.pop("like")
-        if other == name:
-            told_of = _read(OWN / f"{name}.toml")  # a user's file under the name of ours
-        else:
-            told_of = self._told(other)
-        merged = _merged(told_of, told)
+        merged = _merged(self._likeness(told.pop("like"), (*after, name)), told)
         _check(merged, name)
         return merged
+
+    def _likeness(self, other: Any, after: tuple[str, ...]) -> dict[str, Any]:
+        """The file that the last of `after` says it is like. A user's file may be like ours of the same name."""
+        name = after[-1]
+        if not isinstance(other, str):
+            raise UsageError(f"{name}.toml: like is the name of a part, not {other!r}")
+        if other == name and (OWN / f"{name}.toml").is_file():
+            return _read(OWN / f"{name}.toml")
+        if other in after:
+            raise UsageError(f"{name}.toml is like {other}, which is like itself then: {' -> '.join((*after, other))}")
+        try:
+            return self._told(other, after)
+        except UsageError as error:
+            raise UsageError(f"{name}.toml is like {other}: {error}") from None
 
     def _read(self, name: str, under: str, known: list[str]) -> dict[str, Any]:
         for folder in self._folders:
@@ -160,10 +173,17 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def _check(told: Mapping[str, Any], name: str) -> None:
     """Raises UsageError for a figure that is missing or not known."""
     wanted = {*WORDS, *NUMBERS, *NAMED, "ops", "efficiency"}
-    shares = told.get("efficiency")
-    if missing := sorted(wanted - told.keys()) or (not isinstance(shares, Mapping) and ["efficiency"]) or []:
+    if missing := sorted(wanted - told.keys()):
         raise UsageError(f"{name}.toml lacks {', '.join(missing)}")
-    assert isinstance(shares, Mapping)
+    for key in (*WORDS, *NAMED):
+        if not isinstance(told[key], str):
+            raise UsageError(f"{name}.toml: {key} must be a string, not {told[key]!r}")
+    shares = told["efficiency"]
+    for key, table in (("ops", told["ops"]), ("efficiency", shares)):
+        if not isinstance(table, Mapping):
+            raise UsageError(f"{name}.toml: {key} must be a table, not {table!r}")
+    if not isinstance(shares.get("products", {}), Mapping):
+        raise UsageError(f"{name}.toml: efficiency.products must be a table, not {shares['products']!r}")
     strange = [*sorted(told.keys() - wanted), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
                *(f"efficiency.{key}" for key in shares if key not in (*SHARES, "products", BY_ROWS))]
     if strange:

@@ -14,7 +14,7 @@ from penstock.serve.api import fields
 from penstock.serve.api.call import Call
 from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import CompletionRows, joined, prompt_rows
-from penstock.serve.api.naming import made_id
+from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
@@ -93,8 +93,8 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         check_room(desk, len(prompt.token_ids), wish.params, name)
     completion_id = f"cmpl-{made_id(http)}"
     params, grammar = await compile_structure(desk, wish.params, wish.structured_by, received.size)
-    requests = [make_request(f"{completion_id}-{at}", p.token_ids, params, placing, prompt=p.text, grammar=grammar)
-                for at, p in enumerate(prompts)]
+    requests = [make_request(name, p.token_ids, params, placing, prompt=p.text, grammar=grammar)
+                for name, p in zip(names_of(completion_id, len(prompts)), prompts, strict=True)]
     return await answer(desk, Call(desk, http, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
 
 

@@ -12,7 +12,7 @@ from penstock.core.types import SamplingParams
 from penstock.serve.api import fields
 from penstock.serve.api.call import Call
 from penstock.serve.api.errors import json_response
-from penstock.serve.api.naming import made_id
+from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import read_prompts
 from penstock.serve.api.schema import check_room, make_request, read_placing, receive
@@ -32,10 +32,9 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     prompts = await desk.work.run(received.size, read_prompts, desk, body, "input", values.boolean("add_special_tokens", True))
     for at, prompt in enumerate(prompts):
         check_room(desk, len(prompt.token_ids), None, "input" if len(prompts) == 1 else f"input[{at}]")
-    name = f"embd-{made_id(http)}"
-    requests = [
-        make_request(f"{name}-{at}", p.token_ids, PARAMS, placing, prompt=p.text, wants_embedding=True) for at, p in enumerate(prompts)
-    ]
+    names = names_of(f"embd-{made_id(http)}", len(prompts))
+    requests = [make_request(name, p.token_ids, PARAMS, placing, prompt=p.text, wants_embedding=True)
+                for name, p in zip(names, prompts, strict=True)]
     call = Call(desk, http, requests, arrived_s)
     call.start()
     try:

@@ -36,3 +36,8 @@ def made_id(http: Request) -> str:
 def told_id(http: Request) -> str:
     """The `X-Request-Id` of its answer."""
     return str(http.scope["told_id"])
+
+
+def names_of(answer_id: str, num_prompts: int) -> list[str]:
+    """What the engine and traces call the prompts of one answer: as the answer, with a number where there are several."""
+    return [answer_id] if num_prompts == 1 else [f"{answer_id}-{at}" for at in range(num_prompts)]

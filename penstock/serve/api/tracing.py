@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -252,7 +253,16 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
 
 def url_of(endpoint: str) -> str:
     """Where spans are posted: below the endpoint, as for OTEL_EXPORTER_OTLP_ENDPOINT. Raises UsageError for what is no HTTP URL."""
-    if not endpoint.startswith(("http://", "https://")):
+    if not is_http(endpoint):
         raise UsageError(f"--otlp-endpoint {endpoint} is no URL; give one like http://localhost:4318")
     bare = endpoint.rstrip("/")
     return bare if bare.endswith(PATH) else bare + PATH
+
+
+def is_http(url: str) -> bool:
+    """Whether it names a host, and a port if any."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

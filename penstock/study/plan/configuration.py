@@ -66,6 +66,7 @@ class Configuration:
     kv_tokens: int = 0  # of a replica's cache
     longest_context: int = 0
     largest_batch: int = 0  # sequences of the whole context
+    overfull: float | None = None  # where memory is too small: what a device would hold over what it can
     watts: float | None = None  # None, as all that follows from it: the part's power is not given
     usd_per_hour: float | None = None  # the same of its price
     usd_per_million_output_tokens: float | None = None
@@ -77,7 +78,11 @@ class Configuration:
     @property
     def called(self) -> str:
         """What tells it from others, short."""
-        layout = f"TP{self.tensor_parallel}" + (f" PP{self.pipeline_parallel}" if self.pipeline_parallel > 1 else "")
+        layout = layout_of(self.tensor_parallel, self.pipeline_parallel)
         copies = f" x {self.replicas}" if self.replicas > 1 else ""
         apart = f" ({self.prefill_replicas} for prompts)" if self.prefill_replicas else ""
         return f"{self.hardware} {layout}{copies}{apart} {self.quant}/{self.kv_dtype}"
+
+
+def layout_of(ranks: int, stages: int) -> str:
+    return f"TP{ranks}" + (f" PP{stages}" if stages > 1 else "")

@@ -55,10 +55,9 @@ class Evaluator:
         found: list[Configuration] = []
         refused: Configuration | None = None
         for chunk in self._goal.chunks:
-            space = room(stored, candidate.part, candidate.split, max(chunk, self._goal.load.batch or 1))
-            trial = _Trial(candidate, stored, timer, space, chunk, self._model.spec.max_position)
+            trial = _Trial(candidate, stored, timer, self._room(candidate, chunk), chunk, self._model.spec.max_position)
             if reason := self._refusal(trial):
-                refused = refused or trial.row(reason)
+                refused = refused or replace(trial.row(reason), overfull=trial.space.overfull(self._most_cached))
                 continue
             found += self._tried(trial)
         best: dict[bool, Configuration] = {}
@@ -70,14 +69,26 @@ class Evaluator:
             yield refused
         yield from best.values()
 
+    def holds(self, candidate: Candidate) -> bool:
+        """Whether memory suffices, however few tokens of prompts a step takes."""
+        return self._room(candidate, min(self._goal.chunks)).overfull(self._most_cached) is None
+
+    @property
+    def _most_cached(self) -> int:
+        """Tokens that have to fit in the KV cache."""
+        return (self._goal.load.batch or 1) * self._goal.load.most_tokens
+
+    def _room(self, candidate: Candidate, chunk: int) -> Room:
+        stored = self._model.stored(self._formats[candidate.quant], candidate.kv_dtype)
+        return room(stored, candidate.part, candidate.split, max(chunk, self._goal.load.batch or 1))
+
     def _refusal(self, trial: "_Trial") -> str:
         """Why it does not fit; empty where it does."""
-        load = self._goal.load
-        tokens = (load.batch or 1) * load.most_tokens
-        if load.most_tokens > trial.max_position:
-            return f"a request takes {load.most_tokens:,} tokens, the model's context is {trial.max_position:,}"
-        if trial.space.missing(tokens):
-            return trial.space.told(tokens, trial.candidate.part)
+        longest = self._goal.load.most_tokens
+        if longest > trial.max_position:
+            return f"a request takes {longest:,} tokens, the model's context is {trial.max_position:,}"
+        if trial.space.missing(self._most_cached):
+            return trial.space.told(self._most_cached, trial.candidate.part)
         return ""
 
     def _tried(self, trial: "_Trial") -> list[Configuration]:
@@ -253,14 +264,14 @@ class _Trial:
         return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
 
 
-def rank(row: Configuration) -> tuple[bool, bool, bool, bool, float, bool, float]:
-    """The best first: what fits, then what meets the SLO, then cheap, then fast. Of devices whose price is not given, which come after the
-    others, those are cheap of which few make many tokens. Where steps of a device were measured, rows without such come after those with
-    them; of what costs the same, what the twin has not played comes after what it has."""
+def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool, float]:
+    """The best first: what fits, or is nearest to fitting, then what meets the SLO, then cheap, then fast. Of devices whose price is not
+    given, which come after the others, those are cheap of which few make many tokens. Where steps of a device were measured, rows without
+    such come after those with them; of what costs the same, what the twin has not played comes after what it has."""
     cost = row.usd_per_million_output_tokens
     if cost is None:
         cost = row.devices / row.output_tokens_per_s if row.output_tokens_per_s else math.inf
-    return (not row.fits, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost,
+    return (not row.fits, row.overfull or 0.0, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost,
             row.predicted_by == ARITHMETIC, math.inf if row.e2e_s is None else row.e2e_s)
 
 

@@ -95,10 +95,7 @@ class Fleet:
                     best = added, row, found
             del self.devices[before:]  # only thought of; those of the best are put back when it is taken
         if best is None:
-            row = good[0]
-            alone = row.tensor_parallel * row.pipeline_parallel > 1
-            shared = "" if alone else ", nor has one that is taken room and time for it"
-            return Placement(wish.model, None, reason=f"needs {row.devices} of {row.hardware}, which are not free in one node{shared}")
+            return Placement(wish.model, None, reason=wanting(good[0]))
         return self._take(wish, best)
 
     def _take(self, wish: Wish, best: tuple[float, Configuration, list[tuple[Device, Tenant]]]) -> Placement:
@@ -154,6 +151,16 @@ class Fleet:
     def _add_node(self, part: Part, count: int) -> None:
         self.devices += [Device(part, self._nodes) for _ in range(count)]
         self._nodes += 1
+
+
+def wanting(row: Configuration) -> str:
+    """Why there is no place for it."""
+    share = row.tensor_parallel * row.pipeline_parallel
+    if share > 1:
+        each = " for each replica" if row.replicas > 1 else ""
+        return f"needs {row.devices} of {row.hardware}, {share} of them in one node{each}, and these are not free"
+    free = "none is free" if row.devices == 1 else "so many are not free"
+    return f"needs {row.devices} of {row.hardware}: {free}, nor have those that are taken room and time for it"
 
 
 def cost_of(part: Part) -> float:

@@ -32,10 +32,17 @@ class Room:
         """Bytes that are too many with so many tokens in the cache; 0 where they fit."""
         return max(0.0, tokens * self.kv_bytes_per_token - self.left)
 
+    def overfull(self, tokens: int) -> float | None:
+        """What the device would hold over what it can; None where they fit."""
+        return self.needed(tokens) / self.usable if self.missing(tokens) else None
+
+    def needed(self, tokens: int) -> float:
+        """Bytes with so many tokens in the cache."""
+        return self.weights + self.activations + tokens * self.kv_bytes_per_token
+
     def told(self, tokens: int, part: Part) -> str:
         """Why so many tokens do not fit."""
-        cached = tokens * self.kv_bytes_per_token
-        needs = self.weights + self.activations + cached
+        cached, needs = tokens * self.kv_bytes_per_token, self.needed(tokens)
         return (f"needs {gb(needs)} GB a device (weights {gb(self.weights)}, {tokens:,} tokens {gb(cached)}, activations "
                 f"{gb(self.activations)}), {gb(self.missing(tokens))} GB more than {part.name}'s usable {gb(self.usable)}")
 

@@ -81,12 +81,15 @@ class Plan:
     calibrate: str = ""  # the command that times the steps of this machine which the roofline predicts
     timed_where_played: bool = False  # whether this machine's steps can be timed, and nothing is played that would take them
     doubts: Sequence[str] = ()  # of calibrations that the figures rest on
+    dtype: str = ""  # that the model is computed in where it is not quantized
+    dtype_told: str = ""  # where that is wider than engines take: which option halves it
 
     def as_json(self) -> dict[str, Any]:
         return {
             "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
             "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate, "timed_where_played": self.timed_where_played,
-            "doubts": list(self.doubts), "configurations": [asdict(row) for row in self.configurations]}
+            "doubts": list(self.doubts), "dtype": self.dtype, "dtype_told": self.dtype_told,
+            "configurations": [asdict(row) for row in self.configurations]}
 
 
 def unwatched(told: str) -> None:
@@ -132,7 +135,14 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
         raise UsageError(left_out or f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
-    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts)
+    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts,
+                model.dtype, told_wide(request, model))
+
+
+def told_wide(request: Request, model: Model) -> str:
+    """What to say of a checkpoint in float32, which GPUs are seldom made to serve as it is: its figures are twice and more what is told."""
+    wide = request.dtype == AUTO and DTYPE_BYTES[model.dtype] > 2 and request.hardware != HERE
+    return f"in {model.dtype}, as the checkpoint is; most engines would serve it in 16 bits: --dtype bfloat16" if wide else ""
 
 
 def both(request: Request) -> tuple[list[Part], Model]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.core.modelspec import ModelSpec
-from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration
+from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration, layout_of
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import Model, WeightFormat, unserved
@@ -37,7 +37,31 @@ def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Ca
     for at, candidate in enumerate(every):
         watch(f"{at:,} of {len(every):,} ways to run it")
         rows += evaluator.configurations(candidate)
-    return explained(in_order(set_apart(refine(sorted(rows, key=rank)))), goal)
+    ordered = in_order(set_apart(refine(sorted(rows, key=rank))))
+    return explained(told_what_holds(ordered, {part.name: part for part in choices.parts}, model, evaluator), goal)
+
+
+def told_what_holds(rows: Sequence[Configuration], parts: Mapping[str, Part], model: Model, evaluator: Evaluator) -> list[Configuration]:
+    """With the devices that would do, in the first row of each hardware on which the model does not fit in any way that was tried."""
+    found, told = {row.hardware for row in rows if row.fits}, []
+    for row in rows:
+        if row.hardware not in found and row.hardware != HERE and row.overfull is not None:
+            enough = fewest(parts[row.hardware], row, model.spec, evaluator)
+            row = replace(row, reason=f"{row.reason}; {enough} would hold it") if enough else row
+        found.add(row.hardware)
+        told.append(row)
+    return told
+
+
+def fewest(part: Part, row: Configuration, spec: ModelSpec, evaluator: Evaluator) -> str:
+    """The fewest devices that have the memory for what a row stands for, in words; empty where there are none."""
+    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if spec.num_heads % ranks == 0
+              for stages in {*powers_of_two(spec.num_layers), spec.num_layers}]
+    able = [split for split in splits if evaluator.holds(Candidate(part, split, row.quant, row.kv_dtype))]
+    if not able:
+        return ""
+    best = min(able, key=lambda split: (split.devices, split.pipeline_parallel))
+    return f"{best.devices} devices ({layout_of(best.tensor_parallel, best.pipeline_parallel)})"
 
 
 def in_order(rows: Sequence[Configuration]) -> list[Configuration]:
@@ -96,7 +120,7 @@ def latency(row: Configuration) -> float:
 def beats(one: Configuration, other: Configuration) -> bool:
     """As cheap and as fast, and one of them more so, by as much as is told. What has a price is not compared with what has none, nor what
     was measured with what was not; what the twin has played, tails and all, is not beaten by means."""
-    if per(one) != per(other) or one.unmeasured != other.unmeasured or only_arithmetic(one, other):
+    if unpriced(one) != unpriced(other) or one.unmeasured != other.unmeasured or only_arithmetic(one, other):
         return False
     gains = more(one, other), faster(one, other)
     return min(gains) > 1 / SEEN and max(gains) >= SEEN
@@ -108,7 +132,9 @@ def only_arithmetic(one: Configuration, other: Configuration) -> bool:
 
 
 def more(one: Configuration, other: Configuration) -> float:
-    """Times the goodput per dollar, or per device."""
+    """Times the goodput per dollar, or per device; of one that costs nothing, beside one that does, infinitely many."""
+    if per(one) != per(other):
+        return 0.0 if one.usd_per_hour else math.inf
     return value(one) / value(other)
 
 
@@ -119,9 +145,14 @@ def faster(one: Configuration, other: Configuration) -> float:
 
 def beaten(row: Configuration, winner: Configuration) -> str:
     """How a row falls short of another."""
-    dear = f"{more(winner, row):.2f} times the goodput per {per(row)}" if more(winner, row) >= SEEN else ""
+    times = more(winner, row)
+    dear = "" if times < SEEN else "it costs nothing" if times == math.inf else f"{times:.2f} times the goodput per {per(row)}"
     slow = f"{faster(winner, row):.2f} times as fast" if faster(winner, row) >= SEEN else ""
     return f"beaten by {winner.called}: {', '.join(filter(None, (dear, slow)))}"
+
+
+def unpriced(row: Configuration) -> bool:
+    return row.usd_per_hour is None
 
 
 def per(row: Configuration) -> str:
@@ -142,7 +173,7 @@ def frontier(row: Configuration, best: Configuration | None, asked: str, among_p
         first = "the cheapest that" if row.usd_per_hour is not None else "the most goodput per device of what"
         doubt = ", its steps not measured" if row.unmeasured else ", by its means: it was not played" if among_played else ""
         return f"{first} {asked}{doubt}; {row.bound} binds"
-    if per(row) != per(best):
+    if unpriced(row) != unpriced(best):
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"
     if row.unmeasured != best.unmeasured:
         return (f"its steps were not measured, as those of other rows of {row.hardware} were, so that it is not compared with "
@@ -159,8 +190,12 @@ def beside(row: Configuration, best: Configuration) -> str:
     times = f"({ms(latency(row))} a request, not {ms(latency(best))})"
     if faster(row, best) < SEEN:
         pace = f"slower {times}" if faster(best, row) >= SEEN else "as fast"
+        if more(row, best) == math.inf:
+            return f"it costs nothing, unlike {best.called}, and is {pace}"
         return f"{more(row, best):.3g} times the goodput per {per(row)} of {best.called}, and {pace}"
     if per(row) == "device":
         return f"faster than {best.called} {times}, with {more(row, best):.0%} of its goodput per device"
+    if more(best, row) == math.inf:
+        return f"faster than {best.called} {times}, which costs nothing"
     cost = f"{more(best, row):.2f} times its cost" if more(best, row) >= SEEN else "its cost"
     return f"faster than {best.called} {times}, at {cost}"

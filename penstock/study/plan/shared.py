@@ -18,6 +18,8 @@ UNPLAYED = ("simulate", "prefill_split")  # of fleets, whose rows are arithmetic
 FIELDS = {name: plain(hint) for name, hint in get_type_hints(Request).items() if name not in UNPLAYED}
 TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price", "watts"}  # numbers are taken as well
 
+MOST_DEVICES = 100_000  # of a part: each is looked at for each replica
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -75,8 +77,8 @@ def _devices(told: Mapping[str, Any], file: Path) -> dict[str, int] | None:
     counts = told.get("devices")
     if counts is None:
         return None
-    if not isinstance(counts, Mapping) or not all(type(count) is int and count > 0 for count in counts.values()):
-        raise UsageError(f"{file}: devices are numbers from 1 on by part, as h100-sxm = 8")
+    if not isinstance(counts, Mapping) or not all(type(count) is int and 0 < count <= MOST_DEVICES for count in counts.values()):
+        raise UsageError(f"{file}: devices are numbers from 1 to {MOST_DEVICES:,} by part, as h100-sxm = 8")
     return dict(counts)
 
 

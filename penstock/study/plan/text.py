@@ -3,7 +3,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration
+from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration, layout_of
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
@@ -78,7 +78,7 @@ def head(plan: Plan) -> str:
     rate = f"{load.rate or 0:{',.0f' if (load.rate or 0) >= 100 else '.3g'}} a second"
     much = f"{load.batch} at once" if load.batch else rate if load.rate else "as many as pay"
     return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
-            + (f" ({load.told})" if load.told else "")
+            + (f" ({load.told})" if load.told else "") + (f"; {plan.dtype_told}" if plan.dtype_told else "")
             + (f"; what if {plan.what_if}: the figures are of hardware that is changed so" if plan.what_if else ""))
 
 
@@ -121,7 +121,7 @@ def layout(row: Configuration) -> str:
     if row.replicas > 1:
         apart = f"({row.prefill_replicas}P+{row.replicas - row.prefill_replicas}D)" if row.prefill_replicas else str(row.replicas)
         copies = f"{row.devices} = {apart} x "
-    return f"{copies}TP{row.tensor_parallel}" + (f" PP{row.pipeline_parallel}" if row.pipeline_parallel > 1 else "")
+    return copies + layout_of(row.tensor_parallel, row.pipeline_parallel)
 
 
 def notes(rows: Mapping[int, Configuration]) -> list[str]:

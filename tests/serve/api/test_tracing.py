@@ -191,6 +191,22 @@ def test_the_callers_trace_is_taken_up(traced: tuple[fakes.Running, Kept]) -> No
     assert "secret" not in "".join(each.to_json() for each in kept.exporter.get_finished_spans())
 
 
+def test_an_answer_is_found_in_traces_by_its_id(traced: tuple[fakes.Running, Kept]) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    found = running.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 4}).json()
+    assert last(kept, "text_completion tiny").attributes["gen_ai.response.id"] == found["id"]
+    kept.exporter.clear()
+    found = running.client.post("/v1/completions", json={"prompt": ["x", "y"], "max_tokens": 4}).json()
+    fakes.wait_for(lambda: len(named(kept, "text_completion tiny")) == 2)
+    ids = {span.attributes["gen_ai.response.id"] for span in named(kept, "text_completion tiny")}
+    assert ids == {f"{found['id']}-0", f"{found['id']}-1"}
+
+
+def named(kept: Kept, name: str) -> list[Any]:
+    return [span for span in kept.exporter.get_finished_spans() if span.name == name]
+
+
 def test_streams_tell_when_their_first_token_came(traced: tuple[fakes.Running, Kept]) -> None:
     running, kept = traced
     kept.exporter.clear()
@@ -260,8 +276,9 @@ def test_traces_are_asked_for_by_option_or_variable() -> None:
     assert made is not None
     made.close()
     assert url_of("http://a:4318/") == url_of("http://a:4318/v1/traces") == "http://a:4318/v1/traces"
-    with pytest.raises(UsageError, match="localhost:4318 is no URL"):
-        open_tracing("localhost:4318", {}, "tiny")
+    for wrong in ("localhost:4318", "http://[::1", "http://x:port", "https://"):
+        with pytest.raises(UsageError, match="is no URL"):
+            open_tracing(wrong, {}, "tiny")
     with pytest.raises(UsageError, match="as http/protobuf, not as grpc"):
         open_tracing("http://x", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "tiny")
 

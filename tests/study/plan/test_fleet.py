@@ -52,7 +52,17 @@ def test_what_there_is_no_device_for_is_told() -> None:
     lost = next(each for each in placements if each.configuration is None)
     assert "4 of h100-sxm" in lost.reason and not lost.devices and "room" not in lost.reason
     _, [_, alone] = placed([wish(BIG), Wish("m", [replace(SMALL, hardware="h100-sxm")], {})], {"h100-sxm": 4})
-    assert alone.reason == "needs 1 of h100-sxm, which are not free in one node, nor has one that is taken room and time for it"
+    assert alone.reason == "needs 1 of h100-sxm: none is free, nor have those that are taken room and time for it"
+
+
+@pytest.mark.parametrize(("share", "replicas", "told"), [
+    (4, 1, "needs 4 of l4, 4 of them in one node, and these are not free"),
+    (2, 2, "needs 4 of l4, 2 of them in one node for each replica, and these are not free"),
+    (1, 4, "needs 4 of l4: so many are not free, nor have those that are taken room and time for it")])
+def test_only_devices_of_one_replica_have_to_stand_in_one_node(share: int, replicas: int, told: str) -> None:
+    row = replace(SMALL, running=30.0, tensor_parallel=share, replicas=replicas, devices=share * replicas)
+    _, [lost] = placed([Wish("m", [row], {})], {"l4": 3})
+    assert lost.reason == told
 
 
 def test_the_larger_ones_are_placed_first_and_the_cheaper_way_is_taken() -> None:
@@ -111,7 +121,7 @@ def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("text", "said"), [
     ("", "models"), ("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'", "rate"), ("speed = 1", "speed"),
-    ("[devices]\nl4 = 0\n", "devices"),
+    ("[devices]\nl4 = 0\n", "devices"), ("[devices]\nl4 = 1_000_000_000\n", "from 1 to 100,000"),
     ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML"),
     ("[devices]\nl4 = 2\nL4 = 1\n[[models]]\nmodel = 'brook'\nrate = 1", "l4 and L4 are the same part: give one number"),
     ("[[models]]\nmodel = 3\nrate = 1", "model of a model must be a string, not 3"),

@@ -14,6 +14,7 @@ from penstock.study.plan.evaluate import Goal, next_told, rank
 from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, plan
 from penstock.study.plan.search import beats, explained, in_order, value
+from penstock.study.plan.text import head
 
 Ask = Callable[..., Any]
 STEADY = {"batch": 1, "input": 512, "output": 128}
@@ -42,6 +43,20 @@ def test_the_frontier_says_what_each_gives_for_what() -> None:
         "the cheapest that fits; KV capacity binds",
         "faster than l4 TP1 none/auto (500 ms a request, not 1 s), at 2.00 times its cost",
         "1.1 times the goodput per dollar of l4 TP1 none/auto, and slower (2 s a request, not 1 s)"]
+
+
+def test_what_costs_nothing_is_no_stranger_to_what_does() -> None:
+    free = Configuration("l4", 1, 1, 1, "none", "auto", True, meets_slo=True, bound="KV capacity", usd_per_hour=0.0, goodput_per_s=1.0,
+                         usd_per_million_output_tokens=0.0, e2e_s=1.0)
+    dear = replace(free, hardware="h100-sxm", usd_per_hour=1.0, goodput_per_usd=100.0, usd_per_million_output_tokens=1.0)
+    slow, fast = replace(dear, e2e_s=2.0), replace(dear, e2e_s=0.5)
+    told = explained(in_order([slow, fast, free]), Goal(Load(), {}))
+    assert [(row.e2e_s, row.pareto, row.reason) for row in told] == [
+        (1.0, True, "the cheapest that fits; KV capacity binds"),
+        (0.5, True, "faster than l4 TP1 none/auto (500 ms a request, not 1 s), which costs nothing"),
+        (2.0, False, "beaten by l4 TP1 none/auto: it costs nothing, 2.00 times as fast")]
+    unknown = replace(dear, usd_per_hour=None, goodput_per_usd=None, usd_per_million_output_tokens=None)
+    assert "its price is not given" in explained(in_order([unknown, free]), Goal(Load(), {}))[1].reason
 
 
 def test_what_differs_by_less_than_is_told_is_the_same() -> None:
@@ -78,6 +93,31 @@ def test_what_does_not_fit_says_by_how_much(ask: Ask) -> None:
     assert ask("llama-3-70b", "h100-sxm", max_devices=1, quant=("int4",), **STEADY)[0].fits
 
 
+def test_what_is_nearest_to_fitting_comes_first_and_says_what_would_hold_it(ask: Ask) -> None:
+    """Llama 3.1 405B in 16 bits takes two nodes of eight H100 (Meta, "The Llama 3 Herd of Models", 2024, 6.1); in fp8 it takes one."""
+    rows = ask("llama-3.1-405b", "h100-sxm", max_devices=8, **STEADY)
+    over = [row.overfull for row in rows]
+    assert over == sorted(over) and rows[0].devices == 8 and "24.6 GB more" in rows[0].reason
+    assert rows[0].reason.endswith("; 16 devices (TP8 PP2) would hold it") and "would hold" not in rows[1].reason
+    one = ask("llama-3.1-405b", "h100-sxm", max_devices=8, quant=("fp8",), **STEADY)[0]
+    assert one.fits and one.devices == 8 and one.overfull is None
+
+
+def test_no_devices_are_named_where_none_would_do(ask: Ask) -> None:
+    assert "would hold" not in ask("llama-3-8b", "l4", batch=10**9)[0].reason
+    assert "would hold" not in ask("llama-3-8b", "l4", batch=1, input=10_000)[0].reason  # beyond the context
+    rows = ask("llama-3-70b", "l4,h100-sxm", max_devices=4, **STEADY)  # one of them holds it as it is
+    assert rows[0].fits and [row.hardware for row in rows if "would hold" in row.reason] == ["l4"]
+
+
+def test_seventy_billion_over_chips_of_sram_as_published(ask: Ask) -> None:
+    """Groq told of 300 tokens/s for each user of Llama 2 70B on 576 chips (2023): a stage for each layer, eight chips in each."""
+    near = ask("llama-2-70b", "groq-lpu", batch=1, input=128, output=128, max_devices=1024, quant=("int8",))[0]
+    assert not near.fits and near.reason.endswith("; 640 devices (TP8 PP80) would hold it")
+    row = ask("llama-2-70b", "groq-lpu", batch=1, input=128, output=128, quant=("int8",), tensor_parallel="8", pipeline_parallel="80")[0]
+    assert row.fits and row.devices == 640 and 1 / row.tpot_s == pytest.approx(300, rel=0.25)
+
+
 def test_a_steady_load_is_taken_as_the_checkpoint_is_and_traffic_searches_formats(ask: Ask) -> None:
     assert {(row.quant, row.kv_dtype) for row in ask("llama-3-8b", "h100-sxm", **STEADY)} == {("none", "auto")}
     assert {row.quant for row in ask("llama-3-8b", "h100-sxm", rate=1.0, simulate=False)} == {"none", "fp8", "int8", "int4"}
@@ -89,6 +129,9 @@ def test_a_checkpoint_can_be_taken_in_another_type(ask: Ask) -> None:
     wide, narrow = (ask("gemma-2-9b", "h100-sxm", max_devices=1, dtype=dtype, **STEADY)[0] for dtype in ("auto", "bfloat16"))
     assert wide.weight_bytes == 2 * narrow.weight_bytes and wide.kv_bytes_per_token == 2 * narrow.kv_bytes_per_token
     assert wide.ttft_s > 4 * narrow.ttft_s  # in fp32
+    auto, chosen = (plan(Request("gemma-2-9b", "h100-sxm", dtype=dtype, **STEADY)) for dtype in ("auto", "float32"))
+    assert auto.dtype == chosen.dtype == "float32" and "--dtype bfloat16" in head(auto) and "--dtype" not in head(chosen)
+    assert "--dtype" not in head(plan(Request("llama-3-8b", "h100-sxm", **STEADY)))
 
 
 def test_an_objective_that_no_number_of_replicas_keeps_asks_for_no_thousand_of_them(ask: Ask) -> None:

@@ -24,4 +24,4 @@ class Closed:
         return ((0.0, session) for session in sessions)
 
     def at_rate(self, rate: float) -> Arrivals:
-        raise UsageError("in a closed loop the server sets the rate; a rate can be searched for with poisson, gamma or constant arrivals")
+        raise UsageError("in a closed loop the server sets the rate; a rate can be searched for with --arrivals poisson, gamma or constant")

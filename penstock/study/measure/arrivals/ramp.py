@@ -43,4 +43,4 @@ class Ramp:
         return 2 * expected / (start + math.sqrt(start * start + 2 * slope * expected))
 
     def at_rate(self, rate: float) -> Arrivals:
-        raise UsageError("a ramp has no one rate; a rate can be searched for with poisson, gamma or constant arrivals")
+        raise UsageError("a ramp has no one rate; a rate can be searched for with --arrivals poisson, gamma or constant")

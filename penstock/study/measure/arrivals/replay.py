@@ -34,4 +34,4 @@ class Replay:
             yield at_s, session
 
     def at_rate(self, rate: float) -> Arrivals:
-        raise UsageError("a recording has a rate of its own; a rate can be searched for with poisson, gamma or constant arrivals")
+        raise UsageError("a recording has a rate of its own; a rate can be searched for with --arrivals poisson, gamma or constant")

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.client.http import BadAnswer, Reply
@@ -59,18 +59,35 @@ def server_named(text: str) -> Address | None:
 
 
 def address_of(url: str) -> Address:
-    """Where a server's API is; /v1 is added where the URL has no path. Raises UsageError for what is no URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    """Where a server's API is; /v1 is added where the URL has no path. Raises UsageError for what is no URL, or has parts that no request
+    would have."""
+    parts, host = split(url)
+    if parts.scheme not in ("http", "https") or not host or re.search(r"[^!-~]", parts.path):
         raise UsageError(f"a server's URL is like http://127.0.0.1:8000, not {url!r}")
+    if parts.username is not None:
+        raise UsageError("a server's URL has no user and password before its host: give a key with --api-key")
+    if parts.query or parts.fragment:
+        mark = "?" if parts.query else "#"
+        raise UsageError(f"a server's URL ends with its path, such as /v1: leave {mark} and what follows out of {url!r}")
     try:
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        port = {"http": 80, "https": 443}[parts.scheme] if parts.port is None else parts.port
     except ValueError:
-        raise UsageError(f"the port of {url!r} must be a number from 1 to 65535") from None
+        port = 0
+    if not port:
+        raise UsageError(f"the port of {url!r} must be a number from 1 to 65535")
     path = parts.path.rstrip("/")
     for tail in ("/chat/completions", "/completions"):
         path = path.removesuffix(tail)
-    return Address(parts.scheme, parts.hostname, port, path or "/v1")
+    return Address(parts.scheme, host, port, path or "/v1")
+
+
+def split(url: str) -> tuple[SplitResult, str]:
+    """(its parts, the host as requests name it, in ASCII). Without a host where it cannot be one."""
+    try:
+        parts = urlsplit(url)
+        return parts, (parts.hostname or "").encode("idna").decode("ascii")
+    except ValueError:  # brackets that hold no IPv6 address, a label of no or too many characters
+        return SplitResult("", "", "", "", ""), ""
 
 
 class Inbox:

@@ -116,9 +116,11 @@ def bins_table(report: Report) -> Iterator[str]:
 
 
 def settings(load: Mapping[str, Any]) -> Iterator[str]:
-    """As they are written on the command line."""
+    """As they are written on the command line, those that were given."""
     yield '<table class="told"><tbody>'
     for name, value in load.items():
+        if value is None:
+            continue
         told = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
         yield f"<tr><th>--{escape(name.replace('_', '-'))}</th><td>{escape(str(told))}</td></tr>"
     yield "</tbody></table>"

@@ -1,6 +1,7 @@
 """A report in the terminal: plain lines, aligned."""
 from collections.abc import Iterator
 
+from penstock.study.digits import digits
 from penstock.study.measure.counters import ServerFigures
 from penstock.study.measure.goodput import Found, in_doubt
 from penstock.study.measure.metrics import Figures
@@ -114,7 +115,7 @@ def ms(seconds: float | None) -> str:
 
 def throughput(figures: Figures) -> Iterator[str]:
     rates, speed = figures.rates, figures.latencies.tokens_per_s_per_user
-    yield f"{'requests':{LABEL}}{rates.requests_per_s:,.3g}/s, {rates.requests_per_s * 60:,.4g}/min"
+    yield f"{'requests':{LABEL}}{digits(rates.requests_per_s, 3)}/s, {digits(rates.requests_per_s * 60, 4)}/min"
     cached = "" if not rates.cached_share else f", {rates.cached_share:.1%} of them from the prefix cache"
     yield f"{'input tokens':{LABEL}}{rates.input_tokens_per_s:,.1f}/s{cached}"
     yield f"{'output tokens':{LABEL}}{rates.output_tokens_per_s:,.1f}/s"
@@ -125,7 +126,7 @@ def throughput(figures: Figures) -> Iterator[str]:
         yield f"{'':{LABEL}}an event held {rates.tokens_per_chunk:.2f} tokens: ITL is between events"
     good = figures.goodput
     if good is not None:
-        yield (f"{'goodput':{LABEL}}{good.requests_per_s:,.3g} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within "
+        yield (f"{'goodput':{LABEL}}{digits(good.requests_per_s, 3)} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within "
                f"{good.slo}: {good.kept.value:.1%} [{good.kept.low:.1%}, {good.kept.high:.1%}] of the measured requests kept it")
 
 

@@ -48,7 +48,7 @@ class Stretches:
         """The numbers of a prompt's parts."""
         for part in parts:
             if part.num_tokens > STRETCH:
-                raise UsageError(f"a part of {part.num_tokens} tokens is more than the {STRETCH} that are told apart")
+                raise UsageError(f"a prompt, or a part of one, has {part.num_tokens:,} tokens; requests are made of up to {STRETCH:,}")
         return tuple([range(first := self._number(part.seed), first + part.num_tokens) for part in parts])
 
     def count(self, text: str) -> int | None:

@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.study.digits import digits
 from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
@@ -50,10 +51,10 @@ class Outcome:
             return "the defaults are best: " + (
                 "nothing that was tried leads" if tried else "the twin expects no other setting to lead, so nothing else was run")
         name, found = self.pairs.verdict
-        spread = f"{found.num_pairs} pairs of runs, 95 %: {found.low:.3g} to {found.high:.3g}"
-        measured = f"{found.median:.3g} times the defaults' {name} ({spread})"
+        spread = f"{found.num_pairs} pairs of runs, 95 %: {digits(found.low)} to {digits(found.high)}"
+        measured = f"{digits(found.median)} times the defaults' {name} ({spread})"
         if name == COST:
-            measured += f" at {self.pairs.goodput.median:.3g} times the {GOODPUT}"
+            measured += f" at {digits(self.pairs.goodput.median)} times the {GOODPUT}"
         if len(self.best):
             return f"{self.best} is confirmed: {measured}"
         if self.pairs.is_better and self.rates is not None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.study.digits import digits
 from penstock.study.plan.tune.score import WORTH, Score
 
 # 0.975 quantiles of Student's t by degrees of freedom; beyond, the normal distribution's with a correction of first order
@@ -42,8 +43,8 @@ class Ratio:
 
     def __str__(self) -> str:
         if self.num_pairs < 2:
-            return f"{self.median:.3g} times (one pair)"
-        return f"{self.median:.3g} times ({self.low:.3g} to {self.high:.3g}, {self.num_pairs} pairs)"
+            return f"{digits(self.median)} times (one pair)"
+        return f"{digits(self.median)} times ({digits(self.low)} to {digits(self.high)}, {self.num_pairs} pairs)"
 
     def as_json(self) -> dict[str, Any]:
         bounds = [bound if 0 < bound < math.inf else None for bound in (self.low, self.high)]

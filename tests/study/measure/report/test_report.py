@@ -121,6 +121,19 @@ def test_refusals_have_a_line_of_their_own() -> None:
     assert "6 of 18 measured requests were refused or failed" in " ".join(doubts(found.figures, found.overhead))
 
 
+def test_only_what_was_asked_is_among_the_settings() -> None:
+    made = page(Report(result(samples()), {"model": "m"}, {"duration": 4.0, "requests": None, "stream": True}))
+    assert "--duration" in made and "--stream" in made and "--requests" not in made and "None" not in made
+
+
+def test_large_rates_are_written_out() -> None:
+    fast = samples()
+    for sample in fast:  # all of them in a few milliseconds
+        sample.due_s /= 1000
+    told = next(line for line in lines(report(result(fast))) if line.startswith("requests "))
+    assert "e+" not in told
+
+
 def test_columns_of_long_times_stay_apart() -> None:
     slow = samples()
     for sample in slow:

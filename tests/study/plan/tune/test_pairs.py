@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs, ratio
+from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs, Ratio, ratio
 from tests.study.plan.tune.fake_bench import score
 
 
@@ -42,3 +42,8 @@ def test_a_run_that_keeps_nothing_has_ratios():
     found = Pairs(((score(10.0), score(0.0)), (score(11.0), score(0.0))))
     assert found.goodput.median > 1000 and found.is_better
     assert found.as_json()["goodput"]["low"] is not None
+
+
+def test_ratios_are_told_without_powers_of_ten() -> None:
+    assert str(Ratio(14.2, 0.0265, 66_300.0, 3)) == "14.2 times (0.0265 to 66,300, 3 pairs)"
+    assert str(Ratio(1234.0, 0.0, 0.0, 1)) == "1,234 times (one pair)"
