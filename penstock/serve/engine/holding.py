@@ -83,8 +83,10 @@ def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | No
     return PackedCache(folder, f"{__version__} {quant} {weights.fingerprint()}")
 
 
-def check_rounding(quant: str, scheme: QuantScheme, holding: Holding) -> None:
-    """Raises UsageError where rows are to be rounded before quantized matrices and the model will have none."""
+def check_effects(quant: str, scheme: QuantScheme, backend: Backend, holding: Holding) -> None:
+    """Raises UsageError for options that would change nothing: where rows are to be rounded before quantized matrices and the model will
+    have none, and as `Backend.check`."""
+    backend.check(holding.program, holding.forms)
     if scheme.activations and not any(isinstance(form, Coding) for form in holding.forms.values()):
         raise UsageError(f"--quant {quant}: rows are rounded only where matrices are quantized, and none of this model's is: "
                          f"take int8:activations={scheme.activations}")

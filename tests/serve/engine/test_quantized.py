@@ -80,6 +80,20 @@ def test_what_is_not_known_or_does_nothing_is_refused(folder: Path, quant: str, 
         build(config(folder, quant))
 
 
+def test_an_option_that_nothing_would_be_dequantized_by_is_refused(folder: Path) -> None:
+    native = pytest.importorskip("penstock._native")
+    tiles = [name for name in native.kernel_names() if name.startswith("amx")]
+    if not tiles:
+        pytest.skip("no kernels with tiles can run here")
+    backend = f"cpu:kernels={tiles[-1]},dequantize=true"
+    for quant in ("none", "int8", "int4", "int4:head=4"):
+        asked = config(folder, quant, backend=backend)
+        with pytest.raises(UsageError, match="dequantize=true would change nothing: .* this model will have none; leave it out"):
+            choose(asked, find(asked))
+    asked = config(folder, "int4:symmetric=false", backend=backend)
+    assert choose(asked, find(asked)).config.backend == backend
+
+
 def test_a_description_counts_bits(folder: Path) -> None:
     plain, byte, nibble = (describe(config(folder, quant, backend="reference")) for quant in ("none", "int8", "int4:head=4"))
     assert plain.bits_per_weight == 32 and plain.weight_bytes == plain.parameters * 4
