@@ -12,6 +12,7 @@ from penstock.compute.models.load.weights import Forming, Weights, codings_of
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.steptime import ROUNDED
 from penstock.compute.weight import Form, form_bytes, most_coded
 from penstock.core.errors import UsageError
 
@@ -52,6 +53,14 @@ class Holding:
         """How many are held in which form, the most common first."""
         names = Counter(form_name(self.forms[name], weight.shape[-1]) for name, weight in self.program.weights.items() if weight.matrix)
         return dict(names.most_common())
+
+    @property
+    def product_format(self) -> str:
+        """What `Hardware.products` calls most of its products."""
+        coded = most_coded(self.program, self.forms)
+        if coded is None:
+            return self.held.compute_type
+        return f"int{8 if coded.coding.bits > 4 else 4}{ROUNDED.get(self.held.compute_type, '')}"
 
     def told(self) -> str:
         """`matrices: 112 in 4 bits by 32 columns, 1 in 8 bits by row; 5.02 bits a weight in all`."""

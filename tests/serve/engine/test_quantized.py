@@ -102,6 +102,16 @@ def test_a_description_counts_bits(folder: Path) -> None:
     assert "4 bits by 32 columns" in nibble.reasons["quant"]
 
 
+def test_products_are_those_of_the_weight_format(folder: Path) -> None:
+    pytest.importorskip("penstock._native")
+    expected = {"none": "fp32", "int8": "int8", "int4:head=4": "int4", "int4:activations=int8,head=4": "int4:activations=int8"}
+    for quant, name in expected.items():
+        asked = config(folder, quant, backend="cpu")
+        assert choose(asked, find(asked)).holding.product_format == name
+    asked = config(folder, "none", backend="cpu", dtype="bfloat16")
+    assert choose(asked, find(asked)).holding.product_format == "bf16"
+
+
 def test_memory_is_planned_for_what_is_held(folder: Path) -> None:
     pytest.importorskip("penstock._native")
     for quant in ("none", "int8", "int4"):
