@@ -1,9 +1,9 @@
-// The KV pool of one layer: keys and values [chunks, heads, CHUNK_TILES] tiles of 16 slots. Slot s is lane s % 16 of tile s / 16. A tile
-// of keys is a small packed panel (k: head dimension, n: 16 tokens), and so is a tile of values (k: 16 tokens, n: head dimension); see
+// The KV pool: [chunks, layers, keys and values, heads, CHUNK_TILES] tiles of 16 slots. Slot s is lane s % 16 of tile s / 16. A tile of
+// keys is a small packed panel (k: head dimension, n: 16 tokens), and so is a tile of values (k: 16 tokens, n: head dimension); see
 // layout.h for the order within. A chunk's tiles of one head are contiguous, long enough for the hardware prefetcher.
 //
-// Pages are committed when first written, as huge pages where the system has them: a short first sequence takes up to two of those per
-// layer.
+// Pages are committed when first written, as huge pages where the system has them. All layers of a chunk lie side by side, so that a short
+// sequence does not take two of those per layer.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +21,14 @@ struct TilePair { std::uint8_t *keys, *values; };
 struct Cache {
   bool bf16 = false;
   int heads = 1, dim = 1, padded = 16;  // padded: dim rounded up to 16
-  std::size_t slots = 0, chunks = 0;    // chunks: slots rounded up
-  std::uint8_t *keys = nullptr, *values = nullptr;
+  std::size_t slots = 0;
+  std::size_t chunk_stride = 0;  // bytes from a chunk to the next
+  std::uint8_t *keys = nullptr, *values = nullptr;  // of this layer's first chunk
 
   std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }
-  std::size_t bytes() const { return tile_bytes() * CHUNK_TILES * heads * chunks; }  // of keys; as many of values
+  std::size_t chunk_bytes() const { return tile_bytes() * CHUNK_TILES * heads; }  // of keys; as many of values
   std::size_t tile_at(int head, std::size_t tile) const {
-    return tile_bytes() * ((tile / CHUNK_TILES * heads + head) * CHUNK_TILES + tile % CHUNK_TILES);
+    return chunk_stride * (tile / CHUNK_TILES) + tile_bytes() * (std::size_t(head) * CHUNK_TILES + tile % CHUNK_TILES);
   }
   std::uint8_t* key_tile(int head, std::size_t tile) const { return keys + tile_at(head, tile); }
   std::uint8_t* value_tile(int head, std::size_t tile) const { return values + tile_at(head, tile); }

@@ -112,9 +112,9 @@ void Model::add_cache(int layers, int heads, int dim, std::size_t slots, int blo
   block_size_ = block_size;
   Cache c;
   c.bf16 = bf16_, c.heads = heads, c.dim = dim, c.padded = static_cast<int>(round_up(dim, LANES));
-  c.slots = slots, c.chunks = round_up(slots, CHUNK) / CHUNK;
-  const std::size_t half = c.bytes();
-  cache_memory_ = Memory(2 * half * layers);
+  const std::size_t half = c.chunk_bytes();
+  c.slots = slots, c.chunk_stride = 2 * half * layers;
+  cache_memory_ = Memory(c.chunk_stride * (round_up(slots, CHUNK) / CHUNK));
   for (int layer = 0; layer < layers; ++layer) {
     c.keys = cache_memory_.data() + 2 * half * layer, c.values = c.keys + half;
     caches_.push_back(c);

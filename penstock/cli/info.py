@@ -51,6 +51,8 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
         most, why = found.ceilings, f"the ceiling of this machine's measured limits with {crew}"
         yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s of one sequence: {why}"
         yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s of a prompt of {most.prompt_tokens} tokens: {why}"
+        if most.product_tokens_per_s is not None:
+            yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s of it: what the kernels reach in this weight format"
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
 

@@ -81,6 +81,10 @@ class Backend(Protocol):
         """What products are computed in, of a model with such matrices, or with none that is quantized: see Loaded."""
         ...
 
+    def check(self, program: Program, forms: Mapping[str, Form]) -> None:
+        """Raises UsageError for options that would change nothing of a model whose weights have these forms."""
+        ...
+
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
         """`weights`: one for each of the program's, in numpy, as codes or piece by piece; each is asked for once, in any order, and let

@@ -56,7 +56,7 @@ from penstock.serve.engine.aux_models import EngineHost, Own
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.draft_memory import CountingHost, DraftMemory, Target, draft_memory
 from penstock.serve.engine.engine import Engine, Facts, Listener
-from penstock.serve.engine.holding import Holding, check_rounding, holding, packed_cache
+from penstock.serve.engine.holding import Holding, check_effects, holding, packed_cache
 from penstock.serve.engine.machine import has_native, look, measured_limits, num_cpus
 from penstock.serve.engine.recommended import recommended
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
@@ -171,7 +171,7 @@ def choose(config: EngineConfig, found: Found) -> Chosen:
     dtype, why_dtype = choose_dtype(config, found.spec, backend_class(options, dtype="float32").caps.dtypes)
     backend = backend_class(options, dtype=dtype, activations=scheme.activations)
     held = holding(build_program(found.spec, found.family.names), found.source, backend, Forming(dtype, scheme))
-    check_rounding(config.quant, scheme, held)
+    check_effects(config.quant, scheme, backend, held)
     return Chosen(config, backend, scheme, dtype, held, {"backend": why, "dtype": why_dtype, "quant": held.told()})
 
 

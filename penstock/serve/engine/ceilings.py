@@ -1,8 +1,9 @@
-"""Tokens a second that the machine's measured limits allow a model: the roofline's ceilings, which nothing can exceed."""
+"""Tokens a second that the machine's measured limits allow a model: the roofline's ceilings, which nothing can exceed, and what the
+kernels' own products would allow of them."""
 from dataclasses import dataclass
 
 from penstock.compute.price import Price
-from penstock.core.hardware import Hardware
+from penstock.core.hardware import Hardware, between
 from penstock.core.work import StepWork
 
 PROMPT_TOKENS = 512
@@ -13,17 +14,27 @@ class Ceilings:
     decode_tokens_per_s: float  # one sequence with an empty context
     prefill_tokens_per_s: float  # a prompt of `prompt_tokens`
     prompt_tokens: int
+    product_tokens_per_s: float | None = None  # of that prompt, were all arithmetic as fast as products; None: these were not measured
 
 
-def ceilings(price: Price, hardware: Hardware, compute_type: str, max_len: int) -> Ceilings:
-    """A step takes no less than reading its weights, keys and values does, and no less than its operations do."""
+def ceilings(price: Price, hardware: Hardware, compute_type: str, max_len: int, product_format: str) -> Ceilings:
+    """A step takes no less than reading its weights, keys and values does, and no less than its operations do. `product_format`: of
+    `Hardware.products`."""
     prompt = min(PROMPT_TOKENS, max_len)
-    decode = least_seconds(price, hardware, compute_type, StepWork(((1, 1),), num_logits=1))
-    prefill = least_seconds(price, hardware, compute_type, StepWork(((prompt, prompt),), num_logits=1))
-    return Ceilings(1 / decode, prompt / prefill, prompt)
+    rate, reached = hardware.ops(compute_type), product_rate(hardware, product_format, prompt)
+    decode = least_seconds(price, hardware, rate, StepWork(((1, 1),), num_logits=1))
+    prefill, by_products = (least_seconds(price, hardware, each, StepWork(((prompt, prompt),), num_logits=1)) for each in (rate, reached))
+    products = None if reached is None else prompt / max(prefill, by_products)
+    return Ceilings(1 / decode, prompt / prefill, prompt, products)
 
 
-def least_seconds(price: Price, hardware: Hardware, compute_type: str, work: StepWork) -> float:
+def least_seconds(price: Price, hardware: Hardware, rate: float | None, work: StepWork) -> float:
+    """`rate`: operations a second; None: not known, so that reading binds alone."""
     cost = price.count(work)
-    return max(
-        hardware.read_seconds(cost.weight_bytes + cost.kv_bytes), hardware.compute_seconds(cost.operations, compute_type) or 0.0)
+    return max(hardware.read_seconds(cost.weight_bytes + cost.kv_bytes), cost.operations / rate if rate else 0.0)
+
+
+def product_rate(hardware: Hardware, product_format: str, rows: int) -> float | None:
+    """Operations a second of so many of the longest rows that were measured; None where none were."""
+    lengths = hardware.products.get(product_format)
+    return between(lengths[max(lengths)], rows) if lengths else None

@@ -57,7 +57,7 @@ def describe(config: EngineConfig) -> Description:
         served = 0, str(error)
     threads, reasons["threads"] = threads_of(config, spec, held.least_share, look())
     hardware = measured_limits(held.device, threads)
-    most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len)
+    most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len, holding.product_format)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, tuple(holding.matrices), holding.stored_bytes,
         holding.bits_per_weight, kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len),

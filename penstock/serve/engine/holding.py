@@ -12,6 +12,7 @@ from penstock.compute.models.load.weights import Forming, Weights, codings_of
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.steptime import ROUNDED
 from penstock.compute.weight import Form, form_bytes, most_coded
 from penstock.core.errors import UsageError
 
@@ -53,6 +54,14 @@ class Holding:
         names = Counter(form_name(self.forms[name], weight.shape[-1]) for name, weight in self.program.weights.items() if weight.matrix)
         return dict(names.most_common())
 
+    @property
+    def product_format(self) -> str:
+        """What `Hardware.products` calls most of its products."""
+        coded = most_coded(self.program, self.forms)
+        if coded is None:
+            return self.held.compute_type
+        return f"int{8 if coded.coding.bits > 4 else 4}{ROUNDED.get(self.held.compute_type, '')}"
+
     def told(self) -> str:
         """`matrices: 112 in 4 bits by 32 columns, 1 in 8 bits by row; 5.02 bits a weight in all`."""
         told = [f"{count} in {form}" for form, count in self.matrices.items()]
@@ -83,8 +92,10 @@ def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | No
     return PackedCache(folder, f"{__version__} {quant} {weights.fingerprint()}")
 
 
-def check_rounding(quant: str, scheme: QuantScheme, holding: Holding) -> None:
-    """Raises UsageError where rows are to be rounded before quantized matrices and the model will have none."""
+def check_effects(quant: str, scheme: QuantScheme, backend: Backend, holding: Holding) -> None:
+    """Raises UsageError for options that would change nothing: where rows are to be rounded before quantized matrices and the model will
+    have none, and as `Backend.check`."""
+    backend.check(holding.program, holding.forms)
     if scheme.activations and not any(isinstance(form, Coding) for form in holding.forms.values()):
         raise UsageError(f"--quant {quant}: rows are rounded only where matrices are quantized, and none of this model's is: "
                          f"take int8:activations={scheme.activations}")

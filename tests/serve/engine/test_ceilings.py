@@ -18,7 +18,7 @@ MATRICES = SPEC.num_parameters() - SPEC.hidden_size * (2 * SPEC.num_layers + 1) 
 
 
 def test_decode_is_bound_by_reading_and_prefill_by_arithmetic() -> None:
-    found = ceilings(PRICE, Hardware("box", {1: 1e9}, {"bf16": 1e10}), "bf16", max_len=64)
+    found = ceilings(PRICE, Hardware("box", {1: 1e9}, {"bf16": 1e10}), "bf16", max_len=64, product_format="bf16")
     decode_bytes = WEIGHTS + 2 * SPEC.kv_bytes_per_token()  # one token written, one read
     assert found.decode_tokens_per_s == pytest.approx(1e9 / decode_bytes)
     head = SPEC.vocab_size * SPEC.hidden_size
@@ -28,11 +28,21 @@ def test_decode_is_bound_by_reading_and_prefill_by_arithmetic() -> None:
 
 
 def test_without_a_rate_reading_binds_alone() -> None:
-    slow, fast = (ceilings(PRICE, Hardware("box", {1: rate}, {}), "bf16", 1 << 20) for rate in (1e9, 2e9))
+    slow, fast = (ceilings(PRICE, Hardware("box", {1: rate}, {}), "bf16", 1 << 20, "bf16") for rate in (1e9, 2e9))
     assert slow.prompt_tokens == 512 and fast.prefill_tokens_per_s == pytest.approx(2 * slow.prefill_tokens_per_s)
 
 
 def test_a_slow_machine_computes_even_decode_late() -> None:
-    few = ceilings(PRICE, Hardware("box", {1: 1e15}, {"fp32": 1e6}), "fp32", 64)
-    more = ceilings(PRICE, Hardware("box", {1: 1e15}, {"fp32": 3e6}), "fp32", 64)
+    few = ceilings(PRICE, Hardware("box", {1: 1e15}, {"fp32": 1e6}), "fp32", 64, "fp32")
+    more = ceilings(PRICE, Hardware("box", {1: 1e15}, {"fp32": 3e6}), "fp32", 64, "fp32")
     assert more.decode_tokens_per_s == pytest.approx(3 * few.decode_tokens_per_s)
+
+
+def test_products_that_are_slower_than_their_instructions() -> None:
+    """Nothing is told where they were not measured, and never more than the ceiling."""
+    rates = {"int8": {256: {1: 1e12, 256: 1e12}, 1024: {1: 1e6, 64: 5e6, 256: 5e6}}}
+    hardware = Hardware("box", {1: 1e15}, {"int8": 1e7}, products=rates)
+    slow, unknown = (ceilings(PRICE, hardware, "int8", 64, form) for form in ("int8", "int4"))
+    assert slow.prefill_tokens_per_s == pytest.approx(2 * (slow.product_tokens_per_s or 0)) and unknown.product_tokens_per_s is None
+    fast = ceilings(PRICE, Hardware("box", {1: 1e15}, {"int8": 1e7}, products={"int8": {256: {1: 1e12}}}), "int8", 64, "int8")
+    assert fast.product_tokens_per_s == fast.prefill_tokens_per_s

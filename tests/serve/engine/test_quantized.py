@@ -80,12 +80,36 @@ def test_what_is_not_known_or_does_nothing_is_refused(folder: Path, quant: str, 
         build(config(folder, quant))
 
 
+def test_an_option_that_nothing_would_be_dequantized_by_is_refused(folder: Path) -> None:
+    native = pytest.importorskip("penstock._native")
+    tiles = [name for name in native.kernel_names() if name.startswith("amx")]
+    if not tiles:
+        pytest.skip("no kernels with tiles can run here")
+    backend = f"cpu:kernels={tiles[-1]},dequantize=true"
+    for quant in ("none", "int8", "int4", "int4:head=4"):
+        asked = config(folder, quant, backend=backend)
+        with pytest.raises(UsageError, match="dequantize=true would change nothing: .* this model will have none; leave it out"):
+            choose(asked, find(asked))
+    asked = config(folder, "int4:symmetric=false", backend=backend)
+    assert choose(asked, find(asked)).config.backend == backend
+
+
 def test_a_description_counts_bits(folder: Path) -> None:
     plain, byte, nibble = (describe(config(folder, quant, backend="reference")) for quant in ("none", "int8", "int4:head=4"))
     assert plain.bits_per_weight == 32 and plain.weight_bytes == plain.parameters * 4
     assert 8 < byte.bits_per_weight < 9 and 4.25 < nibble.bits_per_weight < 5
     assert nibble.weight_bytes * 8 == round(nibble.bits_per_weight * nibble.parameters)
     assert "4 bits by 32 columns" in nibble.reasons["quant"]
+
+
+def test_products_are_those_of_the_weight_format(folder: Path) -> None:
+    pytest.importorskip("penstock._native")
+    expected = {"none": "fp32", "int8": "int8", "int4:head=4": "int4", "int4:activations=int8,head=4": "int4:activations=int8"}
+    for quant, name in expected.items():
+        asked = config(folder, quant, backend="cpu")
+        assert choose(asked, find(asked)).holding.product_format == name
+    asked = config(folder, "none", backend="cpu", dtype="bfloat16")
+    assert choose(asked, find(asked)).holding.product_format == "bf16"
 
 
 def test_memory_is_planned_for_what_is_held(folder: Path) -> None:

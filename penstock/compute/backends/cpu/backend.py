@@ -85,6 +85,15 @@ class Cpu:
             return -(-weight.shape[0] // PANEL) * PANEL * 4
         return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
 
+    def check(self, program: Program, forms: Mapping[str, Form]) -> None:
+        if not self._options.dequantize:
+            return
+        layouts = [matrix_layout(weight, forms[name], self._weights_dtype, gated=False)
+                   for name, weight in program.weights.items() if weight.matrix]
+        if not any(layout.may_be_dequantized for layout in layouts):
+            raise UsageError("dequantize=true would change nothing: it is for 4-bit matrices with minima, or of GGUF files, and this "
+                             "model will have none; leave it out")
+
     def compute_type(self, coded: Coded | None) -> str:
         """Rows become bf16 (on some kernels in 16-bit fixed point), or int8, before they meet codes, whatever the dtype."""
         if coded is None:

@@ -71,6 +71,11 @@ class MatrixLayout:
                 ("format", "n", "k", "k_padded", "group", "scale_bytes", "has_mins", "count")} | {"values": list(self.values)}
 
     @property
+    def may_be_dequantized(self) -> bool:
+        """Matrix::may_be_dequantized of csrc/layout.h."""
+        return self.format == I4 and self.scale_bytes != SCALE_BYTES[MULTIPLES] and self.group % STEPS[BF16] == 0
+
+    @property
     def reserved_bytes(self) -> int:
         """What Model::add_matrix of csrc/model.cpp takes for it."""
         return -(-(self.num_bytes + LINE) // LINE) * LINE

@@ -47,6 +47,7 @@ class Packer:
         if stored is None or not self._model.read_weights(str(stored.path), stored.offset, stored.sums):
             self._pack()
             cache.keep(made, self._model.weight_sums(), memoryview(self._model.weights()))
+        self._model.trim()
         return None
 
     def _pack(self) -> None:

@@ -90,6 +90,9 @@ class Reference:
     def held_bytes(self, weight: WeightSpec, form: Form) -> int:
         return math.prod(weight.shape) * self.arrays.itemsize
 
+    def check(self, program: Program, forms: Mapping[str, Form]) -> None:
+        """All options change something."""
+
     def compute_type(self, coded: Coded | None) -> str:
         return COMPUTE_TYPES[self.dtype]
 

@@ -117,7 +117,18 @@ def entries(content: Array, path: Path) -> dict[str, Entry]:
         if itemsize is not None and math.prod(entry.shape) * itemsize != entry.end - entry.start:
             raise ModelError(
                 f"{path} has a broken header: {name} is {entry.dtype} {list(entry.shape)} in {entry.end - entry.start} bytes")
+    check_order(found, path)
     return found
+
+
+def check_order(found: Mapping[str, Entry], path: Path) -> None:
+    """Raises ModelError for tensors that share bytes: the format lays one behind another."""
+    behind, before = 0, ""
+    for start, end, name in sorted((entry.start, entry.end, name) for name, entry in found.items()):
+        if start < behind and start < end:
+            raise ModelError(f"{path} has a broken header: {name} begins {behind - start} bytes before {before} ends")
+        if end > behind:
+            behind, before = end, name
 
 
 def _entry(name: str, given: Any, begin: int) -> Entry:

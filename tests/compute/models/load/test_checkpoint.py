@@ -123,6 +123,16 @@ def test_broken_header(tmp_path: Path, header: bytes) -> None:
     check_refused(tmp_path, str(tmp_path / "model.safetensors"), "header")
 
 
+@pytest.mark.parametrize(("first", "second"), [((0, 8), (4, 8)), ((0, 8), (0, 4)), ((4, 8), (0, 8)), ((0, 8), (0, 8))])
+def test_tensors_that_share_bytes(tmp_path: Path, first: tuple[int, int], second: tuple[int, int]) -> None:
+    entries = {name: {"dtype": "F32", "shape": [(end - start) // 4], "data_offsets": [start, end]}
+               for name, (start, end) in (("a", first), ("b", second), ("none", (2, 2)))}
+    header = json.dumps(entries).encode()
+    write_folder(tmp_path, CONFIG, {})
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    check_refused(tmp_path, str(tmp_path / "model.safetensors"), "has a broken header", "bytes before", "ends")
+
+
 def test_missing_shard(tmp_path: Path) -> None:
     write_folder(tmp_path, CONFIG, tensors_of(CONFIG), num_files=3)
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
