@@ -57,17 +57,22 @@ void Step::experts(const Op& op, int thread) {
   });
   const auto product = [&](const Matrix& matrix, auto store) {
     const int panels = matrix.num_panels();
-    parallel_for(thread, std::min(matrix.count, pairs) * panels, [&](int task) {
-      const int expert = m.active_experts_[task / panels], panel = task % panels;
-      if (expert < 0) return;
+    const auto multiply = [&](int expert, int panel, int num_panels) {
       const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
-      const std::size_t sums_bytes = std::size_t(count) * PANEL * 4;
+      const std::size_t sums_bytes = std::size_t(count) * PANEL * 4 * num_panels;
       std::uint8_t* at = scratch(thread, sums_bytes + m.kernels_.unpacked_bytes + 64);
       const auto epilogue = [&](int p, int row, int rows, const float* of) {
         for (int i = 0; i < rows; ++i) store(first + row + i, p, of + std::size_t(i) * PANEL);
       };
-      m.kernels_.linear({matrix, expert, panel, 1, operand(m.shared_operand_, matrix, rows_per_expert).at_row(first), count, make_epilogue(epilogue),
-                         reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count)});
+      m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, rows_per_expert).at_row(first), count,
+                         make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count)});
+    };
+    const int max_run = fits_private_operand(rows_per_expert, matrix.k_padded) ? panels_in_run(matrix) : 1;
+    parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, max_run, [] {}, [&](int task, int end) {
+      for (int next; task < end; task = next) {
+        next = std::min(end, (task / panels + 1) * panels);
+        if (const int expert = m.active_experts_[task / panels]; expert >= 0) multiply(expert, task % panels, next - task);
+      }
     });
   };
   product(gate_up, [&](int i, int panel, const float* sums) {

@@ -97,6 +97,7 @@ struct Batch {
   std::vector<std::pair<int, float*>> given;  // buffers in the caller's memory
 };
 
+constexpr std::size_t RUN_BYTES = 512 << 10;  // of weights: 10 to 20 us of reading
 constexpr std::size_t PRIVATE_OPERAND_FLOATS = 17 << 10;  // of the largest operand that each thread converts for itself, row padding included
 
 template <class Body> Epilogue make_epilogue(const Body& body) {
@@ -212,6 +213,8 @@ class Step : public Work {
   void linear(const Op& op, int thread);
   // Small enough for each thread to convert all rows itself, which saves a phase.
   bool fits_private_operand(int rows, int width) const { return rows * (width + ROW_PADDING / 4) <= PRIVATE_OPERAND_FLOATS; }
+  // Of products with few rows, that one thread takes at once.
+  static int panels_in_run(const Matrix& matrix) { return static_cast<int>(std::max<std::size_t>(1, RUN_BYTES / matrix.panel_bytes(PANEL))); }
   bool wants_fixed16(const Matrix& matrix) const;
   // Call in tasks only: memory may move in the next step.
   Operand operand(const OperandMemory& memory, const Matrix& matrix, int rows) const;

@@ -137,17 +137,19 @@ void Work::init_phase(Phase& phase, Range* ranges, int count) {
   pool_.wake();
 }
 
-int Work::next_task(Range* ranges, int thread) {
+Work::Tasks Work::next_tasks(Range* ranges, int thread, int max_run) {
   for (int i = 0; i < threads_; ++i) {
     auto& span = ranges[(thread + i) % threads_].span;
     for (std::uint64_t current = span.load(std::memory_order_relaxed);;) {
-      const std::uint64_t first = current >> 32, end = current & 0xffffffffu;
+      const int first = static_cast<int>(current >> 32), end = static_cast<int>(current & 0xffffffffu);
       if (first >= end) break;
-      const std::uint64_t remaining = i == 0 ? (first + 1) << 32 | end : first << 32 | (end - 1);
-      if (span.compare_exchange_weak(current, remaining, std::memory_order_relaxed)) return static_cast<int>(i == 0 ? first : end - 1);
+      const int count = std::clamp((end - first) / 2, 1, max_run);
+      const Tasks taken = i == 0 ? Tasks{first, first + count} : Tasks{end - count, end};
+      const std::uint64_t left = i == 0 ? std::uint64_t(first + count) << 32 | std::uint64_t(end) : std::uint64_t(first) << 32 | std::uint64_t(end - count);
+      if (span.compare_exchange_weak(current, left, std::memory_order_relaxed)) return taken;
     }
   }
-  return -1;
+  return {0, 0};
 }
 
 }  // namespace penstock

@@ -2,7 +2,8 @@
 //
 // A phase is a number of tasks. It ends when all tasks are done, not when all threads have arrived: a thread that was descheduled delays
 // the others only if it was in the middle of a task. Each thread starts on a contiguous range of tasks of its own, which reads memory in
-// order, and then takes tasks from the end of other threads' ranges.
+// order, and then takes tasks from the end of other threads' ranges. Taking tasks waits for all that the core has begun to load, so short
+// tasks are taken in runs.
 //
 // An exception in a task skips the remaining tasks; run() rethrows it after the last phase.
 //
@@ -35,10 +36,11 @@ class Work {
   virtual void run_phases(int thread) = 0;
 
  protected:
-  // The next phase: tasks 0 .. count - 1, `count` being the same on all threads. A thread calls prepare() before its first task.
-  template <class Prepare, class Task> void parallel_for(int thread, int count, const Prepare& prepare, const Task& task);
+  // The next phase: tasks 0 .. count - 1, `count` being the same on all threads. A thread calls prepare() before its first task, and
+  // run(first, end) for tasks first .. end - 1, at most `max_run`: half of what its range still has, so that little is left to wait for.
+  template <class Prepare, class Run> void parallel_for_runs(int thread, int count, int max_run, const Prepare& prepare, const Run& run);
   template <class Task> void parallel_for(int thread, int count, const Task& task) {
-    parallel_for(thread, count, [] {}, task);
+    parallel_for_runs(thread, count, 1, [] {}, [&](int first, int) { task(first); });
   }
   // Over rows, several per task where there are many: taking a task costs about as much as a little work on a row.
   template <class Task> void parallel_for_rows(int thread, int count, const Task& task) {
@@ -63,7 +65,8 @@ class Work {
     int phase = 0;
   };
   void init_phase(Phase& phase, Range* ranges, int count);
-  int next_task(Range* ranges, int thread);
+  struct Tasks { int first, end; };
+  Tasks next_tasks(Range* ranges, int thread, int max_run);  // empty: there are none
   void record_exception();  // the current exception
 
   Pool& pool_;
@@ -126,7 +129,8 @@ template <class Ready> void Pool::wait(const Ready& ready, std::chrono::microsec
   }
 }
 
-template <class Prepare, class Task> void Work::parallel_for(int thread, int count, const Prepare& prepare, const Task& task) {
+template <class Prepare, class Run>
+void Work::parallel_for_runs(int thread, int count, int max_run, const Prepare& prepare, const Run& run) {
   const int at = cursors_[thread].phase++;
   if (count == 0) return;
   Phase& phase = phases_[at];
@@ -134,11 +138,11 @@ template <class Prepare, class Task> void Work::parallel_for(int thread, int cou
   Range* ranges = &ranges_[static_cast<std::size_t>(at) * threads_];
   init_phase(phase, ranges, count);
   int done = 0;
-  for (int i; (i = next_task(ranges, thread)) >= 0; ++done) {
+  for (Tasks next; (next = next_tasks(ranges, thread, max_run)).first < next.end; done += next.end - next.first) {
     if (failed_.load(std::memory_order_relaxed)) continue;
     try {
       if (done == 0) prepare();
-      task(i);
+      run(next.first, next.end);
     } catch (...) {
       record_exception();
     }
