@@ -24,7 +24,7 @@ ENGINE = {
     "order": "Who goes first",
     "admission": "Whether requests that would miss their objectives are refused; auto: with --order deadline they are",
     "chunking": "How much of prompts a step takes beside running answers; auto: what their TPOT allows, with --order deadline",
-    "propose": "What drafts tokens, so that one step may yield several (nothing, if not given), as name:key=value,... or auto",
+    "propose": "What drafts tokens, so that one step may yield several (nothing, if not given), as name:key=value,..., auto or none",
     "accept": "When a draft is accepted: the one that is not exact is lossy, with options as name:key=value,...",
     "draft_control": "Whether there are drafts always, or where they are priced to pay: auto, always, priced",
     "threads": "CPU threads; default: all",

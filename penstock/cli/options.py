@@ -1,7 +1,7 @@
 """Options are fields of dataclasses: `@takes(EngineConfig, ...)` gives a command one option for each of their fields, and --config.
 
-A value is a flag's, else the TOML file's, else the dataclass's default. An unknown key in the file is an error, and so is one that another
-command takes. The field `model` is the positional argument.
+A value is a flag's, else the TOML file's, else the dataclass's default. A plug-in that may be left out is by `none`, whatever the file says.
+An unknown key in the file is an error, and so is one that another command takes. The field `model` is the positional argument.
 """
 import dataclasses
 import functools
@@ -47,6 +47,9 @@ class Option:
         """A TOML value as the field's. Raises UsageError when it is of another type."""
         return typed(value, self.type, f"{owner}: {self.name}")
 
+    def leaves_out(self, value: Any) -> bool:
+        return self.name in TABLES and self.default is None and value == "none"
+
 
 def option(default: Any, help: str, *flags: str) -> Any:
     """A field of a command's own dataclass; without `flags` the option is called after the field."""
@@ -89,6 +92,7 @@ def takes(*kinds: type) -> Callable[[Command], Command]:
         def command(config: str | None = None, **given: Any) -> None:
             values = read(config, known, function.__name__) if config else {}
             values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
+            values = {name: value for name, value in values.items() if not known[name].leaves_out(value)}
             limit_threads(values.get("threads"))
             function(*(kind(**{o.name: values[o.name] for o in owned[kind] if o.name in values}) for kind in kinds))
 

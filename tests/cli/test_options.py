@@ -78,6 +78,12 @@ def test_flags_override_the_file(penstock: Any, called: Any, file: Any) -> None:
     assert called.prompts == ["from the file"] and called.params[0].stop == ("x",) and called.params[0].temperature == 0.0
 
 
+@pytest.mark.parametrize(("flags", "proposes"), [([], "ngram"), (["--propose", "none"], None), (["--propose", "suffix"], "suffix")])
+def test_a_flag_leaves_out_a_plugin_of_the_file(penstock: Any, called: Any, file: Any, flags: list[str], proposes: str | None) -> None:
+    status, _, err = penstock(["generate", "--config", file('propose = "ngram"'), "--prompt", "x", *flags])
+    assert (status, err) == (0, "") and called.engine.propose == proposes
+
+
 @pytest.mark.parametrize(("text", "says"), [
     ("evitc = 'lru'", "'evitc' is no option of penstock generate"),
     ("port = 8000", "'port' is no option of penstock generate"),
