@@ -1,7 +1,7 @@
 """Options are fields of dataclasses: `@takes(EngineConfig, ...)` gives a command one option for each of their fields, and --config.
 
-A value is a flag's, else the TOML file's, else the dataclass's default. A plug-in that may be left out is by `none`, whatever the file says.
-An unknown key in the file is an error, and so is one that another command takes. The field `model` is the positional argument.
+A value is a flag's, else the TOML file's, else the dataclass's default. `none` leaves out a plug-in that may be left out, whatever the file
+says. An unknown key in the file is an error, and so is one that another command takes. The field `model` is the positional argument.
 """
 import dataclasses
 import functools
