@@ -43,13 +43,13 @@ def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
         raise ModelError(f"{path} has a tokenizer of the unknown kind {kind!r}; known: {', '.join(KINDS)}")
     backend, adds_bos = KINDS[kind](metadata, vocab)
     backend.add_tokens([
-        tokenizers.AddedToken(vocab.tokens[i], normalized=False, special=vocab.is_control(i)) for i in vocab.added()
+        tokenizers.AddedToken(vocab.tokens[i], normalized=False, special=vocab.is_special(i)) for i in vocab.added()
     ])
     roles = {role: token_id(metadata, vocab, name) for role, name in ROLES.items()}
     known = {role: vocab.tokens[found] for role, found in roles.items() if found is not None}
     add_special_tokens(backend, metadata, roles, adds_bos)
     endings = [token_id(metadata, vocab, name) for name in ENDINGS]
-    endings += [i for i in vocab.added() if vocab.is_control(i) and vocab.tokens[i] in SPELLED_ENDINGS]
+    endings += [i for i in vocab.added() if vocab.is_special(i) and vocab.tokens[i] in SPELLED_ENDINGS]
     eos = dict.fromkeys(found for found in (roles["eos_token"], *endings) if found is not None)
     return backend, TokenizerFacts(known, tuple(eos), chat_templates(metadata))
 

@@ -38,10 +38,11 @@ class Vocab:
 
     def added(self) -> list[int]:
         """Tokens that are found in a text as they are spelled, before anything else."""
-        return [i for i in self.by_spelling.values() if self.types[i] in (CONTROL, USER_DEFINED)]
+        return [i for i in self.by_spelling.values() if self.types[i] in (CONTROL, UNKNOWN, USER_DEFINED)]
 
-    def is_control(self, token_id: int) -> bool:
-        return self.types[token_id] == CONTROL
+    def is_special(self, token_id: int) -> bool:
+        """Whether it is left out of decoded texts."""
+        return self.types[token_id] in (CONTROL, UNKNOWN)
 
 
 def read_vocab(metadata: Metadata) -> Vocab:

@@ -35,6 +35,8 @@ def pieces_metadata(writer: gguf.GGUFWriter, backend: tokenizers.Tokenizer, scor
             tokens[i] = token.replace("\u2581", " ")
         elif token.startswith("<0x"):
             types[i] = TokenType.BYTE
+        elif token == "<unk>":
+            types[i] = TokenType.UNKNOWN
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)

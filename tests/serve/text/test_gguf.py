@@ -135,7 +135,7 @@ def spm(prefix: bool, user_defined: tuple[str, ...] = (), equal: bool = False) -
 GEMMA = ("\n\n", "\n\n\n", SPACE * 2, SPACE * 3, SPACE * 4)
 PIECE_TEXTS = [
     "the old man looked", " the sea", "hello helloing", "it's été 日本🚀", "", " ", "a\nb", "no\n\n\n\nx", "x  and   x     x", "   ",
-    "<s>the</s> x", "the\t1  2\n\n 3", "thethethe", "atatat",
+    "<s>the</s> x", "the <unk> sea<unk>", "the\t1  2\n\n 3", "thethethe", "atatat",
 ]
 
 

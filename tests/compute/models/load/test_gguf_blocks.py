@@ -87,5 +87,6 @@ def test_sizes_and_names_are_ggmls() -> None:
     for number, kind in FORMATS.items():
         theirs = gguf.GGMLQuantizationType(number)
         assert (theirs.name, gguf.GGML_QUANT_SIZES[theirs]) == (kind.name, (kind.block, kind.block_bytes))
-    assert all(gguf.GGMLQuantizationType(number).name == name for number, name in UNREAD.items())
+    newer = {41: "Q1_0", 42: "Q2_0"}  # than some releases of the package
+    assert {kind.value: kind.name for kind in gguf.GGMLQuantizationType if kind not in FORMATS} | newer == UNREAD
     assert set(FORMATS).isdisjoint(UNREAD)
