@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,13 @@ def is_gguf(path: Path) -> bool:
         return False
 
 
+def check_apart(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raises ModelError when two tensors share bytes."""
+    for (one, first), (other, second) in pairwise(sorted(tensors.items(), key=lambda item: item[1].start)):
+        if second.start < first.end:
+            raise ModelError(f"{path} has a broken header: {other} begins at byte {second.start}, within {one}, which ends at {first.end}")
+
+
 class Parser:
     """Reads the header of the file at `path` from its `content` (uint8). Raises ModelError."""
 
@@ -85,6 +93,7 @@ class Parser:
         except (Cut, struct.error, OverflowError):
             raise ModelError(f"{path} is cut short, or its header is broken: it ends at byte {len(content)}, within its header") from None
         needed = max((tensor.end for tensor in self.tensors.values()), default=0)
+        check_apart(self.tensors, path)
         if needed > len(content):
             raise ModelError(f"{path} is cut short: it has {len(content)} bytes, but its tensors take {needed}")
 
@@ -131,6 +140,9 @@ class Parser:
             listed[name] = sizes[::-1], kind, offset
         alignment = self.metadata.whole(ALIGNMENT, DEFAULT_ALIGNMENT, least=1)
         data = -(-self._at // alignment) * alignment
+        for name, (_, _, offset) in listed.items():
+            if offset % alignment:
+                raise ModelError(f"{self._path} has a broken header: {name} is at offset {offset}, which is no multiple of {alignment}")
         return {name: self._tensor(name, shape, kind, data + offset) for name, (shape, kind, offset) in listed.items()}
 
     def _tensor(self, name: str, shape: tuple[int, ...], kind: int, start: int) -> Tensor:

@@ -169,7 +169,10 @@ def test_counts_and_lengths_that_the_file_does_not_hold(tmp_path: Path, content:
     (header(tensors=tensor(b"t", (256, 2), 42), num_tensors=1), "is stored as Q2_0; known: F32, F16"),
     (header(tensors=tensor(b"t", (256, 2), 99), num_tensors=1), "is stored as the unknown type 99; known: F32, F16"),
     (header(tensors=tensor(b"t", (1 << 62, 1 << 62, 4, 4)), num_tensors=1), "is cut short: it has"),
-    (header(tensors=tensor(b"t", (4,), 0, HUGE), num_tensors=1), "is cut short: it has"),
+    (header(tensors=tensor(b"t", (4,), 0, HUGE - 31), num_tensors=1), "is cut short: it has"),
+    (header(tensors=tensor(b"t", (4,), 0, HUGE), num_tensors=1), f"t is at offset {HUGE}, which is no multiple of 32"),
+    (header(tensors=tensor(b"t", (16,)) + tensor(b"u", (4,), 0, 32), num_tensors=2) + bytes(128),
+     "u begins at byte 128, within t, which ends at 160"),
     (header(entry(b"general.alignment", 4, struct.pack("<I", 0)), num_keys=1), "general.alignment 0, but it must be a whole number of at"),
     (header(entry(b"general.alignment", 8, string(b"32")), num_keys=1), "general.alignment '32', but it must be a whole number"),
 ])
