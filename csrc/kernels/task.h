@@ -41,7 +41,7 @@ struct Task {
   }
   // Of a k-block: its packed weights, their bytes, and its steps.
   PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, int steps) const {
-    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), stream_prefetch};
+    return {rows, rows_per_block, weights, bytes, steps, vectors(), stream_prefetch};
   }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
