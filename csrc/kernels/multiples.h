@@ -122,9 +122,11 @@ template <class Multiplied, class Step, class PackedStep> void multiply_units(co
   constexpr bool BYTES = std::is_same_v<Multiplied, MultipliedBytes>;
   constexpr int MAX = MAX_ROWS_UNPACKING;
   for_unit_blocks(t, [&](const UnitBlock& block) {
-    const std::size_t bytes = block.record * block.count, x_offset = std::size_t(block.first) * t.matrix.group / Step::K * Step::X_BYTES;
+    const std::size_t bytes = block.record * block.count;
+    const std::size_t longest = block.record * std::min(FIXED_K_BLOCK / t.matrix.group, t.matrix.num_groups());
+    const std::size_t x_offset = std::size_t(block.first) * t.matrix.group / Step::K * Step::X_BYTES;
     if (t.rows <= max_packed_rows) {
-      const PrefetchPlan plan = t.prefetch(t.rows_per_block(true, MAX), block.w, bytes, block.steps * block.count);
+      const PrefetchPlan plan = t.prefetch(t.rows_per_block(true, MAX), block.w, bytes, longest, block.steps * block.count);
       return for_column_blocks<true, MAX>(t.rows, t.width, [&](auto vecs, int v) {
         UnitBlock part = block.at_columns(v);
         for_row_blocks<block_rows(vecs, true, MAX)>(t.rows, [&](auto count, int r) PENSTOCK_INLINED {
@@ -137,7 +139,7 @@ template <class Multiplied, class Step, class PackedStep> void multiply_units(co
     unpack_units<Multiplied>(block, t.vectors(), t.unpacked);
     UnitBlock unpacked = block;
     unpacked.w = t.unpacked, unpacked.steps = t.matrix.group / Step::K;
-    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), block.w, bytes, unpacked.steps * block.count);
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), block.w, bytes, longest, unpacked.steps * block.count);
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       UnitBlock part = unpacked.at_columns(v);
       for_row_blocks<block_rows(vecs)>(t.rows, [&](auto count, int r) PENSTOCK_INLINED {

@@ -27,6 +27,7 @@
 namespace PENSTOCK_ISA {
 
 constexpr int DENSE_K_BLOCK = 1024;  // k-block of dense formats: its weights stay in L2 across register blocks
+constexpr std::size_t PACKED_BYTES = 256 << 10;  // codes that several register blocks read before going on: twice that stays in L2
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // size of the buffer of unpacked weights
 constexpr std::size_t UNPACK_TARGET_BYTES = BF16_ROWS_AS_FLOAT ? 32 << 10 : UNPACKED_BYTES;  // unpack as many k-blocks as fit this
 constexpr int MIN_UNPACKED_INT_BLOCKS = 4;  // but for integers at least so many: totals are loaded and stored once for them
@@ -80,10 +81,11 @@ inline ScaledKBlocks at_columns(ScaledKBlocks g, int v, int bytes) {  // of the 
 template <class Step> void dense_panel(const Task& t) {
   const int k_per_step = t.matrix.k_per_step(), steps = t.matrix.k_padded / k_per_step, max_steps = DENSE_K_BLOCK / k_per_step;
   const int w_step = t.w_step(Step::W_BYTES);
+  const std::size_t longest = std::size_t(std::min(max_steps, steps)) * w_step;
   for (int s = 0; s < steps; s += max_steps) {
     const int count = std::min(max_steps, steps - s);
     const Bytes w = t.panel + std::size_t(s) * w_step;
-    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), w, std::size_t(count) * w_step, count);
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), w, std::size_t(count) * w_step, longest, count);
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       const DenseKBlock part{w + Step::W_BYTES * v, w_step, count, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * Step::X_BYTES, t.x.stride, plan.for_columns(v, vecs));
@@ -94,12 +96,18 @@ template <class Step> void dense_panel(const Task& t) {
 // Codes with scales, unpacked in registers. GROUPED: more than one k-block, so that totals over k-blocks are kept.
 template <bool GROUPED, int MAX = MAX_ROWS, class Step> void packed_scaled(const Task& t, const Step& step, const PackedKBlocks& run) {
   const int steps = run.length / t.matrix.k_per_step(), w_step = t.w_step(Step::W_BYTES);
-  const ScaledKBlocks groups = run.groups(t, run.w, w_step, steps, run.block_stride);
-  const PrefetchPlan plan = t.prefetch(t.rows_per_block(GROUPED, MAX), run.w, run.block_stride * run.count, steps * run.count);
-  for_column_blocks<GROUPED, MAX>(t.rows, t.width, [&](auto vecs, int v) {
-    scaled_rows<Step, vecs, GROUPED, MAX>(step, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(run.begin) / Step::K * Step::X_BYTES,
-                                          plan.for_columns(v, vecs));
-  });
+  const std::size_t parts = t.is_one_block(GROUPED, MAX) ? 1 : (run.block_stride * run.count + PACKED_BYTES - 1) / PACKED_BYTES;
+  const int at_once = static_cast<int>((run.count + parts - 1) / parts);
+  const std::size_t longest = run.block_stride * at_once;
+  for (int from = 0; from < run.count; from += at_once) {
+    const PackedKBlocks part = run.part(from, std::min(at_once, run.count - from));
+    const ScaledKBlocks groups = part.groups(t, part.w, w_step, steps, part.block_stride);
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(GROUPED, MAX), part.w, part.block_stride * part.count, longest, steps * part.count);
+    for_column_blocks<GROUPED, MAX>(t.rows, t.width, [&](auto vecs, int v) {
+      scaled_rows<Step, vecs, GROUPED, MAX>(step, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(part.begin) / Step::K * Step::X_BYTES,
+                                            plan.for_columns(v, vecs));
+    });
+  }
 }
 
 // Unpacks `count` packed steps of all columns.
@@ -122,11 +130,12 @@ template <class Unpack> void unpacked_scaled(const Task& t, const Unpack& unpack
   const std::size_t bytes = std::size_t(steps) * w_step;
   const int min_blocks = Step::INTEGER ? std::min<int>(MIN_UNPACKED_INT_BLOCKS, UNPACKED_BYTES / bytes) : 1;
   const int blocks_at_once = std::max({1, min_blocks, static_cast<int>(UNPACK_TARGET_BYTES / bytes)});
+  const std::size_t longest = run.block_stride * std::min(blocks_at_once, run.count);
   for (int from = 0; from < run.count; from += blocks_at_once) {
     const PackedKBlocks part = run.part(from, std::min(blocks_at_once, run.count - from));
     for (int g = 0; g < part.count; ++g) unpack_steps(unpack, part.w + part.block_stride * g, t.unpacked + bytes * g, packed_steps, vectors);
     const ScaledKBlocks groups = part.groups(t, t.unpacked, w_step, steps, bytes);
-    const PrefetchPlan plan = t.prefetch(t.rows_per_block(true), part.w, part.block_stride * part.count, steps * part.count);
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(true), part.w, part.block_stride * part.count, longest, steps * part.count);
     for_column_blocks<true>(t.rows, t.width, [&](auto vecs, int v) {
       scaled_rows<Step, vecs, true>(Step{}, at_columns(groups, v, Step::W_BYTES), t.x, std::size_t(part.begin) / Step::K * Step::X_BYTES,
                                     plan.for_columns(v, vecs));
@@ -147,11 +156,12 @@ template <class Unpack> void unpacked_dense(const Task& t, const Unpack& unpack)
   const int vectors = t.vectors(), w_step = vectors * Step::W_BYTES, packed_step = vectors * Unpack::W_BYTES, times = m.k_per_step() / Step::K;
   const int packed_steps = m.k_padded / m.k_per_step();
   const int max_steps = std::min<int>(DENSE_K_BLOCK / m.k_per_step(), UNPACK_TARGET_BYTES / (times * 4 * Step::W_BYTES));
+  const std::size_t longest = std::size_t(std::min(max_steps, packed_steps)) * packed_step;
   for (int s = 0; s < packed_steps; s += max_steps) {
     const int count = std::min(max_steps, packed_steps - s), steps = count * times;
     const Bytes packed = t.panel + std::size_t(s) * packed_step;
     unpack_steps(unpack, packed, t.unpacked, count, vectors);
-    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), packed, std::size_t(count) * packed_step, steps);
+    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), packed, std::size_t(count) * packed_step, longest, steps);
     for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
       const DenseKBlock part{t.unpacked + Step::W_BYTES * v, w_step, steps, s == 0, t.out + LANES * v, PANEL};
       dense_rows<Step, vecs>(Step{}, part, t.x.data + std::size_t(s) * times * Step::X_BYTES, t.x.stride, plan.for_columns(v, vecs));

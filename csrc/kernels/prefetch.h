@@ -2,8 +2,9 @@
 // columns):
 //
 //   one block      covers all rows and columns: the weights are read once, as a stream, and prefetched as StreamPrefetch says.
-//   several blocks the k-block stays in L1 or L2 while the blocks reuse it, and memory would be idle. Together they prefetch the same k-block
-//                  of the next panel, each block a share proportional to its rows x columns.
+//   several blocks the k-block stays in L1 or L2 while the blocks reuse it, and memory would be idle. Together they prefetch as many bytes,
+//                  the longest k-block further on, in this panel or the next: each block a share proportional to its rows x columns. A
+//                  whole panel further on would not fit L2 where k is large.
 //
 // Except for a single row block, blocks also prefetch the next block's rows of x into L1, since many rows are in L3 only.
 #pragma once
@@ -40,8 +41,8 @@ struct PrefetchPlan {
   int rows, rows_per_block;  // rows of x, and the most in one register block
   Bytes weights;             // the k-block's packed weights
   std::size_t bytes;         // of them
+  std::size_t distance;      // bytes: of the panel's longest k-block
   int steps;                 // in the k-block
-  std::size_t panel_stride;  // bytes
   int vectors;               // column vectors of the panel
   StreamPrefetch stream;
   int v = 0, vecs = 0;       // column vectors [v, v + vecs) of the current blocks
@@ -58,7 +59,7 @@ struct PrefetchPlan {
     const int parts = rows * vectors;
     const auto lines_until = [&](int r) { return (lines_per_step * (v * rows + vecs * r) + parts - 1) / parts; };
     const int first = lines_until(row), end = lines_until(row + count);
-    return {weights + panel_stride + std::size_t(first) * steps * 64, end - first, rows > rows_per_block, {}};
+    return {weights + distance + std::size_t(first) * steps * 64, end - first, rows > rows_per_block, {}};
   }
 };
 

@@ -35,13 +35,17 @@ struct Task {
   int rows_per_block(bool grouped = false, int max_rows = MAX_ROWS) const {
     return block_rows(block_vecs(rows, grouped, max_rows), grouped, max_rows);
   }
+  // Whether one register block covers all rows and columns.
+  bool is_one_block(bool grouped = false, int max_rows = MAX_ROWS) const {
+    return rows <= rows_per_block(grouped, max_rows) && vectors() <= block_vecs(rows, grouped, max_rows);
+  }
   Task single(int i) const {
     return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
             unpacked, stream_prefetch};
   }
-  // Of a k-block: its packed weights, their bytes, and its steps.
-  PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, int steps) const {
-    return {rows, rows_per_block, weights, bytes, steps, panel_stride(), vectors(), stream_prefetch};
+  // Of a k-block: its packed weights, their bytes, those of the longest k-block, and its steps.
+  PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, std::size_t longest, int steps) const {
+    return {rows, rows_per_block, weights, bytes, longest, steps, vectors(), stream_prefetch};
   }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
