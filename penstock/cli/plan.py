@@ -69,6 +69,8 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
         print(jsonlib.dumps(placed.as_json())) if show.json else tell_fleet(placed)
         return
     if show.calibrate:
+        if options.hardware is not None:
+            request.check_here(asked)
         calibrate(asked)
         if options.hardware is None:
             return

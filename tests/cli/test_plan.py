@@ -91,6 +91,19 @@ def test_a_fleet_says_what_nobody_serves(penstock: Any, tmp_path: Path) -> None:
     assert gpus == "nothing in Penstock serves such rows of h100-sxm yet: they are for engines that have a backend for cuda"
 
 
+@pytest.mark.parametrize(("more", "said"), [
+    ("--hardware h100-sxm", "--calibrate measures this machine, and a plan for --hardware h100-sxm uses nothing of it: name here there"),
+    ("--hardware all", "a plan for --hardware all uses nothing of it"), ("--hardware abacus", "h100-sxm"),
+    ("--hardware l4 --slo ttft=soon", "ttft"), ("--hardware l4 --what-if speed=2", "what-if speed"),
+])
+def test_nothing_is_calibrated_for_a_plan_that_is_refused_or_is_of_other_machines(
+        penstock: Any, monkeypatch: pytest.MonkeyPatch, more: str, said: str) -> None:
+    timed: list[str] = []
+    monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))
+    status, out, err = penstock(["plan", "brook", "--calibrate", *more.split()])
+    assert (status, out, timed) == (2, "", []) and said in err and len(err.splitlines()) == 1
+
+
 def test_all_formats_are_calibrated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[str] = []
     monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))

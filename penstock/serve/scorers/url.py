@@ -72,6 +72,8 @@ class Url:
             reply = TimeoutError()
         if isinstance(reply, TimeoutError):
             raise self._failed(f"did not answer within {self._options.timeout_s:g} s")
+        if isinstance(reply, http.client.BadStatusLine) and not isinstance(reply, OSError):  # whose text is the stranger's
+            raise self._failed("answered something that is not HTTP")
         if isinstance(reply, OSError | http.client.HTTPException | ValueError):
             raise self._failed(f"failed: {reply or type(reply).__name__}")
         if isinstance(reply, Exception):

@@ -55,8 +55,9 @@ def distribution(values: Sequence[float], percentiles: Sequence[int] = PERCENTIL
     estimates = []
     for percent in percentiles:
         low, high = ranks(len(data), percent / 100)
+        value = float(np.percentile(data, percent))  # below the bound of two observations
         estimates.append((percent, Estimate(
-            float(np.percentile(data, percent)), None if low is None else float(data[low]), None if high is None else float(data[high]))))
+            value, None if low is None else min(value, float(data[low])), None if high is None else float(data[high]))))
     return _distribution(data, estimates)
 
 

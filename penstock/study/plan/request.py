@@ -230,6 +230,8 @@ def parts_of(request: Request, read_bytes: float | None = None, threads: int | N
     names = catalogue.names() if request.hardware == ALL else [
         catalogue.named(name.strip()) for name in (request.hardware or "").split(",") if name.strip()]
     changes = parse_pairs(request.what_if or "", "--what-if")
+    if request.what_if is not None and not changes:
+        raise UsageError("--what-if names no figure: give one, like memory_bandwidth=8e12, or leave it out")
     given = {figure: _given(text, option, names, catalogue) for figure, option, text in (
         ("price", "--price", request.price), ("power", "--watts", request.watts))}
     for figure, told in given.items():
@@ -239,7 +241,18 @@ def parts_of(request: Request, read_bytes: float | None = None, threads: int | N
     return [catalogue.part(name, changes | own[name]) for name in dict.fromkeys(names)]
 
 
+def check_here(request: Request) -> None:
+    """Raises UsageError, before this machine is measured for a plan, where that plan is refused anyway, or does not use this machine."""
+    parts, _ = both(request)
+    objectives(request.slo)
+    if all(part.name != HERE for part in parts):
+        raise UsageError(f"--calibrate measures this machine, and a plan for --hardware {request.hardware} uses nothing of it: "
+                         f"name {HERE} there, or leave one of the two out")
+
+
 def catalogue_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> Catalogue:
+    if request.catalogue is not None and not request.catalogue.strip():
+        raise UsageError("--catalogue names no folder: give one, or leave it out")
     folder = None if request.catalogue is None else Path(request.catalogue)
     return Catalogue(folder, {HERE: lambda: told_here(read_bytes=read_bytes, threads=threads)})
 

@@ -1,5 +1,6 @@
 """A reward function behind a URL: what it is asked, and what becomes of every way in which it fails."""
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,19 @@ def test_equal_scores_are_told_apart_by_likelihood(server: Rewards) -> None:
 def test_a_reply_that_is_not_a_score_for_each_is_an_error(server: Rewards, reply: Any, said: str) -> None:
     server.reply = lambda body: reply
     assert said in fails(server)
+
+
+def test_what_does_not_speak_http_is_an_error_that_shows_none_of_it(server: Rewards) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"\x00\x1b[31mgarbage\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        server.url = f"http://127.0.0.1:{listening.getsockname()[1]}/score"
+        assert fails(server) == f"the scorer at {server.url} answered something that is not HTTP"
 
 
 def test_another_status_is_an_error_and_redirections_are_not_followed(server: Rewards) -> None:

@@ -40,6 +40,12 @@ def test_percentiles_are_numpys() -> None:
     assert (found.least, found.most) == (values.min(), values.max())
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 36, 100, 1000])
+def test_what_is_told_lies_within_its_interval(count: int) -> None:
+    for _, each in distribution(np.random.default_rng(count).exponential(size=count).tolist()).percentiles:
+        assert (each.low is None or each.low <= each.value) and (each.high is None or each.value <= each.high)
+
+
 def test_nothing_observed() -> None:
     assert distribution([]).as_json() == {"count": 0, "mean": None, "stdev": None, "min": None, "max": None}
     assert grouped_distribution([[], []]).count == 0 and distribution([]).at(50) is None

@@ -238,6 +238,8 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"max_devices": 0}, "--max-devices"), ({"chunk": "0"}, "--chunk"),
     ({"max_devices": 2, "tensor_parallel": "4"}, "there are 2 of h100-sxm, and 4 are asked for"),
     ({"slo": "ttft=fast"}, "ttft"), ({"slo": "itl=5ms"}, "itl"), ({"what_if": "speed=2"}, "speed"), ({"what_if": "speed"}, "key=value"),
+    ({"what_if": ""}, "--what-if names no figure"), ({"what_if": ","}, "--what-if names no figure"),
+    ({"catalogue": ""}, "--catalogue names no"),
     ({"what_if": "op_latency=-1"}, "from 0 on"), ({"what_if": "memory=0"}, "above 0"),
     ({"price": "cheap"}, "--price must be a number"), ({"price": "l4=2"}, "l4"), ({"watts": "h100-sxm=-1"}, "--watts must be a number"),
     ({"price": "1", "what_if": "price=2"}, "--what-if price and --price"), ({"what_if": "memory=1e9,memory=2e9"}, "memory is given twice"),

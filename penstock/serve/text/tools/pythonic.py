@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from math import isinf
 from typing import ClassVar, Optional
 
@@ -17,7 +18,7 @@ from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
 WORDS = ("true", "false", "null")  # JSON's, which models mix in
 STRING = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
-STRING_OR_LONG = re.compile(rf"({STRING})|(?<![\w.])(?<!\d[eE][+-])[1-9][0-9]{{4000,}}(?![\w.])", re.DOTALL)  # an integer
+STRING_OR_LONG = re.compile(rf"({STRING})|(?<![\w.])(?<!\d[eE][+-])[1-9](?:_?[0-9]){{4000,}}(?![\w.])", re.DOTALL)  # an integer
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 Step = Callable[[str], Optional["Step"]]
@@ -148,7 +149,7 @@ def read_call(source: str) -> tuple[str, str] | None:
     """`f(a=1)` -> ("f", '{"a": 1}'); None when it is no call with literals as keyword arguments.
 
     Python refuses to read integers of more than 4,300 digits, but not such floats: a point is put behind those that come near."""
-    source = STRING_OR_LONG.sub(lambda found: found[0] if found[1] else f"{found[0]}.", source)
+    source = STRING_OR_LONG.sub(lambda found: found[0] if found[1] else f"{found[0].replace('_', '')}.", source)
     try:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
@@ -181,6 +182,8 @@ def as_json(node: ast.expr, source: str) -> str:
             written = (ast.get_source_segment(source, node) or "").removesuffix(".")
             if NUMBER.fullmatch(written):
                 return written
+        if type(node.value) is int:
+            return f"{Decimal(node.value):f}"  # str refuses those of more than 4,300 digits, which hexadecimal ones may have
         return json.dumps(node.value, ensure_ascii=False, allow_nan=False)
     if isinstance(node, ast.Name) and node.id in WORDS:
         return node.id

@@ -11,7 +11,7 @@ class EventReader:
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         *events, self._rest = text.split(b"\n\n")
-        return [data for event in events if (data := data_of(event)) is not None]
+        return [data for event in events if (data := data_of(event))]  # an empty one is a keep-alive
 
 
 def data_of(event: bytes) -> bytes | None:

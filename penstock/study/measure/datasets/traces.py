@@ -32,7 +32,7 @@ class TraceOptions:
     scale: float = 1.0  # multiplies lengths
     start: float = 0.0  # seconds of the recording that are skipped
     seconds: float = 0.0  # of the recording that are taken; 0: all
-    max_input: int = 0  # longer prompts are left out, and told; 0: none is
+    max_input: int = 0  # prompts that are longer, once scaled, are left out, and told; 0: none is
     max_output: int = 0  # likewise
 
 

@@ -8,6 +8,7 @@ from penstock.study.measure.report.svg import draw
 from penstock.study.measure.report.text import (
     LABEL,
     LATENCIES,
+    answer,
     best_told,
     client,
     counts,
@@ -30,6 +31,7 @@ STYLE = """
 body { margin: 0 auto; max-width: 1360px; padding: 24px; background: var(--back); color: var(--text);
   font: 15px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; } p { margin: 4px 0; } .dim { color: var(--dim); }
+.found { font-weight: 600; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 12px; overflow-wrap: normal; text-align: right; vertical-align: top; font-weight: 400; }
 th:first-child { text-align: left; white-space: nowrap; } td { white-space: nowrap; }
@@ -55,11 +57,14 @@ svg .dot { fill-opacity: .55; } svg .label { font-weight: 600; } svg .rule-label
 def page(report: Report) -> str:
     """HTML. Everything that came from outside is escaped."""
     result, name = report.result, str(report.target.get("url") or report.target.get("model"))
+    found = [line.strip() for line in answer(report)]
     parts = [
         "<!doctype html>", '<html lang="en">', '<head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>penstock bench: {escape(name)}</title>", f"<style>{STYLE}</style></head>", "<body>", f"<h1>{escape(name)}</h1>",
-        f'<p class="dim">penstock bench, {escape(report.began)}</p>', *(f"<p>{escape(line)}</p>" for line in counts(report)),
+        f'<p class="dim">penstock bench, {escape(report.began)}</p>',
+        *(f'<p class="found">{escape(line)}</p>' for line in found),
+        *(f"<p>{escape(line)}</p>" for line in counts(report)),
         "<h2>Latency</h2>", *latency_table(report),
         '<p class="dim">In brackets: the interval that holds the true value with 95 % confidence; ? where too few requests were seen.</p>',
         "<h2>Throughput</h2>", *told([*throughput(result.figures), *([] if result.server is None else server(result.server)),
@@ -67,8 +72,8 @@ def page(report: Report) -> str:
     ]
     if report.search:
         parts += ["<h2>Rates that were tried</h2>", *rates_table(report)]
-    if result.notes:
-        parts += ["<h2>Notes</h2>", *(f"<p>{escape(note)}</p>" for note in result.notes)]
+    if notes := [note for note in result.notes if note not in found]:
+        parts += ["<h2>Notes</h2>", *(f"<p>{escape(note)}</p>" for note in notes)]
     parts += ["<h2>Plots</h2>", '<div class="plots">']
     parts += [f"<figure><figcaption>{escape(chart.title)}</figcaption>{draw(chart)}</figure>" for chart in charts(report)]
     parts += ["</div>", "<h2>TTFT by prompt length</h2>", *bins_table(report), "<h2>What was asked</h2>", *settings(report.load), "</body>",

@@ -8,6 +8,8 @@ from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.trust import Checked
 
+AS_GOOD = 1.1  # times the defaults, in the middle pair, up to which noise passes for no difference
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
@@ -62,6 +64,9 @@ class Outcome:
                     f"the defaults up to {self.rates[0]:.3g}")
         if found.high < 1:
             return f"the defaults are best: {self.rejected} gave {measured}"
+        if found.is_noise and found.median > AS_GOOD:
+            return (f"the defaults stay, undecided: {self.rejected} gave {measured}, which may be chance: "
+                    "more --pairs or a longer --duration would tell")
         why = "which may be chance" if found.is_noise else "which is too little to count"
         return f"the defaults are as good: {self.rejected} gave {measured}, {why}"
 

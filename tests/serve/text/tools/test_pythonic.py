@@ -1,4 +1,6 @@
 """Pythonic tool calls."""
+from decimal import Decimal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,6 +44,7 @@ def test_without_a_call_the_text_is_unchanged(text: str) -> None:
     ("f(é=1e999, b=[-1E+400, {'c': --1.5}], d=-0.0)", '{"é": 1e999, "b": [-1E+400, {"c": 1.5}], "d": -0.0}'),
     (f"f(a={LONG}, b=-{LONG}, c=[{LONG}, '{LONG} \\' {LONG}'])", f'{{"a": {LONG}, "b": -{LONG}, "c": [{LONG}, "{LONG} \' {LONG}"]}}'),
     (f"f(a=1e{LONG}, b=1e-{LONG})", f'{{"a": 1e{LONG}, "b": 0.0}}'),
+    (f"f(a={LONG[:3]}_{LONG[3:]}, b=[-0x1{5000 * '0'}, 0b11, 1_000])", f'{{"a": {LONG}, "b": [-{Decimal(2**20000):f}, 3, 1000]}}'),
     ("f(a={'b': 1, 'b': 2})", '{"a": {"b": 2}}'),
     ("f(x=[1, (2, 3)], y={'k': {'l': []}})", '{"x": [1, [2, 3]], "y": {"k": {"l": []}}}'),
 ])

@@ -236,7 +236,8 @@ def test_text_that_only_begins_like_a_thought_is_shown() -> None:
 
 
 def test_comments_and_other_events_are_passed_over() -> None:
-    sample = one((0.1, STREAM + chunk(b": ping\r\n\r\n") + chunk(b"event: x\nid: 7\n\n")), (0.1, TOKEN), (0.0, LAST + END))
+    passed = chunk(b": ping\r\n\r\n") + chunk(b"event: x\nid: 7\n\n") + chunk(b"event: ping\ndata: \n\ndata:\n\n")
+    sample = one((0.1, STREAM + passed), (0.1, TOKEN), (0.0, LAST + END))
     assert sample.ok and sample.ttft_s == pytest.approx(0.2)
 
 

@@ -169,6 +169,14 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     assert said[2].startswith("  the rate is in doubt") and [line for line in said if line.startswith("note:")] == ["note: a note"]
 
 
+def test_a_page_of_a_search_begins_with_its_answer() -> None:
+    whole = replace(report(result(samples(12))), attain=0.9)
+    sentence, doubt = (line.strip() for line in answer(whole))
+    text = page(replace(whole, result=replace(whole.result, notes=(doubt, "a note"))))
+    assert text.index(sentence) < text.index("requests, ") and text.count(doubt) == 1 and "a note" in text
+    assert "is the most at which" not in page(replace(whole, search=()))
+
+
 def test_a_search_that_was_cut_short_found_the_highest_of_what_it_tried() -> None:
     whole = report()
     cut = report(replace(whole.result, cut=Cut("Ctrl-C", 5.0, 2)))
