@@ -65,7 +65,8 @@ void Step::experts(const Op& op, int thread) {
         for (int i = 0; i < rows; ++i) store(first + row + i, p, of + std::size_t(i) * PANEL);
       };
       m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, rows_per_expert).at_row(first), count,
-                         make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count)});
+                         make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count),
+                         m.machine_});
     };
     const int max_run = fits_private_operand(rows_per_expert, matrix.k_padded) ? panels_in_run(matrix) : 1;
     parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, max_run, [] {}, [&](int task, int end) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cache.h"
+#include "features.h"
 #include "layout.h"
 
 namespace penstock {
@@ -46,6 +47,7 @@ struct PanelTask {
   float* out;              // scratch for accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // scratch of Kernels::unpacked_bytes
   StreamPrefetch stream_prefetch;  // of products whose rows fit one register block
+  const Features& machine;         // whose break-evens hold
 };
 
 // Partial attention of some rows, not yet normalized: O = acc / running_sum, with running_max and running_sum as in online softmax.

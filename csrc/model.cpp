@@ -53,7 +53,7 @@ Memory::~Memory() {
 
 Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize)
     : kernels_(kernels), bf16_(bf16), int8_(int8_activations), dequantize_(dequantize),
-      cache_prefetch_(features().zen5 ? StreamPrefetch{16384, true} : StreamPrefetch{}),  // unmeasured elsewhere
+      machine_(features()), cache_prefetch_(machine_.zen5 ? StreamPrefetch{16384, true} : StreamPrefetch{}),  // unmeasured elsewhere
       private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
   for (auto& each : private_operands_) each.grow(PRIVATE_OPERAND_FLOATS * 4, PRIVATE_OPERAND_FLOATS);
 }
@@ -90,9 +90,9 @@ int Model::add_matrix(const Matrix& matrix) {
 // there is arithmetic between loads; that of Zen 4 is hindered by more requests.
 StreamPrefetch Model::stream_prefetch(const Matrix& matrix, int rows) const {
   if (weights_used_ <= CACHE_RESIDENT_BYTES) return {};
-  if (features().intel) return {4096, false};
+  if (machine_.intel) return {4096, false};
   const bool only_loads = matrix.bits() >= 16 && rows == 1;
-  return features().zen5 && !only_loads ? StreamPrefetch{8192, true} : StreamPrefetch{};
+  return machine_.zen5 && !only_loads ? StreamPrefetch{8192, true} : StreamPrefetch{};
 }
 
 int Model::add_angles(const float* frequencies, int count, float scale) {

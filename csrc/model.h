@@ -154,6 +154,7 @@ class Model {
   StreamPrefetch stream_prefetch(const Matrix& matrix, int rows) const;
   StreamPrefetch cache_prefetch() const { return cache_prefetch_; }
   void set_cache_prefetch(int distance) { cache_prefetch_ = {distance, true}; }
+  void tune_for_zen5(bool on) { machine_.zen5 = on; }
   // Runs one step; returns when it is complete. Results are valid until the next step.
   void step(Batch batch);
   // Copies the keys and values of one slot, in all layers.
@@ -170,6 +171,7 @@ class Model {
   friend class Step;
   const Kernels& kernels_;
   bool bf16_, int8_, dequantize_;
+  Features machine_;               // whose measured break-evens hold
   StreamPrefetch cache_prefetch_;  // of the KV cache
   std::vector<Op> ops_;
   std::vector<Buffer> buffers_;

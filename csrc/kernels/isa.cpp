@@ -63,7 +63,7 @@ static void linear(const PanelTask& t) {
     const int first = t.first_panel + from, width = t.matrix.width(first);
     const int count = t.matrix.width(t.first_panel + t.num_panels - 1) == width ? t.num_panels - from : std::max(1, t.num_panels - from - 1);
     linear_panels({t.matrix, t.matrix.panel(t.matrix_index, first), first, count, width, t.x, t.rows, t.epilogue,
-                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.stream_prefetch});
+                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.stream_prefetch, packed_rows(t.machine)});
     from += count;
   }
 }

@@ -120,22 +120,22 @@ template <class Body> void for_unit_blocks(const Task& t, const Body& body) {
 // All rows of one panel: PackedStep reads packed codes, Step what Multiplied makes of them.
 template <class Multiplied, class Step, class PackedStep> void multiply_units(const Task& t, int max_packed_rows, const PackedStep& packed) {
   constexpr bool BYTES = std::is_same_v<Multiplied, MultipliedBytes>;
-  constexpr int MAX = MAX_ROWS_UNPACKING;
   for_unit_blocks(t, [&](const UnitBlock& block) {
     const std::size_t bytes = block.record * block.count;
     const std::size_t longest = block.record * std::min(FIXED_K_BLOCK / t.matrix.group, t.matrix.num_groups());
     const std::size_t x_offset = std::size_t(block.first) * t.matrix.group / Step::K * Step::X_BYTES;
-    if (t.rows <= max_packed_rows) {
-      const PrefetchPlan plan = t.prefetch(t.rows_per_block(true, MAX), block.w, bytes, longest, block.steps * block.count);
-      return for_column_blocks<true, MAX>(t.rows, t.width, [&](auto vecs, int v) {
-        UnitBlock part = block.at_columns(v);
-        for_row_blocks<block_rows(vecs, true, MAX)>(t.rows, [&](auto count, int r) PENSTOCK_INLINED {
-          const Operand x = t.x.at_row(r);
-          packed_unit_kernel<PackedStep, count, vecs>(packed, part, x, x.data + x_offset, plan.for_columns(v, vecs).for_block(r, count));
-          part.out += PANEL * count;
+    if (t.rows <= max_packed_rows)
+      return t.packed_rows.with_block_rows(t.rows, [&](auto max) {
+        const PrefetchPlan plan = t.prefetch(t.rows_per_block(true, max), block.w, bytes, longest, block.steps * block.count);
+        for_column_blocks<true, max>(t.rows, t.width, [&](auto vecs, int v) {
+          UnitBlock part = block.at_columns(v);
+          for_row_blocks<block_rows(vecs, true, max)>(t.rows, [&](auto count, int r) PENSTOCK_INLINED {
+            const Operand x = t.x.at_row(r);
+            packed_unit_kernel<PackedStep, count, vecs>(packed, part, x, x.data + x_offset, plan.for_columns(v, vecs).for_block(r, count));
+            part.out += PANEL * count;
+          });
         });
       });
-    }
     unpack_units<Multiplied>(block, t.vectors(), t.unpacked);
     UnitBlock unpacked = block;
     unpacked.w = t.unpacked, unpacked.steps = t.matrix.group / Step::K;

@@ -4,8 +4,8 @@
 //   weights     rows             path
 //   f32         float            dense_panel
 //   bf16, f16   bf16, float      dense_panel; where rows are float, unpacked_dense for more than MAX_ROWS_PACKED_F16 rows
-//   i8, i4      int8             packed_scaled; i4 unpacked_scaled for more than MAX_ROWS_PACKED_I4_INT8 rows
-//   i8, i4      16-bit fixed     packed_scaled; unpacked_scaled for more than MAX_ROWS_PACKED_I8 or _I4 rows (PENSTOCK_FIXED16)
+//   i8, i4      int8             packed_scaled; i4 unpacked_scaled for more rows than PackedRows says
+//   i8, i4      16-bit fixed     packed_scaled; unpacked_scaled for more rows than PackedRows says (PENSTOCK_FIXED16)
 //   i8, i4      bf16, float      the same, on other instruction sets; i8 with one scale per column takes unpacked_column_scaled
 //   i4, units   integer          multiply_units (multiples.h)
 //   i4, units   bf16, float      as other i4, then apply_units
@@ -146,7 +146,8 @@ template <class Unpack> void unpacked_scaled(const Task& t, const Unpack& unpack
 // Either of the two above, by the number of rows.
 template <class Unpack, class Step>
 void scaled_panel(const Task& t, int max_packed_rows, const Unpack& unpack, const Step& step, const PackedKBlocks& run) {
-  unpacks_once<Unpack>(t, max_packed_rows, run.length) ? unpacked_scaled(t, unpack, run) : packed_scaled<true, MAX_ROWS_UNPACKING>(t, step, run);
+  if (unpacks_once<Unpack>(t, max_packed_rows, run.length)) return unpacked_scaled(t, unpack, run);
+  t.packed_rows.with_block_rows(t.rows, [&](auto max) { packed_scaled<true, max>(t, step, run); });
 }
 
 // Unpacks a k-block at a time and multiplies it as a dense one, without scales.
@@ -199,12 +200,12 @@ inline void linear_int8(const Task& t) {  // int8 rows
   const Matrix& m = t.matrix;
   const PackedKBlocks all = all_groups(t);
   if (m.has_units()) {
-    multiply_units<MultipliedBytes, StepInt8>(t, MAX_ROWS_PACKED_I4_INT8, StepI4Int8{i4_byte_table(m)});
+    multiply_units<MultipliedBytes, StepInt8>(t, t.packed_rows.i4_units_int8, StepI4Int8{i4_byte_table(m)});
   } else if (m.format == Format::i8) {
     m.num_groups() == 1 ? packed_scaled<false>(t, StepInt8{}, all) : packed_scaled<true>(t, StepInt8{}, all);
   } else {
     const I4ByteTable table = i4_byte_table(m);
-    scaled_panel(t, MAX_ROWS_PACKED_I4_INT8, UnpackI4ToInt8{table}, StepI4Int8{table}, all);
+    scaled_panel(t, t.packed_rows.i4_int8, UnpackI4ToInt8{table}, StepI4Int8{table}, all);
   }
   apply_row_scales(t);
 }
@@ -233,16 +234,16 @@ template <class Body> void for_k_block_runs(const Task& t, const Body& body) {
 inline void linear_fixed16(const Task& t) {  // 16-bit fixed-point rows
   const Matrix& m = t.matrix;
   if (m.format == Format::i8) {
-    for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, MAX_ROWS_PACKED_I8, UnpackI8{}, StepI8{}, run); });
+    for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, t.packed_rows.i8, UnpackI8{}, StepI8{}, run); });
   } else if (m.has_units()) {
-    multiply_units<MultipliedPairs, StepPairs>(t, MAX_ROWS_PACKED_I4, StepI4Pairs<ConsecutiveCodes>{});
+    multiply_units<MultipliedPairs, StepPairs>(t, t.packed_rows.i4_units, StepI4Pairs<ConsecutiveCodes>{});
   } else if (m.codebook_is_consecutive()) {
     for_k_block_runs(t, [&](const PackedKBlocks& run) {
-      scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4Pairs<ConsecutiveCodes>{}, StepI4Pairs<ConsecutiveCodes>{}, run);
+      scaled_panel(t, t.packed_rows.i4, UnpackI4Pairs<ConsecutiveCodes>{}, StepI4Pairs<ConsecutiveCodes>{}, run);
     });
   } else {
     const StepI4 step = step_i4(m);
-    for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4{step}, step, run); });
+    for_k_block_runs(t, [&](const PackedKBlocks& run) { scaled_panel(t, t.packed_rows.i4, UnpackI4{step}, step, run); });
   }
   apply_row_scales(t);
 }
@@ -267,12 +268,12 @@ inline void linear_bf16_rows(const Task& t) {  // i8 and i4 with bf16 or float r
   const PackedKBlocks all = all_groups(t);
   if (m.format == Format::i4) {
     const StepI4 step = step_i4(m);
-    scaled_panel(t, MAX_ROWS_PACKED_I4, UnpackI4{step}, step, all);
+    scaled_panel(t, t.packed_rows.i4, UnpackI4{step}, step, all);
     if (m.has_units()) apply_units(t);
     return;
   }
-  if (m.num_groups() > 1) return scaled_panel(t, MAX_ROWS_PACKED_I8, UnpackI8{}, StepI8{}, all);
-  t.rows > MAX_ROWS_PACKED_I8 ? unpacked_column_scaled(t) : packed_scaled<false>(t, StepI8{}, all);
+  if (m.num_groups() > 1) return scaled_panel(t, t.packed_rows.i8, UnpackI8{}, StepI8{}, all);
+  t.rows > t.packed_rows.i8 ? unpacked_column_scaled(t) : packed_scaled<false>(t, StepI8{}, all);
 }
 
 #endif

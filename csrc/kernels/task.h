@@ -18,6 +18,26 @@ template <bool GROUPED = false, int MAX = MAX_ROWS, class Body> void for_column_
   for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
 }
 
+// Up to how many rows codes are unpacked in registers, anew for each register block, rather than once for all rows: break-evens, as
+// measured (docs/LOG.md). No result depends on them.
+struct PackedRows {
+  int tall;                    // up to so many rows, register blocks are as tall as MAX_ROWS_UNPACKING, beyond as LOW_ROWS_UNPACKING
+  int i8, i4, i4_units;        // with 16-bit or float rows; i4_units: codes with Matrix::has_units
+  int i4_int8, i4_units_int8;  // with int8 rows
+
+  // Calls body(MAX): the most rows in a register block.
+  template <class Body> void with_block_rows(int rows, const Body& body) const {
+    rows <= tall ? body(std::integral_constant<int, MAX_ROWS_UNPACKING>()) : body(std::integral_constant<int, LOW_ROWS_UNPACKING>());
+  }
+};
+inline PackedRows packed_rows([[maybe_unused]] const Features& machine) {
+  constexpr int ANY = 1 << 30;
+#if defined(PENSTOCK_FIXED16)
+  if (machine.zen5) return {11, ANY, ANY, 48, ANY, 11};
+#endif
+  return {ANY, MAX_ROWS_PACKED_I8, MAX_ROWS_PACKED_I4, MAX_ROWS_PACKED_I4, MAX_ROWS_PACKED_I4_INT8, MAX_ROWS_PACKED_I4_INT8};
+}
+
 // A PanelTask restricted to panels of one width.
 struct Task {
   const Matrix& matrix;
@@ -29,6 +49,7 @@ struct Task {
   float* out;              // accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // [UNPACKED_BYTES]
   StreamPrefetch stream_prefetch;
+  PackedRows packed_rows;
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
@@ -41,7 +62,7 @@ struct Task {
   }
   Task single(int i) const {
     return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
-            unpacked, stream_prefetch};
+            unpacked, stream_prefetch, packed_rows};
   }
   // Of a k-block: its packed weights, their bytes, those of the longest k-block, and its steps.
   PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, std::size_t longest, int steps) const {

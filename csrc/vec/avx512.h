@@ -17,8 +17,9 @@ using Raw = __m512i;  // 64 bytes of packed weights: a 32-bit word for each of 1
 constexpr int MAX_ROWS = 6, ACCUMULATORS = 24;  // register block: rows, and rows x vectors
 #if defined(PENSTOCK_FIXED16)
 constexpr int MAX_ROWS_UNPACKING = 12;  // taller blocks where codes are unpacked in registers: each unpacking serves more rows
+constexpr int LOW_ROWS_UNPACKING = 8;   // the same where that gains less than it costs in registers (PackedRows)
 #else
-constexpr int MAX_ROWS_UNPACKING = MAX_ROWS;
+constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS;
 #endif
 constexpr bool ONE_VECTOR_AT_A_TIME = false;
 // Rows up to which codes are unpacked in registers for each block rather than once for all rows: the measured break-even (docs/LOG.md).

@@ -24,7 +24,7 @@ constexpr int REG_LANES = 4, MAX_ROWS = 6;
 constexpr int REG_LANES = 4, MAX_ROWS = 3;
 #endif
 // Register block as in avx512.h; totals are spilled to memory.
-constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, ACCUMULATORS = MAX_ROWS, GROUPED_ACCUMULATORS = MAX_ROWS;
+constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS, ACCUMULATORS = MAX_ROWS, GROUPED_ACCUMULATORS = MAX_ROWS;
 constexpr bool ONE_VECTOR_AT_A_TIME = true;  // too few registers for several vectors of weights
 constexpr int NUM_REGS = 16 / REG_LANES;
 // Rows up to which codes are unpacked in registers for each block rather than once for all rows.

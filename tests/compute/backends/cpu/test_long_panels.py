@@ -1,4 +1,5 @@
-"""Panels whose codes are read in parts, since they would not fit the cache: a row's bits are the same alone as among others."""
+"""A row's bits are the same alone as among others, where codes of long panels are read in parts, since they would not fit the cache, and
+with the break-evens of either kind of processor."""
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from penstock.compute.quant.codes import Codes
 from penstock.compute.quant.native import best_rounding
 from tests.contract.participants import native_kernels
 
-OUTER, ROWS = 80, 14  # a panel of 64 columns and a narrower one; several blocks of rows
+OUTER, ROWS = 80, 62  # a panel of 64 columns and a narrower one; several blocks of rows, unpacked in registers or once
 
 ROUND = best_rounding(1)
 CASES: dict[str, tuple[int, Callable[[Any], Any], str]] = {  # columns, weights, activations
@@ -43,7 +44,8 @@ def test_long_panels(kernels: str, case: str) -> None:
     backend = Cpu(Options(kernels=kernels), "bfloat16", activations)
     loaded = backend.load(program, {"table": np.zeros((1, 1), np.float32), "w": given}, KVLayout(1, 1), 2)
 
-    def product(of: Any) -> Any:
+    def product(of: Any, zen5: bool = False) -> Any:
+        loaded.model.tune_for_zen5(zen5)
         zeros, count = np.zeros(len(of), np.int64), len(of)
         batch = Batch(zeros, zeros, zeros, np.array([0, count]), np.array([1]), [np.zeros(1, np.int64)], np.arange(count), NO_COPIES, (),
                       inputs={"x": np.ascontiguousarray(of)})
@@ -52,4 +54,7 @@ def test_long_panels(kernels: str, case: str) -> None:
     together = product(rows)
     alone = np.concatenate([product(rows[i : i + 1]) for i in range(ROWS)])
     assert np.array_equal(alone, together)
+    for zen5 in (False, True):
+        for count in (1, 9, 12, 14, 25, 49, ROWS):
+            assert np.array_equal(product(rows[:count], zen5), together[:count])
     assert np.abs(together - exact).max() < (0.04 if activations else 0.01) * np.abs(exact).max()
