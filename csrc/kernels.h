@@ -101,7 +101,7 @@ struct Kernels {
   void (*to_bf16_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* group_sums);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
   float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums);
-  bool (*takes_fixed16)(const Matrix& codes);  // rows for these codes are 16-bit fixed point rather than bf16
+  bool (*takes_fixed16)(const Matrix&);  // for codes: rows for these are 16-bit fixed point rather than bf16
   float (*to_fixed16)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);  // may be nullptr
   // Bytes per element of integer rows in AMX form, or 0 where so many rows stay plain; the two conversions make that form. nullptr: never.
   int (*amx_row_bytes)(const Matrix& matrix, int rows, bool int8);

@@ -39,13 +39,14 @@ static int panels_per_call(const Matrix&, int) { return 1; }
 // still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations, and so do i4 codes with units, whose sums are
 // scaled once. Other i4 codes are one table lookup either way, and integer accumulators need a conversion per group, so bf16 is as fast or
 // faster on Zen 4; on Zen 5 no codes are (docs/LOG.md).
-static bool takes_fixed16([[maybe_unused]] const Matrix& codes) {
+static bool takes_fixed16([[maybe_unused]] const Matrix& matrix) {
 #if defined(PENSTOCK_TILES)
-  return !codes.dequantized;
+  return !matrix.dequantized;
 #elif defined(PENSTOCK_FIXED16)
   return true;
 #elif defined(__AVX512BF16__)
-  return features().zen5 || codes.has_units() || (codes.format == Format::i8 && codes.num_groups() == 1);
+  const bool i8 = matrix.format == Format::i8, i4 = matrix.format == Format::i4;
+  return features().zen5 ? i8 || i4 : matrix.has_units() || (i8 && matrix.num_groups() == 1);
 #else
   return false;
 #endif
