@@ -1,10 +1,11 @@
 """Executes plans: assembles the batch, runs the backend's step, samples tokens, verifies drafts and obtains new ones."""
+import logging
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from penstock.compute.arrays import Array
+from penstock.compute.arrays import Array, array_namespace
 from penstock.compute.backends.contract import Backend
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import SampledRows, assemble, moves_of
@@ -14,6 +15,9 @@ from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.verify import select_rows, verify
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
+
+log = logging.getLogger("penstock.engine")
+STEPS_PER_CHECK = 64  # of the logits
 
 
 class Runner:
@@ -32,6 +36,8 @@ class Runner:
         self._block_size: int = loaded.layout.block_size
         self._cached: dict[int, CachedSeq] = {}  # by sequence
         self._moves: list[tuple[int, int]] = []  # (source, target) slots, to move before anything else in the next step
+        self._num_steps = 0
+        self._is_broken = False
 
     def execute(self, plan: StepPlan) -> StepResult:
         """One step. Raises whatever the backend raises; the step can be repeated then, since nothing but slots that it writes was changed.
@@ -58,6 +64,9 @@ class Runner:
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
         self._moves = []
+        if self._num_steps % STEPS_PER_CHECK == 0:
+            self._check_logits(plan.step_id, outputs.logits)
+        self._num_steps += 1
         if self._constraints is not None:
             made.sampled.masks = self._constraints.masks()
         if drafted:
@@ -101,6 +110,12 @@ class Runner:
         for seq_id, start, tokens in plan.tails:
             self._cached[seq_id].tokens[start:] = tokens
         return [self._cached[planned.seq_id] for planned in plan.seqs]
+
+    def _check_logits(self, step_id: int, logits: Array) -> None:
+        """Tells once of a model that computes nothing but NaN."""
+        if logits.shape[0] and not self._is_broken and not bool(array_namespace(logits).any(logits[0, :] == logits[0, :])):
+            self._is_broken = True
+            log.error("step %d: every logit is NaN, so answers mean nothing: weights hold NaN, or something overflowed", step_id)
 
     def _sample(self, seq_ids: list[int], sampled: SampledRows, logits: Array) -> list[SeqResult]:
         """The results of a step without drafts, one for each planned sequence."""

@@ -10,7 +10,7 @@ from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.price import Price, Storage
 from penstock.compute.runner.decoding import Decoding
-from penstock.compute.runner.runner import Runner
+from penstock.compute.runner.runner import STEPS_PER_CHECK, Runner
 from penstock.core.clock import VirtualClock
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan, StepResult
 from penstock.core.work import StepWork
@@ -240,3 +240,20 @@ def test_a_step_that_failed_can_be_repeated(params: SamplingParams) -> None:
         rig.runner.execute(plan)
     rig.backend.fails = False
     assert rig.runner.execute(plan) == other.run((0, 6, 1))
+
+
+def test_logits_that_are_all_nan_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig({0: info(5), 1: info(6)})
+    rig.run((1, 0, 6))
+    assert not caplog.records
+    rig = Rig({0: info(5)})
+    step = rig.backend.step
+
+    def broken(loaded: Any, batch: Batch) -> Outputs:
+        return Outputs(step(loaded, batch).logits * np.float32("nan"))
+
+    rig.backend.step = broken  # type: ignore[method-assign]
+    for at in range(2 * STEPS_PER_CHECK):
+        rig.runner.execute(rig.plan((0, at % 5, 5 - at % 5)))
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 1: every logit is NaN, so answers mean nothing: weights hold NaN, or something overflowed"]
