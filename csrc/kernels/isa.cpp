@@ -38,7 +38,7 @@ static int panels_per_call(const Matrix&, int) { return 1; }
 // Whether rows for these codes are fixed point. Where bf16 pairs are multiplied faster than floats, i8 codes with one scale per column
 // still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations, and so do i4 codes with units, whose sums are
 // scaled once. Other i4 codes are one table lookup either way, and integer accumulators need a conversion per group, so bf16 is as fast or
-// faster on Zen 4; on Zen 5 no codes are (docs/LOG.md).
+// faster on Zen 4; on Zen 5 no codes are (docs/LOG.md). Bits depend on the answer, so it is one for the whole process.
 static bool takes_fixed16([[maybe_unused]] const Matrix& matrix) {
 #if defined(PENSTOCK_TILES)
   return !matrix.dequantized;

@@ -36,7 +36,6 @@ class Runner:
         self._block_size: int = loaded.layout.block_size
         self._cached: dict[int, CachedSeq] = {}  # by sequence
         self._moves: list[tuple[int, int]] = []  # (source, target) slots, to move before anything else in the next step
-        self._num_steps = 0
         self._is_broken = False
 
     def execute(self, plan: StepPlan) -> StepResult:
@@ -64,9 +63,8 @@ class Runner:
         outputs = self._backend.step(self._loaded, made.batch)
         seconds = self._clock.now() - began
         self._moves = []
-        if self._num_steps % STEPS_PER_CHECK == 0:
+        if plan.step_id % STEPS_PER_CHECK == 0:
             self._check_logits(plan.step_id, outputs.logits)
-        self._num_steps += 1
         if self._constraints is not None:
             made.sampled.masks = self._constraints.masks()
         if drafted:

@@ -256,4 +256,4 @@ def test_logits_that_are_all_nan_are_told_of_once(caplog: pytest.LogCaptureFixtu
     for at in range(2 * STEPS_PER_CHECK):
         rig.runner.execute(rig.plan((0, at % 5, 5 - at % 5)))
     assert [record.getMessage() for record in caplog.records] == [
-        "step 1: every logit is NaN, so answers mean nothing: weights hold NaN, or something overflowed"]
+        f"step {STEPS_PER_CHECK}: every logit is NaN, so answers mean nothing: weights hold NaN, or something overflowed"]

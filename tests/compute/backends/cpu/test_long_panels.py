@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
 from penstock.compute.backends.cpu.backend import Cpu, Options
-from penstock.compute.program import KVSpec, Op, Program, WeightSpec
 from penstock.compute.quant.codes import Codes
 from penstock.compute.quant.native import best_rounding
+from tests.compute.backends.cpu.product import Product
 from tests.contract.participants import native_kernels
 
 OUTER, ROWS = 80, 62  # a panel of 64 columns and a narrower one; several blocks of rows, unpacked in registers or once
@@ -35,26 +34,10 @@ def test_long_panels(kernels: str, case: str) -> None:
     rows = random.standard_normal((ROWS, inner), dtype=np.float32)
     given = made((random.standard_normal((OUTER, inner), dtype=np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32))
     exact = rows.astype(np.float64) @ np.asarray(given.dequantize() if isinstance(given, Codes) else given, dtype=np.float64).T
-    program = Program(
-        (Op("embed", ("tokens",), ("e",), ("table",), {"scale": 1.0}), Op("linear", ("x",), ("y",), ("w",)),
-         Op("gather", ("y",), ("logits",))),
-        {"tokens": ("T",), "positions": ("T",), "x": ("T", inner), "e": ("T", 1), "y": ("T", OUTER), "logits": ("L", OUTER)},
-        {"table": WeightSpec("table", (1, 1)), "w": WeightSpec("w", (OUTER, inner), matrix=True)},
-        KVSpec(0, 1, 1), OUTER, 1, {"logits": "logits"}, ("x",))
-    backend = Cpu(Options(kernels=kernels), "bfloat16", activations)
-    loaded = backend.load(program, {"table": np.zeros((1, 1), np.float32), "w": given}, KVLayout(1, 1), 2)
-
-    def product(of: Any, zen5: bool = False) -> Any:
-        loaded.model.tune_for_zen5(zen5)
-        zeros, count = np.zeros(len(of), np.int64), len(of)
-        batch = Batch(zeros, zeros, zeros, np.array([0, count]), np.array([1]), [np.zeros(1, np.int64)], np.arange(count), NO_COPIES, (),
-                      inputs={"x": np.ascontiguousarray(of)})
-        return np.array(backend.step(loaded, batch).logits)
-
-    together = product(rows)
-    alone = np.concatenate([product(rows[i : i + 1]) for i in range(ROWS)])
-    assert np.array_equal(alone, together)
+    product = Product(Cpu(Options(kernels=kernels), "bfloat16", activations), (OUTER, inner), given, 2)
+    alone = np.concatenate([product.of(rows[i : i + 1]) for i in range(ROWS)])
     for zen5 in (False, True):
+        product.loaded.model.tune_for_zen5(zen5)
         for count in (1, 9, 12, 14, 25, 49, ROWS):
-            assert np.array_equal(product(rows[:count], zen5), together[:count])
-    assert np.abs(together - exact).max() < (0.04 if activations else 0.01) * np.abs(exact).max()
+            assert np.array_equal(product.of(rows[:count]), alone[:count])
+    assert np.abs(alone - exact).max() < (0.04 if activations else 0.01) * np.abs(exact).max()
