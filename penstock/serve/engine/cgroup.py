@@ -13,7 +13,7 @@ UNLIMITED_BYTES = 1 << 60  # version 1 says "no limit" as a number just below 2*
 @dataclass(frozen=True, slots=True)
 class Memory:
     limit_bytes: int
-    used_bytes: int
+    used_bytes: int  # without pages of files, which the system takes back when memory is asked for
 
     @property
     def free_bytes(self) -> int:
@@ -37,7 +37,7 @@ def memory(root: Path = Path("/")) -> Memory | None:
         for folder in _folders(root, controller):
             limit_bytes, used_bytes = _number(folder / limit), _number(folder / used)
             if limit_bytes is not None and used_bytes is not None and limit_bytes < UNLIMITED_BYTES:
-                found.append(Memory(limit_bytes, used_bytes))
+                found.append(Memory(limit_bytes, max(0, used_bytes - _file_bytes(folder))))
     return min(found, key=lambda each: each.free_bytes, default=None)
 
 
@@ -68,6 +68,17 @@ def _own(root: Path, controller: str) -> str:
         if controller in controllers.split(",") and ".." not in path:
             return path.strip("/")
     return ""
+
+
+def _file_bytes(folder: Path) -> int:
+    """Pages of files that a group, and those below it, are charged for: a model that was read or downloaded is among them."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    told = {name: int(number) for name, _, number in (line.partition(" ") for line in lines) if number.isdigit()}
+    below = "total_" if "total_active_file" in told else ""  # version 1 has the group's own figures beside
+    return told.get(f"{below}active_file", 0) + told.get(f"{below}inactive_file", 0)
 
 
 def _max(path: Path) -> float | None:

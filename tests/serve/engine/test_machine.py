@@ -61,6 +61,17 @@ def test_version_1_has_a_tree_for_each_controller(tmp_path: Path) -> None:
     assert free_memory(root) == GIB + GIB // 2
 
 
+@pytest.mark.parametrize("folder, limit, used, stat", [
+    ("", "memory.max", "memory.current", "anon {a}\nfile {f}\ninactive_file {f}\nactive_file 0\nworkingset_nodes x\n"),
+    ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "inactive_file 0\nactive_file 0\ntotal_inactive_file 0\ntotal_active_file {f}\n"),
+])
+def test_pages_of_files_are_not_in_use(tmp_path: Path, folder: str, limit: str, used: str, stat: str) -> None:
+    root = write(tmp_path, {**MEMINFO, V2 + folder + limit: str(4 * GIB), V2 + folder + used: str(3 * GIB),
+                            V2 + folder + "memory.stat": stat.format(a=GIB, f=2 * GIB)})
+    assert cgroup.memory(root) == cgroup.Memory(4 * GIB, GIB) and free_memory(root) == 3 * GIB
+
+
 def test_more_is_used_than_allowed(tmp_path: Path) -> None:
     root = write(tmp_path, {**MEMINFO, V2 + "memory.max": "100", V2 + "memory.current": "150"})
     assert free_memory(root) == 0
