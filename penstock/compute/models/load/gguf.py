@@ -119,6 +119,13 @@ def open_parts(path: Path) -> list[GgufFile]:
         if not part.is_file():
             raise ModelError(f"{part} is missing: {path.name} is the first of {count} parts")
         parts.append(GgufFile(part))
+        told = parts[-1].metadata.whole("split.no", number - 1) + 1, parts[-1].metadata.whole("split.count", count)
+        if told != (number, count):
+            raise ModelError(f"{part} says that it is part {told[0]} of {told[1]}, which its name does not: give each part its own name")
+    found = sum(len(part.tensors) for part in parts)
+    expected = first.metadata.whole("split.tensors.count", found)
+    if found != expected:
+        raise ModelError(f"{path} says that its {count} parts hold {expected} tensors, but they hold {found}: get all parts of one file")
     return parts
 
 

@@ -219,8 +219,26 @@ def test_a_split_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="model-00005-of-00005.gguf is missing: model-00001-of-00005.gguf is the first of 5 parts"):
         GgufCheckpoint(first)
     last.write_bytes(second.read_bytes())
-    with pytest.raises(ModelError, match="model-00005-of-00005.gguf repeats .*, which .*model-00002-of-00005.gguf has"):
+    with pytest.raises(ModelError, match="model-00005-of-00005.gguf says that it is part 2 of 5, which its name does not"):
         GgufCheckpoint(first)
+
+
+@pytest.mark.parametrize("part, said", [
+    ((1, 3, "b"), "model-00002-of-00002.gguf says that it is part 2 of 3, which its name does not"),
+    ((1, None, "a"), "model-00002-of-00002.gguf repeats a, which"),
+    ((1, 2, "b"), "says that its 2 parts hold 3 tensors, but they hold 2: get all parts of one file"),
+])
+def test_parts_that_are_not_of_one_file(tmp_path: Path, part: tuple[int, int | None, str], said: str) -> None:
+    for number, count, name in ((0, 2, "a"), part):
+        writer = gguf.GGUFWriter(tmp_path / f"model-{number + 1:05}-of-00002.gguf", "llama")
+        if count is not None:
+            writer.add_uint16("split.no", number)
+            writer.add_uint16("split.count", count)
+            writer.add_int32("split.tensors.count", 2 if name == "a" and part[2] == "a" else 3)
+        add_tensor(writer, name, np.ones((2, 32), np.float32))
+        close(writer)
+    with pytest.raises(ModelError, match=said):
+        GgufCheckpoint(tmp_path / "model-00001-of-00002.gguf")
 
 
 def test_the_hub_knows_gguf_files(tmp_path: Path) -> None:
