@@ -26,6 +26,8 @@ ROLES = {  # the key misspells separator
     "mask_token": "mask",
 }
 ENDINGS = ("eot", "eom")  # roles that end a generation beside eos
+# A file does not say which added tokens take the spaces behind them. Those of Phi-3's SentencePiece vocabulary do, but for these.
+STRIPPING, UNSTRIPPING = ("phi3", "llama"), frozenset(("<unk>", "<s>", "<|endoftext|>"))  # architecture, kind of vocabulary
 # The converter names eos alone; control tokens that are spelled so end a message or a text as well.
 SPELLED_ENDINGS = frozenset((
     "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<EOT>",
@@ -42,8 +44,11 @@ def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
     if kind not in KINDS:
         raise ModelError(f"{path} has a tokenizer of the unknown kind {kind!r}; known: {', '.join(KINDS)}")
     backend, adds_bos = KINDS[kind](metadata, vocab)
+    strips = (metadata.text("general.architecture", None), kind) == STRIPPING
     backend.add_tokens([
-        tokenizers.AddedToken(vocab.tokens[i], normalized=False, special=vocab.is_special(i)) for i in vocab.added()
+        tokenizers.AddedToken(vocab.tokens[i], normalized=False, special=vocab.is_special(i),
+                              rstrip=strips and vocab.tokens[i] not in UNSTRIPPING)
+        for i in vocab.added()
     ])
     roles = {role: token_id(metadata, vocab, name) for role, name in ROLES.items()}
     known = {role: vocab.tokens[found] for role, found in roles.items() if found is not None}

@@ -59,9 +59,9 @@ def tokens_of(backend: tokenizers.Tokenizer, size: int | None) -> tuple[list[str
     return tokens, types
 
 
-def write(path: Path, *fill: Any) -> Path:
+def write(path: Path, *fill: Any, architecture: str = "llama") -> Path:
     """`fill`: functions that write metadata."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     for each in fill:
         each(writer)
     writer.write_header_to_file()

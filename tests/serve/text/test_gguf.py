@@ -146,6 +146,21 @@ def test_sentencepiece_tokenizers(tmp_path: Path, prefix: bool, user_defined: tu
     assert all(same(ours, theirs, each) for each in PIECE_TEXTS)
 
 
+def test_added_tokens_of_phi_3_take_the_spaces_behind_them(tmp_path: Path) -> None:
+    """As in its models' tokenizer.json; other architectures' do not, nor do Phi-4's, whose vocabulary is of another kind."""
+    theirs, scores = spm(True)
+    theirs.add_special_tokens([AddedToken("</s>", rstrip=True, normalized=False), AddedToken("<|user|>", rstrip=True, normalized=False)])
+    ours = Tokenizer.load(write(
+        tmp_path / "x.gguf", lambda writer: pieces_metadata(writer, theirs, [*scores, 0.0], True), architecture="phi3"))
+    assert all(same(ours, theirs, each) for each in [*PIECE_TEXTS, "<|user|>\nthe sea</s>  the <s> sea<unk> x<|user|>  "])
+    assert ours.encode("<|user|>\nthe") == ours.encode("<|user|>the") and ours.encode("<s> the") != ours.encode("<s>the")
+    other = Tokenizer.load(write(tmp_path / "y.gguf", lambda writer: pieces_metadata(writer, theirs, [*scores, 0.0], True)))
+    assert other.encode("<|user|>\nthe") != other.encode("<|user|>the")
+    words = trained_once("gpt-2")
+    fourth = Tokenizer.load(write(tmp_path / "z.gguf", lambda writer: byte_level_metadata(writer, words, "gpt-2"), architecture="phi3"))
+    assert same(fourth, words, "<|im_start|>\nthe")
+
+
 @given(given_text=st.text(st.sampled_from("theoldmansx 123\né🚀'"), max_size=30), gemma=st.booleans())
 @settings(max_examples=200, deadline=None)
 def test_any_text_in_pieces(given_text: str, gemma: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
