@@ -1,5 +1,6 @@
 """A checkpoint: a config and named tensors. Here in Hugging Face layout, safetensors in one file or several; `gguf` has the other."""
 import json
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,8 +56,7 @@ class FolderCheckpoint:
             if not path.is_file():
                 raise ModelError(f"{path} is missing: {INDEX} says that it holds {len(promised)} tensors, such as {min(promised)}")
             file = TensorFile(path)
-            for name in file.names():
-                self._files[name] = file
+            self._files = dict.fromkeys(file.names(), file) | self._files | dict.fromkeys(promised, file)  # the index decides
             lacking = [name for name in promised if name not in file.names()]
             if lacking:
                 raise ModelError(f"{lacking[0]} is missing from {path}, where {INDEX} says that it is")
@@ -109,6 +109,9 @@ def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
         return {path: tuple(names) for path, names in found.items()}
     if (folder / WHOLE).is_file():
         return {folder / WHOLE: ()}
+    if os.path.lexists(folder / WHOLE):
+        what = f"a link to {os.readlink(folder / WHOLE)}, which is missing" if (folder / WHOLE).is_symlink() else "no file"
+        raise ModelError(f"{folder / WHOLE} is {what}")
     ggufs = sorted(path.name for path in folder.glob("*.gguf"))
     if ggufs:
         raise ModelError(f"{folder} holds {ggufs[0]} but no {WHOLE}: give that file itself as the model")

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.compute.models.load.gguf_blocks import FORMATS, UNREAD, Format
 from penstock.compute.models.load.gguf_metadata import STRING, Cut, Metadata, Value, end_of, read_value
-from penstock.compute.models.load.tensorfile import fingerprint, release
+from penstock.compute.models.load.tensorfile import check_fetched, fingerprint, release
 from penstock.core.errors import ModelError
 
 Array = Any
@@ -48,6 +48,7 @@ class GgufFile:
             self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:  # ValueError: an empty file
             raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        check_fetched(self._bytes, path)
         parser = Parser(self._bytes, path)
         self.metadata: Metadata = parser.metadata
         self.tensors: Mapping[str, Tensor] = parser.tensors

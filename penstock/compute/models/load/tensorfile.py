@@ -24,6 +24,7 @@ DTYPES = {
 LENGTH_BYTES = 8
 SAMPLE_BYTES = 64
 MAX_HEADER_BYTES = 100_000_000
+POINTER = b"version https://git-lfs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,12 @@ def fingerprint(path: Path, begin: int, spans: Iterable[tuple[int, int]]) -> byt
     return found.digest()
 
 
+def check_fetched(content: Array, path: Path) -> None:
+    """Raises ModelError for what git leaves in a clone in place of a large file."""
+    if content[: len(POINTER)].tobytes() == POINTER:
+        raise ModelError(f"{path} is a pointer of Git LFS, not the file that it stands for: run git lfs pull in {path.parent}")
+
+
 def header(content: Array) -> dict[str, Any]:
     """The JSON of a file's header. Raises ValueError."""
     length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
@@ -100,6 +107,7 @@ def header(content: Array) -> dict[str, Any]:
 
 def entries(content: Array, path: Path) -> dict[str, Entry]:
     """The header of a file's `content` (uint8), checked against its length. Raises ModelError."""
+    check_fetched(content, path)
     size = len(content)
     length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
     begin = LENGTH_BYTES + length

@@ -139,6 +139,35 @@ def test_missing_shard(tmp_path: Path) -> None:
     check_refused(tmp_path, "model-00002-of-00003.safetensors is missing", INDEX)
 
 
+def test_what_git_leaves_in_place_of_a_file(tmp_path: Path) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
+    write_folder(tmp_path, CONFIG, {})
+    (tmp_path / "model.safetensors").write_bytes(pointer)
+    check_refused(tmp_path, f"model.safetensors is a pointer of Git LFS, not the file that it stands for: run git lfs pull in {tmp_path}")
+    (tmp_path / "model.gguf").write_bytes(pointer)
+    check_refused(tmp_path / "model.gguf", "model.gguf is a pointer of Git LFS")
+
+
+def test_weights_that_are_no_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").symlink_to("../blobs/0123")
+    check_refused(tmp_path, f"{tmp_path / 'model.safetensors'} is a link to ../blobs/0123, which is missing")
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors").mkdir()
+    check_refused(tmp_path, f"{tmp_path / 'model.safetensors'} is no file")
+
+
+@pytest.mark.parametrize("newer", [1, 2])
+def test_a_tensor_in_two_shards_is_where_the_index_says(tmp_path: Path, newer: int) -> None:
+    tensors = tensors_of(CONFIG)
+    write_folder(tmp_path, CONFIG, tensors, num_files=2)
+    name = next(iter(TensorFile(tmp_path / f"model-0000{3 - newer}-of-00002.safetensors").names()))
+    path = tmp_path / f"model-0000{newer}-of-00002.safetensors"
+    held = {each: TensorFile(path).tensor(each).copy() for each in TensorFile(path).names()}
+    write_file(path, {**held, name: np.zeros_like(tensors[name])})
+    np.testing.assert_array_equal(open_checkpoint(tmp_path).tensor(name), tensors[name])
+
+
 def test_index_that_promises_too_much(tmp_path: Path) -> None:
     write_folder(tmp_path, CONFIG, tensors_of(CONFIG), num_files=2)
     index = json.loads((tmp_path / INDEX).read_text())
