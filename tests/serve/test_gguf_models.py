@@ -16,7 +16,7 @@ from penstock.core.types import Output
 from penstock.serve.engine.build import choose, find
 from penstock.serve.engine.describe import describe
 from penstock.serve.engine.resolve import choose_dtype
-from tests.compute.models.load.gguf_makers import write_gguf
+from tests.compute.models.load.gguf_makers import SIZE, tensors_of, write_gguf
 from tests.serve.text.gguf_makers import byte_level_metadata
 from tests.tiny import TEMPLATE, write_model
 
@@ -97,3 +97,10 @@ def test_a_file_cut_short_is_refused(folder: Path) -> None:
     short.write_bytes(whole[:-100])
     with pytest.raises(ModelError, match=f"short.gguf is cut short: it has {len(whole) - 100} bytes, but its tensors take"):
         LLM(short)
+
+
+def test_metadata_that_a_family_refuses_is_the_files(tmp_path: Path) -> None:
+    config = {**SIZE, "architectures": ["Qwen3ForCausalLM"]}
+    path = write_gguf(tmp_path / "x.gguf", {**config, "num_key_value_heads": 3}, tensors_of(config))
+    with pytest.raises(ModelError, match=f"the metadata of {path}, read as a config.json, is refused: .* no multiple of its 3 key-value heads"):
+        find(EngineConfig(model=str(path)))

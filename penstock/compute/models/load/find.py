@@ -75,7 +75,7 @@ class Finder:
         shape = self._checkpoint.shape(name)
         if shape != expected:
             raise ModelError(
-                f"{name} in {self._checkpoint.where} has the shape {list(shape)}, but config.json makes it {list(expected)}")
+                f"{name} in {self._checkpoint.where} has the shape {list(shape)}, but the model's config makes it {list(expected)}")
         self._used.add(name)
         rows = 1
         for size in shape[:-1] or shape:

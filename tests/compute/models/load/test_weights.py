@@ -91,7 +91,7 @@ def test_missing_tensor(tmp_path: Path, name: str) -> None:
 ])
 def test_misshapen_tensor(tmp_path: Path, name: str, shape: tuple[int, ...], expected: list[int]) -> None:
     tensors = {**tensors_of(CONFIG), name: np.zeros(shape, np.float32)}
-    said = f"{name} in {tmp_path} has the shape {list(shape)}, but config.json makes it {expected}"
+    said = f"{name} in {tmp_path} has the shape {list(shape)}, but the model's config makes it {expected}"
     check_refused(tmp_path, CONFIG, tensors, said)
 
 
