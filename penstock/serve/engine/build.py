@@ -36,7 +36,7 @@ from penstock.compute.runner.runner import Runner
 from penstock.compute.timing import measure, sweep, touch
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
-from penstock.core.errors import ModelError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware, cache_folder
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.needs import Caps, unmet
@@ -116,12 +116,8 @@ def understand(source: Source) -> Found:
     """A model of a config that was read, whose weights may be nowhere. Raises ModelError when it is not understood."""
     name = hf.architecture(source.config, families.TABLE)
     family: Family = families.TABLE.load(name)
-    try:
+    with source.refusals():
         return Found(source, source.config, name, family, family.spec(source.config))
-    except ModelError as error:
-        if source.stored is None:
-            raise
-        raise ModelError(f"the metadata of {source.path}, read as a config.json, is refused: {error}") from None
 
 
 def parse_quant(text: str) -> QuantScheme:

@@ -56,6 +56,16 @@ class Source:
         where = str(self.path) if self.repo is None else f"{self.repo} at {self.commit}"
         return f"{where} in {self.precision}"
 
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """What is said of config.json is said of a GGUF file's metadata, where the config was made of these."""
+        try:
+            yield
+        except ModelError as error:
+            if self.stored is None:
+                raise
+            raise ModelError(f"the metadata of {self.path}, read as a config.json, is refused: {error}") from None
+
 
 def fetch_config(model: str, revision: str | None = None) -> Source:
     """Finds the model and its config.json, and downloads nothing else. `revision`: a branch, tag or commit of a hub repository.
