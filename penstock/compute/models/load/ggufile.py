@@ -23,6 +23,7 @@ MAGIC, VERSIONS = b"GGUF", (2, 3)
 HEADER = struct.Struct("<4sIQQ")  # magic, version, tensors, metadata keys
 KIND, PLACE = struct.Struct("<I"), struct.Struct("<IQ")  # PLACE: a tensor's type, its offset
 MAX_DIMENSIONS = 4
+MAX_NAME = 1024  # characters of a name; a tensor's has 63 in llama.cpp
 ALIGNMENT, DEFAULT_ALIGNMENT = "general.alignment", 32
 
 
@@ -161,5 +162,7 @@ class Parser:
             name = str(read_value(self._content, self._at, STRING)[0])
         except UnicodeDecodeError:
             raise ModelError(f"{self._path} has a broken header: the {what} at byte {self._at} is not UTF-8 text") from None
+        if not name.isprintable() or len(name) > MAX_NAME:  # it would be told in messages
+            raise ModelError(f"{self._path} has a broken header: the {what} at byte {self._at} is {name!r:.60}, which is no name")
         self._at = end
         return name

@@ -63,7 +63,7 @@ def check_refused(path: Path, content: bytes, *said: str) -> None:
     with pytest.raises(ModelError) as caught:
         GgufFile(path)
     message = str(caught.value)
-    assert "\n" not in message and all(part in message for part in (str(path), *said)), message
+    assert "\n" not in message and len(message) < 400 and all(part in message for part in (str(path), *said)), message
 
 
 def test_metadata_of_every_type(tmp_path: Path) -> None:
@@ -159,6 +159,8 @@ def test_counts_and_lengths_that_the_file_does_not_hold(tmp_path: Path, content:
     (header(entry(b"x", 9, struct.pack("<IQ", 9, 1) * 20), num_keys=1), "arrays nested more than 8 deep"),
     (header(entry(b"x", 0, b"1") * 2, num_keys=2), "has two values of x"),
     (header(entry(b"\xff", 0, b"1"), num_keys=1), "the metadata key at byte 24 is not UTF-8 text"),
+    (header(entry(b"a\0b\n" * 9999, 99, b"1"), num_keys=1), "the metadata key at byte 24 is 'a\\x00b\\na"),
+    (header(tensors=tensor(b"x" * 1025, ()), num_tensors=1), "the tensor's name at byte 24 is 'xxx"),
     (header(tensors=tensor(b"\xff", (1,)), num_tensors=1), "the tensor's name at byte 24 is not UTF-8 text"),
     (header(tensors=tensor(b"t", (1,)) * 2, num_tensors=2), "has two tensors t"),
     (header(tensors=tensor(b"t", ()), num_tensors=1), "t has 0 dimensions, not 1 to 4"),
