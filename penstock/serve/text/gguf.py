@@ -42,7 +42,7 @@ def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
     vocab = read_vocab(metadata)
     kind = metadata.text("tokenizer.ggml.model")
     if kind not in KINDS:
-        raise ModelError(f"{path} has a tokenizer of the unknown kind {kind!r}; known: {', '.join(KINDS)}")
+        raise ModelError(f"{path} has a tokenizer of the unknown kind {kind!r:.60}; known: {', '.join(KINDS)}")
     backend, adds_bos = KINDS[kind](metadata, vocab)
     strips = (metadata.text("general.architecture", None), kind) == STRIPPING
     backend.add_tokens([

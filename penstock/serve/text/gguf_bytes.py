@@ -63,7 +63,7 @@ def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]
     """(the tokenizer, whether it begins texts with bos where the file does not say). Raises ModelError."""
     name = metadata.text(PRE)
     if name not in CUTS:
-        raise ModelError(f"{metadata.where} cuts words in the unknown way {name!r} ({PRE}); known: {', '.join(CUTS)}")
+        raise ModelError(f"{metadata.where} cuts words in the unknown way {name!r:.60} ({PRE}); known: {', '.join(CUTS)}")
     cut = CUTS[name]
     pairs = [merge_of(text, metadata) for text in metadata.texts("tokenizer.ggml.merges")]
     try:

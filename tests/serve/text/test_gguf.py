@@ -256,6 +256,8 @@ MODEL, PRE, MERGES = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.gg
 @pytest.mark.parametrize("change, said", [
     (without(MODEL), "has no tokenizer.ggml.model"),
     (value(MODEL, "bert", STRING), "has a tokenizer of the unknown kind 'bert'; known: gpt2, llama"),
+    (value(MODEL, "b" * 9999, STRING), f"has a tokenizer of the unknown kind '{'b' * 59}; known: gpt2, llama"),
+    (value(PRE, "v" * 9999, STRING), f"cuts words in the unknown way '{'v' * 59} (tokenizer.ggml.pre); known: gpt-2"),
     (without(PRE), "has no tokenizer.ggml.pre"),
     (value(PRE, "volapük", STRING), "cuts words in the unknown way 'volapük' (tokenizer.ggml.pre); known: gpt-2, phi-2, llama-bpe"),
     (without("tokenizer.ggml.tokens"), "has no tokenizer.ggml.tokens"), (without(MERGES), "has no tokenizer.ggml.merges"),

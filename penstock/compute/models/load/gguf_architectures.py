@@ -40,7 +40,7 @@ class Architecture:
 def architecture(keys: Keys) -> Architecture:
     """Raises ModelError for an unknown one."""
     if keys.architecture not in ARCHITECTURES:
-        raise ModelError(f"{keys.where} is of the unknown architecture {keys.architecture!r}; known: {', '.join(ARCHITECTURES)}")
+        raise ModelError(f"{keys.where} is of the unknown architecture {keys.architecture!r:.60}; known: {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[keys.architecture]
 
 

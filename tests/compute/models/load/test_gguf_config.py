@@ -146,6 +146,7 @@ def test_heads_without_a_length_of_their_own(tmp_path: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], Keys, str]] = [
     (LLAMA, {"general.architecture": None}, "has no general.architecture"),
     (LLAMA, {"general.architecture": (Type.STRING, "mamba")}, "is of the unknown architecture 'mamba'; known: llama, qwen2, qwen3"),
+    (LLAMA, {"general.architecture": (Type.STRING, "m" * 9999)}, f"is of the unknown architecture '{'m' * 59}; known: llama, qwen2, qwen3"),
     (LLAMA, {"block_count": None}, "has no llama.block_count"),
     (LLAMA, {"block_count": whole(2)}, "says llama.block_count 2, but has tensors of 3 layers"),
     (LLAMA, {"block_count": whole(2**32 - 1)}, "says llama.block_count 4294967295, but has tensors of 3 layers"),
