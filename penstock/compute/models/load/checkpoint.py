@@ -96,8 +96,15 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"there is no folder {folder}")
     path = folder / CONFIG
     if not path.is_file():
-        raise ModelError(f"{folder} has no {CONFIG}, which says what the model is")
+        ggufs = gguf_names(folder)
+        hint = f"but {ggufs[0]}: give that file itself as the model" if ggufs else "which says what the model is"
+        raise ModelError(f"{folder} has no {CONFIG}, {hint}")
     return read_object(path)
+
+
+def gguf_names(folder: Path) -> list[str]:
+    """Of the files beside each other, the first part of a split one first."""
+    return sorted(path.name for path in folder.glob("*.gguf"))
 
 
 def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
@@ -112,7 +119,7 @@ def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
     if os.path.lexists(folder / WHOLE):
         what = f"a link to {os.readlink(folder / WHOLE)}, which is missing" if (folder / WHOLE).is_symlink() else "no file"
         raise ModelError(f"{folder / WHOLE} is {what}")
-    ggufs = sorted(path.name for path in folder.glob("*.gguf"))
+    ggufs = gguf_names(folder)
     if ggufs:
         raise ModelError(f"{folder} holds {ggufs[0]} but no {WHOLE}: give that file itself as the model")
     others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.safetensors") for path in folder.glob(pattern))

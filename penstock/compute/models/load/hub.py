@@ -124,6 +124,8 @@ def local_path(model: str) -> Path | None:
     if os.path.isfile(folder):
         if folder.suffix == ".gguf" or is_gguf(folder):
             return folder
+        if (folder.parent / CONFIG).is_file():
+            raise NoModelError(f"{model} is one file of a model: give its folder, {folder.parent}")
         raise NoModelError(f"{model} is a file; a model is a folder with config.json and safetensors, a GGUF file, or a name of the hub")
     if folder.suffix == ".gguf":
         raise NoModelError(f"there is no file {model!r}")

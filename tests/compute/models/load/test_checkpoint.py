@@ -88,8 +88,9 @@ def test_weights_in_another_form(tmp_path: Path, name: str) -> None:
 
 
 def test_a_gguf_file_in_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.Q4_K.gguf").write_bytes(b"")
+    check_refused(tmp_path, f"{tmp_path} has no config.json, but model.Q4_K.gguf: give that file itself as the model")
+    (tmp_path / "config.json").write_text("{}")
     check_refused(tmp_path, "holds model.Q4_K.gguf but no model.safetensors: give that file itself as the model")
 
 
