@@ -107,7 +107,8 @@ def are_sums(given: Any) -> bool:
 
 
 def alive(part: Path) -> bool:
-    """Whether the process that writes an unfinished file still runs here."""
+    """Whether the process that writes an unfinished file still runs here. One with this process's number is lost: in containers many have
+    the same, and this process asks before it writes."""
     number = part.name.removesuffix(UNFINISHED).rpartition(".")[2]
     try:
         os.kill(int(number), 0)
@@ -115,7 +116,7 @@ def alive(part: Path) -> bool:
         return False
     except OSError:
         return True
-    return True
+    return int(number) != os.getpid()
 
 
 def offset_of(length: int) -> int:

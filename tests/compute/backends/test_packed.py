@@ -118,8 +118,9 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
 
 def test_what_a_lost_process_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / f"abc.packed.{2**22 + 1}.part").write_bytes(b"half")
-    (tmp_path / f"abc.packed.{os.getpid()}.part").write_bytes(b"half")
+    (tmp_path / f"abc.packed.{os.getpid()}.part").write_bytes(b"half")  # of another container, where as many processes had been started
+    (tmp_path / f"abc.packed.{os.getppid()}.part").write_bytes(b"half")
     (tmp_path / "readme").write_text("somebody's own")
     keep(tmp_path)
     assert {file.suffix for file in files(tmp_path)} == {".part", ".packed", ""}
-    assert [file.name for file in files(tmp_path) if file.suffix == ".part"] == [f"abc.packed.{os.getpid()}.part"]
+    assert [file.name for file in files(tmp_path) if file.suffix == ".part"] == [f"abc.packed.{os.getppid()}.part"]
