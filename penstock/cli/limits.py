@@ -47,7 +47,7 @@ def show(found: Any) -> None:
     console.print(f"{wrapped(machine, width)}\n")
     console.print(table(found))
     console.print()
-    for line in draw(found.hardware):
+    for line in draw(found.hardware, width=width):
         console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
     for line in doubts(found):
         console.print(wrapped(line, width, 2))
@@ -71,7 +71,7 @@ def table(found: Any) -> Any:
     rows = Table(box=box.SIMPLE, show_edge=False)
     threads = found.all_threads.threads
     for heading in ("", "1 thread", f"{threads} threads") if threads > 1 else ("", "1 thread"):
-        rows.add_column(heading, justify="right")
+        rows.add_column(heading, justify="right", overflow="fold")
     crews = (found.one_thread, found.all_threads) if threads > 1 else (found.one_thread,)
     for size in found.all_threads.read_bytes_per_s:
         rows.add_row(f"reading {size >> 20:,} MiB", *(f"{crew.read_bytes_per_s[size] / 1e9:.1f} GB/s" for crew in crews))

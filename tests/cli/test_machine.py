@@ -41,6 +41,14 @@ def test_limits_are_a_table_and_a_plot(penstock: Any, asked: list[Any]) -> None:
     assert "\n\n\n" not in "\n".join(map(str.rstrip, out.splitlines()))
 
 
+def test_a_narrow_terminal_loses_nothing(penstock: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = dict.fromkeys(TYPES, "avx512_vnni")
+    monkeypatch.setattr(sys.modules[__name__], "FOUND", replace(FOUND, kernels=kernels))
+    monkeypatch.setenv("COLUMNS", "30")
+    out = penstock(["limits"])[1]
+    assert "…" not in out and max(len(line) for line in out.splitlines() if "┤" in line) == 50
+
+
 def test_doubts_are_told_with_the_limits(penstock: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert "in doubt" not in penstock(["limits"])[1]
     monkeypatch.setattr(sys.modules[__name__], "FOUND", replace(FOUND, signs=tuple(f"fp{number}: apart" for number in range(7))))

@@ -11,7 +11,7 @@ from penstock.core.hardware import Hardware
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column] of a character
 LEFT, RIGHT = 0.1, 1000.0  # operations for a byte
-WIDTH = 80  # of the whole, in characters
+WIDTH, NARROW = 80, 50  # of the whole, in characters: at most, at least
 MARGIN = 12  # of them for the rates on the left
 INTENSITY = "op/byte"
 
@@ -46,16 +46,17 @@ class Cell:
     dtype: str | None = None  # whose line it belongs to
 
 
-def draw(hardware: Hardware, rows: int = 14) -> list[list[Cell]]:
-    """Lines of cells, WIDTH at most: the plot, its axis, the ridge points. The line of a slower type covers that of a faster one where they
-    meet."""
+def draw(hardware: Hardware, rows: int = 14, width: int | None = None) -> list[list[Cell]]:
+    """Lines of cells: the plot and its axis, no wider than WIDTH and than a terminal of `width` characters, where that has NARROW of them,
+    and the ridge points. The line of a slower type covers that of a faster one where they meet."""
     dtypes = sorted(hardware.ops_per_s, key=lambda dtype: -hardware.ops_per_s[dtype])
     if not dtypes:
         return []
     bandwidth = hardware.memory_bandwidth()
     bottom, top = LEFT * bandwidth, 1.5 * hardware.ops_per_s[dtypes[0]]
     labels = labels_of(hardware, dtypes, Axes(Size(1, rows), bottom, top))
-    size = Size(WIDTH - MARGIN - max(len(f"{RIGHT:g} {INTENSITY}") - 1, *(len(label) for label in labels.values())), rows)
+    whole = WIDTH if width is None else min(WIDTH, max(NARROW, width))
+    size = Size(whole - MARGIN - max(len(f"{RIGHT:g} {INTENSITY}") - 1, *(len(label) for label in labels.values())), rows)
     axes = Axes(size, bottom, top)
     grid = [[0] * size.columns for _ in range(size.rows)]
     owners: list[list[str | None]] = [[None] * size.columns for _ in range(size.rows)]

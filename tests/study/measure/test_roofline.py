@@ -57,6 +57,14 @@ def test_a_terminal_of_80_columns_has_room(rates: dict[str, float]) -> None:
     assert max(map(len, lines)) <= 80 and any(line.endswith(f"1000 {INTENSITY}") for line in lines)
 
 
+@pytest.mark.parametrize(("columns", "widest"), [(200, 80), (80, 80), (63, 63), (50, 50), (20, 50)])
+def test_the_plot_is_as_wide_as_the_terminal(columns: int, widest: int) -> None:
+    rates = {"fp32": 4.7e11, "bf16": 6.92e12, "int16": 6.86e12, "int8": 1.39e13}
+    lines = ["".join(cell.text for cell in line) for line in draw(Hardware("box", {1: 1e10}, rates), SIZE.rows, columns)]
+    plot = lines[: SIZE.rows + 2]
+    assert max(map(len, plot)) == widest and plot[-1].split() == ["0.1", "1", "10", "100", "1000", INTENSITY]
+
+
 def test_without_rates_there_is_no_plot() -> None:
     assert draw(Hardware("box", {1: 1e10}, {})) == []
 
