@@ -20,6 +20,7 @@ SUFFIX, UNFINISHED = ".packed", ".part"
 SPARE_BYTES = 1 << 30  # of the disk, that are left to others
 WRITTEN_BYTES = 16 << 20  # at once
 MAX_HEADER_BYTES = 64 << 20
+UNKEPT = "packed weights are not kept, so the next start packs them again, as with --no-weight-cache"
 log = logging.getLogger("penstock.models")
 
 
@@ -59,12 +60,13 @@ class PackedCache:
         return Stored(path, offset_of(length), header["sums"])
 
     def keep(self, made: Mapping[str, Any], sums: Sequence[int], content: memoryview) -> None:
-        """Writes a file where there is room for it. A disk that is full, or a folder that cannot be written, is no error."""
+        """Writes a file where there is room for it. A disk that is full, or a folder that cannot be written, is worth a warning and no error."""
         path = self._path(made)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self._make_room(len(content)):
-                log.info("packed weights are not kept: %s has no room for %d bytes", self.folder, len(content))
+                log.warning("%s: %s has no room for %d bytes, if no more than %d are kept and %d stay free", UNKEPT, self.folder,
+                            len(content), self.max_bytes, SPARE_BYTES)
                 return
             part = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
             try:
@@ -73,7 +75,7 @@ class PackedCache:
             finally:
                 part.unlink(missing_ok=True)
         except OSError as error:
-            log.info("packed weights are not kept in %s: %s", self.folder, error.strerror)
+            log.warning("%s: %s cannot be written: %s", UNKEPT, self.folder, error.strerror)
 
     def _path(self, made: Mapping[str, Any]) -> Path:
         text = json.dumps([self.key, made], sort_keys=True)

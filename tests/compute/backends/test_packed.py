@@ -72,8 +72,10 @@ def test_the_oldest_are_removed(tmp_path: Path) -> None:
     assert left == ["a", "c", "d"]
 
 
-def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
+def test_what_is_too_large_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert keep(tmp_path, max_bytes=100).find(MADE) is None and not files(tmp_path)
+    (said,) = caplog.messages
+    assert "the next start packs them again" in said and f"{tmp_path} has no room for {len(CONTENT)} bytes, if no more than 100" in said
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +113,10 @@ def test_a_file_whose_time_cannot_be_set_is_found(tmp_path: Path, monkeypatch: p
     assert cache.find(MADE) is not None
 
 
-def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     assert keep(tmp_path / "file" / "folder").find(MADE) is None
+    assert caplog.messages[0].endswith(f"{tmp_path / 'file' / 'folder'} cannot be written: Not a directory")
 
 
 def test_what_a_lost_process_left_is_removed(tmp_path: Path) -> None:
