@@ -1,0 +1,41 @@
+"""What a model's makers recommend is checked once, when it is loaded, and not in every request."""
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+
+from penstock.core.errors import ModelError
+from penstock.serve.engine.recommended import recommended
+from tests.serve.text.gguf_makers import write
+
+
+def folder(path: Path, **values: Any) -> Path:
+    (path / "generation_config.json").write_text(json.dumps(values))
+    return path
+
+
+def test_what_samples_is_recommended(tmp_path: Path) -> None:
+    values = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": None, "eos_token_id": 3}
+    assert recommended(folder(tmp_path, do_sample=True, **values)) == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
+    assert recommended(folder(tmp_path, **values)) == recommended(folder(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("values, said", [
+    ({"temperature": "0.7"}, 'temperature is "0.7", but must be a finite number of at least 0'), ({"top_p": 5}, "top_p is 5, but must be"),
+    ({"top_k": 0.5}, "top_k is 0.5"), ({"repetition_penalty": -1.0}, "repetition_penalty is -1.0"),
+])
+def test_what_no_request_may_ask_for_is_refused(tmp_path: Path, values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        recommended(folder(tmp_path, do_sample=True, **values))
+    assert str(caught.value).startswith(f"{tmp_path / 'generation_config.json'} recommends what cannot be: {said}")
+
+
+def test_a_gguf_file_that_recommends_it(tmp_path: Path) -> None:
+    def cold(writer: gguf.GGUFWriter) -> None:
+        writer.add_sampling_temp(-3.0)
+
+    path = write(tmp_path / "x.gguf", cold)
+    with pytest.raises(ModelError, match=f"{path} recommends what cannot be: temperature is -3.0, but must be"):
+        recommended(path)
