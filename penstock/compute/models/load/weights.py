@@ -73,11 +73,8 @@ class Forming:
         if isinstance(form, Coding):
             if isinstance(rows, Codes) and rows.coding.joined(form) == form:
                 return rows.widened(form)
-            return self._scheme.quantize(plain(rows), form)
-        numbers = plain(rows)
-        if numbers.dtype == np.float64:
-            with np.errstate(over="ignore"):
-                numbers = numbers.astype(DTYPES[form])
+            return self._scheme.quantize(narrowed(plain(rows), "float32"), form)
+        numbers = narrowed(plain(rows), form)
         if DTYPES[form] == np.float16 and not fits_float16(numbers):
             raise ValueError(f"holds values beyond {np.finfo(np.float16).max:g}, the largest float16; take bfloat16 or float32")
         return numbers
@@ -85,6 +82,14 @@ class Forming:
 
 def plain(rows: Array | Codes) -> Array:
     return rows.dequantize() if isinstance(rows, Codes) else rows
+
+
+def narrowed(numbers: Array, dtype: str) -> Array:
+    """float64 numbers, which no backend takes, in this dtype; others as they are."""
+    if numbers.dtype != np.float64:
+        return numbers
+    with np.errstate(over="ignore"):
+        return numbers.astype(DTYPES[dtype])
 
 
 def fits_float16(numbers: Array) -> bool:

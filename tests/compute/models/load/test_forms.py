@@ -16,6 +16,7 @@ from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
 from penstock.compute.quant.int4 import Int4, Options
 from penstock.compute.quant.int8 import Int8
 from penstock.compute.quant.int8 import Options as Int8Options
+from penstock.compute.quant.native import best_rounding
 from penstock.compute.quant.none import Stored
 from penstock.core.errors import ModelError
 from tests.compute.models.load.makers import CONFIG, program_of, tensors_of, write_folder
@@ -143,6 +144,16 @@ def test_codes_stay_where_the_scheme_asks_for_the_same_and_are_rounded_again_whe
     (rounded,) = load_weights(program_of(WIDE), checkpoint, "bfloat16", Int8())["layers.0.down"].pieces()
     expected = Int8().quantize(stored.dequantize(), rounded.coding)
     assert np.array_equal(rounded.codes, expected.codes) and rounded.coding == Coding(8, 96, "float32")
+
+
+@pytest.mark.parametrize("scheme", [Int8(rounding=best_rounding(2)), Int4(rounding=best_rounding(2)), Int8()])
+def test_float64_is_coded_as_float32(scheme: Any) -> None:
+    numbers = np.random.default_rng(5).standard_normal((8, 64))
+    coding = scheme.coding(numbers.shape, table=False)
+    found, expected = (Forming("bfloat16", scheme).rows(numbers.astype(dtype), coding) for dtype in (np.float64, np.float32))
+    np.testing.assert_array_equal(found.dequantize(), expected.dequantize())
+    with pytest.raises(ValueError, match="not finite"):
+        Forming("bfloat16", scheme).rows(numbers * 1e300, coding)
 
 
 def test_numbers_are_rounded_once_from_what_is_stored() -> None:
