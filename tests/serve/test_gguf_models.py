@@ -102,5 +102,6 @@ def test_a_file_cut_short_is_refused(folder: Path) -> None:
 def test_metadata_that_a_family_refuses_is_the_files(tmp_path: Path) -> None:
     config = {**SIZE, "architectures": ["Qwen3ForCausalLM"]}
     path = write_gguf(tmp_path / "x.gguf", {**config, "num_key_value_heads": 3}, tensors_of(config))
-    with pytest.raises(ModelError, match=f"the metadata of {path}, read as a config.json, is refused: .* no multiple of its 3 key-value heads"):
+    said = f"the metadata of {path}, read as a config.json, is refused: .* no multiple of its 3 key-value heads"
+    with pytest.raises(ModelError, match=said):
         find(EngineConfig(model=str(path)))

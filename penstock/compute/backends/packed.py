@@ -60,7 +60,7 @@ class PackedCache:
         return Stored(path, offset_of(length), header["sums"])
 
     def keep(self, made: Mapping[str, Any], sums: Sequence[int], content: memoryview) -> None:
-        """Writes a file where there is room for it. A disk that is full, or a folder that cannot be written, is worth a warning and no error."""
+        """Writes a file where there is room for it. A full disk, or a folder that cannot be written, is a warning and no error."""
         path = self._path(made)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -102,8 +102,8 @@ def test_a_file(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     check_refused(lambda: hub.fetch_config(str(tmp_path / "model.safetensors")), "is a file; a model is a folder")
     (tmp_path / "config.json").write_text("{}")
-    for name in ("model.safetensors", "config.json"):
-        check_refused(lambda name=name: hub.fetch_config(str(tmp_path / name)), f"{name} is one file of a model: give its folder, {tmp_path}")
+    for path in (tmp_path / "model.safetensors", tmp_path / "config.json"):
+        check_refused(lambda path=path: hub.fetch_config(str(path)), f"{path} is one file of a model: give its folder, {tmp_path}")
     check_refused(lambda: hub.fetch_config("model.Q4_K.gguf"), "there is no file 'model.Q4_K.gguf'")
 
 
