@@ -119,6 +119,14 @@ def flagged_instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
     return tuple(sorted(word for word in words if re.match(r"avx|amx|fma$|f16c$|asimd|sve", word)))
 
 
+def home_folder() -> Path:
+    """The user's; / where there is none, as container runtimes have it for a user who is a number without a name."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     """Where Penstock keeps what it can make again: $XDG_CACHE_HOME/penstock, else ~/.cache/penstock."""
     base = environ.get("XDG_CACHE_HOME", "")

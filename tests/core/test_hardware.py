@@ -13,6 +13,7 @@ from penstock.core.hardware import (
     cache_folder,
     flagged_instruction_sets,
     hardware_of,
+    home_folder,
     limits_file,
     processor_model,
     read_limits,
@@ -72,6 +73,15 @@ def test_the_cache_is_where_the_standard_says() -> None:
     assert cache_folder({}, home) == cache_folder({"XDG_CACHE_HOME": ""}, home) == Path("/h/.cache/penstock")
     assert cache_folder({"XDG_CACHE_HOME": "/x"}, home) == Path("/x/penstock")
     assert cache_folder({"XDG_CACHE_HOME": "relative"}, home) == Path("/h/.cache/penstock")
+
+
+def test_a_user_without_a_name_has_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home_folder() == Path.home()
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(RuntimeError):
+        Path.home()
+    assert home_folder() == Path("/")
 
 
 CPUINFO = """processor : 0

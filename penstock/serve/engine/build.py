@@ -2,7 +2,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from penstock.compute import backends, quant
@@ -37,7 +36,7 @@ from penstock.compute.timing import measure, sweep, touch
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import UsageError
-from penstock.core.hardware import Hardware, cache_folder
+from penstock.core.hardware import Hardware, cache_folder, home_folder
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.needs import Caps, unmet
 from penstock.core.registry import Table
@@ -203,7 +202,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     program = build_program(found.spec, found.family.names, engine_config.max_model_len)
     weights = load_weights(program, open_checkpoint(path), chosen.dtype, chosen.scheme, progress)
     tokenizer = Tokenizer.load(path)
-    cache = packed_cache(config.quant, weights, cache_folder(os.environ, Path.home()) / PACKED) if config.weight_cache else None
+    cache = packed_cache(config.quant, weights, cache_folder(os.environ, home_folder()) / PACKED) if config.weight_cache else None
     loaded = backend.load(program, weights, layout, engine_config.threads, cache)
     touch(backend, loaded)
     if say is not None and chosen.scheme.activations:

@@ -11,6 +11,7 @@ from penstock.core.hardware import (
     cache_folder,
     flagged_instruction_sets,
     hardware_of,
+    home_folder,
     limits_file,
     processor_model,
     read_limits,
@@ -89,7 +90,7 @@ def measured_limits(
     Only processors are measured."""
     if not device.startswith("cpu"):
         return None
-    told = read_limits(limits_file(cache_folder(environ, Path.home()), processor(root)))
+    told = read_limits(limits_file(cache_folder(environ, home_folder()), processor(root)))
     return None if told is None else hardware_of(told, threads)
 
 

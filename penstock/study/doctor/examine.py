@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.core.hardware import home_folder
 from penstock.study.doctor import memory, network, processors, software, storage
 from penstock.study.doctor.check import Check, Host, Status
 
@@ -20,10 +21,10 @@ def this_host() -> Host:
     try:
         native = importlib.import_module("penstock._native")
     except ModuleNotFoundError:
-        return Host(Path("/"), Path.home(), os.environ)
+        return Host(Path("/"), home_folder(), os.environ)
     except ImportError as error:
-        return Host(Path("/"), Path.home(), os.environ, native_error=str(error))
-    return Host(Path("/"), Path.home(), os.environ, native)
+        return Host(Path("/"), home_folder(), os.environ, native_error=str(error))
+    return Host(Path("/"), home_folder(), os.environ, native)
 
 
 def examine(host: Host, checks: Sequence[Callable[[Host], Check]] = CHECKS) -> list[Check]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.core.errors import PenstockError
-from penstock.core.hardware import cache_folder, limits_file, read_limits
+from penstock.core.hardware import cache_folder, home_folder, limits_file, read_limits
 from penstock.serve.engine.machine import free_memory, processor
 from penstock.study.measure.limits import Limits, from_json, measure, save
 from penstock.study.measure.neighbours import look, sign
@@ -19,7 +19,7 @@ def limits_of_this_machine(
 ) -> Limits:
     """`threads`: None for all processors. Raises PenstockError when nothing can be measured; what cannot be kept is told all the same."""
     here = processor()
-    file = limits_file(cache_folder(environ, Path.home()), here)
+    file = limits_file(cache_folder(environ, home_folder()), here)
     wanted = here.num_cpus if threads is None else threads
     kept = None if fresh else cached(file, wanted)
     probe = best_probe() if probe is None else probe

@@ -23,7 +23,7 @@ from penstock.core.amount import amount
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
-from penstock.core.hardware import cache_folder
+from penstock.core.hardware import cache_folder, home_folder
 from penstock.core.work import StepWork
 from penstock.serve.engine.build import choose, find, fingerprint
 from penstock.serve.engine.machine import look, processor
@@ -97,7 +97,7 @@ def calibration_from_json(told: Mapping[str, Any]) -> Calibration:
 def kept_in(config: EngineConfig, fingerprint: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The file of what was learned of a model and backend with so many threads on this machine."""
     stated = json.dumps([FORMAT, processor().key, config.model, config.revision, fingerprint, config.threads, config.propose])
-    return cache_folder(environ, Path.home()) / "calibrations" / f"{hashlib.sha256(stated.encode()).hexdigest()[:16]}.json"
+    return cache_folder(environ, home_folder()) / "calibrations" / f"{hashlib.sha256(stated.encode()).hexdigest()[:16]}.json"
 
 
 def kept(config: EngineConfig) -> Calibration | None:
