@@ -59,8 +59,10 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
 
 def formats(found: Any) -> str:
     """`in bfloat16`; `matrices in 4 bits by 32 columns and 8 bits by row, all else in bfloat16`."""
-    names = found.weight_formats
-    return f"in {found.dtype}" if set(names) <= {found.dtype} else f"matrices in {' and '.join(names)}, all else in {found.dtype}"
+    *names, last = found.weight_formats
+    if {*names, last} <= {found.dtype}:
+        return f"in {found.dtype}"
+    return f"matrices in {', '.join(names)}{' and ' if names else ''}{last}, all else in {found.dtype}"
 
 
 def speed(rate: float) -> str:

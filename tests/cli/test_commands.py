@@ -199,6 +199,8 @@ def test_info_tells_the_formats_of_weights(penstock: Any, monkeypatch: pytest.Mo
     found = Description(bits_per_weight=5.0, weight_formats=("4 bits by 32 columns", "8 bits by row"))
     monkeypatch.setattr(sys.modules["penstock.serve.engine.describe"], "describe", lambda engine: found)
     assert "5 bits each, matrices in 4 bits by 32 columns and 8 bits by row, all else in float32\n" in penstock(["info"])[1]
+    found = dataclasses.replace(found, weight_formats=("float16", *found.weight_formats))
+    assert "matrices in float16, 4 bits by 32 columns and 8 bits by row, all else in float32\n" in penstock(["info"])[1]
 
 
 def test_info_predicts_only_from_measured_limits(penstock: Any, described: None, monkeypatch: pytest.MonkeyPatch) -> None:
