@@ -45,6 +45,12 @@ def test_a_bug_is_named_without_a_traceback(penstock: Any, called: Any) -> None:
     assert status == 1 and err == "error: unexpected ZeroDivisionError: division by zero (PENSTOCK_DEBUG=1 shows where)\n"
 
 
+def test_too_little_memory_is_no_bug(penstock: Any, called: Any) -> None:
+    called.fail = MemoryError("std::bad_alloc")
+    status, _, err = penstock(["generate", "-p", "x"])
+    assert status == 1 and err.startswith("error: memory ran out: ") and "--kv-tokens" in err and len(err.splitlines()) == 1
+
+
 def test_debugging_shows_the_traceback(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")
     called.fail = ZeroDivisionError("division by zero")
