@@ -18,6 +18,7 @@ from penstock.compute.quant.int8 import Int8
 from penstock.compute.quant.int8 import Options as Int8Options
 from penstock.compute.quant.native import best_rounding
 from penstock.compute.quant.none import Stored
+from penstock.compute.quant.rounding import Numpy
 from penstock.core.errors import ModelError
 from tests.compute.models.load.makers import CONFIG, program_of, tensors_of, write_folder
 from tests.contract.decoders import SPECS, decoder
@@ -146,8 +147,10 @@ def test_codes_stay_where_the_scheme_asks_for_the_same_and_are_rounded_again_whe
     assert np.array_equal(rounded.codes, expected.codes) and rounded.coding == Coding(8, 96, "float32")
 
 
-@pytest.mark.parametrize("scheme", [Int8(rounding=best_rounding(2)), Int4(rounding=best_rounding(2)), Int8()])
-def test_float64_is_coded_as_float32(scheme: Any) -> None:
+@pytest.mark.parametrize("kind", [Int8, Int4])
+@pytest.mark.parametrize("threads", [0, 2], ids=["numpy", "native"])
+def test_float64_is_coded_as_float32(kind: Any, threads: int) -> None:
+    scheme = kind(rounding=best_rounding(threads) if threads else Numpy())
     numbers = np.random.default_rng(5).standard_normal((8, 64))
     coding = scheme.coding(numbers.shape, table=False)
     found, expected = (Forming("bfloat16", scheme).rows(numbers.astype(dtype), coding) for dtype in (np.float64, np.float32))
