@@ -31,9 +31,12 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def memory(root: Path = Path("/")) -> Memory | None:
-    """The group that has the least memory left; None where none has a limit."""
+    """The group that has the least memory left; None where none has a limit. Above memory.high a process is slowed until it takes less."""
     found = []
-    for controller, limit, used in (("", "memory.max", "memory.current"), ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")):
+    for controller, limit, used in (
+        ("", "memory.max", "memory.current"), ("", "memory.high", "memory.current"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
         for folder in _folders(root, controller):
             limit_bytes, used_bytes = _number(folder / limit), _number(folder / used)
             if limit_bytes is not None and used_bytes is not None and limit_bytes < UNLIMITED_BYTES:

@@ -72,6 +72,12 @@ def test_pages_of_files_are_not_in_use(tmp_path: Path, folder: str, limit: str, 
     assert cgroup.memory(root) == cgroup.Memory(4 * GIB, GIB) and free_memory(root) == 3 * GIB
 
 
+def test_what_slows_a_process_limits_it(tmp_path: Path) -> None:
+    root = write(tmp_path, {**MEMINFO, V2 + "memory.max": str(4 * GIB), V2 + "memory.high": str(3 * GIB), V2 + "memory.current": str(GIB)})
+    assert cgroup.memory(root) == cgroup.Memory(3 * GIB, GIB) and free_memory(root) == 2 * GIB
+    assert cgroup.memory(write(root, {V2 + "memory.high": "max"})) == cgroup.Memory(4 * GIB, GIB)
+
+
 def test_more_is_used_than_allowed(tmp_path: Path) -> None:
     root = write(tmp_path, {**MEMINFO, V2 + "memory.max": "100", V2 + "memory.current": "150"})
     assert free_memory(root) == 0
