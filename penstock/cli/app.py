@@ -35,7 +35,7 @@ def sentence(error: Exception) -> tuple[str, int]:
     if isinstance(error, PenstockError):
         return str(error), error.exit_status
     if isinstance(error, MemoryError):
-        return "memory ran out: the system gave less than it said was free (ulimit -v sets how much); a smaller --kv-tokens takes less", FAILED
+        return "memory ran out: the system gave less than it said was free (see ulimit -v); a smaller --kv-tokens takes less", FAILED
     return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", FAILED
 
 
