@@ -59,6 +59,12 @@ def test_llama_cpp_of_2024(ask: Ask, model: str, part: str, quant: str, output: 
     assert 1 / row.tpot_s == pytest.approx(decoded, rel=0.2)
 
 
+def test_llama_cpp_reads_prompts_on_an_rtx_4090(ask: Ask) -> None:
+    """The same: Llama 3 8B in F16, pp512. Within 20 %."""
+    row = steady(ask, "llama-3-8b", "rtx-4090", "none", 1, batch=1, input=512, output=1)
+    assert 512 / row.ttft_s == pytest.approx(9382, rel=0.2) and row.bound == "prefill compute"
+
+
 @pytest.mark.parametrize(("part", "users", "lengths", "tpot_s"), [
     ("a100-40gb-sxm", 1, (1024, 128), 1 / 75), (H100, 1, (100, 128), 6.48e-3), (H100, 4, (100, 128), 6.59e-3)])
 def test_vllm_decodes_an_8b_model(ask: Ask, part: str, users: int, lengths: tuple[int, int], tpot_s: float) -> None:
