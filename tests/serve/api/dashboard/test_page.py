@@ -243,15 +243,15 @@ def test_a_pause_outlasts_a_server_that_goes_and_comes_back(live: Browser) -> No
 
 @needs_browser
 def test_evictions_do_not_hide_whose_the_blocks_are(live: Browser) -> None:
-    """However many there are, the latest are struck out, and few cells."""
+    """However many there are, few cells are struck out, of the latest, wherever these lie."""
     live.press("p")
     told = live.evaluate("""(() => {
       const map = { cells: btoa("\\x01".repeat(600)), fill: null, per_cell: 1, blocks: 600, shared: 0, cached: 600 };
-      for (let each = 0; each < 60; each++) takeBlocks({ ...map, evicted: [...Array(10).keys()].map((cell) => 10 * each + cell) }, 16);
+      for (let each = 0; each < 4; each++) takeBlocks({ ...map, evicted: [...Array(150).keys()].map((cell) => 150 * each + cell) }, 16);
       return [...blocks.evicted.keys()];
     })()""")
     live.press("p")
-    assert told == list(range(500, 600))
+    assert 99 <= len(told) <= 100 and min(told) == 450 and max(told) > 595
 
 
 @needs_browser
