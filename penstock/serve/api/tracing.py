@@ -1,7 +1,8 @@
 """Traces of requests for OpenTelemetry, in the words of its GenAI semantic conventions (docs/dashboard.md). An extra: `penstock[otel]`.
 
 A request is a span with its parameters and usage and the moment of its first token, and below it what it waited for: queue, prefill,
-decode. What users write is never in it. Nothing of OpenTelemetry is imported before `open_tracing` finds that somebody asks for traces.
+decode. One that never reached the engine, a wrong one, is a span as well. What users write is never in it. Nothing of OpenTelemetry is
+imported before `open_tracing` finds that somebody asks for traces.
 """
 import threading
 import time
@@ -35,6 +36,7 @@ class Asked:
     host: str | None
     port: int | None
     streams: bool = False  # known once the answer begins
+    num_spans: int = 0  # that were begun for it
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Trail:
     asked: Asked | None
     began_ns: int
     first_ns: int | None = None
+    num_tokens: int = 0
     reasons: dict[int, str] = field(default_factory=dict)  # by choice
 
 
@@ -80,11 +83,22 @@ class Tracing:
         asked = noted if isinstance(noted, Asked) else None
         operation = "embeddings" if request.wants_embedding else asked.operation if asked is not None else "text_completion"
         attributes = {"gen_ai.operation.name": operation, "gen_ai.request.model": self._model, **parameters(request)}
-        if asked is not None and asked.host is not None:
-            attributes |= {"server.address": asked.host, "server.port": asked.port}
+        if asked is not None:
+            asked.num_spans += 1
+            attributes |= place_of(asked)
         began = time.time_ns() - (0 if request.arrival_s is None else round((self._clock.now() - request.arrival_s) * 1e9))
-        span = self._tracer.start_span(f"{operation} {self._model}", attributes=attributes, start_time=began)
-        return Trail(span, asked, began)
+        return Trail(self._start(f"{operation} {self._model}", attributes, began), asked, began)
+
+    def refuse(self, asked: Asked, status: int, began_ns: int) -> None:
+        """A span of a request that was answered with an error before the engine heard of it: which model was meant is not known."""
+        attributes = {
+            "gen_ai.operation.name": asked.operation, "gen_ai.provider.name": PROVIDER, "error.type": str(status), **place_of(asked)}
+        span = self._start(asked.operation, attributes, began_ns)
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
+        span.end()
+
+    def _start(self, name: str, attributes: Mapping[str, Any], began_ns: int) -> Any:
+        return self._tracer.start_span(name, attributes=attributes, start_time=began_ns, kind=self._trace.SpanKind.SERVER)
 
     def note(self, trail: Trail, delta: Delta) -> None:
         """A step's part of the answer."""
@@ -92,13 +106,15 @@ class Tracing:
             trail.first_ns = time.time_ns()
             seconds = (trail.first_ns - trail.began_ns) / 1e9
             trail.span.add_event("first_token", {"gen_ai.response.time_to_first_chunk": seconds}, trail.first_ns)
+        trail.num_tokens += len(delta.token_ids)
         if delta.finish_reason is not None:
             trail.reasons[delta.index] = delta.finish_reason
         if delta.usage is not None:
             usage = delta.usage
             trail.span.set_attributes({
                 "gen_ai.usage.input_tokens": usage.prompt_tokens, "gen_ai.usage.output_tokens": usage.completion_tokens,
-                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens})
+                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+                "gen_ai.usage.cache_creation.input_tokens": usage.cache_creation_input_tokens})
             if usage.queued_s is not None:
                 self._children(trail, trail.began_ns + round(usage.queued_s * 1e9))
 
@@ -115,6 +131,8 @@ class Tracing:
         if error is not None:
             words = str(error) if isinstance(error, PenstockError) else ""
             span.set_attribute("error.type", kind_of(error))
+            if trail.num_tokens:  # of an answer that was not finished
+                span.set_attribute("gen_ai.usage.output_tokens", trail.num_tokens)
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))
         span.end()
 
@@ -180,12 +198,14 @@ class Propagating:
         if operation is None:
             return await self._app(scope, receive, send)
         host, port = scope.get("server") or (None, None)
-        asked = Asked(operation, host, port)
+        asked, began_ns = Asked(operation, host, port), time.time_ns()
 
         async def watching(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kinds = [value for name, value in message.get("headers", ()) if name.lower() == b"content-type"]
                 asked.streams = any(value.startswith(b"text/event-stream") for value in kinds)
+                if message["status"] >= 400 and not asked.num_spans:
+                    self._tracing.refuse(asked, message["status"], began_ns)
             await send(message)
 
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -203,13 +223,17 @@ def parameters(request: Request) -> dict[str, Any]:
         return {"gen_ai.provider.name": PROVIDER}
     given = {
         "gen_ai.request.choice.count": params.n if params.n != 1 else None, "gen_ai.request.seed": params.seed,
-        "gen_ai.request.top_k": params.top_k if params.top_k > 0 else None,
+        "gen_ai.request.top_k": float(params.top_k) if params.top_k > 0 else None,
         "gen_ai.request.frequency_penalty": params.frequency_penalty or None, "gen_ai.request.max_tokens": params.max_tokens,
         "gen_ai.request.presence_penalty": params.presence_penalty or None,
         "gen_ai.request.stop_sequences": [params.stop] if isinstance(params.stop, str) else list(params.stop) or None,
         "gen_ai.request.temperature": params.temperature, "gen_ai.request.top_p": params.top_p,
         "gen_ai.output.type": "text" if params.structured_outputs is None else "json" if says_json(request) else None}
     return {"gen_ai.provider.name": PROVIDER} | {name: value for name, value in given.items() if value is not None}
+
+
+def place_of(asked: Asked) -> dict[str, Any]:
+    return {} if asked.host is None else {"server.address": asked.host, "server.port": asked.port}
 
 
 def says_json(request: Request) -> bool:

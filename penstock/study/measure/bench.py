@@ -63,6 +63,7 @@ class Observer:
     watch: Stopwatch
     scrapes: list[Scrape] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    unread: str | None = None  # why a meter could not be read any more
 
     async def look(self, at_s: float | None = None) -> bool:
         """`at_s`: instead of now. False when there is nothing to be seen."""
@@ -70,9 +71,19 @@ class Observer:
         now = self.watch() if at_s is None else at_s
         if text is not None:
             self.scrapes.append(Scrape(now, text))
-        if self.meters:
-            self.readings.append(Reading(now, sum(meter.joules() for meter in self.meters)))
+        self._read(now)
         return bool(self.scrapes or self.meters)  # a server that is too busy to answer once is asked again
+
+    def _read(self, now_s: float) -> None:
+        """Of one meter that fails, all are given up: a part of the energy is not the energy."""
+        if not self.meters:
+            return
+        try:
+            self.readings.append(Reading(now_s, sum(meter.joules() for meter in self.meters)))
+        except (OSError, ValueError) as error:
+            self.unread = f"the energy could not be read to the end, so it is not told as measured: {error}"
+            self.meters = ()
+            self.readings.clear()
 
     async def run(self) -> None:
         while await self.look():
@@ -112,11 +123,12 @@ async def measure(
         left.append(lacked)
     if was_restarted(observer.scrapes):
         left.append("the server's counters began anew during the run, as of one that was started again: nothing is told of them")
+    left += [] if observer.unread is None else [observer.unread]
     mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
         found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
-        energy([meter.name for meter in terms.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
+        energy([meter.name for meter in observer.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead),
          *lengths_told(driver.samples), *mended),
         tuple(driver.samples), cut, mended, lost)

@@ -80,7 +80,7 @@ def run(kept: Kept, engine: Scripted, request: Request, most: int = 100) -> None
 
 ASKED = Request("cmpl-1", (1, 2, 3), SamplingParams(n=2, temperature=0.5, top_p=0.9, top_k=7, max_tokens=9, seed=3, stop=("end",)))
 ANSWER = (Delta(0, "a", (5,)), Delta(1, "b", (6,), finish_reason="stop"),
-          Delta(0, "c", (7,), finish_reason="length", done=True, usage=Usage(3, 3, 2, queued_s=0.001)))
+          Delta(0, "c", (7,), finish_reason="length", done=True, usage=Usage(3, 3, 2, 1, queued_s=0.001)))
 
 
 def test_a_request_is_a_span_with_what_it_waited_for_below_it(kept: Kept) -> None:
@@ -94,7 +94,8 @@ def test_a_request_is_a_span_with_what_it_waited_for_below_it(kept: Kept) -> Non
         "gen_ai.request.stop_sequences": ("end",), "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.9,
         "gen_ai.output.type": "text", "gen_ai.response.id": "cmpl-1", "gen_ai.response.model": "tiny",
         "gen_ai.response.finish_reasons": ("length", "stop"), "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 3,
-        "gen_ai.usage.cache_read.input_tokens": 2}
+        "gen_ai.usage.cache_read.input_tokens": 2, "gen_ai.usage.cache_creation.input_tokens": 1}
+    assert isinstance(span.attributes["gen_ai.request.top_k"], float), "the conventions say double"
     (first,) = span.events
     queue, prefill, decode = spans["queue"], spans["prefill"], spans["decode"]
     assert first.name == "first_token" and first.timestamp == prefill.end_time
@@ -128,6 +129,7 @@ def test_an_answer_that_nobody_waits_for_is_cancelled(kept: Kept) -> None:
     run(kept, Scripted(*ANSWER), ASKED, most=1)
     span = kept.spans()["text_completion tiny"]
     assert span.attributes["error.type"] == "cancelled" and len(span.events) == 1
+    assert span.attributes["gen_ai.usage.output_tokens"] == 1
 
 
 def test_an_answer_that_is_given_up_before_anybody_asks_for_it_is_cancelled(kept: Kept) -> None:
@@ -189,6 +191,20 @@ def test_the_callers_trace_is_taken_up(traced: tuple[fakes.Running, Kept]) -> No
     assert span.attributes["server.port"] == running.port and span.attributes["gen_ai.response.id"].startswith("chatcmpl-")
     assert "gen_ai.request.stream" not in span.attributes
     assert "secret" not in "".join(each.to_json() for each in kept.exporter.get_finished_spans())
+
+
+@pytest.mark.parametrize(("body", "status"), [({"messages": []}, 400), (None, 400),
+                                              ({"messages": [{"role": "user", "content": "x"}], "model": "other"}, 404)])
+def test_a_request_that_never_reached_the_engine_is_seen(
+        traced: tuple[fakes.Running, Kept], body: dict[str, Any] | None, status: int) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    sent = {"json": body} if body is not None else {"content": b"{"}
+    found = running.client.post("/v1/chat/completions", headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}, **sent)
+    span = last(kept, "chat")
+    assert found.status_code == status and span.attributes["error.type"] == str(status) and span.status.status_code.name == "ERROR"
+    assert f"{span.context.trace_id:032x}" == TRACE and f"{span.parent.span_id:016x}" == SPAN and len(kept.spans()) == 1
+    assert span.attributes["gen_ai.operation.name"] == "chat" and span.attributes["gen_ai.provider.name"] == "penstock"
 
 
 def test_an_answer_is_found_in_traces_by_its_id(traced: tuple[fakes.Running, Kept]) -> None:
@@ -299,5 +315,7 @@ def test_nothing_is_imported_unless_asked() -> None:
 def test_a_span_is_of_the_time_it_says(kept: Kept) -> None:
     began = time.time_ns()
     run(kept, Scripted(*ANSWER), ASKED)
-    span = kept.spans()["text_completion tiny"]
-    assert span.kind.name == "INTERNAL" and began <= span.start_time < span.end_time <= time.time_ns()
+    spans = kept.spans()
+    span = spans["text_completion tiny"]
+    assert span.kind.name == "SERVER" and spans["queue"].kind.name == "INTERNAL"
+    assert began <= span.start_time < span.end_time <= time.time_ns()

@@ -1,10 +1,19 @@
+import ctypes
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
+from penstock.study.measure.bench import Load, Terms, measure
+from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.cost import cost
-from penstock.study.measure.energy import Reading, between, energy, rapl
-from penstock.study.measure.metrics import Rates, Window
+from penstock.study.measure.energy import Reading, between, energy, nvml, rapl
+from penstock.study.measure.metrics import Rates, Warmup, Window
+from penstock.study.measure.result import Result
+from penstock.study.measure.slo import parse_slo
+from tests.study.measure.client.virtual import Mock, answer, run, server
+from tests.study.measure.test_interrupt import Endless
 
 RATES = Rates(2.0, 1000.0, 500.0, 4.0, 8, 1.0)
 
@@ -37,6 +46,69 @@ def test_no_meter_is_none(tmp_path: Path) -> None:
     assert rapl(tmp_path) is None and rapl(tmp_path / "absent") is None
     (zone(tmp_path, "intel-rapl:0", "package-0", 1) / "energy_uj").write_text("secret")
     assert rapl(tmp_path) is None
+
+
+class FakeNvml:
+    """libnvidia-ml.so.1 as it behaves: results through pointers, 0 for success."""
+
+    def __init__(self, *millijoules: int, fails_at: int | None = None) -> None:
+        self.millijoules, self.fails_at = list(millijoules), fails_at
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = len(self.millijoules)
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, device: Any) -> int:
+        device._obj.value = 1000 + index.value
+        return 0
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, device: ctypes.c_void_p, found: Any) -> int:
+        index = (device.value or 0) - 1000
+        found._obj.value = self.millijoules[index]
+        return 3 if index == self.fails_at else 0  # NVML_ERROR_NOT_SUPPORTED
+
+
+def test_all_gpus_are_added_up_and_one_that_does_not_count_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml(5_000, 7_000)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    meter = nvml()
+    assert meter is not None and meter.joules() == 0
+    library.millijoules = [6_500, 9_000]
+    assert meter.joules() == pytest.approx(1.5 + 2)
+    for without in (FakeNvml(), FakeNvml(5_000, 7_000, fails_at=1), object()):
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, without=without: without)
+        assert nvml() is None
+
+
+class Failing:
+    """A meter that can be read a few times: a GPU that falls off its bus, a file that is closed to its reader."""
+
+    name = "rapl"
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.reads = error, 0
+
+    def joules(self) -> float:
+        self.reads += 1
+        if self.reads > 3:
+            raise self.error
+        return 10.0 * self.reads
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied", "energy_uj"), ValueError("this GPU does not count its energy")])
+@pytest.mark.parametrize(("tdp_w", "source"), [(None, None), (65.0, "tdp")])
+def test_a_meter_that_fails_halfway_costs_the_energy_and_not_the_run(error: Exception, tdp_w: float | None, source: str | None) -> None:
+    async def go() -> Result:
+        target, watch = server(Mock(lambda asked: answer(asked, 0.2, 0.1)))
+        load = Load(Closed(ClosedOptions(4)), lambda seed: Endless(), Extent(num_sessions=40), Warmup(seconds=0.0))
+        return await measure(target, load, Terms(parse_slo("ttft=1s"), None, tdp_w, (Failing(error),)), watch)
+
+    result = run(go())
+    assert result.figures.counts.completed == 40 and (result.energy.source if result.energy else None) == source
+    assert any(note.startswith("the energy could not be read to the end") and str(error) in note for note in result.notes)
 
 
 def test_energy_is_that_of_the_window() -> None:

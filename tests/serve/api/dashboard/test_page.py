@@ -1,4 +1,5 @@
 """The page in a browser: what it shows, the keyboard, both themes, any window, and that it asks nobody else for anything."""
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -134,7 +135,9 @@ def test_what_was_not_answered_or_was_cleared_is_forgotten(live: Browser, served
     live.type("too much")
     live.press("Enter")
     live.until("document.querySelector('#log .error')?.textContent.includes('max_tokens')")
-    assert live.evaluate("chat.messages.length") == 0
+    live.until("document.getElementById('say').value === 'too much'")  # to be mended, not typed again
+    assert live.evaluate("chat.messages.length") == 0 and live.evaluate("document.getElementById('log').ariaBusy") == "false"
+    live.evaluate("document.getElementById('say').value = ''; 1")
     live.evaluate("document.getElementById('max-tokens').value = 150; 1")
     with served.running():
         live.type("tell me about the fox")
@@ -190,6 +193,81 @@ def test_the_keyboard_is_enough(live: Browser, served: Served) -> None:
 
 
 @needs_browser
+def test_single_keys_can_be_switched_off(live: Browser) -> None:
+    """WCAG 2.1.4: who speaks to the computer types letters without meaning to."""
+    live.evaluate("document.getElementById('shortcuts').click(); document.activeElement.blur(); 1")
+    theme = live.evaluate("document.getElementById('theme').textContent")
+    live.press("t")
+    assert live.evaluate("document.getElementById('theme').textContent") == theme
+    live.evaluate("document.getElementById('shortcuts').click(); 1")
+    live.press("t")
+    assert live.evaluate("document.getElementById('theme').textContent") != theme
+
+
+@needs_browser
+def test_what_changes_by_itself_is_not_said_aloud(live: Browser, served: Served) -> None:
+    assert live.evaluate("[...document.querySelectorAll('[aria-live], [role=status], [role=log], [role=alert], output')]"
+                         ".map((each) => each.id).sort().join()") == "log,spoken,status"
+    with served.running():
+        live.until("[...timeline.requests.values()].some((row) => row[2] === 'running')")
+        live.evaluate("document.getElementById('timeline').focus(); 1")
+        live.press("ArrowDown")
+        said = live.until("document.getElementById('spoken').textContent.includes('prompt of')"
+                          " && document.getElementById('spoken').textContent")
+        live.until(f"document.getElementById('timeline-read').textContent !== {json.dumps(said)}")
+        assert live.evaluate("document.getElementById('spoken').textContent") == said
+
+
+@needs_browser
+def test_figures_of_a_server_that_has_gone_say_so_until_it_comes_back(live: Browser) -> None:
+    live.until("lastAt !== null")
+    gone = live.evaluate("""(lose('the server does not answer'),
+      [at('sentence').textContent, at('panels').dataset.stale, at('status').textContent])""")
+    assert gone[0].startswith("The server does not answer. The figures below are those of ") and gone[1] == "true"
+    assert gone[2] == "the server does not answer; trying again"
+    live.until("at('panels').dataset.stale === undefined && at('status').textContent === 'live'")
+    live.until("at('sentence').textContent.startsWith('Idle')")
+
+
+@needs_browser
+def test_a_pause_outlasts_a_server_that_goes_and_comes_back(live: Browser) -> None:
+    live.press("p")
+    live.evaluate("lose('the server does not answer'); 1")
+    live.until("document.getElementById('status').textContent === 'paused'")  # it is there again
+    live.evaluate("""take({ type: "hello", about: { model: "another" }, block_size: 16, roof: null, history: [] }); 1""")
+    assert "another" not in live.evaluate("document.getElementById('model').textContent")
+    live.press("p")
+    assert live.evaluate("document.getElementById('model').textContent") == "another"
+    live.until("document.getElementById('status').textContent === 'live'")
+
+
+@needs_browser
+def test_evictions_do_not_hide_whose_the_blocks_are(live: Browser) -> None:
+    """However many there are, few cells are struck out, of the latest, wherever these lie."""
+    live.press("p")
+    told = live.evaluate("""(() => {
+      const map = { cells: btoa("\\x01".repeat(600)), fill: null, per_cell: 1, blocks: 600, shared: 0, cached: 600 };
+      for (let each = 0; each < 4; each++) takeBlocks({ ...map, evicted: [...Array(150).keys()].map((cell) => 150 * each + cell) }, 16);
+      return [...blocks.evicted.keys()];
+    })()""")
+    live.press("p")
+    assert 99 <= len(told) <= 100 and min(told) == 450 and max(told) > 595
+
+
+@needs_browser
+def test_every_colour_of_the_map_is_in_its_legend(live: Browser) -> None:
+    """Requests beyond the lanes have one colour together, which is told of while it is seen."""
+    live.press("p")
+    shown = live.evaluate("""[1, 2, 130].map((cell) => {
+      const map = { fill: null, per_cell: 1, blocks: 2, shared: 0, cached: 1, evicted: [] };
+      takeBlocks({ ...map, cells: btoa("\\x00" + String.fromCharCode(cell)) }, 16);
+      return at('blocks-other').offsetWidth > 0;
+    })""")
+    live.press("p")
+    assert shown == [False, True, True]
+
+
+@needs_browser
 def test_both_themes_follow_the_system_and_the_button(live: Browser) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     live.prefer("light")
@@ -209,7 +287,7 @@ def test_both_themes_follow_the_system_and_the_button(live: Browser) -> None:
 @needs_browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_words_can_be_read(live: Browser, theme: str) -> None:
-    """Contrast of at least 4.5 to 1 (WCAG AA) for every colour that text has."""
+    """Contrast (WCAG AA): at least 4.5 to 1 for every colour that text has, hints in fields included, 3 to 1 for shapes."""
     live.prefer(theme)
     ratios = live.evaluate("""(() => {
       const light = (text) => {
@@ -220,16 +298,20 @@ def test_words_can_be_read(live: Browser, theme: str) -> None:
           .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
       };
-      const ratio = (a, b) => {
-        const [x, y] = [light(ink(a)), light(ink(b))];
-        return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
-      };
+      const between = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+      const ratio = (a, b) => between(ink(a), ink(b));
       inks = null;
       const names = ['text', 'dim', 'faint', 'accent', 'warn', 'good'];
-      return names.flatMap((name) => ['surface', 'ground'].map((on) => [name, on, ratio(name, on)]));
+      const shapes = ['prefill', 'decode', 'accepted', 'rejected', 'queue', 'reusable', 'edge'];
+      const fields = [...document.querySelectorAll('input[type=number], textarea')]
+        .map((field) => [getComputedStyle(field, '::placeholder'), getComputedStyle(field)]);
+      return { words: names.flatMap((name) => ['surface', 'ground'].map((on) => [name, on, ratio(name, on)])),
+               hints: fields.map(([hint, field]) => [hint.color, field.backgroundColor, between(hint.color, field.backgroundColor)]),
+               shapes: shapes.map((name) => [name, ratio(name, 'surface')]) };
     })()""")
     live.prefer("light")
-    assert all(ratio >= 4.5 for _, _, ratio in ratios), ratios
+    assert all(ratio >= 4.5 for _, _, ratio in ratios["words"] + ratios["hints"]), ratios
+    assert len(ratios["hints"]) == 5 and all(ratio >= 3 for _, ratio in ratios["shapes"]), ratios
 
 
 @needs_browser
@@ -243,6 +325,9 @@ def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
                " const canvas = document.getElementById(id), scale = canvas.width / canvas.clientWidth;"
                f" return canvas.clientWidth > 80 && canvas.clientHeight > 20 && Math.abs(scale - {WINDOWS[window][2]}) < 0.05; }})")
     assert live.evaluate(PLACED), "something is wider than the window"
+    pen = "const pen = at('roofline').getContext('2d'); pen.font = font(0.74);"
+    width, words = live.evaluate(f"(() => {{ {pen} return [pen.measureText(caption(pen, 190)).width, caption(pen, 900)]; }})()")
+    assert 0 < width <= 190 and words.endswith("keys and values")
     live.resize(1280, 900)
 
 
@@ -291,6 +376,7 @@ def test_limits_that_were_not_measured_are_not_invented(browser: Browser, folder
         assert "measured limit" not in browser.evaluate("document.getElementById('sentence').textContent")
         running.server.drain.begin()
         browser.until("document.getElementById('status').dataset.state === 'bad'")
+        browser.until("document.getElementById('sentence').textContent.includes('The figures below are those of')")
         assert not browser.evaluate("document.getElementById('roofline-read').textContent").count("of the bandwidth")
     finally:
         running.stop()

@@ -53,7 +53,7 @@ function ink(name) {
     const style = getComputedStyle(document.documentElement);
     inks = new Map();
     for (const each of ["ground", "surface", "sunk", "line", "text", "dim", "faint", "accent", "warn", "good", "prefill", "decode", "accepted",
-      "rejected", "queue", "reusable", "free"]) inks.set(each, style.getPropertyValue(`--${each}`).trim());
+      "rejected", "queue", "reusable", "free", "edge"]) inks.set(each, style.getPropertyValue(`--${each}`).trim());
   }
   return inks.get(name);
 }
@@ -105,6 +105,11 @@ function hatch(context, colour) {
     hatches.set(colour, context.createPattern(tile, "repeat"));
   }
   return hatches.get(colour);
+}
+
+/** Said once by a screen reader. What changes by itself, several times a second, is shown and not said. */
+function announce(text) {
+  if (at("spoken").textContent !== text) at("spoken").textContent = text;
 }
 
 function element(tag, properties = {}, ...children) {

@@ -3,6 +3,7 @@
 
 const [FREE, REUSABLE, OTHER, LANES, SHARED] = [0, 1, 2, 3, 128];
 const FADE_MS = 2500;
+const STRUCK = 6; // one cell in so many is struck out at most, some of the latest: more would hide whose the cells are
 const blocks = { cells: new Uint8Array(0), fill: null, perCell: 1, total: 0, size: 16, evicted: new Map(), at: null, map: null };
 let drawBlocks = () => {};
 
@@ -15,9 +16,15 @@ function takeBlocks(map, size) {
   blocks.total = map.blocks;
   blocks.map = map;
   const now = performance.now();
-  for (const cell of map.evicted) blocks.evicted.set(cell, now);
-  for (const [cell, when] of blocks.evicted) if (now - when > FADE_MS) blocks.evicted.delete(cell);
+  const most = Math.max(1, Math.floor(blocks.cells.length / STRUCK)), stride = Math.max(1, map.evicted.length / most);
+  for (let each = 0; Math.floor(each) < map.evicted.length; each += stride) {
+    const cell = map.evicted[Math.floor(each)];
+    blocks.evicted.delete(cell); // so that the oldest stand first
+    blocks.evicted.set(cell, now);
+  }
+  for (const [cell, when] of blocks.evicted) if (now - when > FADE_MS || blocks.evicted.size > most) blocks.evicted.delete(cell);
   const each = map.per_cell > 1 ? ` · a cell is ${count(map.per_cell)} blocks` : "";
+  at("blocks-other").hidden = !blocks.cells.some((value) => (value & ~SHARED) === OTHER);
   at("blocks-size").textContent = `${count(map.blocks)} blocks of ${size} tokens${each}`;
   drawBlocks();
   showBlock();
@@ -28,7 +35,7 @@ function grid(width, height) {
   const n = blocks.cells.length || 1;
   let size = Math.floor(Math.sqrt((width * height) / n));
   while (size > 2 && Math.ceil(n / Math.floor(width / size)) * size > height) size--;
-  size = Math.max(2, Math.min(size, Math.round(rem(1.6))));
+  size = Math.max(2, Math.min(size, Math.round(rem(2.4))));
   const columns = Math.max(1, Math.floor(width / size));
   return { size, columns, rows: Math.ceil(n / columns) };
 }
@@ -109,6 +116,7 @@ function wireBlocks() {
     if (move === undefined) return;
     event.preventDefault();
     point(blocks.at === null ? 0 : blocks.at + move);
+    announce(at("blocks-read").textContent);
   });
 }
 

@@ -14,8 +14,9 @@ function entry(kind, text) {
 /** Shows the answer as it comes, and what it took. A question without an answer is forgotten. */
 async function answer() {
   const stop = chat.stop = new AbortController(), messages = chat.messages;
+  at("log").ariaBusy = "true"; // said when it is whole, not token by token
   const began = performance.now();
-  let first = null, text = "", usage = null, thought = null, shown = null;
+  let first = null, text = "", usage = null, thought = null, shown = null, failed = false;
   const body = { messages, max_tokens: Number(at("max-tokens").value) || 256, temperature: Number(at("temperature").value), stream: true, stream_options: { include_usage: true } };
   try {
     const response = await fetch("v1/chat/completions", { method: "POST", signal: stop.signal, headers: { "Content-Type": "application/json", ...headers() }, body: JSON.stringify(body) });
@@ -36,11 +37,18 @@ async function answer() {
       if (follows) log.scrollTop = log.scrollHeight;
     }
   } catch (error) {
-    if (error.name !== "AbortError") entry("error", error.message);
+    if (error.name !== "AbortError") {
+      entry("error", error instanceof TypeError ? "The server does not answer." : error.message);
+      failed = !text;
+    }
   }
   chat.stop = null;
+  at("log").ariaBusy = "false";
   if (text) messages.push({ role: "assistant", content: text });
-  else messages.pop();
+  else {
+    const asked = messages.pop();
+    if (failed && messages === chat.messages && !at("say").value) at("say").value = asked.content; // to be mended, not typed again
+  }
   if (messages !== chat.messages) return; // cleared meanwhile
   const parts = [];
   if (usage) parts.push(`${count(usage.prompt_tokens)} tokens in${usage.prompt_tokens_details?.cached_tokens ? ` (${count(usage.prompt_tokens_details.cached_tokens)} cached)` : ""}, ${count(usage.completion_tokens)} out`);

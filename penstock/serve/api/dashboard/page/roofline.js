@@ -25,6 +25,10 @@ function plane(width, height) {
   };
 }
 
+/** What the lower axis counts, in as many words as there is room for. */
+const CAPTIONS = ["operations for each byte of weights, keys and values", "operations for each byte", "op/B"];
+const caption = (pen, room) => CAPTIONS.find((words) => pen.measureText(words).width <= room) ?? "";
+
 function drawAxes(pen, on) {
   pen.font = font(0.74);
   pen.lineWidth = 1;
@@ -45,7 +49,7 @@ function drawAxes(pen, on) {
     pen.fillText(si(10 ** power, "op/s"), on.box.x - rem(0.4), y + rem(0.25));
   }
   pen.textAlign = "center";
-  pen.fillText("operations for each byte of weights, keys and values", on.box.x + on.box.w / 2, on.box.y + on.box.h + rem(2.2));
+  pen.fillText(caption(pen, on.box.w), on.box.x + on.box.w / 2, on.box.y + on.box.h + rem(2.2));
 }
 
 /** min(bandwidth x intensity, rate). `style`: its colour, and whether it is dashed. */

@@ -2,6 +2,9 @@
 // Puts the parts together.
 
 let paused = false;
+let greeting = null; // of a server that was met while paused
+let lost = null; // why there are no figures
+let lastAt = null; // when there were some
 let blockSize = 16;
 
 function greet(hello) {
@@ -20,8 +23,15 @@ function greet(hello) {
 }
 
 function take(event) {
+  lost = null;
+  if (paused) {
+    if (event.type === "hello") greeting = event;
+    return say("wait", "paused");
+  }
   if (event.type === "hello") return greet(event);
-  if (event.type !== "update" || paused) return;
+  if (event.type !== "update") return;
+  lastAt = new Date();
+  delete at("panels").dataset.stale;
   if (event.health.ok) say("live", "live");
   else say("bad", event.health.reason);
   showTiles(event);
@@ -30,11 +40,22 @@ function take(event) {
   takeBlocks(event.map, blockSize);
 }
 
+/** The server has gone; `follow` looks for it again. */
+function lose(why) {
+  lost = why;
+  say("bad", `${why}; trying again`);
+  if (paused) return;
+  at("panels").dataset.stale = "true";
+  showLost(why[0].toUpperCase() + why.slice(1), lastAt);
+}
+
 function pause() {
   paused = !paused;
   at("pause").ariaPressed = String(paused);
-  at("pause").textContent = paused ? "Go on" : "Pause";
-  say(paused ? "wait" : "live", paused ? "paused" : "live");
+  if (!paused && greeting) greet(greeting);
+  greeting = null;
+  if (lost) lose(lost);
+  else say("wait", paused ? "paused" : "connecting");
 }
 
 const THEMES = ["auto", "light", "dark"];
@@ -54,7 +75,7 @@ function nextTheme() {
 }
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=radio]), textarea, dialog")) return;
+  if (!at("shortcuts").checked || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=radio], [type=checkbox]), textarea, dialog")) return;
   const zoom = at("zoom").querySelectorAll("input")["123".indexOf(event.key)];
   if (event.key === "p") pause();
   else if (event.key === "t") nextTheme();
@@ -73,4 +94,6 @@ scheme.addEventListener("change", () => wear(memory.get("theme") || "auto"));
 at("pause").addEventListener("click", pause);
 at("theme").addEventListener("click", nextTheme);
 document.addEventListener("keydown", onKey);
-follow(take);
+at("shortcuts").checked = memory.get("shortcuts") !== "off";
+at("shortcuts").addEventListener("change", (event) => memory.set("shortcuts", event.target.checked ? "on" : "off"));
+follow(take, lose);

@@ -31,8 +31,8 @@ function say(state, text) {
 const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 10000, SILENT_MS = 20000;
 let again = () => {}; // connects at once
 
-/** For ever: connects, hands each event to `take`, and connects again when the server has gone. */
-async function follow(take) {
+/** For ever: connects, hands each event to `take`, and connects again when the server has gone, after telling `lose` why. */
+async function follow(take, lose) {
   let wait = FIRST_WAIT_MS;
   for (;;) {
     const stop = new AbortController();
@@ -57,8 +57,7 @@ async function follow(take) {
       throw new Error("the connection ended");
     } catch (error) {
       clearTimeout(silence);
-      const why = error instanceof TypeError || error.name === "AbortError" ? "the server does not answer" : error.message;
-      say("bad", `${why}; trying again`);
+      lose(error instanceof TypeError || error.name === "AbortError" ? "the server does not answer" : error.message);
       await new Promise((resolve) => { again = resolve; setTimeout(resolve, wait); });
       wait = Math.min(LONGEST_WAIT_MS, wait * 1.6);
     }

@@ -47,7 +47,7 @@ function sparkline(id, columns, colours) {
     pen.font = font(0.68);
     pen.textAlign = "left";
     pen.fillStyle = ink("faint");
-    if (most > 0.005) pen.fillText(`max ${figure(most)}`, 0, rem(0.62));
+    if (most > 0.005) pen.fillText(`max ${Number.isInteger(most) ? count(most) : figure(most)}`, 0, rem(0.62));
     columns.forEach((column, number) => {
       for (const stretch of stretches(points)) drawStretch(pen, stretch.map((point) => [x(point), y(point[column])]), height, ink(colours[number]), number > 0);
     });
@@ -94,21 +94,35 @@ class Latency {
     this.input.disabled = told.slo !== null;
     this.input.placeholder = told.slo !== null ? figure(told.slo * 1000) : "none";
     const kept = told.asked ? `${percent(told.met / told.asked)} of ${count(told.asked)} kept theirs` : told.n ? `${count(told.n)} requests, last minute` : "no request in the last minute";
-    this.root.querySelector("output").textContent = kept;
+    this.root.querySelector(".told").textContent = kept;
   }
 }
 
 let latencies = null;
 let spoken = { text: "", at: 0 };
+const SAY_MS = 10000;
+const said = { kind: null, at: 0 };
 
 function wireTiles() {
   latencies = { ttft: new Latency("ttft"), tpot: new Latency("tpot") };
   drawLines = [sparkline("output-line", [1], ["accepted"]), sparkline("prefill-line", [2], ["prefill"]), sparkline("requests-line", [3, 4], ["accent", "warn"])];
 }
 
-/** The sentence changes at most every two seconds, unless what binds has changed: it is read aloud. */
+/** Before a server that has gone: what is shown stays, and says of when it is. */
+function showLost(why, when) {
+  at("sentence").textContent = `${why}.${when ? ` The figures below are those of ${when.toLocaleTimeString()}.` : ""}`;
+  at("ring").style.opacity = 0;
+  at("ring-text").textContent = "–";
+  Object.assign(spoken, { text: "", kind: null });
+}
+
+/** The sentence changes at most every two seconds, unless what binds has changed; only then it is said aloud as well. */
 function showLimit(limit) {
   const now = Date.now();
+  if (limit.kind !== said.kind && now - said.at > SAY_MS) {
+    announce(limit.sentence.replaceAll("`", ""));
+    Object.assign(said, { kind: limit.kind, at: now });
+  }
   if (limit.sentence === spoken.text || (limit.kind === spoken.kind && now - spoken.at < 2000)) return;
   const parts = limit.sentence.replace(/(\d)%/g, `$1${thin}%`).split("`");
   at("sentence").replaceChildren(...parts.map((part, i) => (i % 2 ? element("code", { textContent: part }) : part)));

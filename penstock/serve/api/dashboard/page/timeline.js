@@ -167,6 +167,7 @@ function wireTimeline() {
     choose(found.length ? found[0][ID] : null);
     drawTimeline();
     showRead();
+    announce(at("timeline-read").textContent);
   });
   at("zoom").addEventListener("change", (event) => { timeline.shownS = Number(event.target.value); drawTimeline(); });
   at("table").addEventListener("toggle", showTable);
