@@ -59,7 +59,7 @@ Op to_op(const nb::dict& fields) {
   take("out", op.out), take("out2", op.out2), take("out3", op.out3);
   take("matrix", op.matrix), take("matrix2", op.matrix2);
   take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
-  take("angles", op.rope_table), take("layer", op.layer);
+  take("rope_table", op.rope_table), take("layer", op.layer);
   take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
   take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
   take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
@@ -285,7 +285,7 @@ void bind_model(nb::module_& module) {
       .def("add_buffer", &Model::add_buffer)
       .def("add_vector", [](Model& model, const In<float, nb::ndim<1>>& values) { return model.add_vector(values.data(), values.shape(0)); })
       .def("add_matrix", [](Model& model, const nb::dict& fields) { return model.add_matrix(to_matrix(fields)); })
-      .def("add_angles", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_angles(f.data(), static_cast<int>(f.shape(0)), scale); })
+      .def("add_rope_table", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_rope_table(f.data(), static_cast<int>(f.shape(0)), scale); })
       .def("add_cache", &Model::add_cache)
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)

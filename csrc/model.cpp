@@ -96,7 +96,7 @@ StreamPrefetch Model::stream_prefetch(const Matrix& matrix, int rows) const {
   return machine_.zen5 && !only_loads ? StreamPrefetch{8192, true} : StreamPrefetch{};
 }
 
-int Model::add_angles(const float* frequencies, int count, float scale) {
+int Model::add_rope_table(const float* frequencies, int count, float scale) {
   rope_tables_.push_back({std::vector<float>(frequencies, frequencies + count), scale, Memory(), Memory()});
   return static_cast<int>(rope_tables_.size()) - 1;
 }

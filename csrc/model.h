@@ -131,7 +131,7 @@ class Model {
   // Memory for all matrices: for each its bytes plus 64, rounded up to 64.
   void reserve(std::size_t bytes);
   int add_matrix(const Matrix& matrix);
-  int add_angles(const float* frequencies, int count, float scale);
+  int add_rope_table(const float* frequencies, int count, float scale);
   void add_op(const Op& op);
   void add_cache(int layers, int heads, int dim, std::size_t slots, int block_size);
 

@@ -85,7 +85,7 @@ def test_buffers_are_those_of_the_model(backend: Any, loaded: Any) -> None:
 
 
 def test_operations_name_what_the_model_has(loaded: Any) -> None:
-    for field, words in (("in", "buffer"), ("matrix2", "matrix"), ("bias", "vector"), ("angles", "rope table"), ("layer", "layer")):
+    for field, words in (("in", "buffer"), ("matrix2", "matrix"), ("bias", "vector"), ("rope_table", "rope table"), ("layer", "layer")):
         for index in (1000, -2):
             with pytest.raises(IndexError, match=f"{words} {index} is not one of the"):
                 loaded.model.add_op({"kind": "linear", field: index})
