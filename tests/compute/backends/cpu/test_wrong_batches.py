@@ -64,8 +64,11 @@ def test_wrong_batches_are_refused(backend: Any, loaded: Any, name: str) -> None
         backend.step(loaded, batch)
 
 
-@pytest.mark.parametrize("batch", [GOOD, replace(GOOD, parents=CHAIN), TREE, replace(GOOD, block_tables=[np.array([0, FAR]), np.array([4])])],
-                         ids=["plain", "chain", "tree", "a table longer than needed"])
+RIGHT = {"plain": GOOD, "chain": replace(GOOD, parents=CHAIN), "tree": TREE,
+         "a table longer than needed": replace(GOOD, block_tables=[np.array([0, FAR]), np.array([4])])}
+
+
+@pytest.mark.parametrize("batch", RIGHT.values(), ids=RIGHT.keys())
 def test_right_ones_are_not(backend: Any, loaded: Any, batch: Batch) -> None:
     assert np.isfinite(backend.step(loaded, batch).logits).all()
 
