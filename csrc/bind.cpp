@@ -9,6 +9,7 @@
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
+#include <algorithm>
 #include <stdexcept>
 
 #include "model.h"
@@ -29,6 +30,10 @@ const Kernels& kernels_by_name(const std::string& name) {
   for (int i = 0; i < num_kernels(); ++i)
     if (name.empty() || name == kernels(i).name) return kernels(i);
   throw std::invalid_argument("no kernels " + name + " here");
+}
+
+void check_count(const char* what, std::size_t count, std::size_t expected) {
+  if (count != expected) throw std::invalid_argument(std::string(what) + " are " + std::to_string(count) + ", not " + std::to_string(expected));
 }
 
 // Index of a name in one of the name tables.
@@ -54,7 +59,7 @@ Op to_op(const nb::dict& fields) {
   take("out", op.out), take("out2", op.out2), take("out3", op.out3);
   take("matrix", op.matrix), take("matrix2", op.matrix2);
   take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
-  take("angles", op.rope_table), take("layer", op.layer);
+  take("rope_table", op.rope_table), take("layer", op.layer);
   take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
   take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
   take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
@@ -70,8 +75,12 @@ Matrix to_matrix(const nb::dict& fields) {
   m.group = nb::cast<int>(fields["group"]), m.scale_bytes = nb::cast<int>(fields["scale_bytes"]);
   m.has_mins = nb::cast<bool>(fields["has_mins"]), m.count = nb::cast<int>(fields["count"]);
   const auto values = nb::cast<std::vector<int>>(fields["values"]);
+  if (m.format == Format::i4) check_count("values of 4-bit codes", values.size(), 16);
   for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.codebook[i] = static_cast<std::int8_t>(values[i]);
+  if (std::min({m.n, m.k, m.group, m.count}) < 1 || m.k > m.k_padded) throw std::invalid_argument("a matrix has at least 1 row and 1 column, and room for them");
   if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
+  if (m.has_codes() ? m.scale_bytes != 1 && m.scale_bytes != 2 && m.scale_bytes != 4 : m.scale_bytes != 0 || m.has_mins)
+    throw std::invalid_argument("codes have scales of 1, 2 or 4 bytes, and numbers none");
   if (m.has_units() && (m.format != Format::i4 || m.has_mins || !m.codebook_is_consecutive() || m.codebook[0] != -8 || FIXED_K_BLOCK % m.group))
     throw std::invalid_argument("units are for codes -8 to 7 without mins, in groups that divide " + std::to_string(FIXED_K_BLOCK));
   return m;
@@ -90,7 +99,8 @@ Source source_dtype(const AnyArray& array) {
 
 // Number of rows of an array to be packed at `place`: (matrix, first row, half). Raises ValueError if it does not fit.
 template <class Array> int checked_rows(const Matrix& m, const std::vector<int>& place, const Array& array) {
-  if (place.size() != 3 || array.ndim() != 2) throw std::invalid_argument("a place is a matrix, a row and a side, and what is packed has rows");
+  if (place.size() != 3 || place[2] < -1 || place[2] > 1 || array.ndim() != 2)
+    throw std::invalid_argument("a place is a matrix, a row and a side, and what is packed has rows");
   const std::int64_t rows = static_cast<std::int64_t>(array.shape(0)), room = place[2] < 0 ? m.n : m.num_panels() * (PANEL / 2);
   if (place[0] < 0 || place[0] >= m.count || place[1] < 0 || place[1] + rows > room || static_cast<std::int64_t>(array.shape(1)) != m.k)
     throw std::invalid_argument(std::to_string(rows) + " rows of " + std::to_string(array.shape(1)) + " from row " + std::to_string(place[1]) +
@@ -100,6 +110,7 @@ template <class Array> int checked_rows(const Matrix& m, const std::vector<int>&
 
 void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray& numbers) {
   const Source dtype = source_dtype(numbers);
+  check_index("matrix", matrix, model.num_matrices());
   const int rows = checked_rows(model.matrix(matrix), place, numbers);
   const nb::gil_scoped_release free;
   pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), dtype, rows);
@@ -107,6 +118,7 @@ void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray
 
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
                 const nb::object& mins, const nb::object& units) {
+  check_index("matrix", matrix, model.num_matrices());
   const Matrix& m = model.matrix(matrix);
   const int rows = checked_rows(m, place, codes);
   const auto checked_scales = [&](const AnyArray& numbers) {
@@ -126,53 +138,73 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, units_data, rows});
 }
 
+// An attribute of a batch, as it is: a converted temporary would be freed before the step reads it. Raises TypeError for another type.
+template <class Array> void take_array(const nb::object& batch, const char* name, Array& array) {
+  if (!nb::try_cast(batch.attr(name), array, false))
+    throw nb::type_error((std::string("a batch's ") + name + (sizeof(*array.data()) == 8 ? " are int64" : " are int32") + ", one after another").c_str());
+}
+template <class Array> void take_array(const nb::object& batch, const char* name, Array& array, std::size_t count) {
+  take_array(batch, name, array);
+  check_count(name, array.shape(0), count);
+}
+
+// The sequences of a batch of so many rows. Draft trees that are chains are left out: those need nothing to be gathered.
+std::vector<Sequence> sequences_of(const nb::object& batch, std::size_t num_rows) {
+  Ids contexts, row_starts;
+  In<std::int32_t, nb::ndim<1>> parents;
+  take_array(batch, "contexts", contexts), take_array(batch, "row_starts", row_starts, contexts.shape(0) + 1);
+  const bool has_parents = !batch.attr("parents").is_none();
+  if (has_parents) take_array(batch, "parents", parents, num_rows);
+  const nb::object tables = batch.attr("block_tables");
+  std::vector<Sequence> sequences;
+  sequences.reserve(contexts.shape(0));
+  for (std::size_t i = 0; i < contexts.shape(0); ++i) {
+    const std::int64_t first = row_starts.data()[i], end = row_starts.data()[i + 1];
+    if (first < 0 || end < first || end > static_cast<std::int64_t>(num_rows))
+      throw std::invalid_argument("a sequence has the rows from " + std::to_string(first) + " to " + std::to_string(end) + " of " + std::to_string(num_rows));
+    const auto table = nb::cast<Ids>(tables[i], false);
+    const int rows = static_cast<int>(end - first);
+    sequences.push_back({static_cast<int>(first), rows, static_cast<int>(contexts.data()[i]), table.data(), table.shape(0), nullptr});
+    for (int r = 0; has_parents && r < rows; ++r)
+      if (parents.data()[first + r] != r - 1) sequences.back().parents = parents.data() + first;
+  }
+  return sequences;
+}
+
 // Runs a step of a Batch (penstock/compute/backends/contract.py). `given`: (buffer, array) pairs of buffers in the caller's memory:
 // inputs of the program, and an output that is computed in place.
 void step(Model& model, const nb::object& batch, const std::vector<int>& wanted, const nb::list& given) {
-  // Without conversion: a converted temporary would be freed before the step reads it.
-  const auto ids = [&batch](const char* name) {
-    Ids array;
-    if (!nb::try_cast(batch.attr(name), array, false)) throw nb::type_error((std::string("a batch's ") + name + " are int64, one after another").c_str());
-    return array;
-  };
-  const Ids tokens = ids("tokens"), positions = ids("positions"), slots = ids("slots"), row_starts = ids("row_starts");
-  const Ids contexts = ids("contexts"), logit_rows = ids("logit_rows");
-  const nb::object tables = batch.attr("block_tables"), parents = batch.attr("parents");
+  Ids tokens, logit_rows;
+  take_array(batch, "tokens", tokens), take_array(batch, "logit_rows", logit_rows);
+  const std::size_t rows = tokens.shape(0);
+  Ids positions, slots;
+  take_array(batch, "positions", positions, rows), take_array(batch, "slots", slots, rows);
   Batch b;
-  b.rows = static_cast<int>(tokens.shape(0)), b.logits = static_cast<int>(logit_rows.shape(0));
+  b.rows = static_cast<int>(rows), b.logits = static_cast<int>(logit_rows.shape(0));
   b.tokens = tokens.data(), b.positions = positions.data(), b.slots = slots.data(), b.logit_rows = logit_rows.data();
-  const std::int32_t* parent_rows = parents.is_none() ? nullptr : nb::cast<In<std::int32_t, nb::ndim<1>>>(parents, false).data();
-  const std::size_t count = contexts.shape(0);
-  b.sequences.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const int first = static_cast<int>(row_starts.data()[i]), rows = static_cast<int>(row_starts.data()[i + 1]) - first;
-    b.sequences.push_back({first, rows, static_cast<int>(contexts.data()[i]), nb::cast<Ids>(tables[i], false).data(), nullptr});
-    if (!parent_rows) continue;
-    bool tree = false;
-    for (int r = 0; r < rows; ++r) tree = tree || parent_rows[first + r] != r - 1;
-    if (tree) b.sequences.back().parents = parent_rows + first;
-  }
+  b.sequences = sequences_of(batch, rows);
   b.wanted.resize(model.num_buffers(), false);
-  for (int buffer : wanted) b.wanted[buffer] = true;
+  for (int buffer : wanted) check_index("buffer", buffer, model.num_buffers()), b.wanted[buffer] = true;
   for (const nb::handle each : given) {
     const auto [buffer, array] = nb::cast<std::pair<int, Out<float>>>(each, false);
+    check_index("buffer", buffer, model.num_buffers());
+    check_count("a buffer's numbers", array.size(), model.buffer_size(buffer, b));
     b.given.emplace_back(buffer, array.data());
   }
-  for (int row = 0, vocab = model.vocab(); row < b.rows; ++row)
-    if (b.tokens[row] < 0 || b.tokens[row] >= vocab)
-      throw nb::index_error(("token " + std::to_string(b.tokens[row]) + " is not one of the " + std::to_string(vocab)).c_str());
+  check(b, model.limits());
   const nb::gil_scoped_release free;
   model.step(std::move(b));
 }
 
+// A buffer of the last step.
 void copy_result(const Model& model, int buffer, const Out<float>& out) {
-  std::copy_n(model.result(buffer), out.size(), out.data());
+  check_index("buffer", buffer, model.num_buffers());
+  const Buffer& result = model.result(buffer);
+  check_count("a buffer's numbers", out.size(), result.size);
+  std::copy_n(result.data, result.size, out.data());
 }
 
-void check_slot(const Cache& c, std::int64_t slot) {
-  if (slot < 0 || static_cast<std::size_t>(slot) >= c.slots)
-    throw nb::index_error(("slot " + std::to_string(slot) + " is not one of " + std::to_string(c.slots)).c_str());
-}
+void check_slot(const Cache& c, std::int64_t slot) { check_index("slot", slot, static_cast<std::int64_t>(c.slots)); }
 
 // The cache of a layer, after checking slots and the shape [slots, heads, dim]. Raises IndexError and ValueError.
 template <class Array> const Cache& checked_cache(Model& model, int layer, const Ids& slots, const Array& keys, const Array& values) {
@@ -253,7 +285,7 @@ void bind_model(nb::module_& module) {
       .def("add_buffer", &Model::add_buffer)
       .def("add_vector", [](Model& model, const In<float, nb::ndim<1>>& values) { return model.add_vector(values.data(), values.shape(0)); })
       .def("add_matrix", [](Model& model, const nb::dict& fields) { return model.add_matrix(to_matrix(fields)); })
-      .def("add_angles", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_angles(f.data(), static_cast<int>(f.shape(0)), scale); })
+      .def("add_rope_table", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_rope_table(f.data(), static_cast<int>(f.shape(0)), scale); })
       .def("add_cache", &Model::add_cache)
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)

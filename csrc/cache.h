@@ -49,12 +49,4 @@ struct Cache {
   }
 };
 
-// One sequence of a step.
-struct Sequence {
-  int first_row, num_rows;
-  int context;                  // tokens in the cache after the step
-  const std::int64_t* blocks;   // block table
-  const std::int32_t* parents;  // [num_rows] draft tree: the row that precedes each row, -1: the cached tokens; nullptr: a chain
-};
-
 }  // namespace penstock

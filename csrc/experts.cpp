@@ -41,65 +41,78 @@ void Step::sort_by_expert(const Op& op, int experts) {
     for (int i = 0; i < experts_per_row; ++i) m.expert_rows_[next[static_cast<int>(at(op.in3, r)[i])]++] = r * experts_per_row + i;
 }
 
-// in [hidden], in2 weights, in3 ids -> out [hidden]: the sum over a row's experts, by ascending id, of weight * down(act(gate x) * up x).
+// Rows of an active expert, on average, rounded up.
+static int rows_per_expert(const Matrix& matrix, int pairs) {
+  const int num_active = std::max(1, std::min(matrix.count, pairs));
+  return (pairs + num_active - 1) / num_active;
+}
+
+// What the experts' products with `matrix` are given: row_of(pair) [k] of each pair.
+template <class RowOf> void Step::convert_pairs(const Matrix& matrix, int pairs, int thread, const RowOf& row_of) {
+  parallel_for(thread, pairs, [&](int i) {
+    convert(matrix, row_of(i), operand(m.shared_operand_, matrix, rows_per_expert(matrix, pairs)), i);
+  });
+}
+
+// Multiplies each active expert's matrix with its pairs. A task is a panel of an expert. take(pair, panel, sums) receives what is finished.
+template <class Take> void Step::multiply_experts(const Matrix& matrix, int pairs, int thread, const Take& take) {
+  const int panels = matrix.num_panels(), average = rows_per_expert(matrix, pairs);
+  const auto multiply = [&](int expert, int panel, int num_panels) {
+    const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
+    const std::size_t sums_bytes = std::size_t(count) * PANEL * 4 * num_panels;
+    std::uint8_t* at = scratch(thread, sums_bytes + m.kernels_.unpacked_bytes + 64);
+    const auto epilogue = [&](int p, int row, int rows, const float* sums) {
+      for (int i = 0; i < rows; ++i) take(first + row + i, p, sums + std::size_t(i) * PANEL);
+    };
+    m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, average).at_row(first), count,
+                       make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count),
+                       m.machine_});
+  };
+  const int max_run = fits_private_operand(average, matrix.k_padded) ? panels_in_run(matrix) : 1;
+  parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, max_run, [] {}, [&](int task, int end) {
+    for (int next; task < end; task = next) {  // a run may go from one expert to the next
+      next = std::min(end, (task / panels + 1) * panels);
+      if (const int expert = m.active_experts_[task / panels]; expert >= 0) multiply(expert, task % panels, next - task);
+    }
+  });
+}
+
+// The weighted sum of what a row's experts gave, by ascending id.
+void Step::sum_experts(const Op& op, int row) const {
+  const int experts_per_row = width(op.in3), hidden = width(op.out);
+  const float *ids = at(op.in3, row), *weights = at(op.in2, row);
+  float* out = at(op.out, row);
+  std::memset(out, 0, std::size_t(hidden) * 4);
+  std::vector<int> order(experts_per_row);
+  for (int i = 0; i < experts_per_row; ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](int a, int c) { return ids[a] < ids[c]; });
+  for (int i : order) {
+    const float* from = m.expert_out_.floats() + (std::size_t(row) * experts_per_row + i) * hidden;
+    for (int d = 0; d < hidden; ++d) out[d] += from[d] * weights[i];
+  }
+}
+
+// in [hidden], in2 weights, in3 ids -> out [hidden]: the sum over a row's experts of weight * down(act(gate x) * up x).
 void Step::experts(const Op& op, int thread) {
   const Matrix &gate_up = m.matrices_[op.matrix], &down = m.matrices_[op.matrix2];
   const int experts_per_row = width(op.in3), pairs = b.rows * experts_per_row, inner = down.k, hidden = down.n;
-  const int num_active = std::max(1, std::min(gate_up.count, pairs));
-  const int rows_per_expert = (pairs + num_active - 1) / num_active;  // average, rounded up
   parallel_for(thread, 1, [&](int) {
     sort_by_expert(op, gate_up.count);
     m.expert_hidden_.grow(std::size_t(pairs) * inner * 4);
     m.expert_out_.grow(std::size_t(pairs) * hidden * 4);
   });
-  parallel_for(thread, pairs, [&](int i) {
-    convert(gate_up, at(op.in, m.expert_rows_[i] / experts_per_row), operand(m.shared_operand_, gate_up, rows_per_expert), i);
-  });
-  const auto product = [&](const Matrix& matrix, auto store) {
-    const int panels = matrix.num_panels();
-    const auto multiply = [&](int expert, int panel, int num_panels) {
-      const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
-      const std::size_t sums_bytes = std::size_t(count) * PANEL * 4 * num_panels;
-      std::uint8_t* at = scratch(thread, sums_bytes + m.kernels_.unpacked_bytes + 64);
-      const auto epilogue = [&](int p, int row, int rows, const float* of) {
-        for (int i = 0; i < rows; ++i) store(first + row + i, p, of + std::size_t(i) * PANEL);
-      };
-      m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, rows_per_expert).at_row(first), count,
-                         make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count),
-                         m.machine_});
-    };
-    const int max_run = fits_private_operand(rows_per_expert, matrix.k_padded) ? panels_in_run(matrix) : 1;
-    parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, max_run, [] {}, [&](int task, int end) {
-      for (int next; task < end; task = next) {
-        next = std::min(end, (task / panels + 1) * panels);
-        if (const int expert = m.active_experts_[task / panels]; expert >= 0) multiply(expert, task % panels, next - task);
-      }
-    });
-  };
-  product(gate_up, [&](int i, int panel, const float* sums) {
+  const auto hidden_row = [&](int i) { return m.expert_hidden_.floats() + std::size_t(i) * inner; };
+  convert_pairs(gate_up, pairs, thread, [&](int i) { return at(op.in, m.expert_rows_[i] / experts_per_row); });
+  multiply_experts(gate_up, pairs, thread, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL / 2, columns = std::min(PANEL / 2, inner - column);
-    float* hidden_row = m.expert_hidden_.floats() + std::size_t(i) * inner;
-    if (columns > 0) m.kernels_.act_mul(op.activation, {sums, 0}, {sums + PANEL / 2, 0}, 1, columns, {hidden_row + column, 0});
+    if (columns > 0) m.kernels_.act_mul(op.activation, {sums, 0}, {sums + PANEL / 2, 0}, 1, columns, {hidden_row(i) + column, 0});
   });
-  parallel_for(thread, pairs, [&](int i) {
-    convert(down, m.expert_hidden_.floats() + std::size_t(i) * inner, operand(m.shared_operand_, down, rows_per_expert), i);
-  });
-  product(down, [&](int i, int panel, const float* sums) {
+  convert_pairs(down, pairs, thread, hidden_row);
+  multiply_experts(down, pairs, thread, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, columns = std::min(PANEL, hidden - column);
     std::memcpy(m.expert_out_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(columns) * 4);
   });
-  parallel_for_rows(thread, b.rows, [&](int row) {
-    float* out = at(op.out, row);
-    std::memset(out, 0, std::size_t(hidden) * 4);
-    std::vector<int> order(experts_per_row);
-    for (int i = 0; i < experts_per_row; ++i) order[i] = i;
-    const float *ids = at(op.in3, row), *weights = at(op.in2, row);
-    std::sort(order.begin(), order.end(), [&](int a, int c) { return ids[a] < ids[c]; });
-    for (int i : order) {
-      const float* from = m.expert_out_.floats() + (std::size_t(row) * experts_per_row + i) * hidden;
-      for (int d = 0; d < hidden; ++d) out[d] += from[d] * weights[i];
-    }
-  });
+  parallel_for_rows(thread, b.rows, [&](int row) { sum_experts(op, row); });
 }
 
 }  // namespace penstock

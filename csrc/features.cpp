@@ -7,13 +7,8 @@
 
 #include <cstdint>
 
-#if defined(__x86_64__) || defined(_M_X64)
-#define PENSTOCK_X86 1
-#if defined(_MSC_VER)
-#include <intrin.h>
-#else
+#if defined(__x86_64__)
 #include <cpuid.h>
-#endif
 #endif
 
 #if defined(__linux__)
@@ -27,7 +22,7 @@ namespace {
 
 constexpr bool bit(std::uint64_t word, int index) { return (word >> index) & 1; }
 
-#if defined(PENSTOCK_X86)
+#if defined(__x86_64__)
 struct Registers {
   std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
@@ -35,27 +30,15 @@ struct Registers {
 // All zero if the CPU does not have the leaf.
 Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
   Registers r;
-#if defined(_MSC_VER)
-  int out[4];
-  __cpuid(out, 0);
-  if (static_cast<std::uint32_t>(out[0]) < leaf) return r;
-  __cpuidex(out, static_cast<int>(leaf), static_cast<int>(subleaf));
-  r.eax = out[0], r.ebx = out[1], r.ecx = out[2], r.edx = out[3];
-#else
   __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
-#endif
   return r;
 }
 
 // Register sets that the operating system saves. Valid only if CPUID reports OSXSAVE.
 std::uint64_t xcr0() {
-#if defined(_MSC_VER)
-  return _xgetbv(0);
-#else
   std::uint32_t low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (static_cast<std::uint64_t>(high) << 32) | low;
-#endif
 }
 
 // Requests permission for AMX tile data (Documentation/arch/x86/xstate.rst). Idempotent.
@@ -71,7 +54,7 @@ bool tiles_granted() {
 
 Features detect() {
   Features has;
-#if defined(PENSTOCK_X86)
+#if defined(__x86_64__)
   const Registers one = cpuid(1, 0), seven = cpuid(7, 0);
   const Registers seven1 = seven.eax >= 1 ? cpuid(7, 1) : Registers{};  // eax of leaf 7: its number of subleaves
   const std::uint64_t saved = bit(one.ecx, 27) ? xcr0() : 0;
@@ -95,7 +78,7 @@ Features detect() {
   has.amx_tile = tiles;
   has.amx_int8 = tiles && bit(seven.edx, 25);
   has.amx_bf16 = tiles && bit(seven.edx, 22);
-#elif defined(__aarch64__) || defined(_M_ARM64)
+#elif defined(__aarch64__)
   has.neon = true;  // part of the base architecture
 #endif
   return has;

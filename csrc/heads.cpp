@@ -170,16 +170,16 @@ void Step::merge(const Op& op, const AttentionTask& task) const {
   normalize(op, task, first);
 }
 
-// Divides the step's attention into tasks, the same for every layer.
+// Divides the step's attention into tasks, the same for every layer: layers may differ in their query heads, not in their KV heads.
 void Step::plan_attention() {
-  const Op* op = nullptr;
+  int group = 0, kv_heads = 0;  // the most query heads that share a KV head
   for (const Op& each : m.ops_)
-    if (each.kind == Kind::heads || each.kind == Kind::attention) op = &each;
-  if (!op) return;
-  const int group = op->heads / op->kv_heads, tokens_per_task = std::max(1, MAX_QUERY_ROWS / group), threads = m.pool_->size();
+    if (each.kind == Kind::heads || each.kind == Kind::attention) kv_heads = each.kv_heads, group = std::max(group, each.heads / each.kv_heads);
+  if (group == 0) return;
+  const int tokens_per_task = std::max(1, MAX_QUERY_ROWS / group), threads = m.pool_->size();
   int longest = 0, widest = 0;
   for (const Sequence& s : b.sequences) longest = std::max(longest, s.context), widest = std::max(widest, s.num_rows);
-  const int heads = static_cast<int>(b.sequences.size()) * op->kv_heads;
+  const int heads = static_cast<int>(b.sequences.size()) * kv_heads;
   // Fusing preparation and attention of a KV head saves a phase. It pays where heads are enough to balance the threads, or contexts are
   // short.
   const bool balanced = threads == 1 || heads >= 4 * threads || (heads > 0 && heads % threads == 0);
@@ -190,7 +190,7 @@ void Step::plan_attention() {
   for (int i = 0; i < static_cast<int>(b.sequences.size()); ++i) {
     const Sequence& s = b.sequences[i];
     const int rows_per_task = s.parents ? 1 : fused_heads_ ? std::max(1, s.num_rows) : tokens_per_task, last = (s.context - 1) / SPAN;
-    for (int head = 0; head < op->kv_heads; ++head)
+    for (int head = 0; head < kv_heads; ++head)
       for (int row = 0; row < s.num_rows; row += rows_per_task) {
         AttentionTask task{i, head, row, std::min(rows_per_task, s.num_rows - row), 0, last, -1};
         if (!split_context) {
@@ -203,7 +203,7 @@ void Step::plan_attention() {
       }
   }
   if (partials) {
-    m.partial_stride_ = AttentionState::num_floats(std::min(tokens_per_task, widest) * group, m.caches_[op->layer].padded);
+    m.partial_stride_ = AttentionState::num_floats(std::min(tokens_per_task, widest) * group, m.caches_[0].padded);
     m.partial_.grow(m.partial_stride_ * partials * 4);
   }
 }

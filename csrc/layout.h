@@ -44,6 +44,7 @@ struct Matrix {
     return true;
   }
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
+  bool has_codes() const { return format == Format::i8 || format == Format::i4; }  // else numbers
   bool has_units() const { return scale_bytes == 1; }
   bool divides_into_tiles() const { return group % 32 == 0; }  // of bf16 along k
   bool may_be_dequantized() const { return format == Format::i4 && !has_units() && divides_into_tiles(); }

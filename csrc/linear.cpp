@@ -11,18 +11,17 @@ namespace penstock {
 
 namespace {
 
-bool has_codes(const Matrix& matrix) { return matrix.format == Format::i8 || matrix.format == Format::i4; }
 bool takes_float(const Matrix& matrix) { return matrix.format == Format::f32 || matrix.format == Format::f16; }
 
 }  // namespace
 
-bool Step::wants_fixed16(const Matrix& matrix) const { return has_codes(matrix) && !int8_ && m.kernels_.takes_fixed16(matrix); }
+bool Step::wants_fixed16(const Matrix& matrix) const { return matrix.has_codes() && !int8_ && m.kernels_.takes_fixed16(matrix); }
 
 // The operand for `rows` rows of products with `matrix`, in memory that is large enough for any of the step.
 Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int rows) const {
   Operand o;
   const bool fixed16 = wants_fixed16(matrix);
-  o.int8 = has_codes(matrix) && int8_;
+  o.int8 = matrix.has_codes() && int8_;
   o.amx_row_bytes = (fixed16 || o.int8) && m.kernels_.amx_row_bytes ? m.kernels_.amx_row_bytes(matrix, rows, o.int8) : 0;
   o.groups = matrix.num_groups() * (fixed16 ? matrix.k_blocks_in_group() : 1);
   o.stride = std::size_t(matrix.k_padded) * (o.amx_row_bytes ? o.amx_row_bytes : o.int8 ? 1 : fixed16 ? 2 : takes_float(matrix) ? 4

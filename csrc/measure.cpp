@@ -107,7 +107,7 @@ using Work = std::function<void(int thread, long repeats)>;
 
 // One thread: warms up, calibrates the number of repeats together with the others, then runs.
 void time_on_thread(const Budget& budget, SharedTiming& timing, const Work& work, int thread) {
-  constexpr double max_growth = 64;  // limit per calibration step, as the first pass may be too short to be timed
+  constexpr double MAX_GROWTH = 64;  // limit per calibration step, as the first pass may be too short to be timed
   const auto begin = [&] { timing.start = now(); };
   work(thread, 1);
   while (!timing.ready) {
@@ -116,7 +116,7 @@ void time_on_thread(const Budget& budget, SharedTiming& timing, const Work& work
     timing.barrier.arrive_and_wait([&] {
       const double elapsed = now() - timing.start;
       timing.ready = elapsed >= budget.seconds / 2;
-      timing.repeats = static_cast<long>(std::ceil(timing.repeats * std::clamp(budget.seconds / elapsed, 1.0, max_growth)));
+      timing.repeats = static_cast<long>(std::ceil(timing.repeats * std::clamp(budget.seconds / elapsed, 1.0, MAX_GROWTH)));
     });
   }
   for (double& time : timing.times) {
@@ -145,12 +145,12 @@ class Memory {
   explicit Memory(std::size_t bytes) : bytes_(bytes) {
 #if defined(PENSTOCK_MMAP)
     // room to align to a huge page
-    mapped_ = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mapped_ = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped_ == MAP_FAILED) throw std::bad_alloc();
     const auto at = reinterpret_cast<std::uintptr_t>(mapped_);
-    data_ = reinterpret_cast<char*>((at + kHugePage - 1) / kHugePage * kHugePage);
+    data_ = reinterpret_cast<char*>((at + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 #if defined(MADV_HUGEPAGE)
-    madvise(data_, (bytes + kHugePage - 1) / kHugePage * kHugePage, MADV_HUGEPAGE);  // may be refused: then pages are small
+    madvise(data_, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);  // may be refused: then pages are small
 #endif
 #else
     data_ = static_cast<char*>(::operator new(bytes, std::align_val_t{64}));
@@ -160,7 +160,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory() {
 #if defined(PENSTOCK_MMAP)
-    munmap(mapped_, bytes_ + kHugePage);
+    munmap(mapped_, bytes_ + HUGE_PAGE);
 #else
     ::operator delete(data_, std::align_val_t{64});
 #endif
@@ -169,7 +169,7 @@ class Memory {
   char* data() const { return data_; }
 
  private:
-  static constexpr std::size_t kHugePage = 2 << 20;
+  static constexpr std::size_t HUGE_PAGE = 2 << 20;
   std::size_t bytes_;
   void* mapped_ = nullptr;
   char* data_ = nullptr;
@@ -182,65 +182,65 @@ struct Layout {
   std::size_t skew;  // bytes between the end of a stream and the start of the next
 };
 
-constexpr Layout kLayouts[] = {{1, 0}, {2, 4096}, {4, 4096}, {4, 65536}};
-constexpr std::size_t kStep = 256;  // bytes read from each stream in turn
-constexpr std::size_t kGranularity = 4 * kStep, kMaxSkew = 4 * 65536;
+constexpr Layout LAYOUTS[] = {{1, 0}, {2, 4096}, {4, 4096}, {4, 65536}};
+constexpr std::size_t STEP = 256;  // bytes read from each stream in turn
+constexpr std::size_t GRANULARITY = 4 * STEP, MAX_SKEW = 4 * 65536;
 
 using Read = std::uint64_t (*)(const char* part, std::size_t stream_bytes, std::size_t stride);
 
 typedef std::uint64_t U2 __attribute__((vector_size(16)));
 
-template <int Streams>
+template <int STREAMS>
 std::uint64_t read_generic(const char* part, std::size_t stream_bytes, std::size_t stride) {
-  U2 acc[Streams] = {};
-  for (std::size_t at = 0; at < stream_bytes; at += kStep)
+  U2 acc[STREAMS] = {};
+  for (std::size_t at = 0; at < stream_bytes; at += STEP)
 #pragma GCC unroll 4
-    for (int s = 0; s < Streams; ++s) {
+    for (int s = 0; s < STREAMS; ++s) {
       const U2* from = reinterpret_cast<const U2*>(part + s * stride + at);
 #pragma GCC unroll 16
       for (int v = 0; v < 16; ++v) acc[s] ^= from[v];
     }
-  for (int s = 1; s < Streams; ++s) acc[0] ^= acc[s];
+  for (int s = 1; s < STREAMS; ++s) acc[0] ^= acc[s];
   return acc[0][0] ^ acc[0][1];
 }
 
 #if defined(__x86_64__)
-template <int Streams>
+template <int STREAMS>
 TARGET("avx2") std::uint64_t read_avx2(const char* part, std::size_t stream_bytes, std::size_t stride) {
-  __m256i acc[Streams] = {};
-  for (std::size_t at = 0; at < stream_bytes; at += kStep)
+  __m256i acc[STREAMS] = {};
+  for (std::size_t at = 0; at < stream_bytes; at += STEP)
 #pragma GCC unroll 4
-    for (int s = 0; s < Streams; ++s) {
+    for (int s = 0; s < STREAMS; ++s) {
       const __m256i* from = reinterpret_cast<const __m256i*>(part + s * stride + at);
 #pragma GCC unroll 8
       for (int v = 0; v < 8; ++v) acc[s] = _mm256_xor_si256(acc[s], _mm256_load_si256(from + v));
     }
-  for (int s = 1; s < Streams; ++s) acc[0] = _mm256_xor_si256(acc[0], acc[s]);
+  for (int s = 1; s < STREAMS; ++s) acc[0] = _mm256_xor_si256(acc[0], acc[s]);
   return static_cast<std::uint64_t>(_mm256_extract_epi64(acc[0], 0));
 }
 
-template <int Streams>
+template <int STREAMS>
 TARGET("avx512f") std::uint64_t read_avx512(const char* part, std::size_t stream_bytes, std::size_t stride) {
-  __m512i acc[Streams] = {};
-  for (std::size_t at = 0; at < stream_bytes; at += kStep)
+  __m512i acc[STREAMS] = {};
+  for (std::size_t at = 0; at < stream_bytes; at += STEP)
 #pragma GCC unroll 4
-    for (int s = 0; s < Streams; ++s) {
+    for (int s = 0; s < STREAMS; ++s) {
       const __m512i* from = reinterpret_cast<const __m512i*>(part + s * stride + at);
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) acc[s] = _mm512_xor_si512(acc[s], _mm512_load_si512(from + v));
     }
-  for (int s = 1; s < Streams; ++s) acc[0] = _mm512_xor_si512(acc[0], acc[s]);
+  for (int s = 1; s < STREAMS; ++s) acc[0] = _mm512_xor_si512(acc[0], acc[s]);
   return static_cast<std::uint64_t>(_mm512_reduce_add_epi64(acc[0]));
 }
 #endif
 
-template <int Streams>
+template <int STREAMS>
 Read widest_read() {
 #if defined(__x86_64__)
-  if (features().avx512f) return read_avx512<Streams>;
-  if (features().avx2) return read_avx2<Streams>;
+  if (features().avx512f) return read_avx512<STREAMS>;
+  if (features().avx2) return read_avx2<STREAMS>;
 #endif
-  return read_generic<Streams>;
+  return read_generic<STREAMS>;
 }
 
 Read read_function(const Layout& layout) {
@@ -251,14 +251,14 @@ Read read_function(const Layout& layout) {
 class WorkingSet {
  public:
   WorkingSet(std::size_t bytes, int threads)
-      : part_(bytes / threads / kGranularity * kGranularity), memory_((part_ + kMaxSkew) * threads), touched_(threads, 0) {
-    if (part_ == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(kGranularity) + " bytes a thread");
+      : part_(bytes / threads / GRANULARITY * GRANULARITY), memory_((part_ + MAX_SKEW) * threads), touched_(threads, 0) {
+    if (part_ == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(GRANULARITY) + " bytes a thread");
   }
 
   Work reading(const Layout& layout) {
     return [this, layout, read = read_function(layout), stream = part_ / layout.streams](int thread, long repeats) {
-      char* part = memory_.data() + (part_ + kMaxSkew) * thread;
-      if (!touched_[thread]) std::memset(part, thread + 1, part_ + kMaxSkew), touched_[thread] = 1;
+      char* part = memory_.data() + (part_ + MAX_SKEW) * thread;
+      if (!touched_[thread]) std::memset(part, thread + 1, part_ + MAX_SKEW), touched_[thread] = 1;
       std::uint64_t checksum = 0;
       for (long i = 0; i < repeats; ++i) checksum += read(part, stream, stream + layout.skew);
       sink_.fetch_xor(checksum, std::memory_order_relaxed);
@@ -279,7 +279,7 @@ double read_bandwidth(std::size_t working_set, int threads, double seconds, int 
   const Budget budget = checked_budget(threads, seconds, runs);
   WorkingSet set(working_set, threads);
   double best = 0;
-  for (const Layout& layout : kLayouts) best = std::max(best, repeats_per_second(budget, set.reading(layout)));
+  for (const Layout& layout : LAYOUTS) best = std::max(best, repeats_per_second(budget, set.reading(layout)));
   return best * set.bytes();
 }
 
@@ -289,9 +289,9 @@ class Reader {
  public:
   Reader(std::size_t working_set, int threads) : threads_(checked_budget(threads, 1, 1).threads), working_set_(working_set, threads) {
     double best = 0;
-    for (const Layout& layout : kLayouts) {
+    for (const Layout& layout : LAYOUTS) {
       const Work work = working_set_.reading(layout);
-      const double rate = repeats_per_second({threads_, kTrial, kTrials}, work);
+      const double rate = repeats_per_second({threads_, TRIAL_SECONDS, TRIALS}, work);
       if (rate > best) best = rate, work_ = work;
     }
   }
@@ -310,8 +310,8 @@ class Reader {
   double bytes() const { return working_set_.bytes(); }
 
  private:
-  static constexpr double kTrial = 0.02;  // seconds
-  static constexpr int kTrials = 5;
+  static constexpr double TRIAL_SECONDS = 0.02;
+  static constexpr int TRIALS = 5;
   int threads_;
   WorkingSet working_set_;
   Work work_;
@@ -327,9 +327,9 @@ double operation_rate(const std::string& dtype, const std::string& isa, int thre
   const Budget budget = checked_budget(threads, seconds, runs);
   for (const Rate& rate : usable_rates())
     if (dtype == rate.dtype && isa == rate.isa) {
-      constexpr long block = 1024;  // iterations
-      const auto work = [&](int, long repeats) { rate.run(block * repeats); };
-      return repeats_per_second(budget, work) * block * rate.operations * threads;
+      constexpr long BLOCK = 1024;  // iterations
+      const auto work = [&](int, long repeats) { rate.run(BLOCK * repeats); };
+      return repeats_per_second(budget, work) * BLOCK * rate.operations * threads;
     }
   throw std::invalid_argument("this process cannot compute " + dtype + " with " + isa);
 }

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <stdexcept>
 
@@ -59,7 +60,7 @@ Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool
 }
 
 int Model::add_buffer(int width, bool by_logits, int arena_slot) {
-  buffers_.push_back({width, by_logits, arena_slot, 0});
+  buffers_.push_back({width, by_logits, arena_slot});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
@@ -95,12 +96,21 @@ StreamPrefetch Model::stream_prefetch(const Matrix& matrix, int rows) const {
   return machine_.zen5 && !only_loads ? StreamPrefetch{8192, true} : StreamPrefetch{};
 }
 
-int Model::add_angles(const float* frequencies, int count, float scale) {
+int Model::add_rope_table(const float* frequencies, int count, float scale) {
   rope_tables_.push_back({std::vector<float>(frequencies, frequencies + count), scale, Memory(), Memory()});
   return static_cast<int>(rope_tables_.size()) - 1;
 }
 
 void Model::add_op(const Op& op) {
+  const auto check_all = [](const char* what, std::initializer_list<int> indices, std::size_t count) {  // -1: there is none
+    for (const int index : indices)
+      if (index != -1) check_index(what, index, static_cast<std::int64_t>(count));
+  };
+  check_all("buffer", {op.in, op.in2, op.in3, op.out, op.out2, op.out3, op.residual}, buffers_.size());
+  check_all("matrix", {op.matrix, op.matrix2}, matrices_.size());
+  check_all("vector", {op.weight, op.weight2, op.bias}, vectors_.size());
+  check_all("rope table", {op.rope_table}, rope_tables_.size());
+  check_all("layer", {op.layer}, caches_.size());
   if (op.kind == Kind::embed && !ops_.empty() && ops_.back().kind != Kind::embed)
     throw std::invalid_argument("embeddings are looked up before everything else: they come first in a program");
   if (op.kind == Kind::experts) max_experts_per_row_ = std::max(max_experts_per_row_, buffers_[op.in3].width);
@@ -184,6 +194,12 @@ void Model::copy_tile(std::size_t from, std::size_t to) {
       std::memcpy(c.value_tile(head, to), c.value_tile(head, from), c.tile_bytes());
     }
 }
+
+std::size_t Model::buffer_size(int buffer, const Batch& batch) const {
+  return std::size_t(buffers_[buffer].by_logits ? batch.logits : batch.rows) * buffers_[buffer].width;
+}
+
+BatchLimits Model::limits() const { return {vocab(), caches_.empty() ? 0 : caches_[0].slots, block_size_}; }
 
 int Model::vocab() const {
   for (const Op& op : ops_)

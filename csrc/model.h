@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "batch.h"
 #include "cache.h"
 #include "features.h"
 #include "kernels.h"
@@ -59,6 +60,7 @@ struct Buffer {
   bool by_logits = false;
   int arena_slot = -1;    // buffers with disjoint lifetimes share memory
   float* data = nullptr;  // of the current step
+  std::size_t size = 0;   // floats, in the current step
 };
 
 // Zero-initialized, 64-byte aligned memory, on huge pages where the system has them.
@@ -87,14 +89,6 @@ struct OperandMemory {
   void grow(std::size_t bytes, std::size_t groups) {
     data.grow(bytes + 64), scales.grow(groups * 4), acc_init.grow(groups * 4), group_sums.grow(groups * 4);
   }
-};
-
-struct Batch {
-  int rows = 0, logits = 0;
-  const std::int64_t *tokens = nullptr, *positions = nullptr, *slots = nullptr, *logit_rows = nullptr;
-  std::vector<Sequence> sequences;
-  std::vector<bool> wanted;  // optional buffers that are computed
-  std::vector<std::pair<int, float*>> given;  // buffers in the caller's memory
 };
 
 constexpr std::size_t RUN_BYTES = 512 << 10;  // of weights: 10 to 20 us of reading
@@ -137,7 +131,7 @@ class Model {
   // Memory for all matrices: for each its bytes plus 64, rounded up to 64.
   void reserve(std::size_t bytes);
   int add_matrix(const Matrix& matrix);
-  int add_angles(const float* frequencies, int count, float scale);
+  int add_rope_table(const float* frequencies, int count, float scale);
   void add_op(const Op& op);
   void add_cache(int layers, int heads, int dim, std::size_t slots, int block_size);
 
@@ -147,7 +141,7 @@ class Model {
   Pool& pool() { return *pool_; }
   void set_int8(bool on) { int8_ = on; }
   const Kernels& kernels() const { return kernels_; }
-  int width(int buffer) const { return buffers_[buffer].width; }
+  int num_matrices() const { return static_cast<int>(matrices_.size()); }
   std::size_t weight_bytes() const;  // of packed matrices and vectors
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_used() const { return weights_used_; }
@@ -164,11 +158,13 @@ class Model {
   void write_token(int layer, int head, std::int64_t slot, const float* key, const float* value);
   void read_token(int layer, int head, std::int64_t slot, float* key, float* value) const;
   int num_buffers() const { return static_cast<int>(buffers_.size()); }
-  const float* result(int buffer) const { return buffers_[buffer].data; }
-  int vocab() const;  // rows of the embedding table
+  std::size_t buffer_size(int buffer, const Batch& batch) const;  // floats, in such a step
+  const Buffer& result(int buffer) const { return buffers_[buffer]; }
+  BatchLimits limits() const;
 
  private:
   friend class Step;
+  int vocab() const;  // rows of the embedding table; 0: none
   const Kernels& kernels_;
   bool bf16_, int8_, dequantize_;
   Features machine_;               // whose measured break-evens hold
@@ -243,6 +239,9 @@ class Step : public Work {
   // experts.cpp
   void route(const Op& op, int row);
   void sort_by_expert(const Op& op, int experts);
+  template <class RowOf> void convert_pairs(const Matrix& matrix, int pairs, int thread, const RowOf& row_of);
+  template <class Take> void multiply_experts(const Matrix& matrix, int pairs, int thread, const Take& take);
+  void sum_experts(const Op& op, int row) const;
   void experts(const Op& op, int thread);
 
   void row_op(const Op& op, int row);

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
 #endif
@@ -49,37 +50,45 @@ int cpu_of(const std::vector<int>& cpus, int thread) { return thread < static_ca
 
 }  // namespace
 
-Pool::Pool(int threads, const std::vector<int>& cpus) : cpus_(cpus) {
+Pool::Pool(int threads, const std::vector<int>& cpus) : cpus_(cpus), process_(getpid()), workers_(std::make_unique<Workers>()) {
+  auto& started = workers_->threads;
   try {
-    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { worker_loop(i); });
+    for (int i = 1; i < threads; ++i) started.emplace_back([this, i] { worker_loop(i); });
   } catch (const std::exception&) {
-    const std::size_t num_started = threads_.size() + 1;
+    const std::size_t num_started = started.size() + 1;
     join_workers();
     throw std::runtime_error(std::to_string(threads) + " threads were asked for, but the system gives " + std::to_string(num_started));
   }
 }
 
-Pool::~Pool() { join_workers(); }
+Pool::~Pool() {
+  if (is_forked()) static_cast<void>(workers_.release());
+  else join_workers();
+}
+
+bool Pool::is_forked() const { return getpid() != process_; }
 
 void Pool::join_workers() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(workers_->mutex);
     stopping_ = true;
   }
-  wake_.notify_all();
-  for (auto& each : threads_) each.join();
+  workers_->wake.notify_all();
+  for (auto& each : workers_->threads) each.join();
 }
 
 void Pool::wake() {
   if (num_sleeping_.load(std::memory_order_seq_cst) == 0) return;
-  { const std::lock_guard<std::mutex> lock(mutex_); }  // a thread that counts as sleeping has not checked yet, or waits by now
-  wake_.notify_all();
+  { const std::lock_guard<std::mutex> lock(workers_->mutex); }  // a thread that counts as sleeping has not checked yet, or waits by now
+  workers_->wake.notify_all();
 }
 
 void Pool::run(const std::shared_ptr<Work>& work) {
-  if (!threads_.empty()) {
+  if (is_forked()) {
+    num_sleeping_ = 0;  // nobody is there to be woken
+  } else if (size() > 1) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const std::lock_guard<std::mutex> lock(workers_->mutex);
       work_ = work;
       run_count_.fetch_add(1, std::memory_order_seq_cst);  // under the lock: no thread runs one work twice
     }
@@ -91,8 +100,9 @@ void Pool::run(const std::shared_ptr<Work>& work) {
 }
 
 void Pool::drain() {
+  if (is_forked()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(workers_->mutex);
     work_.reset();
   }
   while (num_active_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
@@ -105,7 +115,7 @@ void Pool::worker_loop(int thread) {
     if (stopping_) return;
     std::shared_ptr<Work> work;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const std::lock_guard<std::mutex> lock(workers_->mutex);
       current = run_count_.load(std::memory_order_seq_cst);
       work = work_;
       if (!work) continue;

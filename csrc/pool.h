@@ -8,6 +8,8 @@
 // An exception in a task skips the remaining tasks; run() rethrows it after the last phase.
 //
 // Between runs, threads spin briefly, since a busy engine's next step follows at once, and then sleep.
+//
+// A child of fork() has none of the pool's threads: there the caller does all work alone.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -85,7 +87,7 @@ class Pool {
   ~Pool();
   Pool(const Pool&) = delete;
 
-  int size() const { return static_cast<int>(threads_.size()) + 1; }
+  int size() const { return static_cast<int>(workers_->threads.size()) + 1; }
   // Returns when the last phase is complete; other threads may still be running through phases then, and share ownership of the work.
   // Rethrows what a task threw.
   void run(const std::shared_ptr<Work>& work);
@@ -94,22 +96,29 @@ class Pool {
 
  private:
   friend class Work;
+  // Threads but the caller, and how they sleep. In a child of fork() they are gone, so that it can only be left as it is: its destructors
+  // would wait for them.
+  struct Workers {
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable wake;
+  };
+  bool is_forked() const;
   void worker_loop(int thread);
-  void join_workers();  // all but the caller
+  void join_workers();
   // Spins until ready() for spin_time, then sleeps: a thread that others wait for may need this core.
   template <class Ready> void wait(const Ready& ready, std::chrono::microseconds spin_time);
   void wake();  // wakes sleepers, after the state they wait for was stored
   static void pause();
 
   const std::vector<int> cpus_;
-  std::vector<std::thread> threads_;
-  std::shared_ptr<Work> work_;  // guarded by mutex_
+  const int process_;  // id of the one that made the pool
+  std::unique_ptr<Workers> workers_;
+  std::shared_ptr<Work> work_;  // guarded by the workers' mutex
   alignas(64) std::atomic<std::uint64_t> run_count_{0};
   alignas(64) std::atomic<int> num_sleeping_{0};
   std::atomic<int> num_active_{0};  // threads executing work, without the caller
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::condition_variable wake_;
 };
 
 constexpr std::chrono::microseconds IDLE_SPIN{300};  // before a thread without work sleeps
@@ -121,9 +130,9 @@ template <class Ready> void Pool::wait(const Ready& ready, std::chrono::microsec
   for (int spins = 1; !ready(); ++spins) {
     pause();
     if (spins % 64 || std::chrono::steady_clock::now() - start < spin_time) continue;
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(workers_->mutex);
     num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-    wake_.wait(lock, ready);
+    workers_->wake.wait(lock, ready);
     num_sleeping_.fetch_sub(1, std::memory_order_seq_cst);
     return;
   }

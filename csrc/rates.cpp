@@ -316,13 +316,13 @@ bool amx_bf16(const Features& has) { return has.amx_bf16; }
 bool amx_int8(const Features& has) { return has.amx_int8; }
 
 #if defined(__aarch64__)
-const char* const kBase = "neon";
+const char* const BASE = "neon";
 #else
-const char* const kBase = "generic";
+const char* const BASE = "generic";
 #endif
 
 // Operations: accumulators x 2 x products per instruction.
-const Rate kRates[] = {
+const Rate RATES[] = {
 #if defined(__x86_64__)
 #if defined(PENSTOCK_AMX)
     {"bf16", "amx", amx_bf16, bf16_amx, 4 * 2 * 16 * 16 * 32},
@@ -339,9 +339,9 @@ const Rate kRates[] = {
     {"bf16", "avx2", avx2, bf16_avx2, 12 * 2 * 8},
     {"int8", "avx2", avx2, int8_avx2, 8 * 2 * 32},
 #endif
-    {"fp32", kBase, always, fp32_generic, 12 * 2 * 4},
-    {"bf16", kBase, always, bf16_generic, 12 * 2 * 4},
-    {"int8", kBase, always, int8_generic, 8 * 2 * 8},
+    {"fp32", BASE, always, fp32_generic, 12 * 2 * 4},
+    {"bf16", BASE, always, bf16_generic, 12 * 2 * 4},
+    {"int8", BASE, always, int8_generic, 8 * 2 * 8},
 };
 
 }  // namespace
@@ -350,7 +350,7 @@ bool prefers_bf16_pairs() { return features().avx512_bf16 && !features().intel; 
 
 std::vector<Rate> usable_rates() {
   std::vector<Rate> usable;
-  for (const Rate& rate : kRates)
+  for (const Rate& rate : RATES)
     if (rate.usable(features())) usable.push_back(rate);
   const auto named = [&](const char* isa) {
     return std::find_if(usable.begin(), usable.end(), [&](const Rate& rate) { return !std::strcmp(rate.dtype, "bf16") && !std::strcmp(rate.isa, isa); });

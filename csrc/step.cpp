@@ -8,10 +8,11 @@ namespace penstock {
 
 Step::Step(Model& model, Batch batch) : Work(*model.pool_, model.phases_), m(model), b(std::move(batch)), int8_(model.int8_) {
   std::vector<std::size_t> sizes;
-  for (const Buffer& buffer : m.buffers_) {
+  for (int i = 0; i < m.num_buffers(); ++i) {
+    Buffer& buffer = m.buffers_[i];
     if (buffer.arena_slot >= static_cast<int>(sizes.size())) sizes.resize(buffer.arena_slot + 1, 0);
-    const std::size_t floats = std::size_t(buffer.by_logits ? b.logits : b.rows) * buffer.width;
-    sizes[buffer.arena_slot] = std::max(sizes[buffer.arena_slot], (floats + 31) / 16 * 16);
+    buffer.size = m.buffer_size(i, b);
+    sizes[buffer.arena_slot] = std::max(sizes[buffer.arena_slot], (buffer.size + 31) / 16 * 16);
   }
   std::vector<std::size_t> starts(sizes.size() + 1, 0);
   for (std::size_t i = 0; i < sizes.size(); ++i) starts[i + 1] = starts[i] + sizes[i];

@@ -20,7 +20,7 @@ inline bool fits_tiles(const Matrix& m) { return m.format == Format::bf16 && (m.
 inline void linear_panels(const Task& t) {
   if (fits_tiles(t.matrix)) return t.rows <= MAX_STREAMED_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
   if (t.matrix.dequantized && !t.x.int8) return t.matrix.has_mins ? tile_dequantized<true>(t) : tile_dequantized<false>(t);
-  const bool codes = t.matrix.format == Format::i8 || t.matrix.format == Format::i4;
+  const bool codes = t.matrix.has_codes();
   for (int i = 0; i < t.num_panels; ++i) {
     const Task one = t.single(i);
     codes ? tile_codes(one) : linear_panel(one);

@@ -5,7 +5,6 @@
 
 namespace PENSTOCK_ISA {
 
-
 // A k-block of one panel as B tiles: rows of 64 bytes (16 columns), `w_step` bytes apart.
 struct TileKBlock {
   Bytes w;

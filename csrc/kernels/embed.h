@@ -16,7 +16,7 @@ inline float scalar_at(Bytes p, int bytes) {
 // Row n of W [n, k] -> out [k].
 inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
   const int p = n / PANEL, column = n % PANEL, width = m.width(p), k_per_step = m.k_per_step(), word_bytes = m.format == Format::f16 ? 2 : 4;
-  const bool codes = m.format == Format::i8 || m.format == Format::i4;
+  const bool codes = m.has_codes();
   const Bytes panel = m.panel(index, p);
   const auto* units = reinterpret_cast<const float*>(panel + m.units_offset(width));
   // read(step, j): the j-th of the step's k, where `step` points to this column's word.

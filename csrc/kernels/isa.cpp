@@ -35,18 +35,18 @@ static void linear_panels(const Task& t) {
 static int panels_per_call(const Matrix&, int) { return 1; }
 #endif
 
-// Whether rows for these codes are fixed point. Where bf16 pairs are multiplied faster than floats, i8 codes with one scale per column
+// See Kernels::takes_fixed16. Where bf16 pairs are multiplied faster than floats, i8 codes with one scale per column
 // still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations, and so do i4 codes with units, whose sums are
 // scaled once. Other i4 codes are one table lookup either way, and integer accumulators need a conversion per group, so bf16 is as fast or
-// faster on Zen 4; on Zen 5 no codes are (docs/LOG.md). Bits depend on the answer, so it is one for the whole process.
+// faster on Zen 4. Zen 5 multiplies all codes faster by VNNI (docs/LOG.md). Bits depend on the answer, so it is one for the whole process.
 static bool takes_fixed16([[maybe_unused]] const Matrix& matrix) {
 #if defined(PENSTOCK_TILES)
   return !matrix.dequantized;
 #elif defined(PENSTOCK_FIXED16)
   return true;
 #elif defined(__AVX512BF16__)
-  const bool i8 = matrix.format == Format::i8, i4 = matrix.format == Format::i4;
-  return features().zen5 ? i8 || i4 : matrix.has_units() || (i8 && matrix.num_groups() == 1);
+  const bool one_scale = matrix.format == Format::i8 && matrix.num_groups() == 1;
+  return features().zen5 ? matrix.has_codes() : matrix.has_units() || one_scale;
 #else
   return false;
 #endif
@@ -56,7 +56,7 @@ static void linear(const PanelTask& t) {
 #if defined(__AVX512BF16__) && !defined(PENSTOCK_TILES)
   if (takes_fixed16(t.matrix)) return avx512_vnni::table.linear(t);  // int8 rows too: the same sums, and many rows find codes unpacked once
 #elif defined(PENSTOCK_TILES)
-  const bool codes = t.matrix.format == Format::i8 || t.matrix.format == Format::i4, integer = codes && (t.x.int8 || takes_fixed16(t.matrix));
+  const bool integer = t.matrix.has_codes() && (t.x.int8 || takes_fixed16(t.matrix));
   if (integer && !t.x.amx_row_bytes && !takes_plain_int8(t.matrix, t.x, t.rows))
     return avx512_vnni::table.linear(t);
 #endif

@@ -41,7 +41,7 @@ struct PrefetchPlan {
   int rows, rows_per_block;  // rows of x, and the most in one register block
   Bytes weights;             // the k-block's packed weights
   std::size_t bytes;         // of them
-  std::size_t distance;      // bytes: of the panel's longest k-block
+  std::size_t longest;       // bytes of the panel's longest k-block: how far ahead several blocks prefetch
   int steps;                 // in the k-block
   int vectors;               // column vectors of the panel
   StreamPrefetch stream;
@@ -54,12 +54,13 @@ struct PrefetchPlan {
   }
   // For the block of rows [row, row + count).
   Prefetch for_block(int row, int count) const {
-    const int lines_per_step = static_cast<int>((bytes + std::size_t(steps) * 64 - 1) / (std::size_t(steps) * 64));  // of all columns
     if (rows <= rows_per_block && vecs == vectors) return {nullptr, 0, false, stream};
-    const int parts = rows * vectors;
-    const auto lines_until = [&](int r) { return (lines_per_step * (v * rows + vecs * r) + parts - 1) / parts; };
+    // Of the cache lines that all blocks together prefetch in a step, those that fall to the blocks before row r of these columns.
+    const std::size_t one_line = std::size_t(steps) * 64;  // bytes, over the k-block
+    const int lines_per_step = static_cast<int>((bytes + one_line - 1) / one_line), all = rows * vectors;
+    const auto lines_until = [&](int r) { return (lines_per_step * (v * rows + vecs * r) + all - 1) / all; };
     const int first = lines_until(row), end = lines_until(row + count);
-    return {weights + distance + std::size_t(first) * steps * 64, end - first, rows > rows_per_block, {}};
+    return {weights + longest + one_line * first, end - first, rows > rows_per_block, {}};
   }
 };
 

@@ -32,10 +32,18 @@ struct PackedRows {
 };
 inline PackedRows packed_rows([[maybe_unused]] const Features& machine) {
   constexpr int ANY = 1 << 30;
+  PackedRows most;
+  most.tall = ANY;
+  most.i8 = MAX_ROWS_PACKED_I8, most.i4 = most.i4_units = MAX_ROWS_PACKED_I4;
+  most.i4_int8 = most.i4_units_int8 = MAX_ROWS_PACKED_I4_INT8;
 #if defined(PENSTOCK_FIXED16)
-  if (machine.zen5) return {11, ANY, ANY, 48, ANY, 11};
+  if (machine.zen5) {
+    most.tall = 11;
+    most.i8 = most.i4 = most.i4_int8 = ANY;
+    most.i4_units = 48, most.i4_units_int8 = 11;
+  }
 #endif
-  return {ANY, MAX_ROWS_PACKED_I8, MAX_ROWS_PACKED_I4, MAX_ROWS_PACKED_I4, MAX_ROWS_PACKED_I4_INT8, MAX_ROWS_PACKED_I4_INT8};
+  return most;
 }
 
 // A PanelTask restricted to panels of one width.

@@ -31,7 +31,7 @@ class Packer:
         model.reserve(self._num_bytes)
         self._matrices: dict[tuple[str, bool], int] = {key: model.add_matrix(layout.fields()) for key, layout in self.layouts.items()}
         self._vectors: dict[tuple[str, bool], int] = {}
-        self._angles: dict[Any, int] = {}
+        self._rope_tables: dict[Any, int] = {}
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -76,13 +76,13 @@ class Packer:
             else:
                 found[role] = self._vector(name, native.gated and role == "bias")
         if native.inv_freq is not None:
-            found["angles"] = self._angle(native.inv_freq)
+            found["rope_table"] = self._rope_table(native.inv_freq)
         return found | native.fields
 
-    def _angle(self, inv_freq: tuple[tuple[float, ...], float]) -> int:
-        if inv_freq not in self._angles:
-            self._angles[inv_freq] = self._model.add_angles(np.asarray(inv_freq[0], dtype=np.float32), inv_freq[1])
-        return self._angles[inv_freq]
+    def _rope_table(self, inv_freq: tuple[tuple[float, ...], float]) -> int:
+        if inv_freq not in self._rope_tables:
+            self._rope_tables[inv_freq] = self._model.add_rope_table(np.asarray(inv_freq[0], dtype=np.float32), inv_freq[1])
+        return self._rope_tables[inv_freq]
 
     def _vector(self, name: str, gated: bool) -> int:
         if (name, gated) not in self._vectors:

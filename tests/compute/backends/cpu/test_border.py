@@ -32,6 +32,25 @@ def test_rows_that_have_no_room_are_not_packed(model: Any) -> None:
         model.pack(0, [0, 0, -1], np.zeros((8, 32), np.float32))
 
 
+def test_what_is_packed_has_a_matrix_and_a_side(model: Any) -> None:
+    with pytest.raises(IndexError, match="matrix 1 is not one of the 1"):
+        model.pack_codes(1, [0, 0, -1], CODES, SCALES, None)
+    with pytest.raises(IndexError, match="matrix -1 is not one of the 1"):
+        model.pack(-1, [0, 0, -1], np.zeros((8, 64), np.float32))
+    with pytest.raises(ValueError, match="a place is a matrix, a row and a side"):
+        model.pack_codes(0, [0, 0, 2], CODES, SCALES, None)
+
+
+def test_matrices_have_numbers_or_codes_with_scales(model: Any) -> None:
+    for wrong, words in (
+        ({"group": 0}, "at least 1 row and 1 column"), ({"n": 0}, "at least 1 row"), ({"k": 65}, "room for them"),
+        ({"group": 48}, "groups must be whole steps"), ({"scale_bytes": 0}, "codes have scales of 1, 2 or 4 bytes"),
+        ({"scale_bytes": 3}, "codes have scales"), ({"format": "bf16"}, "and numbers none"), ({"format": "i4"}, "codes are 0, not 16"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.add_matrix(MATRIX | wrong)
+
+
 @pytest.mark.parametrize("scales", [SCALES.astype(np.float16), np.ones((8, 2), np.float32), SCALES[:7]])
 def test_scales_are_one_for_each_group(model: Any, scales: Array) -> None:
     with pytest.raises(ValueError, match="each group of a row has one scale"):

@@ -1,8 +1,11 @@
 """Threads of the native backend: what goes wrong in one of them, and where they run."""
+import gc
 import os
 import resource
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,3 +113,29 @@ def test_more_threads_than_the_system_gives_are_wrong_usage(monkeypatch: pytest.
     monkeypatch.setattr(backend, "_native", SimpleNamespace(Pool=refuse, Model=None))
     with pytest.raises(UsageError, match="--threads 9: 9 threads were asked for, but the system gives 7"):
         backend.load(*one_expert(), KVLayout(4, 16), 9)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_computes_alone_and_lets_go_of_what_it_has() -> None:
+    """It has none of the threads, asleep or not, and must wait for none."""
+    program, weights = one_expert()
+    backend = Cpu(dtype="float32")
+    loaded = backend.load(program, weights, KVLayout(256, 16), 3)
+    expected = backend.step(loaded, batch(64)).buffers["out"]
+    for pause in (0.0, 0.05):  # longer than threads spin
+        time.sleep(pause)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of fork() beside threads
+            child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.alarm(60)
+                same = all(np.array_equal(backend.step(loaded, batch(64)).buffers["out"], expected) for _ in range(50))
+                del loaded, backend
+                gc.collect()
+                status = 0 if same else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert np.array_equal(backend.step(loaded, batch(64)).buffers["out"], expected)
