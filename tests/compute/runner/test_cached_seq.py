@@ -31,11 +31,12 @@ def test_no_more_are_kept_than_a_proposer_may_use() -> None:
         seq.keep_states(at, states(at, 1))
     kept = seq.take_states()
     assert kept is not None and np.array_equal(kept, states(0, 99 + most))
-    seq.keep_states(at + 1, states(at + 1, 100))
-    for at in range(at + 101, at + 101 + most):
+    start = 100 + most
+    seq.keep_states(start, states(start, 100))
+    for at in range(start + 100, start + 100 + most):
         seq.keep_states(at, states(at, 1))
     kept = seq.take_states()
-    assert kept is not None and np.array_equal(kept, states(at + 1 - most, most))
+    assert kept is not None and np.array_equal(kept, states(start + 100, most))
     assert seq.take_states() is None
 
 
