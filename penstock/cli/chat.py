@@ -96,8 +96,14 @@ def obey(line: str, talk: Conversation) -> bool:
 
 def answer(llm: Any, params: Any, talk: Conversation, question: str, show_drafts: bool) -> None:
     painted = show_drafts and takes_colour()
-    with told_by_flags():
-        output, timings = llm.converse(talk.with_question(question), params, on_span=lambda text, drafted: write(text, painted and drafted))
+    try:
+        with told_by_flags():
+            output, timings = llm.converse(
+                talk.with_question(question), params, on_span=lambda text, drafted: write(text, painted and drafted))
+    except KeyboardInterrupt:  # the terminal drops what it has not shown yet, the end of a colour included
+        if painted:
+            write(PLAIN, painted=False)
+        raise
     said = output.outputs[0]
     talk.add(question, said.text)
     speed = f", {timings.decode_tokens_per_s:.1f} tokens/s" if timings.decode_tokens_per_s else ""

@@ -130,6 +130,18 @@ def test_chat_colours_drafts_where_colours_are_wanted(
     assert "2 tokens, 40.0 tokens/s, 1 of 2 drafts accepted, 2.00 tokens a pass (2.00 in those with drafts)" in out
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_chat_that_is_interrupted_leaves_the_terminal_in_its_own_colour(
+        penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    called.fail = KeyboardInterrupt()
+    status, out, _ = penstock(["chat", "--show-drafts"])
+    assert status == 130 and out == ("\x1b[39m" if terminal else "")
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(0.0042, "4.2 ms"), (0.0995, "99.5 ms"), (0.1, "0.10 s"), (12.3, "12.30 s")])
 def test_chat_tells_short_times_in_milliseconds(seconds: float, said: str) -> None:
     assert short(seconds) == said

@@ -1,4 +1,5 @@
 """What the runner keeps of a sequence from its first row until the plan says that it has finished."""
+from collections import deque
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class CachedSeq:
     """
 
     __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "info", "_buffer", "_num_counted",
-                 "_states", "_states_end")
+                 "_states", "_num_states", "_states_end")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -32,7 +33,8 @@ class CachedSeq:
         self.plain = self.generates and not (self.scores_prompt or info.held)
         self._buffer: Array = np.empty(_FIRST_BLOCKS, dtype=np.int64)  # `table` is a view of its beginning
         self._num_counted = len(info.output)  # output tokens of a held sequence that its `state` has counted
-        self._states: list[Array] = []  # [n, width] hidden states of successive tokens that no proposer has seen yet
+        self._states: deque[Array] = deque()  # [n, width] hidden states of successive tokens that no proposer has seen yet
+        self._num_states = 0  # tokens whose states these are
         self._states_end = 0  # index of the token after them
 
     def set_blocks(self, block_ids: tuple[int, ...]) -> None:
@@ -54,15 +56,16 @@ class CachedSeq:
 
     def keep_states(self, start: int, states: Array) -> None:
         """Keeps hidden states [n, width] of the tokens from `start` on for the next proposal: the latest without a gap, and no more than a
-        proposer may use."""
+        proposer may use. They are copied: as a part of the step's states they would keep those of all sequences in memory."""
         if start != self._states_end:  # computed anew after a preemption
-            self._states.clear()
-        self._states.append(states)
+            self.take_states()
+        self._states.append(np.array(states))
+        self._num_states += len(states)
         self._states_end = start + len(states)
-        while len(self._states) > 1 and sum(map(len, self._states[1:])) >= _MAX_STATES:
-            del self._states[0]
+        while self._num_states - len(self._states[0]) >= _MAX_STATES:
+            self._num_states -= len(self._states.popleft())
 
     def take_states(self) -> Array | None:
         """Returns all kept states, [n, width], and drops them."""
-        states, self._states = self._states, []
+        states, self._states, self._num_states = self._states, deque(), 0
         return np.concatenate(states) if states else None

@@ -117,7 +117,8 @@ class Drafter:
             first += len(planned.tokens)
 
     def propose(self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:
-        """Adds drafts for the next step to the results of sequences that chose a token and continue, unless their grammar has drafted.
+        """Adds drafts for the next step to the results of sequences that chose a token, unless their grammar has ended or has drafted. The
+        scheduler ends some of these; the proposer is shown what they said last.
 
         Returns `StepResult.asks`: (seq_id, index of the first missing token) of sequences of which tokens are missing here. Nothing is
         drafted until the next plan has brought them.

@@ -74,8 +74,7 @@ class EngineHost:
         lacks a tensor."""
         file = heads_file(path, kind, self.own.path, self._config.model)
         joined = JoinedCheckpoint(open_checkpoint(self.own.path), file)
-        if (target := joined.metadata.get(stamp.TARGET)) != stamp.fingerprint(self.spec):
-            raise ModelError(f"{file} was trained for another model: its target is {target}, not {stamp.fingerprint(self.spec)}")
+        stamp.check(joined.metadata, file, kind, self.spec, self._config.model)
         program = build(self.spec, self._names)
         own = {name for weight in program.weights.values() for name in weight.tensors if name.startswith(f"{kind}.")}
         if lacking := sorted(own.difference(joined.names())):

@@ -1,6 +1,6 @@
 """Answers that are searched for: the search says which sequences go on with which token, the scheduler forks their keys and values."""
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Optional
 
 from penstock.core.types import Seq, SeqOutput, TokenLogprobs
 from penstock.serve.engine.choice import Choice
@@ -8,6 +8,21 @@ from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage
 
 Candidates = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The log-probabilities of an output's last token, and of the token before it. Outputs share what they begin with."""
+
+    last: TokenLogprobs
+    before: Optional["Scored"]
+
+    def in_order(self) -> tuple[TokenLogprobs, ...]:
+        found, at = [], self
+        while at is not None:
+            found.append(at.last)
+            at = at.before
+        return tuple(found[::-1])
 
 
 class Searched:
@@ -23,7 +38,8 @@ class Searched:
         self._live = [first]  # in the order of the search's hypotheses
         self._candidates: dict[int, Candidates] = {}
         self._prompt_logprobs: list[TokenLogprobs] | None = None if request.params.prompt_logprobs is None else []
-        self._rows: dict[tuple[int, ...], Candidates] = {}  # by output so far, where log-probabilities are reported
+        self._scored: list[Scored | None] = [None]  # of `_live`, where log-probabilities are reported
+        self._ended: list[tuple[Any, Scored]] = []  # hypotheses that may come back, where log-probabilities are reported
         self._num_tokens = 0
 
     def start(self) -> None:
@@ -42,10 +58,11 @@ class Searched:
         return None
 
     def settle(self) -> list[Delta]:
-        if self.request.params.logprobs is not None:
-            self._rows |= {tuple(seq.tokens[seq.num_prompt :]): self._candidates[seq.seq_id] for seq in self._live}
-        step = self._search.advance([self._candidates[seq.seq_id] for seq in self._live])
+        candidates = [self._candidates[seq.seq_id] for seq in self._live]
+        step = self._search.advance(candidates)
         self._candidates.clear()
+        if self.request.params.logprobs is not None:
+            self._score(step, candidates)
         if step.done:
             for seq in self._live:
                 self._desk.finish(seq, "stop")
@@ -90,14 +107,24 @@ class Searched:
             text = choice.push(found.tokens, found.finish_reason)
             tokens = found.tokens[: choice.num_tokens]
             self._num_tokens += len(tokens)
-            logprobs = () if params.logprobs is None else tuple(self._score(tokens, at, params.logprobs) for at in range(len(tokens)))
+            logprobs = () if params.logprobs is None else self._scored_of(found)[: len(tokens)]
             deltas.append(Delta(index, text, tokens, logprobs, None, choice.finish_reason, choice.stop_reason))
         deltas += [Delta(index, finish_reason="stop") for index in range(len(deltas), params.n)]  # no other was possible
         if self._prompt_logprobs is not None:
             deltas[0] = replace(deltas[0], prompt_logprobs=(None, *self._prompt_logprobs))
         return deltas
 
-    def _score(self, tokens: tuple[int, ...], at: int, num_top: int) -> TokenLogprobs:
-        row = self._rows[tokens[:at]]
-        rank = next(place for place, (token, _) in enumerate(row, 1) if token == tokens[at])
-        return TokenLogprobs(tokens[at], row[rank - 1][1], rank, row[:num_top])
+    def _score(self, step: Any, candidates: list[Candidates]) -> None:
+        """Log-probabilities of the tokens that a step of the search has chosen. Those of outputs that cannot come back are dropped."""
+        found = self._search.best(self.request.params.n)
+        ended = [(each, self._extended(each.parent, each.tokens[-1], candidates)) for each in step.finished]
+        self._ended = [(each, scored) for each, scored in [*self._ended, *ended] if any(each is best for best in found)]
+        self._scored = [self._extended(fork.parent, fork.token, candidates) for fork in step.forks]
+
+    def _extended(self, parent: int, token: int, candidates: list[Candidates]) -> Scored:
+        row, num_top = candidates[parent], self.request.params.logprobs
+        rank, logprob = next((rank, logprob) for rank, (each, logprob) in enumerate(row, 1) if each == token)
+        return Scored(TokenLogprobs(token, logprob, rank, row[:num_top]), self._scored[parent])
+
+    def _scored_of(self, hypothesis: Any) -> tuple[TokenLogprobs, ...]:
+        return next(scored for each, scored in self._ended if each is hypothesis).in_order()

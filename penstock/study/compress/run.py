@@ -10,7 +10,7 @@ import torch
 from penstock.core.errors import UsageError
 from penstock.study.compress.answers import Answers, Sizes, Watch, open_llm
 from penstock.study.compress.measure import told
-from penstock.study.compress.store import make_folder, read, write
+from penstock.study.compress.store import Place, make_folder, read, write
 from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
 from penstock.study.compress.train_heads import SAY_S, Length, Lessons, Trained, train
@@ -62,7 +62,7 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     sizes = replace(sizes, longest=longest, batch=max(longest + sizes.output, min(sizes.batch, LOGITS // spec.vocab_size)))
     heads = make(target, job.seed)
     if job.begin is not None:
-        read(job.begin, job.kind, heads.program, heads.parameters, spec)
+        read(Place(job.begin, job.kind, spec, job.model), heads.program, heads.parameters)
     own = sum(weight.numel() for weight in heads.parameters.values())
     say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
     say(f"{job.model} makes answers to learn from and to measure on")
@@ -73,7 +73,7 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
                       [measured.draw() for _ in range(MEASURED)], job.length)
 
     def save() -> Path:
-        return write(job.out, job.kind, heads.program, heads.parameters, spec)
+        return write(Place(job.out, job.kind, spec, job.model), heads.program, heads.parameters)
 
     try:
         trained = train(target, heads, lessons, save, say)

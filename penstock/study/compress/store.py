@@ -3,6 +3,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,7 +28,21 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"cannot write in {folder}: {error.strerror or error}") from None
 
 
-def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Tensor], spec: ModelSpec) -> Path:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where heads of a kind for a model are kept."""
+
+    folder: Path
+    kind: str
+    spec: ModelSpec  # of the model
+    model: str  # its name
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.kind}.safetensors"
+
+
+def write(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> Path:
     """The file with `parameters` in bfloat16, as the tensors that `program` calls for, and what target they are for. Raises UsageError
     where it cannot be written."""
     tensors: dict[str, Tensor] = {}
@@ -37,8 +52,9 @@ def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Te
         for tensor, piece in zip(weight.tensors, value.detach().to(torch.bfloat16).split(rows), strict=True):
             tensors[tensor] = piece.clone().contiguous()
     shape = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    facts = {"format": "pt", stamp.KIND: kind, stamp.TARGET: stamp.fingerprint(spec), stamp.SHAPE: json.dumps(shape, sort_keys=True)}
-    path = folder / f"{kind}.safetensors"
+    facts = {"format": "pt", stamp.KIND: place.kind, stamp.TARGET: stamp.fingerprint(place.spec),
+             stamp.MODEL: stamp.described(place.spec, place.model), stamp.SHAPE: json.dumps(shape, sort_keys=True)}
+    path = place.file
     part = path.with_suffix(".safetensors.part")
     try:
         save_file(tensors, str(part), metadata=facts)
@@ -50,13 +66,12 @@ def write(folder: Path, kind: str, program: Program, parameters: Mapping[str, Te
     return path
 
 
-def read(folder: Path, kind: str, program: Program, parameters: Mapping[str, Tensor], spec: ModelSpec) -> None:
+def read(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> None:
     """Into `parameters`, what `write` wrote. Raises ModelError where there is no such file, or one of other heads or for another model."""
-    path = folder / f"{kind}.safetensors"
+    path = place.file
     try:
         with safe_open(path, "pt") as file, torch.no_grad():
-            if (file.metadata() or {}).get(stamp.TARGET) != stamp.fingerprint(spec):
-                raise ModelError(f"{path} was trained for another model")
+            stamp.check(file.metadata() or {}, path, place.kind, place.spec, place.model)
             lacking = sorted({tensor for name in parameters for tensor in program.weights[name].tensors}.difference(file.keys()))
             if lacking:
                 raise ModelError(f"{path} has no {lacking[0]}: it holds less than --kind asks for")

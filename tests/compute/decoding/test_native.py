@@ -67,7 +67,7 @@ def test_tokens_come_as_often_as_their_probabilities_say(native, row, params, fi
     likely = expected * num >= 5
     rest = expected[~likely].sum() * num
     seen, wanted = [*counts[likely], counts[~likely].sum()], [*expected[likely] * num, rest]
-    assert chisquare(*((seen, wanted) if rest else (seen[:-1], wanted[:-1]))).pvalue > 1e-4
+    assert chisquare(*((seen, wanted) if rest else (seen[:-1], wanted[:-1]))).pvalue > 1e-3
 
 
 def probabilities(logits, params):

@@ -159,9 +159,12 @@ def test_the_file_says_what_it_is_for(folder: Path, target: Target, tmp_path: Pa
         facts = file.metadata()
         assert all(file.get_tensor(name).dtype == torch.bfloat16 for name in file.keys())  # noqa: SIM118
     assert facts[stamp.KIND] == "eagle" and facts[stamp.TARGET] == stamp.fingerprint(target.spec)
-    other = write_model(tmp_path / "other", hidden_size=64)
-    with pytest.raises(ModelError, match="trained for another model"):
+    other = write_model(tmp_path / "other", hidden_size=64, vocab_size=400)
+    with pytest.raises(ModelError) as refusal:
         LLM(other, propose=f"eagle:path={path}")
+    assert str(refusal.value) == (
+        f"{path} holds heads trained for {folder.name} (2 layers, hidden size 32, 300 tokens), but heads fit one model alone, here other "
+        f"(2 layers, hidden size 64, 400 tokens): `penstock train-heads {other} --kind eagle --text TEXTS --out FOLDER` makes some for it")
 
 
 def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path) -> None:
         trained(folder, tmp_path, "medusa:heads=3", 1, begin=tmp_path / "first")
     with pytest.raises(ModelError, match="there is no .*nowhere/eagle.safetensors to go on with"):
         trained(folder, tmp_path, "eagle", 1, begin=tmp_path / "nowhere")
-    with pytest.raises(ModelError, match="trained for another model"):
+    with pytest.raises(ModelError, match="holds heads trained for .*, but heads fit one model alone, here other "):
         trained(write_model(tmp_path / "other"), tmp_path, "medusa:heads=1", 1, begin=tmp_path / "first")
 
 

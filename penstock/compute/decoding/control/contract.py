@@ -76,8 +76,8 @@ class Controller(Protocol):
         ...
 
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
-        """Allowed `limit` drafts, the proposer made `num_drafts`, which the next step verifies. `limit` is lower than the one decided on
-        where the sequence will end before."""
+        """Allowed `limit` drafts, the proposer made `num_drafts`, which the next step verifies, or fewer or none where it has no room for
+        them: such drafts count as rejected. `limit` is lower than the one decided on where the sequence will end before."""
         ...
 
     def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:

@@ -27,6 +27,7 @@ class Hypothesis:
     cumulative_logprob: float
     score: float
     finish_reason: str  # stop, length
+    parent: int  # the step's live hypothesis that it extends
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class BeamSearch:
 
     def _hypothesis(self, fork: Fork, finish_reason: str) -> Hypothesis:
         ended = self._extended(fork)
-        return Hypothesis(ended.tokens, ended.logprobs, ended.cumulative_logprob, self._score(ended), finish_reason)
+        return Hypothesis(ended.tokens, ended.logprobs, ended.cumulative_logprob, self._score(ended), finish_reason, fork.parent)
 
     def _extended(self, fork: Fork) -> _Live:
         parent = self._live[fork.parent]

@@ -115,6 +115,8 @@ def local_path(model: str) -> Path | None:
     """The folder or GGUF file that a name stands for; None for a name of the hub. Raises ModelError for a path to anything else."""
     if not model:
         raise NoModelError("the name of the model is empty")
+    if "://" in model:
+        raise NoModelError(f"{model} is an address; a model is a folder, a GGUF file, one of {', '.join(BUNDLED)}, or a name of the hub")
     folder = Path(os.path.expanduser(model))  # what of pathlib raises for an unknown user and for a name that is too long
     bundled = HOME / model if model in BUNDLED else None
     if os.path.isdir(folder) and (bundled is None or (folder / CONFIG).is_file()):

@@ -2,7 +2,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from keyword import iskeyword
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
@@ -47,8 +46,9 @@ def keywords(function: Function, called: str) -> list[str]:
     """Rules in Lark, of which the first is `called` so, and the others' names begin so: the properties in their order, those that are not
     required as the model likes. Each value is valid by its property as that stands in the parameters, where that is promised. Raises
     RequestError for parameters that cannot be written so."""
-    if not are_identifiers(function.name.split(".")):
-        raise RequestError(f"the name of the function {function.name!r} is no identifier of Python's, as the model's format needs it",
+    if not is_name(function.name):
+        why = "each part between dots must begin with a letter or an underscore, and not end with a dash"
+        raise RequestError(f"the name of the function {function.name!r} cannot be called in the model's format: {why}",
                            f"{function.field}.name")
     values_by_name, required = promised(function) if function.promised else (named(function), ())
     rules = [f"{called}: {called}_first0"]
@@ -77,7 +77,7 @@ def promised(function: Function) -> tuple[dict[str, str], Sequence[str]]:
 def named(function: Function) -> dict[str, str]:
     """The arguments of a function that may be anything: those that its parameters name."""
     try:
-        return {name: ANY for name in root_of(function.given).properties if are_identifiers([name])}
+        return {name: ANY for name in root_of(function.given).properties if is_name(name)}
     except (UnsupportedError, TooLargeError):
         return {}
 
@@ -122,8 +122,11 @@ def fault_of(root: Root) -> str:
     kind = next((kind for kind in root.types if kind != "object" and not (isinstance(kind, list) and "object" in kind)), None)
     if kind is not None:
         return f"the type {json.dumps(kind)[:60]}"
-    return "" if are_identifiers(root.names) else "a name that is no identifier"
+    name = next((name for name in root.names if not is_name(name)), None)
+    return "" if name is None else f"the name {json.dumps(name, ensure_ascii=False)[:60]}"
 
 
-def are_identifiers(names: Sequence[str]) -> bool:
-    return all(each.isidentifier() and not iskeyword(each) for each in names)
+def is_name(text: str) -> bool:
+    """Whether a call can be written with it: identifiers of Python's joined by dots, with dashes inside, and whatever words Python keeps to
+    itself."""
+    return all(part.replace("-", "_").isidentifier() and part[0] != "-" != part[-1] for part in text.split("."))

@@ -2,7 +2,6 @@
 import ast
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isinf
@@ -12,13 +11,14 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, NUMBER
-from penstock.serve.text.tools.keywords import keywords
+from penstock.serve.text.tools.keywords import is_name, keywords
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
 WORDS = ("true", "false", "null")  # JSON's, which models mix in
 STRING = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
 STRING_OR_LONG = re.compile(rf"({STRING})|(?<![\w.])(?<!\d[eE][+-])[1-9](?:_?[0-9]){{4000,}}(?![\w.])", re.DOTALL)  # an integer
+PARAMETER = re.compile(rf"{STRING}|#[^\n]*|(?<=[(,\s])([^\s=,()\[\]{{}}\"'#]++)(?=\s*=(?!=))", re.DOTALL)
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 Step = Callable[[str], Optional["Step"]]
@@ -27,7 +27,8 @@ Step = Callable[[str], Optional["Step"]]
 class PythonicParser:
     """Tells of a call when its closing parenthesis has come: only then its arguments can be written as JSON.
 
-    Arguments are keywords with literals. Each state reads one character and gives the next state, None when this is no call.
+    Arguments are keywords with literals. Names may hold dashes, and be words that Python keeps to itself, since functions and parameters of
+    APIs do and are. Each state reads one character and gives the next state, None when this is no call.
     """
 
     needs_special_tokens: ClassVar[bool] = False
@@ -103,7 +104,7 @@ class PythonicParser:
         if char == "(":
             self._open = [")"]
             return self._in_arguments
-        return self._in_name if char.isalnum() or char in "_." else None
+        return self._in_name if char in ".-" or f"_{char}".isidentifier() else None
 
     def _in_arguments(self, char: str) -> Step | None:
         if self._quote:
@@ -148,26 +149,34 @@ class PythonicParser:
 def read_call(source: str) -> tuple[str, str] | None:
     """`f(a=1)` -> ("f", '{"a": 1}'); None when it is no call with literals as keyword arguments.
 
-    Python refuses to read integers of more than 4,300 digits, but not such floats: a point is put behind those that come near."""
+    Python reads it with other names, since it refuses some, and makes others of some (NFKC): a Greek mu of the micro sign. Nor does it read
+    integers of more than 4,300 digits, but such floats: a point is put behind those that come near."""
+    name, _, arguments = source.partition("(")
+    source, names = renamed(f"f({arguments}")
     source = STRING_OR_LONG.sub(lambda found: found[0] if found[1] else f"{found[0].replace('_', '')}.", source)
     try:
         call = ast.parse(source, mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
+        if not isinstance(call, ast.Call) or call.args or [keyword.arg for keyword in call.keywords] != [*names]:
             return None
-        written = as_object({written_name(source, keyword): as_json(keyword.value, source) for keyword in call.keywords})
+        values = {names[str(keyword.arg)]: as_json(keyword.value, source) for keyword in call.keywords}
+        written = as_object(values)
         written.encode()  # half a surrogate pair could not be sent
-        return ast.unparse(call.func), written
+        return (name, written) if is_name(name) and len(values) == len(names) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def written_name(source: str, keyword: ast.keyword) -> str:
-    """As it stands in the source. Python makes other characters of some (NFKC): a Greek mu of the micro sign."""
-    name = str(keyword.arg)
-    if source.isascii():
-        return name
-    given = (ast.get_source_segment(source, keyword) or "").partition("=")[0].strip()
-    return given if unicodedata.normalize("NFKC", given) == name else name
+def renamed(source: str) -> tuple[str, dict[str, str]]:
+    """The source with other names of parameters, and by these the names that it had, in their order."""
+    names: dict[str, str] = {}
+
+    def rename(found: re.Match[str]) -> str:
+        if found[1] is None or not is_name(found[1]):
+            return found[0]
+        names[other := f"_{len(names)}"] = found[1]
+        return other
+
+    return PARAMETER.sub(rename, source), names
 
 
 def as_object(texts: Mapping[str, str]) -> str:

@@ -92,6 +92,10 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
     check_refused(lambda: hub.fetch_config(str(tmp_path)), f"{tmp_path} has no config.json")
 
 
+def test_the_address_of_a_server_is_no_model() -> None:
+    check_refused(lambda: hub.fetch_config("http://127.0.0.1:8000"), "http://127.0.0.1:8000 is an address; a model is a folder, ")
+
+
 @pytest.mark.parametrize("name", ["/no/such/folder", "./nowhere", "../nowhere", "~/nowhere/at/all", "~nobody-here/model", "a/b/c"])
 def test_a_path_to_nothing(name: str) -> None:
     check_refused(lambda: hub.fetch_config(name), f"there is no folder {name!r}")

@@ -52,6 +52,17 @@ def test_literals_become_json(written: str, arguments: str) -> None:
     assert read(parser(), f"[{written}]") == Answer(None, None, (call(0, "f", arguments),))
 
 
+@pytest.mark.parametrize(("written", "name", "arguments"), [
+    ("get-weather(town='Rome')", "get-weather", '{"town": "Rome"}'),
+    ("class(from='A, to=1', to-day=2, lambda=[None], a.if={'in': 3})", "class",
+     '{"from": "A, to=1", "to-day": 2, "lambda": [null], "a.if": {"in": 3}}'),
+    ("a.not.x--y(_1=1, _0 =2, # in=3\n in\n=4,)", "a.not.x--y", '{"_1": 1, "_0": 2, "in": 4}'),
+    ("नमस्ते(नमस्ते=r'\\' a=1')", "नमस्ते", '{"नमस्ते": "\\\\\' a=1"}'),
+])
+def test_names_may_hold_dashes_and_be_words_of_python(written: str, name: str, arguments: str) -> None:
+    assert read(parser(), f"[{written}]") == Answer(None, None, (call(0, name, arguments),))
+
+
 def test_several_calls_between_their_tags() -> None:
     text = "<|python_start|>[ a.b(x=1),\n c() ] <|python_end|>\n"
     assert read(parser(), text) == Answer(None, None, (call(0, "a.b", '{"x": 1}'), call(1, "c", "{}")))
@@ -60,7 +71,8 @@ def test_several_calls_between_their_tags() -> None:
 @pytest.mark.parametrize("text", [
     "Hello", "[1] According to", "[link](url)", "[f]", "[f(1)]", "[f(**x)]", "[f(a=g())]", "[f(a=b)]", "[f(a={1: 2})]",
     "[f(a=1]", "[f(a='x", "[f(a=1_0e999)]", "[f(a='\\ud800')]", "[.f()]", "[f.1()]", "[]", "<|python_sta", "f(a=1)", "[f(a=b'x')]",
-    "[f(a=-'x')]",
+    "[f(a=-'x')]", "[f-(a=1)]", "[-f(a=1)]", "[f(a-=1)]", "[f(-a=1)]", "[f(a==1)]", "[f(a<=1)]", "[f(a:=1)]", "[f(a=1, a=2)]", "[f(a=b=1)]",
+    "[f(a = b = 1)]", "[f(*a, b=1)]", "[f(**a, b=1)]", "[f(a={'x': y=1})]", "[f(if)]",
     f"[f(a={'-' * 5000}1)]", "[f(a={**b})]",
 ])
 def test_other_answers_are_content(text: str) -> None:

@@ -1,0 +1,49 @@
+"""Hidden states that are kept for proposers: the latest, without a gap, and nothing besides."""
+import weakref
+
+import numpy as np
+
+from penstock.compute.runner import cached_seq
+from penstock.compute.runner.cached_seq import CachedSeq
+from penstock.core.types import SamplingParams, SeqInfo
+
+
+def fresh() -> CachedSeq:
+    return CachedSeq(SeqInfo(SamplingParams(), (1, 2, 3), 0))
+
+
+def states(start: int, count: int) -> np.ndarray:
+    return np.arange(start, start + count, dtype=np.float32)[:, None]
+
+
+def test_states_that_no_proposer_takes_do_not_keep_those_of_whole_steps_in_memory() -> None:
+    seq, step = fresh(), np.zeros((2048, 4), dtype=np.float32)
+    alive = weakref.ref(step)
+    seq.keep_states(0, step[7:8])
+    del step
+    assert alive() is None
+
+
+def test_no_more_are_kept_than_a_proposer_may_use() -> None:
+    seq, most = fresh(), cached_seq._MAX_STATES
+    seq.keep_states(0, states(0, 100))
+    for at in range(100, 100 + most - 1):
+        seq.keep_states(at, states(at, 1))
+    kept = seq.take_states()
+    assert kept is not None and np.array_equal(kept, states(0, 99 + most))
+    start = 100 + most
+    seq.keep_states(start, states(start, 100))
+    for at in range(start + 100, start + 100 + most):
+        seq.keep_states(at, states(at, 1))
+    kept = seq.take_states()
+    assert kept is not None and np.array_equal(kept, states(start + 100, most))
+    assert seq.take_states() is None
+
+
+def test_states_before_a_gap_are_dropped() -> None:
+    seq = fresh()
+    seq.keep_states(0, states(0, 5))
+    seq.keep_states(2, states(2, 1))
+    seq.keep_states(3, states(3, 2))
+    kept = seq.take_states()
+    assert kept is not None and np.array_equal(kept, states(2, 3))
