@@ -181,13 +181,15 @@ class PlannedSeq:
 
 @message
 class StepPlan:
-    """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written. `tails`: what the runner
-    asked for, (seq_id, start, all tokens of the sequence from there on)."""
+    """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written. `outputs`: those of the
+    finished, in that order, where the runner learns from them; else nothing. `tails`: what the runner asked for, (seq_id, start, all tokens
+    of the sequence from there on)."""
 
     step_id: int
     seqs: tuple[PlannedSeq, ...]
     copies: tuple[tuple[int, int], ...] = ()
     finished: tuple[int, ...] = ()  # seq_ids that the runner may forget
+    outputs: tuple[tuple[int, ...], ...] = ()
     tails: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
 
     @property

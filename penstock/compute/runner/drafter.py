@@ -63,6 +63,11 @@ class Drafter:
         self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
         self._set_num_shown()
 
+    def show_output(self, seq_id: int, ended: CachedSeq, output: Sequence[int]) -> None:
+        """Passes a sequence that has ended to a proposer that learns from outputs: some of its tokens came while nothing was drafted."""
+        info = ended.info
+        self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
+
     def finish(self, seq_id: int) -> None:
         """A sequence has ended, and with it its dry trial."""
         trial = self._trials.pop(seq_id, None)

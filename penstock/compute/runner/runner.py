@@ -91,9 +91,11 @@ class Runner:
 
     def _look_up(self, plan: StepPlan) -> list[CachedSeq]:
         """What is kept of each planned sequence, with tokens that the plan brings. Drops the sequences that have finished."""
-        for seq_id in plan.finished:
-            self._cached.pop(seq_id, None)
+        for place, seq_id in enumerate(plan.finished):
+            ended = self._cached.pop(seq_id, None)
             if self._drafter is not None:
+                if ended is not None and plan.outputs:
+                    self._drafter.show_output(seq_id, ended, plan.outputs[place])
                 self._drafter.finish(seq_id)
             if self._constraints is not None:
                 self._constraints.forget(seq_id)

@@ -20,6 +20,7 @@ from penstock.decide.scheduler import steady
 from penstock.decide.scheduler.chunk import chunk
 from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.counters import Counters
+from penstock.decide.scheduler.ended import Ended
 from penstock.decide.scheduler.entry import Batching, EntryView
 from penstock.decide.scheduler.limits import Limits, check_servable
 from penstock.decide.scheduler.live import Live
@@ -52,7 +53,7 @@ class Scheduler:
         self._running = Queue(order)
         self._live = Live(self._running, self._waiting, limits, kv, self.counters)
         self._known: set[int] = set()  # to the runner
-        self._finished: list[int] = []  # that the runner must be told of
+        self.ended = Ended()  # who was known to the runner
         self._copies: list[tuple[int, int]] = []  # of a step that was not committed
         self._asked: tuple[tuple[int, int], ...] = ()  # by the runner, with the last result: whose tokens, from which on
         self._plan: StepPlan | None = None  # the step in flight
@@ -139,7 +140,7 @@ class Scheduler:
         self._prompt_logprobs.pop(seq_id, None)
         if seq_id in self._known:
             self._known.remove(seq_id)
-            self._finished.append(seq_id)
+            self.ended.add(seq)
 
     def schedule(self) -> StepPlan | None:
         """The next step, or None when there is nothing to compute now. A step that was never committed is planned again."""
@@ -170,10 +171,9 @@ class Scheduler:
         for copies in step.copies.values():
             self._copies.extend(copies)
         tails = step.tails(self._asked, self._seqs) if self._asked else ()
-        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), tuple(self._finished), tails)
+        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), *self.ended.take(), tails)
         self._num_steps += 1
         self._copies.clear()
-        self._finished.clear()
         return self._plan
 
     def steady_steps(self) -> int:
@@ -248,7 +248,7 @@ class Scheduler:
     def _take_back_plan(self) -> None:
         """Makes good for a step that was planned but not committed: what it told the runner is told again."""
         if self._plan is not None:
-            self._finished[:0] = self._plan.finished
+            self.ended.give_back(self._plan)
             self._copies.extend(self._plan.copies)
             self._known.difference_update(planned.seq_id for planned in self._plan.seqs if planned.new is not None)
             self._plan = None

@@ -154,3 +154,12 @@ def test_drafts_beyond_the_room_are_cut_off() -> None:
     drafter.begin_step(plan(0))
     drafter.propose(plan(0), cached, results)
     assert (results[0].drafts, results[0].draft_parents) == ((3, 4, 5, 6), (-1, -1, 0, 1))
+
+
+def test_who_ends_is_shown_whole_to_a_proposer_that_learns() -> None:
+    proposer = RecordingProposer()
+    drafter = Drafter(proposer, SkippingController(), VirtualClock())
+    ended = CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0, salt="s"))
+    ended.tokens.append(5)  # the tokens of skipped steps are missing here
+    drafter.show_output(0, ended, (5, 6, 7))
+    assert proposer.shown == [[1, 2, 5, 6, 7]]

@@ -231,6 +231,20 @@ def test_finish_frees_everything_at_once(when):
     assert rig.kv.num_used == 0
 
 
+def test_a_runner_that_learns_is_told_what_was_written():
+    rig = Rig()
+    rig.scheduler.ended.with_outputs = True
+    seqs = [make_seq(0, range(5), 1), make_seq(1, range(20, 25), 3)]
+    rig.run(*seqs)
+    rig.scheduler.add(make_seq(2, range(5), 2))
+    lost = rig.scheduler.schedule()
+    assert lost.finished == (1,) and lost.outputs == (tuple(seqs[1].tokens[5:]),) and len(lost.outputs[0]) == 3
+    plan, _ = rig.step()  # the other was never committed
+    assert (plan.finished, plan.outputs) == (lost.finished, lost.outputs)
+    plan, _ = rig.step()
+    assert (plan.finished, plan.outputs) == ((), ())
+
+
 def test_a_step_that_failed_is_planned_again():
     rig = Rig()
     rig.run(make_seq(0, range(8), 1))

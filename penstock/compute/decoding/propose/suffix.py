@@ -27,7 +27,7 @@ class Suffix:
         doubt: float = 1.0  # pseudo-count of unseen continuations of an n-gram: doubt / n
         remembered: int = 100_000  # output tokens of ended sequences that the shared tries keep
 
-    needs = Needs()
+    needs = Needs(outputs=True)
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options out of range."""
@@ -45,9 +45,10 @@ class Suffix:
         for row in rows:
             known = self._num_known.get(row.seq_id)
             if known is None:
-                self._tries.begin(row.seq_id, row.num_prompt, row.salt)
+                known = 0 if row.room else row.num_prompt  # of a sequence that has ended, others will need the output alone
+                self._tries.begin(row.seq_id, row.num_prompt - known, row.salt)
             self._num_known[row.seq_id] = len(row.tokens)
-            queries.append((row.seq_id, row.tokens[known or 0 :], min(self._max_drafts, row.room)))
+            queries.append((row.seq_id, row.tokens[known:], min(self._max_drafts, row.room)))
         return [Drafts(guess) for guess in self._tries.guess(queries)]
 
     def forget(self, seq_id: int) -> None:

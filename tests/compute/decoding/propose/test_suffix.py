@@ -43,6 +43,18 @@ def test_what_others_wrote_is_offered_but_not_their_prompts():
     assert ask(suffix, [5, 20, 21], seq_id=3) == Drafts((22, 23))
 
 
+def test_of_a_sequence_that_has_ended_the_output_alone_is_learned():
+    suffix = Suffix(Suffix.Options(k=3))
+    assert ask(suffix, [7, 8, 9, 20, 21, 22, 23], seq_id=0, num_prompt=3, room=0) == Drafts()
+    suffix.forget(0)
+    assert ask(suffix, [5, 20, 21], seq_id=1) == Drafts((22, 23))
+    assert ask(suffix, [5, 7, 8], seq_id=2) == Drafts()
+    ask(suffix, [6, 30], seq_id=3, num_prompt=1)
+    assert ask(suffix, [6, 30, 31, 32], seq_id=3, num_prompt=1, room=0) == Drafts()  # the rest of one that it knows
+    suffix.forget(3)
+    assert ask(suffix, [5, 30], seq_id=4) == Drafts((31, 32))
+
+
 def test_salts_are_kept_apart():
     suffix = Suffix(Suffix.Options(k=3))
     suffix.propose([Draftable(0, [20, 21, 22, 23], 0, 8, "a")])

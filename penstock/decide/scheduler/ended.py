@@ -1,0 +1,26 @@
+"""Sequences that have ended, until the runner is told."""
+from penstock.core.types import Seq, StepPlan
+
+
+class Ended:
+    def __init__(self) -> None:
+        self.with_outputs = False  # whether the runner learns from what was written
+        self._seq_ids: list[int] = []
+        self._outputs: list[tuple[int, ...]] = []  # theirs, where told
+
+    def add(self, seq: Seq) -> None:
+        self._seq_ids.append(seq.seq_id)
+        if self.with_outputs:
+            self._outputs.append(tuple(seq.tokens[seq.num_prompt :]))
+
+    def take(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """(ids, outputs), as StepPlan has them."""
+        taken = tuple(self._seq_ids), tuple(self._outputs)
+        self._seq_ids.clear()
+        self._outputs.clear()
+        return taken
+
+    def give_back(self, plan: StepPlan) -> None:
+        """The plan was never committed."""
+        self._seq_ids[:0] = plan.finished
+        self._outputs[:0] = plan.outputs
