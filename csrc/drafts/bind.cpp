@@ -80,6 +80,7 @@ void bind_drafts(nb::module_& module) {
       .def(nb::init<std::uint32_t, double, double, std::uint64_t>(), nb::arg("depth"), nb::arg("likely"), nb::arg("doubt"), nb::arg("remembered"))
       .def("begin", &Tries::begin, nb::arg("seq_id"), nb::arg("num_prompt"), nb::arg("salt"))
       .def("guess", &guess_by_tries, nb::arg("rows"))
+      .def("end", &Tries::end, nb::arg("seq_id"), nb::arg("tokens"))
       .def("forget", &Tries::forget, nb::arg("seq_id"));
   nb::class_<AllRuns>(module, "Runs")
       .def(nb::init<std::uint32_t, std::uint32_t>(), nb::arg("least"), nb::arg("most"))

@@ -58,6 +58,13 @@ Trie::Position Tries::longest(const Live& live) const {
   return longest;
 }
 
+void Tries::end(std::int64_t seq_id, const std::vector<Token>& tokens) {
+  Live& live = this->live(seq_id);
+  for (const Token token : tokens)
+    if (live.num_known++ >= live.num_prompt) live.shared.outputs.extend(live.output, token);
+  forget(seq_id);
+}
+
 void Tries::forget(std::int64_t seq_id) {
   const auto found = live_.find(seq_id);
   if (found == live_.end()) return;

@@ -22,6 +22,8 @@ class Tries {
   // Its tokens since the last call.
   void learn(std::int64_t seq_id, const std::vector<Token>& tokens);
   std::vector<Token> guess(std::int64_t seq_id, std::uint32_t max_tokens) const;
+  // The sequence has ended with these tokens after those that it is known by. They are counted for others alone.
+  void end(std::int64_t seq_id, const std::vector<Token>& tokens);
   // The sequence has ended; unknown ones are ignored.
   void forget(std::int64_t seq_id);
 

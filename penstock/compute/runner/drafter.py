@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import walk
 from penstock.compute.decoding.control.contract import Controller, step_load
+from penstock.compute.decoding.control.overheads import low_mean
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
@@ -61,19 +62,20 @@ class Drafter:
         self._trials: dict[int, DryTrial] = {}  # by sequence
         self._is_skipped = False  # the controller does not observe this step
         self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
+        self._show_s = 0.0  # of showing an output that has ended, for each token
         self._set_num_shown()
 
-    def show_output(self, seq_id: int, ended: CachedSeq, output: Sequence[int]) -> None:
-        """Passes a sequence that has ended to a proposer that learns from outputs: some of its tokens came while nothing was drafted."""
-        info = ended.info
-        self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
-
-    def finish(self, seq_id: int) -> None:
-        """A sequence has ended, and with it its dry trial."""
+    def finish(self, seq_id: int, ended: CachedSeq | None = None, output: Sequence[int] = ()) -> None:
+        """A sequence has ended, and with it its dry trial. `output`: to be learned from, since some of it came while nothing was asked."""
         trial = self._trials.pop(seq_id, None)
+        self.skip.end()
         if trial is not None:
-            self.skip.end()
             self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
+        if ended is not None and output and self._controller.invests(len(output) * self._show_s):
+            began, info = self._clock.now(), ended.info
+            self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
+            newest = (self._clock.now() - began) / len(output)
+            self._show_s = low_mean(self._show_s or newest, newest)
         self.forget(seq_id)
 
     def forget(self, seq_id: int) -> None:

@@ -94,9 +94,7 @@ class Runner:
         for place, seq_id in enumerate(plan.finished):
             ended = self._cached.pop(seq_id, None)
             if self._drafter is not None:
-                if ended is not None and plan.outputs:
-                    self._drafter.show_output(seq_id, ended, plan.outputs[place])
-                self._drafter.finish(seq_id)
+                self._drafter.finish(seq_id, ended, plan.outputs[place] if plan.outputs else ())
             if self._constraints is not None:
                 self._constraints.forget(seq_id)
         for planned in plan.seqs:

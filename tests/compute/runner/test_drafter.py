@@ -161,5 +161,5 @@ def test_who_ends_is_shown_whole_to_a_proposer_that_learns() -> None:
     drafter = Drafter(proposer, SkippingController(), VirtualClock())
     ended = CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0, salt="s"))
     ended.tokens.append(5)  # the tokens of skipped steps are missing here
-    drafter.show_output(0, ended, (5, 6, 7))
+    drafter.finish(0, ended, (5, 6, 7))
     assert proposer.shown == [[1, 2, 5, 6, 7]]

@@ -48,6 +48,16 @@ def test_answers_requests_and_steps_agree(llm: LLM, folder: Path) -> None:
         assert output.drafting == output.outputs[0].drafting and len(output.drafting.drafted) == 4
 
 
+def test_answers_that_nobody_was_asked_about_are_known_to_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, knowing = LLM(folder, propose="suffix"), LLM(folder, propose="suffix")
+    with monkeypatch.context() as patched:
+        patched.setattr(Always, "limits", lambda self, seq_ids, num_other_rows: None)
+        (first,) = knowing.generate(PROMPTS[:1], PARAMS)
+    (alone,), (again,) = fresh.generate(PROMPTS[:1], PARAMS), knowing.generate(PROMPTS[:1], PARAMS)
+    assert first.drafting.num_drafted == 0 and again.drafting.num_accepted > alone.drafting.num_accepted
+    assert plain(first) == plain(alone) == plain(again)
+
+
 def test_plain_decoding_tells_nothing_of_drafts(folder: Path) -> None:
     llm = LLM(folder)
     with llm._recorder.recording() as records:

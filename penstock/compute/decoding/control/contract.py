@@ -85,6 +85,10 @@ class Controller(Protocol):
         the proposer having been asked for `num_asked` sequences: a skipped step takes that much less."""
         ...
 
+    def invests(self, seconds: float) -> bool:
+        """Whether about so many seconds may be spent now on what may yield drafts later. If so, they count as spent."""
+        ...
+
     def forget(self, seq_id: int) -> None:
         """A sequence has ended, or a new one with this id begins."""
         ...
@@ -119,6 +123,9 @@ class Always:
 
     def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
         pass
+
+    def invests(self, seconds: float) -> bool:
+        return True
 
     def forget(self, seq_id: int) -> None:
         pass

@@ -14,11 +14,11 @@ drafts are too high on average: the ratio of observed to expected drafts scales 
 asked, and its drafts are compared with the tokens that the next steps yield. Verification would have accepted exactly the drafts that
 agree, so none is needed. After a failure the sequence waits twice as long for its next trial; a success brings the next decision forward.
 
-**Trial budget** (`begin_step`, `_trial_worth`). Trials, recording them, and decisions against drafts take time and yield no tokens. They
-are paid from a budget in seconds, to which each step adds a share of its own time: MAX_TRIAL_SHARE where perfect drafts would add
-FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two ways, and the higher share counts: from the time
-of rows alone, and with contexts and overheads, which promises more. The second is weighted with a confidence that falls while trials lead
-to nothing.
+**Trial budget** (`begin_step`, `_trial_worth`). Trials, recording them, decisions against drafts, and showing answers that have ended to a
+proposer (`invests`) take time and yield no tokens. They are paid from a budget in seconds, to which each step adds a share of its own time:
+MAX_TRIAL_SHARE where perfect drafts would add FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two
+ways, and the higher share counts: from the time of rows alone, and with contexts and overheads, which promises more. The second is weighted
+with a confidence that falls while trials lead to nothing.
 
 **Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
 drafting ends for 32 steps, then 64, up to 1,024.
@@ -183,6 +183,13 @@ class Priced:
         if num_asked and not (has_decided and self._overheads.propose_s):  # the time of a decision would be in it
             overheads = self._overheads
             (overheads.observe_trials if self._decision.limits is None else overheads.observe_proposals)(drafting_s, num_asked)
+
+    def invests(self, seconds: float) -> bool:
+        if self._decision.limits is None:
+            if self._budget_s <= 0:
+                return False
+            self._budget_s -= seconds
+        return True
 
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)

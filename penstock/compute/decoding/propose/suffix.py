@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
-from penstock.compute.decoding.propose.tries import best_tries
+from penstock.compute.decoding.propose.tries import Row, best_tries
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
 
@@ -41,15 +41,23 @@ class Suffix:
         return self._max_drafts
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        queries = []
-        for row in rows:
-            known = self._num_known.get(row.seq_id)
-            if known is None:
-                known = 0 if row.room else row.num_prompt  # of a sequence that has ended, others will need the output alone
-                self._tries.begin(row.seq_id, row.num_prompt - known, row.salt)
-            self._num_known[row.seq_id] = len(row.tokens)
-            queries.append((row.seq_id, row.tokens[known:], min(self._max_drafts, row.room)))
-        return [Drafts(guess) for guess in self._tries.guess(queries)]
+        guesses = iter(self._tries.guess([self._learn(row) for row in rows if row.room]))
+        return [Drafts(next(guesses)) if row.room else self._end(row) for row in rows]
+
+    def _learn(self, row: Draftable) -> Row:
+        known = self._num_known.get(row.seq_id)
+        if known is None:
+            self._tries.begin(row.seq_id, row.num_prompt, row.salt)
+        self._num_known[row.seq_id] = len(row.tokens)
+        return row.seq_id, row.tokens[known or 0 :], min(self._max_drafts, row.room)
+
+    def _end(self, row: Draftable) -> Drafts:
+        known = self._num_known.pop(row.seq_id, None)
+        if known is None:
+            known = row.num_prompt
+            self._tries.begin(row.seq_id, 0, row.salt)
+        self._tries.end(row.seq_id, row.tokens[known:])
+        return Drafts()
 
     def forget(self, seq_id: int) -> None:
         if self._num_known.pop(seq_id, None) is not None:

@@ -23,6 +23,10 @@ class Tries(Protocol):
         """Adds the new tokens of all rows, then returns the drafts for each."""
         ...
 
+    def end(self, seq_id: int, tokens: Sequence[int]) -> None:
+        """Adds the last tokens of a sequence that has ended to the trie of its salt alone, and forgets the sequence."""
+        ...
+
     def forget(self, seq_id: int) -> None:
         """Ends a sequence: its trie is dropped, its output stays in the trie of its salt for a while. Unknown ids are ignored."""
         ...
@@ -133,6 +137,11 @@ class Live:
     own_ends: list[Node] = field(default_factory=list)
     shared_ends: list[Node] = field(default_factory=list)  # of its output only
 
+    def add_shared(self, token: int) -> None:
+        if len(self.tokens) >= self.num_prompt:
+            self.shared_ends = self.shared.add(token, self.shared_ends)
+        self.tokens.append(token)
+
 
 class PythonTries:
     """`Tries` in Python."""
@@ -152,6 +161,12 @@ class PythonTries:
         for seq_id, tokens, _ in rows:
             self._add(self._live[seq_id], tokens)
         return [self._guess_one(self._live[seq_id], max_drafts) for seq_id, _, max_drafts in rows]
+
+    def end(self, seq_id: int, tokens: Sequence[int]) -> None:
+        live = self._live[seq_id]
+        for token in tokens:
+            live.add_shared(token)
+        self.forget(seq_id)
 
     def forget(self, seq_id: int) -> None:
         live = self._live.pop(seq_id, None)
@@ -175,9 +190,7 @@ class PythonTries:
     def _add(self, live: Live, tokens: Sequence[int]) -> None:
         for token in tokens:
             live.own_ends = live.own.add(token, live.own_ends)
-            if len(live.tokens) >= live.num_prompt:
-                live.shared_ends = live.shared.add(token, live.shared_ends)
-            live.tokens.append(token)
+            live.add_shared(token)
 
     def _guess_one(self, live: Live, max_drafts: int) -> tuple[int, ...]:
         own, own_expected = follow(live.own, live.tokens, max_drafts, self._likely, self._doubt)

@@ -242,6 +242,25 @@ def test_trials_that_take_longer_than_steps_stay_within_their_share():
         assert 0 < 6e-4 * (engine.num_asked - num_asked) < 1.1 * MAX_TRIAL_SHARE * (engine.now - now)
 
 
+def test_showing_answers_stays_within_the_share_of_trials():
+    """One of 100 tokens ends in every step, and showing it takes a tenth of a step."""
+    engine = SimulatedEngine(fixed=2e-4, row=1e-6, acceptance={0: 0.0})
+    engine.speedup(300)
+    now, shown = engine.now, 0
+    for _ in range(4000):
+        engine.step()
+        if engine.controller.invests(2e-5):
+            engine.now += 2e-5
+            shown += 1
+    assert 0 < 2e-5 * shown < 1.1 * MAX_TRIAL_SHARE * (engine.now - now)
+
+
+def test_while_drafts_are_made_every_answer_is_shown():
+    engine = SimulatedEngine(fixed=1e-3, row=1e-6, acceptance={0: 0.9})
+    engine.speedup(300)
+    assert engine.drafts[0] and all(engine.controller.invests(1.0) for _ in range(3))
+
+
 def test_a_proposer_catching_up_does_not_make_proposals_look_expensive():
     """After a hundred steps it takes fifty times as long as after one. Then other sequences join, whose drafts are right."""
     engine = SimulatedEngine(fixed=2e-3, row=2e-5, acceptance=dict.fromkeys(range(64), 0.0), propose=1e-6, catch_up=1e-6)

@@ -78,9 +78,15 @@ class Both:
         for form in self.forms:
             form.forget(seq_id)
 
+    def end(self, seq_id, tokens):
+        self.begun.discard(seq_id)
+        for form in self.forms:
+            form.end(seq_id, tokens)
+
 
 row = st.tuples(st.integers(0, 4), st.lists(st.integers(0, 2), max_size=10), st.integers(0, 9))
-step = st.one_of(st.lists(row, min_size=1, max_size=4, unique_by=lambda row: row[0]), st.integers(0, 4))
+end = st.tuples(st.integers(0, 4), st.lists(st.integers(0, 2), max_size=10))
+step = st.one_of(st.lists(row, min_size=1, max_size=4, unique_by=lambda row: row[0]), st.integers(0, 4), end)
 
 
 @given(depth=st.integers(2, 6), likely=st.sampled_from([0.0, 0.3, 0.5, 1.0]), doubt=st.sampled_from([0.0, 0.5, 1.0]),
@@ -91,6 +97,10 @@ def test_both_forms_guess_the_same(depth, likely, doubt, remembered, prompts, st
     for step in steps:
         if isinstance(step, int):
             both.forget(step)
+            continue
+        if isinstance(step, tuple):
+            both.begin(step[0], prompts[step[0]], SALTS[step[0] % 2])
+            both.end(*step)
             continue
         for seq_id, _, _ in step:
             both.begin(seq_id, prompts[seq_id], SALTS[seq_id % 2])
