@@ -13,7 +13,7 @@ class Needs:
     autograd: bool = False
     tree_masks: bool = False
     step_timer: bool = False
-    outputs: bool = False  # of a proposer: to see whole outputs, when sequences end
+    whole_outputs: bool = False  # of a proposer: to be shown them when sequences end
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,7 +315,7 @@ def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: S
     costs = StepCosts(timer, config.max_num_batched_tokens, config.max_num_seqs) if timer is not None and times_steps(config) else None
     ordering, admits, chunks = (_timed(parsed, costs) for parsed in timed_plugins(config))
     scheduler = Scheduler(limits, kv, ordering, _plugin(batching.TABLE.parse(config.batching)), clock, Pacing(admits, chunks, costs))
-    scheduler.ended.with_outputs = config.propose not in (None, AUTO) and propose.TABLE.parse(config.propose)[0].needs.outputs
+    scheduler.ended.with_outputs = config.propose not in (None, AUTO) and propose.TABLE.parse(config.propose)[0].needs.whole_outputs
     return scheduler
 
 

@@ -50,7 +50,7 @@ class Draftable:
     """A sequence that the next step continues, as a proposer sees it.
 
     tokens: prompt (`num_prompt` tokens) and output, including the token just chosen. A proposer must not change the list.
-    room: the maximum number of drafts. 0: the sequence has ended, and is shown once more, to a proposer that needs outputs.
+    room: the maximum number of drafts. 0: the sequence has ended, and is shown once more, to a proposer that needs whole outputs.
     salt: the request's `cache_salt`. Tokens of one sequence may be proposed only to sequences of the same salt.
     states: if the proposer needs the buffer "hidden", the target's hidden states [n, width] (float32) of the n tokens before the newest
         one, as far as they were computed since the last proposal for this sequence. Those of a cached prefix are never included.

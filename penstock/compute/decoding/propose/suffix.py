@@ -27,7 +27,7 @@ class Suffix:
         doubt: float = 1.0  # pseudo-count of unseen continuations of an n-gram: doubt / n
         remembered: int = 100_000  # output tokens of ended sequences that the shared tries keep
 
-    needs = Needs(outputs=True)
+    needs = Needs(whole_outputs=True)
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options out of range."""
