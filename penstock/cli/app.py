@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import COMMANDS
+from penstock.cli.foreign import instead
 from penstock.cli.plugins import CommandOfPlugins
 from penstock.core.errors import FAILED, WRONG_USAGE, PenstockError
 
@@ -31,12 +32,21 @@ def invoke(args: Sequence[str]) -> int:
 def sentence(error: Exception) -> tuple[str, int]:
     """An exception as a sentence and an exit status."""
     if isinstance(error, WrongUsage):
-        return " ".join(error.format_message().split()) + hint(error), WRONG_USAGE
+        return foreign(error) or " ".join(error.format_message().split()) + hint(error), WRONG_USAGE
     if isinstance(error, PenstockError):
         return str(error), error.exit_status
     if isinstance(error, MemoryError):
         return "memory ran out: the system gave less than it said was free (see ulimit -v); a smaller --kv-tokens takes less", FAILED
     return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", FAILED
+
+
+def foreign(error: Any) -> str | None:
+    """The sentence for an option that other engines have; None for any other mistake."""
+    name, command = getattr(error, "option_name", None), None if error.ctx is None else error.ctx.command
+    if name is None or command is None or "No such option" not in error.format_message():
+        return None
+    found = instead(name, command.name, {flag for parameter in command.params for flag in parameter.opts + parameter.secondary_opts})
+    return found and f"No such option: {name}: {found}"
 
 
 def hint(error: Any) -> str:

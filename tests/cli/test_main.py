@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from penstock import __version__
 from penstock.cli import run
@@ -37,6 +38,36 @@ def test_a_model_that_there_is_none_of_is_wrong_usage_and_a_broken_one_is_not(pe
         words = command.split()
         status, out, err = penstock([words[0], str(model), *words[1:]])
         assert (status, out) == (wanted, "") and str(model) in err and len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("serve --ctx-size 512", "--ctx-size: --max-model-len does that here"),
+    ("serve -c 512", "-c: --max-model-len does that here"),
+    ("serve --model brook", "--model: the model stands alone: penstock serve MODEL"),
+    ("generate -m brook", "-m: the model stands alone: penstock generate MODEL"),
+    ("generate --n-predict 5", "--n-predict: --max-tokens does that here"),
+    ("serve --enable-prefix-caching", "--enable-prefix-caching: it is on by default; --no-prefix-cache turns it off"),
+    ("serve --tensor-parallel-size 2", "--tensor-parallel-size: a model is not split among devices"),
+])
+def test_an_option_of_another_engine_is_answered_with_what_stands_for_it(penstock: Any, called: Any, line: str, said: str) -> None:
+    assert penstock(line.split()) == (2, "", f"error: No such option: {said}\n")
+
+
+def test_only_options_that_the_command_has_are_advised(penstock: Any) -> None:
+    for line in ("info --tool-call-parser x", "info --enable-auto-tool-choice"):
+        status, _, err = penstock(line.split())
+        assert status == 2 and "--tool-parser" not in err and len(err.splitlines()) == 1
+    assert penstock(["plan", "--tensor-parallel-size", "2"])[2].endswith(": --tensor-parallel does that here\n")
+
+
+def test_what_is_advised_exists() -> None:
+    from penstock.cli.app import build
+    from penstock.cli.foreign import NAMES, SENTENCES
+
+    commands = [get_command(build([name])).commands[name] for name in ("serve", "generate", "plan")]
+    options = {flag for command in commands for parameter in command.params for flag in parameter.opts + parameter.secondary_opts}
+    advised = {*NAMES.values(), *(word for said in SENTENCES.values() for word in said.split() if word.startswith("--"))}
+    assert not advised - options and not options & {*NAMES, *SENTENCES}
 
 
 def test_a_bug_is_named_without_a_traceback(penstock: Any, called: Any) -> None:

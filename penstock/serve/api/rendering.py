@@ -47,7 +47,8 @@ def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
         raise RequestError(message, param="messages")
     known = template.variables(tools is not None)
     if tools is not None and "tools" not in known:
-        raise RequestError("tools cannot be given to this model: its chat template does not show them", param="tools")
+        message = "tools cannot be given to this model: its chat template does not show them; --chat-template FILE gives it one that does"
+        raise RequestError(message, param="tools")
     going_on = values.boolean("continue_final_message", False)
     return Conversation(
         messages=messages,

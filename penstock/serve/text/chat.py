@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.clock import Clock, MonotonicClock
-from penstock.core.errors import ModelError, RequestError
+from penstock.core.errors import ModelError, RequestError, UsageError
 from penstock.serve.text.folder import read_template
 from penstock.serve.text.messages import for_template
 from penstock.serve.text.tokenizer import Tokenizer
@@ -44,9 +44,13 @@ class ChatTemplate:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, path: Path | None = None) -> ChatTemplate:
-        """The tokenizer's own templates, or the one in the file `path`. Raises ModelError when that cannot be read."""
-        sources = tokenizer.facts.chat_templates if path is None else {"default": read_template(path)}
-        return cls(sources, tokenizer.facts.special_tokens)
+        """The tokenizer's own templates, or the one in the file `path`. Raises UsageError when that cannot be read."""
+        if path is None:
+            return cls(tokenizer.facts.chat_templates, tokenizer.facts.special_tokens)
+        try:
+            return cls({"default": read_template(path)}, tokenizer.facts.special_tokens)
+        except ModelError as error:
+            raise UsageError(str(error)) from None
 
     def variables(self, with_tools: bool = False) -> frozenset[str]:
         """The names that the template may read from outside: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""

@@ -234,7 +234,7 @@ def test_reasoning_comes_in_a_field_of_its_own(thinker: Running) -> None:
 
 
 def test_a_template_that_shows_no_tools_refuses_them(thinker: Running) -> None:
-    assert "template" in refused(thinker.client, "tools", tools=TOOLS)
+    assert "--chat-template FILE" in refused(thinker.client, "tools", tools=TOOLS)
     assert "template" in refused(thinker.client, "reasoning_effort", reasoning_effort="low")
     assert "template" in refused(thinker.client, "documents", documents=[{"text": "x"}])
 

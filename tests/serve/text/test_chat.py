@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from penstock.core.clock import VirtualClock
-from penstock.core.errors import ModelError, RequestError
+from penstock.core.errors import ModelError, RequestError, UsageError
 from penstock.serve.text.chat import MAX_SECONDS, ChatTemplate
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.tokenizer import Tokenizer
@@ -222,7 +222,7 @@ def test_templates_come_from_the_tokenizer_or_a_file(tmp_path: Path) -> None:
     assert ChatTemplate.of(tokenizer).render([USER]) == "<s>own"
     (tmp_path / "t.jinja").write_text("{{ bos_token }}given")
     assert ChatTemplate.of(tokenizer, tmp_path / "t.jinja").render([USER]) == "<s>given"
-    with pytest.raises(ModelError, match="missing.jinja cannot be read"):
+    with pytest.raises(UsageError, match="missing.jinja cannot be read"):
         ChatTemplate.of(tokenizer, tmp_path / "missing.jinja")
 
 
