@@ -14,15 +14,14 @@ from tests.contract.participants import native_kernels
 
 OUTER, ROWS = 80, 62  # a panel of 64 columns and a narrower one; several blocks of rows, unpacked in registers or once
 
-ROUND = best_rounding(1)
 CASES: dict[str, tuple[int, Callable[[Any], Any], str]] = {  # columns, weights, activations
     "bf16": (2560, lambda w: w, ""),
-    "int8": (5824, ROUND.by_row, ""),  # 352 KB of whole k-blocks: parts of unequal length
-    "int8 with int8 rows": (5824, ROUND.by_row, "int8"),
-    "int4": (9024, lambda w: ROUND.by_group(w, 32, False), ""),
-    "int4 with int8 rows": (9024, lambda w: ROUND.by_group(w, 32, False), "int8"),
-    "int4 with minima": (9024, lambda w: ROUND.by_group(w, 32, True), ""),
-    "int4 with minima and int8 rows": (9024, lambda w: ROUND.by_group(w, 32, True), "int8"),
+    "int8": (5824, lambda w: best_rounding(1).by_row(w), ""),  # 352 KB of whole k-blocks: parts of unequal length
+    "int8 with int8 rows": (5824, lambda w: best_rounding(1).by_row(w), "int8"),
+    "int4": (9024, lambda w: best_rounding(1).by_group(w, 32, False), ""),
+    "int4 with int8 rows": (9024, lambda w: best_rounding(1).by_group(w, 32, False), "int8"),
+    "int4 with minima": (9024, lambda w: best_rounding(1).by_group(w, 32, True), ""),
+    "int4 with minima and int8 rows": (9024, lambda w: best_rounding(1).by_group(w, 32, True), "int8"),
 }
 
 
