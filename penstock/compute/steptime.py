@@ -160,10 +160,11 @@ class Roofline:
                 reads = group.kv_token_s * read
             taken = group.weight_s if group.others is None else group.weight_s * (1 - group.others**rows)
             moved = group.act_row_s * rows
+            added = taken * self._added(group, rows)
             if busy > taken + moved + reads:
-                compute += count * busy
+                compute += count * (busy + added)
             else:
-                weights += count * taken
+                weights += count * max(taken, busy + added if added else 0.0)
                 activations += count * moved
                 kv += count * reads
             kernels += count * group.kernels
@@ -175,9 +176,12 @@ class Roofline:
         if group.product is None:
             return seconds
         if rows not in group.reached:
-            each = rows if group.others is None else max(1.0, rows * (1 - group.others))  # that an expert is sent
-            group.reached[rows] = self._part.efficiency.reached(*group.product, each)
+            group.reached[rows] = self._part.efficiency.reached(*group.product, _sent(group, rows))
         return seconds / group.reached[rows]
+
+    def _added(self, group: _Group, rows: float) -> float:
+        """Of the time that weights are read, what a product takes longer for it; 0 where only the longer of both is known to count."""
+        return 0.0 if group.product is None else self._part.efficiency.added(group.product[0], _sent(group, rows))
 
     def _network(self, work: Counts) -> float:
         return self._sums_seconds(work) + self._sends_seconds(work)
@@ -271,6 +275,11 @@ class Roofline:
         group.attends = attends
         group.operation_s = 1 / ranks / (part.ops[dtype] * part.efficiency.attention)
         group.kv_token_s = attends.values * self._program.kv.share(ranks) * self._numbers.storage.kv / bandwidth
+
+
+def _sent(group: _Group, rows: float) -> float:
+    """Rows that a matrix is multiplied with: an expert's those that it is sent."""
+    return rows if group.others is None else max(1.0, rows * (1 - group.others))
 
 
 def is_whole(op: Op, program: Program) -> bool:

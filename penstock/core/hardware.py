@@ -17,6 +17,7 @@ COMPUTE_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}  # th
 FORMAT = 3  # of the file, and of what the rates are of; another one is measured again
 # Weight format (fp32, bf16, int8, int4, the last two also with `:activations=int8`) -> length of a row -> rows -> operations a second.
 Products = Mapping[str, Mapping[int, Mapping[int, float]]]
+Exposed = Mapping[str, Mapping[int, float]]  # weight format -> rows -> share of the time that weights are read in which nothing is computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Hardware:
     ops_per_s: Mapping[str, float]  # type computed in (fp32, bf16, int16, int8) -> operations a second; lacks what is unknown
     doubts: tuple[str, ...] = ()  # sentences: why these may not be its limits
     products: Products = field(default_factory=dict)  # that the kernels reach where reading does not bind; {}: not measured
+    exposed: Mapping[str, Mapping[int, Mapping[int, float]]] = field(default_factory=dict)  # as Exposed; before rows: working set in bytes
 
     def bandwidth(self, working_set_bytes: float) -> float:
         """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
@@ -39,6 +41,15 @@ class Hardware:
     def memory_bandwidth(self) -> float:
         """Bytes a second read from the largest working set."""
         return self.read_bytes_per_s[max(self.read_bytes_per_s)]
+
+    def exposed_from(self, working_set_bytes: float) -> Exposed:
+        """Where weights are read from such a working set; {}: not measured."""
+        found: dict[str, dict[int, float]] = {}
+        for form, sets in self.exposed.items():
+            numbers = {rows for shares in sets.values() for rows in shares}
+            found[form] = {rows: between({size: shares[rows] for size, shares in sets.items() if rows in shares}, working_set_bytes)
+                           for rows in sorted(numbers)}
+        return found
 
     def ops(self, dtype: str) -> float | None:
         """Operations a second in fp32, bf16, int16 or int8; None where that is not known."""
@@ -163,7 +174,8 @@ def hardware_of(told: Mapping[str, Any], threads: int | None = None) -> Hardware
         reads = {size: min(rate, threads * one_reads.get(size, rate)) for size, rate in reads.items()}
         rates = {dtype: min(rate, threads * one_rates.get(dtype, rate)) for dtype, rate in rates.items()}
         products = {point: min(rate, threads * one_products.get(point, rate)) for point, rate in products.items()}
-    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))), nested(products))
+    exposed = nested(flat(told.get("exposed_reading", {})))
+    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))), nested(products), exposed)
 
 
 Point = tuple[str, int, int]  # weight format, length of a row, rows

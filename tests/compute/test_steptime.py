@@ -179,6 +179,22 @@ def test_products_take_as_long_as_kernels_reach_with_so_many_rows() -> None:
     assert timer(part, bits=8).told(PROMPT) == timer(bits=8).told(PROMPT)
 
 
+def test_reading_adds_what_does_not_hide_behind_products() -> None:
+    """A quarter of the time that weights are read, whichever of both takes longer; all of it where kernels reach no more."""
+    def part(share: float) -> Part:
+        efficiency = dataclasses.replace(EVERYTHING, by_rows={"bf16": {512: {1: 0.5}}}, exposed={"bf16": {1: share}})
+        return dataclasses.replace(PART, efficiency=efficiency)
+
+    alone = timer(measured(bf16={512: {1: 0.5}}))
+    few = StepWork(((1, 1),), 1)
+    busy = alone.told(PROMPT).compute
+    reading = alone.told(few).weights
+    assert timer(part(0.25)).told(PROMPT).compute == pytest.approx(busy + 0.25 * reading, rel=0.01)
+    both = timer(part(1.0)).told(few)
+    assert both.compute == alone.told(few).compute and both.weights > 1.0001 * reading
+    assert timer(part(0.25)).told(few).weights == pytest.approx(reading)
+
+
 def test_a_longer_row_has_a_share_of_its_own() -> None:
     """Those that lead out of the feed-forward layer are twice as long."""
     one = timer(measured(bf16={512: {1: 1.0}, 1024: {1: 0.5}})).told(PROMPT).compute - timer().told(PROMPT).compute

@@ -85,8 +85,17 @@ def test_a_file_may_say_what_products_reach_by_rows(tmp_path: Path) -> None:
     assert CATALOGUE.part("h100-sxm").efficiency.by_rows == {}
 
 
+def test_a_file_may_say_what_reading_adds_to_products(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('like = "h100-sxm"\n[efficiency.exposed.int8]\n1 = 1\n16 = 0.25\n')
+    mine = Catalogue(tmp_path).part("mine").efficiency
+    assert [mine.added("int8", rows) for rows in (1, 4, 16, 99)] == pytest.approx([1.0, 0.5, 0.25, 0.25])
+    assert mine.added("bf16", 1) == CATALOGUE.part("h100-sxm").efficiency.added("int8", 1) == 0.0
+
+
 @pytest.mark.parametrize(("text", "said"), [
     ('like = "h100-sxm"\n[efficiency]\nby_rows = 1', "ROWS = SHARE"),
+    ('like = "h100-sxm"\n[efficiency]\nexposed = 1', "each weight format: ROWS = SHARE"),
+    ('like = "h100-sxm"\n[efficiency.exposed.bf16]\n16 = 0', "each weight format: ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\nmany = 1', "ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\n16 = -1', "ROWS = SHARE"),
     ("title = 1", "lacks"), ("not toml", "not TOML"), ('like = "h100-sxm"\nspeed = 1', "speed"),

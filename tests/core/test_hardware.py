@@ -30,6 +30,15 @@ def test_bandwidth_is_a_straight_line_in_logarithms(size: int, bandwidth: float)
     assert HARDWARE.bandwidth(size) == pytest.approx(bandwidth)
 
 
+def test_what_reading_adds_lies_between_the_sets_that_were_measured() -> None:
+    machine = Hardware("box", {MIB: 1.0}, {}, exposed={"int8": {8 * MIB: {1: 0.25, 16: 0.1}, 128 * MIB: {1: 1.0, 16: 0.4}}})
+    found = [machine.exposed_from(size)["int8"] for size in (MIB, 32 * MIB, 1 << 40)]
+    assert [shares[1] for shares in found] == pytest.approx([0.25, 0.5, 1.0])
+    assert [shares[16] for shares in found] == pytest.approx([0.1, 0.2, 0.4])
+    told = {"machine": "box", "threads": 4, "read_bytes_per_s": {"1": 1.0}, "ops_per_s": {}, "exposed_reading": stated(machine.exposed)}
+    assert hardware_of(json.loads(json.dumps(told))).exposed == machine.exposed and HARDWARE.exposed_from(MIB) == {}
+
+
 def test_one_measured_size_stands_for_all() -> None:
     assert {Hardware("x", {MIB: 5e9}, {}).bandwidth(size) for size in (1, MIB, 1 << 40)} == {5e9}
 

@@ -2,7 +2,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.hardware import Hardware, Products, between
+from penstock.core.hardware import Exposed, Hardware, Products, between
 
 # What computes in the place of a type that a part has no unit for, best first.
 STAND_INS: Mapping[str, tuple[str, ...]] = {
@@ -48,11 +48,18 @@ class Efficiency:
     codes4: float  # the same, of 4 bits
     products: Mapping[str, float]  # of the operation rates, by type
     by_rows: Products = field(default_factory=dict)  # of those rates again, by weight format, length of a row and rows; {}: all of them
+    exposed: Exposed = field(default_factory=dict)  # of the time of reading weights; {}: reading and products hide each other
 
     def reached(self, form: str, inner: int, rows: float) -> float:
         """Of `products`, with so many rows, each so long, and a matrix in a weight format; all of it where that is not known."""
         of = self.by_rows.get(form)
         return between({length: between(shares, rows) for length, shares in of.items()}, inner) if of else 1.0
+
+    def added(self, form: str, rows: float) -> float:
+        """Of the time that weights in a format are read, what a product with so many rows takes longer for it; 0 where that is not
+        known."""
+        shares = self.exposed.get(form)
+        return between(shares, rows) if shares else 0.0
 
     def unpacking(self, bits: int | None) -> float:
         """Of `memory`; `bits`: of codes that are unpacked, None for numbers that are multiplied as they are."""

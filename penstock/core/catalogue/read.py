@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.core.amount import above_zero
 from penstock.core.catalogue.part import STAND_INS, Efficiency, Link, Part
 from penstock.core.errors import UsageError
-from penstock.core.hardware import Products, flat, nested
+from penstock.core.hardware import Exposed, Products, flat, nested
 
 OWN = Path(__file__).parent
 LINKS = "links"
@@ -21,6 +22,7 @@ RESERVED = ("all",)  # of the command line
 NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
 BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
+EXPOSED = "exposed"  # of reading: likewise, by weight format and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = ("price", "power", "op_latency", "step_latency", "base_latency", "hop_latency")
@@ -144,7 +146,7 @@ def figures(told: Mapping[str, Any], before: str = "") -> list[str]:
     """Dotted names of what can be changed, those of a part's links included."""
     found: list[str] = []
     for key, value in told.items():
-        if key == BY_ROWS:
+        if key in (BY_ROWS, EXPOSED):
             continue  # too many to be listed
         if isinstance(value, Mapping):
             found += figures(value, f"{before}{key}.")
@@ -185,7 +187,7 @@ def _check(told: Mapping[str, Any], name: str) -> None:
     if not isinstance(shares.get("products", {}), Mapping):
         raise UsageError(f"{name}.toml: efficiency.products must be a table, not {shares['products']!r}")
     strange = [*sorted(told.keys() - wanted), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
-               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, "products", BY_ROWS))]
+               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, "products", BY_ROWS, EXPOSED))]
     if strange:
         raise UsageError(f"{name}.toml says {', '.join(strange)}, which a part does not have")
     products = shares.get("products", {})
@@ -204,7 +206,8 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
     efficiency = Efficiency(
         **{key: _share(shares[key], f"{name}: efficiency.{key}") for key in SHARES},
         products={key: _share(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()},
-        by_rows=_by_rows(shares.get(BY_ROWS, {}), f"{name}: efficiency.{BY_ROWS}"))
+        by_rows=_by_rows(shares.get(BY_ROWS, {}), f"{name}: efficiency.{BY_ROWS}"),
+        exposed=_exposed(shares.get(EXPOSED, {}), f"{name}: efficiency.{EXPOSED}"))
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     if (node := number.pop("node")) != int(node):
         raise UsageError(f"{name}: node must be a whole number of devices, not {node:g}")
@@ -238,3 +241,11 @@ def _number(value: Any, owner: str, zero: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < float("inf") or (zero and value == 0)):
         raise UsageError(f"{owner} must be a number {'from 0 on' if zero else 'above 0'}, not {value!r}")
     return float(value)
+
+
+def _exposed(told: Any, owner: str) -> Exposed:
+    """The same."""
+    try:
+        return {str(form): {int(rows): above_zero(share) for rows, share in shares.items()} for form, shares in told.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f"{owner} has a table for each weight format: ROWS = SHARE") from None

@@ -45,4 +45,4 @@ def limits_told(hardware: Hardware) -> dict[str, Any]:
     """In the form that `core/hardware.hardware_of` reads."""
     return {"machine": hardware.name, "read_bytes_per_s": {str(size): rate for size, rate in hardware.read_bytes_per_s.items()},
             "ops_per_s": dict(hardware.ops_per_s), "product_ops_per_s": stated(hardware.products),
-            "doubts": list(hardware.doubts)}
+            "exposed_reading": stated(hardware.exposed), "doubts": list(hardware.doubts)}

@@ -3,7 +3,7 @@
 Steps of the time that is explained come first. With other traffic, or beside other programs, the same steps take longer or shorter: those
 that were made earlier are taken as much slower or faster, and decide only what the others leave open. Steps of one load say little of
 others: how a step would grow with rows that none had, or what of its time goes to keys when all read about as many. So made-up steps stand
-beside them, with the time that the roofline gives at the share of it that real ones of about as many rows reached. They weigh little, too.
+beside them, with the time that the roofline gives at the share of it that the real ones most like them reached. They weigh little, too.
 """
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ ENOUGH = 200  # steps of a size: their mean is known then, and others shall coun
 WEIGHT = 0.01  # of all made-up steps, against all real ones
 EARLIER = 0.01  # of all earlier steps, likewise
 ROUNDS = 3
+SEQS_LIKE_A_STEP = 6  # so many cost the host as much as the step itself does: 55 us and 9 us each (bench/host_overhead.py)
 CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
 
 
@@ -85,9 +86,14 @@ def pace(steps: Steps, earlier: Steps) -> float:
             counts.append(min(count, other[1]))
     if not ratios:
         return 1.0
-    order = np.argsort(ratios)
-    reached = np.cumsum(np.array(counts)[order])
-    return float(ratios[order[int(np.searchsorted(reached, reached[-1] / 2))]])
+    return middle(np.array(ratios), np.array(counts))
+
+
+def middle(values: Array, weights: Array) -> float:
+    """Weighted median."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order[int(np.searchsorted(reached, reached[-1] / 2))]])
 
 
 def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earlier: Steps | None = None) -> Fitted:
@@ -146,13 +152,17 @@ def made_up(span: Span) -> Iterator[StepWork]:
 
 
 def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host_s: float) -> Array:
-    """What the roofline says, times what real steps of about as many rows took of it."""
-    real = np.log2(steps.sizes[:, 0])
-    shares = np.maximum((steps.seconds - host_s) / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0)
+    """What the roofline says, times what the real steps most like them took of it: with about as many rows, and as many per sequence. The
+    host's part grows with the sequences."""
+    rows, seqs = steps.sizes[:, 0], np.maximum(steps.sizes[:, 1], 1.0)
+    each_s = host_s / (SEQS_LIKE_A_STEP + float(np.average(seqs, weights=steps.counts)))
+    own_s = (SEQS_LIKE_A_STEP + seqs) * each_s
+    shares = np.maximum((steps.seconds - own_s) / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0)
     found = []
     for work in works:
-        away = np.abs(real - np.log2(work.num_tokens))
-        found.append(host_s + float(np.median(shares[away <= away.min() + 0.5])) * roof.seconds(work))
+        away = np.abs(np.log2(rows / work.num_tokens)) + np.abs(np.log2(rows / seqs * work.num_seqs / work.num_tokens))
+        near = away <= away.min() + 0.5
+        found.append((SEQS_LIKE_A_STEP + work.num_seqs) * each_s + middle(shares[near], steps.counts[near]) * roof.seconds(work))
     return np.array(found)
 
 

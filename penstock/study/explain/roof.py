@@ -17,7 +17,8 @@ class Roof:
     def __init__(self, stored: Stored, hardware: Hardware, dtype: str, coded_dtype: str) -> None:
         """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in."""
         rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
-        efficiency = Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0), by_rows(hardware.products, rates))
+        efficiency = Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0), by_rows(hardware.products, rates),
+                                hardware.exposed_from(stored.weight_bytes))
         part = Part(
             "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0,
             price=0.0, node=1, op_latency=0.0, step_latency=0.0, ops=rates,

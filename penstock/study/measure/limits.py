@@ -38,6 +38,7 @@ class Limits:
     all_threads: Roofline
     one_thread: Roofline
     kernels: Mapping[str, str] = field(default_factory=dict)  # type -> the instruction set that reached the rate
+    exposed: Mapping[Point, float] = field(default_factory=dict)  # weight format, working set, rows -> share of reading; lacks the same
     signs: tuple[str, ...] = ()  # in sentences: what did not come out alike when it was measured again, what others took meanwhile
 
     @property
@@ -49,7 +50,7 @@ class Limits:
     @property
     def hardware(self) -> Hardware:
         return Hardware(self.processor.model, self.all_threads.read_bytes_per_s, self.all_threads.ops_per_s, tuple(self.doubts),
-                        nested(self.all_threads.products))
+                        nested(self.all_threads.products), nested(self.exposed))
 
     def as_json(self) -> dict[str, Any]:
         """What --json prints and the cache holds; `core/hardware.py` reads it again."""
@@ -63,6 +64,7 @@ class Limits:
             "method": self.method,
             "kernels": dict(self.kernels),
             **figures(self.all_threads),
+            "exposed_reading": stated(nested(self.exposed)),
             "ridge_ops_per_byte": {dtype: self.hardware.ridge(dtype) for dtype in TYPES},
             "one_thread": figures(self.one_thread),
             "signs": list(self.signs),
@@ -88,7 +90,7 @@ def from_json(told: Mapping[str, Any]) -> Limits:
     processor = Processor(told["machine"], told["num_cpus"], tuple(told["instruction_sets"]))
     return Limits(
         processor, told["measured"], told["method"], roofline(told["threads"], told), roofline(1, told["one_thread"]),
-        dict(told["kernels"]), tuple(told.get("signs", ())))
+        dict(told["kernels"]), flat(told.get("exposed_reading", {})), tuple(told.get("signs", ())))
 
 
 def working_sets(memory_bytes: int) -> tuple[int, ...]:
@@ -110,10 +112,11 @@ def measure(
     found = Readings(probe, lambda: now() > deadline)
     kernels = found.first(crews, sizes)
     found.again()
+    exposed = {} if found.is_late() else probe.exposed(threads, found.products(threads))
     rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],
-        {dtype: kernels[dtype] for dtype in TYPES if dtype in kernels}, tuple(doubts_of(found)))
+        {dtype: kernels[dtype] for dtype in TYPES if dtype in kernels}, exposed, tuple(doubts_of(found)))
 
 
 def save(limits: Limits, file: Path) -> None:

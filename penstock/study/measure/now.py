@@ -53,8 +53,8 @@ def _kept(found: Limits, file: Path) -> str:
 
 
 def _lacks(kept: Limits, probe: Probe) -> bool:
-    """Whether it was kept before products were measured, and they can be."""
-    return probe.method == "native" and not kept.all_threads.products
+    """Whether it was kept before products were measured, alone and beside reading, and they can be."""
+    return probe.method == "native" and not (kept.all_threads.products and kept.exposed)
 
 
 def cached(file: Path, threads: int) -> Limits | None:

@@ -1,7 +1,7 @@
 """Who measures: the native module, or numpy where there is none."""
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
@@ -34,6 +34,12 @@ class Probe(Protocol):
         ...
 
 
+    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
+        """By weight format, bytes that are read again and again, and rows: the share of the time of reading weights that products take
+        longer for it than at these rates; nothing where there are no kernels."""
+        ...
+
+
 class NativeProbe:
     method = "native"
 
@@ -53,6 +59,11 @@ class NativeProbe:
         from penstock.study.measure.products import product_rates
 
         return product_rates(threads)
+
+    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
+        from penstock.study.measure.products import exposed_reading
+
+        return exposed_reading(threads, products, lambda size, crew: float(self._native.read_bandwidth(size, crew, RUN_S / 3, 1)))
 
 
 class NumpyProbe:
@@ -85,6 +96,9 @@ class NumpyProbe:
             return {"fp32": Rate(2 * self.MATRIX**3 * repeats_per_s(multiply), "blas")}
 
     def products(self, threads: int) -> dict[Point, float]:
+        return {}
+
+    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
         return {}
 
 

@@ -1,9 +1,10 @@
 """How fast the native kernels multiply in each weight format: below the rate of their instructions, by what they unpack, round and store.
 
-A matrix that stays in a core's second cache is multiplied with few rows and many, so that reading it binds nothing.
+A matrix that stays in a core's second cache is multiplied with few rows and many, so that reading it binds nothing. Then so many matrices
+are multiplied in turn that each has to be read again: both together tell how much of reading hides behind arithmetic.
 """
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,54 +25,86 @@ SIZE = 1 << 18  # values of a matrix, for each thread
 GROUP = 32  # codes of 4 bits
 REPEATS = 8  # of the product in a step, so that beginning one costs little
 RUN_S, RUNS = 0.003, 2  # the least of them counts
+STREAMED = tuple(form for form in FORMATS if form != "fp32")  # the formats of models that are served
+STREAMED_RUNS = 4  # likewise
+STREAMS = (8 << 20, 128 << 20)  # bytes of all matrices, where they are read: from a shared cache, and mostly from memory
+STREAMED_ROWS = (1, 4, 16, 64)
+LEAST_EXPOSED, MOST_EXPOSED = 0.01, 1.25
+
+
+class Products:
+    """Products of matrices one after another, loaded."""
+
+    def __init__(self, form: str, inner: int, threads: int, names: Sequence[str]) -> None:
+        bits, dtype, rounds = FORMATS[form]
+        self._backend = Cpu(dtype=dtype, activations="int8" if rounds else "")
+        out = SIZE // inner * threads
+        weights = {"table": np.zeros((1, 1), np.float32), **dict.fromkeys(names, _matrix(bits, out, inner))}
+        self._loaded = self._backend.load(_program(out, inner, names), weights, KVLayout(1, 1), threads)
+        self._inner = inner
+        self.weight_bytes = self._loaded.weight_bytes
+        self.count = len(names)
+
+    def timer(self, rows: int) -> Callable[[], float]:
+        """What times a step with so many rows, on average over RUN_S."""
+        batch = _batch(np.random.default_rng(1).standard_normal((rows, self._inner), dtype=np.float32))
+        self._seconds(batch, 1)
+        steps = max(1, round(RUN_S / self._seconds(batch, 1)))
+        return lambda: self._seconds(batch, steps)
+
+    def _seconds(self, batch: Batch, steps: int) -> float:
+        began = time.perf_counter()
+        for _ in range(steps):
+            self._backend.step(self._loaded, batch)
+        return (time.perf_counter() - began) / steps
 
 
 def product_rates(threads: int) -> dict[Point, float]:
     """Operations a second with so many threads, in a second or so."""
     found = {}
-    for form, (bits, dtype, rounds) in FORMATS.items():
-        backend = Cpu(dtype=dtype, activations="int8" if rounds else "")
+    for form in FORMATS:
         for inner in INNER:
-            rates = _rates(backend, _matrix(bits, SIZE // inner * threads, inner), threads)
-            found |= {(form, inner, count): rate for count, rate in rates.items()}
+            products = Products(form, inner, threads, ["w"] * REPEATS)
+            for rows in ROWS:
+                timed = products.timer(rows)
+                found[form, inner, rows] = 2 * rows * SIZE * threads * REPEATS / min(timed() for _ in range(RUNS))
     return found
 
 
-def _matrix(bits: int | None, out: int, inner: int) -> tuple[Given, int, int]:
+def exposed_reading(threads: int, rates: Mapping[Point, float], bandwidth: Callable[[int, int], float]) -> dict[Point, float]:
+    """By weight format, bytes that are read again and again, and rows: by how much longer products of matrices that are read take than
+    at `rates` (those of `product_rates`), as a share of the time in which `bandwidth(bytes, threads)` reads them. The more rows, the more
+    of it hides: what several take longer than a few is noise."""
+    found = {}
+    inner = max(INNER)
+    for form in STREAMED:
+        for size in STREAMS:
+            rate = bandwidth(size, threads)  # each time: memory changes its pace
+            one = Products(form, inner, threads, ["w"]).weight_bytes
+            read = Products(form, inner, threads, [f"w{i}" for i in range(max(2, size // one))])
+            most = MOST_EXPOSED
+            for rows in STREAMED_ROWS:
+                timed = read.timer(rows)
+                took_s = min(timed() for _ in range(STREAMED_RUNS))
+                added_s = took_s - 2 * rows * SIZE * threads * read.count / rates[form, inner, rows]
+                found[form, size, rows] = share = min(max(added_s * rate / read.weight_bytes, LEAST_EXPOSED), most)
+                most = share if rows > 1 else most
+    return found
+
+
+def _matrix(bits: int | None, out: int, inner: int) -> Given:
     plain = np.resize(np.random.default_rng(0).standard_normal(4093, dtype=np.float32), (out, inner))
     if bits is None:
-        return plain, out, inner
+        return plain
     rounding = best_rounding(1)
-    return (rounding.by_row(plain) if bits == 8 else rounding.by_group(plain, GROUP, False)), out, inner
+    return rounding.by_row(plain) if bits == 8 else rounding.by_group(plain, GROUP, False)
 
 
-def _rates(backend: Cpu, matrix: tuple[Given, int, int], threads: int) -> dict[int, float]:
-    weight, out, inner = matrix
-    loaded = backend.load(_program(out, inner), {"table": np.zeros((1, 1), np.float32), "w": weight}, KVLayout(1, 1), threads)
-    found = {}
-    for count in ROWS:
-        batch = _batch(np.random.default_rng(1).standard_normal((count, inner), dtype=np.float32))
-        backend.step(loaded, batch)
-        began = time.perf_counter()
-        backend.step(loaded, batch)
-        steps = max(1, round(RUN_S / (time.perf_counter() - began)))
-        least = float("inf")
-        for _ in range(RUNS):
-            began = time.perf_counter()
-            for _ in range(steps):
-                backend.step(loaded, batch)
-            least = min(least, time.perf_counter() - began)
-        found[count] = 2 * count * out * inner * REPEATS * steps / least
-    return found
-
-
-def _program(out: int, inner: int) -> Program:
-    """The same product some times over."""
+def _program(out: int, inner: int, names: Sequence[str]) -> Program:
     ops = [Op("embed", ("tokens",), ("e",), ("table",), {"scale": 1.0}), Op("gather", ("e",), ("logits",))]
-    ops += [Op("linear", ("x",), (f"y{i}",), ("w",)) for i in range(REPEATS)]
-    buffers = {"tokens": ("T",), "positions": ("T",), "x": ("T", inner), "e": ("T", 1), "logits": ("L", 1)}
-    buffers |= {f"y{i}": ("T", out) for i in range(REPEATS)}
-    weights = {"table": WeightSpec("table", (1, 1)), "w": WeightSpec("w", (out, inner), matrix=True)}
+    ops += [Op("linear", ("x",), ("y",), (name,)) for name in names]
+    buffers = {"tokens": ("T",), "positions": ("T",), "x": ("T", inner), "e": ("T", 1), "logits": ("L", 1), "y": ("T", out)}
+    weights = {"table": WeightSpec("table", (1, 1)), **{name: WeightSpec(name, (out, inner), matrix=True) for name in names}}
     return Program(tuple(ops), buffers, weights, KVSpec(0, 1, 1), 1, 1, {"logits": "logits"}, ("x",))
 
 

@@ -29,7 +29,8 @@ def told_here(
     return {
         "like": LIKE, "title": limits.name, "memory": float(memory_bytes or look().memory_bytes),
         "memory_bandwidth": bandwidth, "price": None, "power": None, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
-        "efficiency": {"memory": 1.0, "products": {"fp16": 1.0, **dict.fromkeys(ops, 1.0)}, "by_rows": by_rows(limits.products, ops)}}
+        "efficiency": {"memory": 1.0, "products": {"fp16": 1.0, **dict.fromkeys(ops, 1.0)}, "by_rows": by_rows(limits.products, ops),
+                       "exposed": limits.exposed_from(read_bytes or max(limits.read_bytes_per_s))}}
 
 
 def by_rows(products: Products, ops: Mapping[str, float]) -> Products:

@@ -39,6 +39,25 @@ def test_what_was_never_timed_follows_the_roof(work: StepWork) -> None:
     assert timer.seconds(work) == pytest.approx(real(work), rel=0.1) and error(timer, steps) < 0.02
 
 
+class Arithmetic:
+    """A roof of 0.05 ms for each row."""
+
+    def seconds(self, work: StepWork) -> float:
+        return 5e-5 * work.num_tokens
+
+
+@pytest.mark.parametrize("count", [8, 16, 24, 32])
+def test_steps_grow_as_those_of_their_kind_do(count: int) -> None:
+    """Steps that decode take three times their roof, chunks of prompts one and a half times, and the host something for each sequence."""
+    def taken(work: StepWork) -> float:
+        return (3 if work.num_tokens == work.num_seqs else 1.5) * Arithmetic().seconds(work) + 1e-4 * (1 + work.num_seqs / 6)
+
+    made = [decodes(4, context) for context in (99, 100, 101)] + [StepWork(((40, 400),), 1), StepWork(((48, 400),), 1)]
+    steps = steps_of([[*size_of(work, WINDOWS), taken(work), 10] for work in made], [[None, 4]])
+    host_s = sum(1e-4 * (1 + work.num_seqs / 6) for work in made) / len(made)
+    assert learn(steps, Arithmetic(), host_s, SPAN).seconds(decodes(count, 100)) == pytest.approx(taken(decodes(count, 100)), rel=0.12)
+
+
 def test_without_a_roof_the_steps_are_all_there_is() -> None:
     steps = table([decodes(count, 100) for count in (1, 2, 4, 8)])
     timer = learn(steps, None, 0.0, SPAN)

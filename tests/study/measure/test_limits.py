@@ -1,5 +1,6 @@
 """Limits are measured with all threads and one, in the memory and the time there is, and kept whole."""
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ class Fake:
     def products(self, threads: int) -> dict[Point, float]:
         self.multiplied += 1
         return {("bf16", 256, 16): threads * 1e11 / self.multiplied}
+
+    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
+        assert products == {("bf16", 256, 16): threads * 1e11}
+        return {("bf16", 8 * MIB, 16): 0.5, ("bf16", 128 * MIB, 16): 0.8}
 
 
 def run(fake: Fake, threads: int = 4, memory_bytes: int = 64 << 30) -> Limits:
@@ -195,6 +200,20 @@ def test_what_is_broken_is_measured_again(tmp_path: Path) -> None:
 def test_the_better_of_two_measurements_of_products_counts() -> None:
     found = run(Fake())
     assert found.hardware.products == {"bf16": {256: {16: 4e11}}} and found.one_thread.products == {("bf16", 256, 16): 0.5e11}
+
+
+def test_what_products_take_longer_for_reading_is_measured_at_their_best_rates(tmp_path: Path) -> None:
+    """A file of before is measured anew."""
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    found = limits_of_this_machine(None, False, said.append, environ, Fake())
+    assert found.hardware.exposed == {"bf16": {8 * MIB: {16: 0.5}, 128 * MIB: {16: 0.8}}}
+    file = limits_file(tmp_path / "penstock", processor())
+    told = json.loads(file.read_text())
+    del told["exposed_reading"]
+    file.write_text(json.dumps(told))
+    kept = read_limits(file)
+    assert kept is not None and hardware_of(kept).exposed == {} and hardware_of(kept).products
+    assert limits_of_this_machine(None, False, said.append, environ, Fake()).exposed == found.exposed
 
 
 def test_what_was_kept_without_products_is_read_and_measured_again_by_who_can(tmp_path: Path) -> None:
