@@ -23,7 +23,7 @@ ENOUGH = 200  # steps of a size: their mean is known then, and others shall coun
 WEIGHT = 0.01  # of all made-up steps, against all real ones
 EARLIER = 0.01  # of all earlier steps, likewise
 ROUNDS = 3
-SEQS_LIKE_A_STEP = 6  # so many cost the host as much as the step itself does: 55 us and 9 us each (bench/host_overhead.py)
+STEP_UNITS, REQUEST_UNITS = 6, 80  # a step and a request cost the host as much as so many sequences of a step: 55 us, 770 us, 9 us each
 CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
 
 
@@ -44,11 +44,12 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How far a timer will be asked: rows and sequences of a step, and tokens of a sequence on average."""
+    """How far a timer will be asked: rows and sequences of a step; and on average tokens of a sequence, and of a prompt."""
 
     rows: int
     seqs: int
     context: float
+    prompt: float
 
 
 def steps_of(told: Sequence[Sequence[float]], windows: Sequence[Sequence[Any]]) -> Steps:
@@ -112,7 +113,7 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earli
         works = list(made_up(span))
         known = Steps(sizes, seconds, share, steps.windows)
         sizes = np.concatenate([sizes, [size_of(work, steps.windows) for work in works]])
-        seconds = np.concatenate([seconds, times_of(works, known, roof, host_s)])
+        seconds = np.concatenate([seconds, times_of(works, known, roof, Host(known, host_s, span.prompt))])
         share = np.concatenate([share, np.full(len(works), WEIGHT / len(works))])
     knots = knots_of(sizes[:, 0], roof is not None)
     columns = np.concatenate([climbs(sizes[:, 0], knots), sizes[:, 1:]], axis=1)
@@ -151,18 +152,33 @@ def made_up(span: Span) -> Iterator[StepWork]:
         yield StepWork(((rows, rows),), 1)
 
 
-def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host_s: float) -> Array:
-    """What the roofline says, times what the real steps most like them took of it: with about as many rows, and as many per sequence. The
-    host's part grows with the sequences."""
+class Host:
+    """What the host takes for a step, where it took `mean_s` for those that were timed: something for the step, for each sequence, and for
+    each request, whose prompt has so many tokens on average."""
+
+    def __init__(self, steps: Steps, mean_s: float, prompt: float) -> None:
+        self._prompt = max(prompt, 1.0)
+        units = self._units(steps.sizes[:, 0], steps.sizes[:, 1])
+        self._unit_s = mean_s / float(np.average(units, weights=steps.counts))
+
+    def seconds(self, rows: Array, seqs: Array) -> Array:
+        return self._unit_s * self._units(rows, seqs)
+
+    def _units(self, rows: Array, seqs: Array) -> Array:
+        return STEP_UNITS + seqs + REQUEST_UNITS * np.maximum(rows - seqs, 0.0) / self._prompt
+
+
+def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host: Host) -> Array:
+    """What the roofline says, times what the real steps most like them took of it: with about as many rows, and as many per sequence."""
     rows, seqs = steps.sizes[:, 0], np.maximum(steps.sizes[:, 1], 1.0)
-    each_s = host_s / (SEQS_LIKE_A_STEP + float(np.average(seqs, weights=steps.counts)))
-    own_s = (SEQS_LIKE_A_STEP + seqs) * each_s
-    shares = np.maximum((steps.seconds - own_s) / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0)
+    own_s = steps.seconds - host.seconds(rows, seqs)
+    shares = np.maximum(own_s / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0)
     found = []
     for work in works:
         away = np.abs(np.log2(rows / work.num_tokens)) + np.abs(np.log2(rows / seqs * work.num_seqs / work.num_tokens))
         near = away <= away.min() + 0.5
-        found.append((SEQS_LIKE_A_STEP + work.num_seqs) * each_s + middle(shares[near], steps.counts[near]) * roof.seconds(work))
+        share = middle(shares[near], steps.counts[near])
+        found.append(float(host.seconds(work.num_tokens, work.num_seqs)) + share * roof.seconds(work))
     return np.array(found)
 
 

@@ -168,7 +168,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     calibrations = Calibrations(config, steps, notes)
     timer = timer_of((steps, earlier), lambda: calibrations.of(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
-        traffic.prompt.mean + traffic.output.mean / 2), notes)
+        traffic.prompt.mean + traffic.output.mean / 2, traffic.prompt.mean), notes)
     way = Way(config, timer, seen.drafted)
     return Case(
         way, as_they_came(way, traffic, seen), seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,

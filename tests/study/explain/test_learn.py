@@ -7,7 +7,7 @@ from penstock.study.explain.learn import Span, Steps, error, knots_of, learn, pa
 from penstock.study.explain.roof import Exchanged, InRatio
 
 WINDOWS = [(None, 4)]
-SPAN = Span(256, 32, 100.0)
+SPAN = Span(256, 32, 100.0, 1000.0)
 
 
 class Roof:
