@@ -28,7 +28,7 @@ KERNELS: Mapping[str, float] = {
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 # What every device of a tensor parallel group does whole; all else is divided.
 WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
-ROUNDED = {"int8": ":activations=int8", "fp8": ":activations=fp8"}  # by the type that codes are multiplied in, where rows are made to fit it
+ROUNDED = {"int8": ":activations=int8", "fp8": ":activations=fp8"}  # by the type that codes are multiplied in, where rows are made to fit
 HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
 
 

@@ -160,6 +160,8 @@ def test_a_link_need_not_tell_protocols_or_wires(tmp_path: Path) -> None:
     assert changed.hop_latency == changed.bulk_hop_latency == 3e-6 and changed.peers == 3
     apart = Catalogue(tmp_path).part("l4", {"link": "mine", "link.bulk_hop_latency": "9e-6", "link.hop_latency": "3e-6"}).link
     assert (apart.hop_latency, apart.bulk_hop_latency) == (3e-6, 9e-6)
+    with pytest.raises(UsageError, match="there are: .*hop_latency, .*peers"):
+        Catalogue(tmp_path).part("l4", {"link": "mine", "link.wires": "3"})
 
 
 FOUR = 'title = "x"\nbandwidth = 1e9\nbase_latency = 1e-6\nhop_latency = 2e-6\nefficiency = 0.5\n'

@@ -11,8 +11,8 @@ STAND_INS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins devices. Times follow the alpha-beta model of rings (Thakur, Rabenseifner, Gropp, 2005), by one of two protocols, whichever
-    is sooner: small messages carry a flag beside each word, so that nothing waits and half of the bytes are flags; large ones wait at each
+    """What joins devices. Times follow the alpha-beta model of rings (Thakur, Rabenseifner, Gropp, 2005), by one of two protocols, the
+    sooner: small messages carry a flag beside each word, so that nothing waits and half of the bytes are flags; large ones wait at each
     step, and fill the link (NCCL's LL, and its LL128 or Simple)."""
 
     name: str

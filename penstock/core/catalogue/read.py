@@ -106,8 +106,8 @@ class Catalogue:
         """A link by name, with the figures in `changes` that are called after the field: `link.bandwidth=9e11`."""
         told = self._read(name, LINKS, self.links())
         asked = {key: figure for key in changes for owner, dot, figure in [key.partition(".")] if dot and owner == field}
-        for key, figure in sorted(asked.items(), key=lambda each: each[1] in LINK_ELSE):  # these are as the others, changed, where not told
-            told = _completed(told) if figure in LINK_ELSE else told
+        for key, figure in sorted(asked.items(), key=lambda each: each[1] not in LINK_NUMBERS):  # what is not told is as these, changed
+            told = told if figure in LINK_NUMBERS else _completed(told)
             change(told, figure, changes[key], f"what-if {key}")
         told = _completed(told)
         return _link(name, told)
@@ -229,7 +229,8 @@ def _link(name: str, told: Mapping[str, Any]) -> Link:
     for key in ("efficiency", "small_efficiency"):
         _share(told[key], f"{name}: {key}")
     number = {key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in wanted[1:]}
-    return Link(name, str(told["title"]), **number | {"peers": _whole(number["peers"], f"{name}: peers")})
+    peers = _whole(number.pop("peers"), f"{name}: peers")
+    return Link(name, str(told["title"]), **number, peers=peers)
 
 
 def _whole(value: float, owner: str) -> int:
