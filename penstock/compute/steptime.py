@@ -28,7 +28,7 @@ KERNELS: Mapping[str, float] = {
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 # What every device of a tensor parallel group does whole; all else is divided.
 WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
-ROUNDED = {"int8": ":activations=int8"}  # by the type that codes are multiplied in, where rows are made to fit it
+ROUNDED = {"int8": ":activations=int8", "fp8": ":activations=fp8"}  # by the type that codes are multiplied in, where rows are made to fit
 HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
 
 
@@ -51,10 +51,10 @@ class Numbers:
     coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
 
 
-    def form(self, weight: str) -> str:
-        """What `Efficiency.by_rows` calls the format of a matrix."""
+    def form(self, weight: str, computed: str) -> str:
+        """What `Efficiency.by_rows` calls the format of a matrix; codes are `computed` in that type."""
         bits = self.coded.get(weight)
-        return self.dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(self.coded_dtype, '')}"
+        return self.dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(computed, '')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,8 @@ class Roofline:
         else:
             group.compute_row_s = share * KINDS[op.kind].operations(op, program, one) / self._rate(op)
             if op.weights and program.weights[op.weights[0]].matrix and part.efficiency.by_rows:
-                group.product = (self._numbers.form(op.weights[0]), program.weights[op.weights[0]].shape[-1])
+                computed = part.computes(self._numbers.coded_dtype)
+                group.product = (self._numbers.form(op.weights[0], computed), program.weights[op.weights[0]].shape[-1])
         return group
 
     def _moved(self, op: Op, one: StepWork) -> float:

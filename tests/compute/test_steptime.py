@@ -13,7 +13,8 @@ from penstock.core.catalogue.part import Efficiency, Link, Part
 from penstock.core.modelspec import ExpertsSpec, GatingSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 from penstock.core.work import StepWork
 
-LINK = Link("wire", "wire", bandwidth=1e9, base_latency=1e-5, hop_latency=1e-6, efficiency=1.0)
+LINK = Link("wire", "wire", bandwidth=1e9, base_latency=1e-5, hop_latency=1e-6, efficiency=1.0, small_efficiency=1.0,
+            bulk_base_latency=1e-5, bulk_hop_latency=1e-6, peers=1)
 EVERYTHING = Efficiency(1.0, 1.0, 1.0, 1.0, {"fp32": 1.0, "bf16": 1.0, "int8": 1.0})
 RATES = {"fp32": 1e13, "bf16": 1e14, "int8": 2e14}
 PART = Part("ideal", "ideal", "cpu", 1e12, 1.0, 1e12, 100.0, 1.0, 4, 0.0, 0.0, RATES, EVERYTHING, LINK, LINK)

@@ -11,7 +11,9 @@ STAND_INS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins devices. Times follow the alpha-beta model of rings (Thakur, Rabenseifner, Gropp, 2005)."""
+    """What joins devices. Times follow the alpha-beta model of rings (Thakur, Rabenseifner, Gropp, 2005), by one of two protocols, the
+    sooner: small messages carry a flag beside each word, so that nothing waits and half of the bytes are flags; large ones wait at each
+    step, and fill the link (NCCL's LL, and its LL128 or Simple)."""
 
     name: str
     title: str
@@ -19,23 +21,30 @@ class Link:
     base_latency: float  # s before a collective moves anything
     hop_latency: float  # s for each of its steps
     efficiency: float  # share of the bandwidth that large messages reach
+    small_efficiency: float  # that messages reach with the latencies above
+    bulk_base_latency: float  # the same latencies of large messages
+    bulk_hop_latency: float
+    peers: int  # devices among which the bandwidth is divided, a wire to each; 1: a switch, which gives all of it to any
 
     def all_reduce_seconds(self, num_bytes: float, ranks: int) -> float:
         """Sums `num_bytes` over devices that all have them: 2 (n - 1) steps, each of an n-th."""
         steps = 2 * (ranks - 1)
-        return self._seconds(steps, steps * num_bytes / ranks) if ranks > 1 else 0.0
+        return self._seconds(steps, steps * num_bytes / ranks, ranks) if ranks > 1 else 0.0
 
     def gather_seconds(self, num_bytes: float, ranks: int) -> float:
         """Brings together `num_bytes` of which each device has an n-th."""
         steps = ranks - 1
-        return self._seconds(steps, steps * num_bytes / ranks) if ranks > 1 else 0.0
+        return self._seconds(steps, steps * num_bytes / ranks, ranks) if ranks > 1 else 0.0
 
     def send_seconds(self, num_bytes: float) -> float:
         """From one device to another."""
-        return self._seconds(1, num_bytes)
+        return self._seconds(1, num_bytes, 2)
 
-    def _seconds(self, steps: int, num_bytes: float) -> float:
-        return self.base_latency + steps * self.hop_latency + num_bytes / (self.bandwidth * self.efficiency)
+    def _seconds(self, steps: int, num_bytes: float, ranks: int) -> float:
+        bandwidth = self.bandwidth * min(1.0, (ranks - 1) / self.peers)
+        small = self.base_latency + steps * self.hop_latency + num_bytes / (bandwidth * self.small_efficiency)
+        bulk = self.bulk_base_latency + steps * self.bulk_hop_latency + num_bytes / (bandwidth * self.efficiency)
+        return min(small, bulk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,11 @@ SHARES = ("memory", "attention", "codes8", "codes4")
 BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
 EXPOSED = "exposed"  # of reading: likewise, by weight format and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
+LINK_ELSE = {  # of a link that does not say: one protocol for all messages, and a switch
+    "small_efficiency": "efficiency", "bulk_base_latency": "base_latency", "bulk_hop_latency": "hop_latency", "peers": None}
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
-MAY_BE_ZERO = ("price", "power", "op_latency", "step_latency", "base_latency", "hop_latency")
+MAY_BE_ZERO = (
+    "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency")
 
 
 class Catalogue:
@@ -68,7 +71,7 @@ class Catalogue:
 
     def link(self, name: str) -> Link:
         """Raises UsageError, naming the known ones, when there is none."""
-        return _link(name, self._read(name, LINKS, self.links()))
+        return _link(name, _completed(self._read(name, LINKS, self.links())))
 
     def _told(self, name: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
         """A part's file, over the file that it is like. `after`: the parts that are like it."""
@@ -104,10 +107,11 @@ class Catalogue:
     def _link(self, name: str, field: str, changes: Mapping[str, str]) -> Link:
         """A link by name, with the figures in `changes` that are called after the field: `link.bandwidth=9e11`."""
         told = self._read(name, LINKS, self.links())
-        for key, value in changes.items():
-            owner, dot, figure = key.partition(".")
-            if dot and owner == field:
-                change(told, figure, value, f"what-if {key}")
+        asked = {key: figure for key in changes for owner, dot, figure in [key.partition(".")] if dot and owner == field}
+        for key, figure in sorted(asked.items(), key=lambda each: each[1] not in LINK_NUMBERS):  # what is not told is as these, changed
+            told = told if figure in LINK_NUMBERS else _completed(told)
+            change(told, figure, changes[key], f"what-if {key}")
+        told = _completed(told)
         return _link(name, told)
 
 
@@ -152,7 +156,7 @@ def figures(told: Mapping[str, Any], before: str = "") -> list[str]:
             found += figures(value, f"{before}{key}.")
         elif key not in WORDS:
             found.append(before + key)
-            found += [f"{key}.{figure}" for figure in LINK_NUMBERS] if key in NAMED and not before else []
+            found += [f"{key}.{figure}" for figure in (*LINK_NUMBERS, *LINK_ELSE)] if key in NAMED and not before else []
     return found
 
 
@@ -209,18 +213,33 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
         by_rows=_by_rows(shares.get(BY_ROWS, {}), f"{name}: efficiency.{BY_ROWS}"),
         exposed=_exposed(shares.get(EXPOSED, {}), f"{name}: efficiency.{EXPOSED}"))
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
-    if (node := number.pop("node")) != int(node):
-        raise UsageError(f"{name}: node must be a whole number of devices, not {node:g}")
+    node = _whole(number.pop("node"), f"{name}: node")
     return Part(
-        name, str(told["title"]), str(told["device"]), **number, node=int(node), ops=ops, efficiency=efficiency, link=link, network=network)
+        name, str(told["title"]), str(told["device"]), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
+
+
+def _completed(told: Mapping[str, Any]) -> dict[str, Any]:
+    """With what a link need not say."""
+    return {key: told[same] if same else 1 for key, same in LINK_ELSE.items() if same is None or same in told} | dict(told)
 
 
 def _link(name: str, told: Mapping[str, Any]) -> Link:
-    missing = [key for key in ("title", *LINK_NUMBERS) if key not in told]
-    if missing or len(told) != 1 + len(LINK_NUMBERS):
-        raise UsageError(f"{LINKS}/{name}.toml must say title, {', '.join(LINK_NUMBERS)} and nothing else, not {', '.join(told)}")
-    _share(told["efficiency"], f"{name}: efficiency")
-    return Link(name, str(told["title"]), **{key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in LINK_NUMBERS})
+    wanted = ("title", *LINK_NUMBERS, *LINK_ELSE)
+    if set(told) != set(wanted):
+        raise UsageError(
+            f"{LINKS}/{name}.toml must say title, {', '.join(LINK_NUMBERS)}, may say {', '.join(LINK_ELSE)}, and nothing else, not "
+            f"{', '.join(told)}")
+    for key in ("efficiency", "small_efficiency"):
+        _share(told[key], f"{name}: {key}")
+    number = {key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in wanted[1:]}
+    peers = _whole(number.pop("peers"), f"{name}: peers")
+    return Link(name, str(told["title"]), **number, peers=peers)
+
+
+def _whole(value: float, owner: str) -> int:
+    if value != int(value):
+        raise UsageError(f"{owner} must be a whole number of devices, not {value:g}")
+    return int(value)
 
 
 def _by_rows(told: Any, owner: str) -> Products:

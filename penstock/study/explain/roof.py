@@ -8,7 +8,7 @@ from penstock.core.work import StepTimer, StepWork
 from penstock.study.plan.here import by_rows
 from penstock.study.plan.model import Stored
 
-NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0)
+NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1)
 
 
 class Roof:

@@ -9,7 +9,7 @@ from penstock.study.plan.cost import usd_per_million
 from penstock.study.plan.request import model_of
 
 Ask = Callable[..., Any]
-A100, H100, L40S, M3 = "a100-80gb-sxm", "h100-sxm", "l40s", "m3-max"
+A100, H100, L40S, M3, MI300X = "a100-80gb-sxm", "h100-sxm", "l40s", "m3-max", "mi300x"
 
 
 def steady(ask: Ask, model: str, part: str, quant: str, ranks: int, **options: Any) -> Any:
@@ -24,9 +24,9 @@ def steady(ask: Ask, model: str, part: str, quant: str, ranks: int, **options: A
     ("llama-2-70b", "none", 2, 21.32), ("llama-2-70b", "none", 4, 38.01), ("llama-2-70b", "none", 8, 62.5),
     ("llama-3.1-70b", "none", 4, 37.45), ("llama-3.1-70b", "none", 8, 58.78), ("llama-2-70b", "int8", 8, 80.44)])
 def test_gpt_fast_on_a100(ask: Ask, model: str, quant: str, ranks: int, tokens_per_s: float) -> None:
-    """github.com/pytorch-labs/gpt-fast, README: batch 1, five tokens of prompt. Within 20 %."""
+    """github.com/pytorch-labs/gpt-fast, README: batch 1, five tokens of prompt. Within 15 %."""
     row = steady(ask, model, A100, quant, ranks, batch=1, input=5, output=200)
-    assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.2) and row.bound == "weight bandwidth"
+    assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.15) and row.bound == "weight bandwidth"
 
 
 @pytest.mark.parametrize(("quant", "decoded", "prefilled"), [
@@ -83,6 +83,76 @@ def test_one_request_on_eight_mi300x(ask: Ask, model: str, num_input: int, secon
     assert row.ttft_s + 2047 * row.tpot_s == pytest.approx(seconds, rel=0.1)
 
 
+@pytest.mark.parametrize(("model", "batch", "lengths", "seconds"), [
+    *(("llama-3.1-405b", batch, (128, 128), told) for batch, told in (
+        (1, 3.53), (2, 3.583), (4, 3.734), (8, 3.974), (16, 4.375), (32, 5.13), (64, 6.919), (128, 10.34), (256, 17.75))),
+    *(("llama-3.1-70b", batch, (128, 2048), told) for batch, told in (
+        (8, 19.677), (16, 22.072), (32, 24.932), (64, 33.287), (128, 46.484))),
+    *(("llama-3.1-405b", batch, (128, 2048), told) for batch, told in ((8, 54.226), (32, 68.901), (64, 88.631), (128, 117.027)))])
+def test_batches_on_eight_mi300x(ask: Ask, model: str, batch: int, lengths: tuple[int, int], seconds: float) -> None:
+    """128 tokens out: Oracle, vLLM of 2024, blogs.oracle.com/cloud-infrastructure/serving-llama-31-405b-model-with-amd-mi300x-gpus; 2,048:
+    as above. In fp8, no figure of the catalogue comes from either. Within 30 % of the time."""
+    row = steady(ask, model, MI300X, "fp8", 8, batch=batch, input=lengths[0], output=lengths[1], kv_dtype=("fp8",))
+    assert row.e2e_s == pytest.approx(seconds, rel=0.3)
+
+
+@pytest.mark.parametrize(("part", "ranks", "tokens_per_s"), [(MI300X, 1, 3062.72), (H100, 2, 24524.9 / 4)])
+def test_mlperf_inference_4_1(ask: Ask, part: str, ranks: int, tokens_per_s: float) -> None:
+    """github.com/mlcommons/inference_results_v4.1, closed, Offline: Llama 2 70B in fp8; 294 tokens out, and taken to be in. Within 15 %."""
+    row = steady(ask, "llama-2-70b", part, "fp8", ranks, input=294, output=294, kv_dtype=("fp8",))
+    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.15)
+
+
+SQUARE = ((128, 128), (128, 2048), (2048, 128), (2048, 2048))
+
+
+@pytest.mark.parametrize(("model", "ranks", "batches", "within", "tokens_per_s"), [
+    ("llama-2-7b", 1, (1536, 0, 153, 75), 0.35, (19810, 0, 2029, 2734)),
+    ("llama-3.1-8b", 1, (1536, 768, 256, 364), 0.35, (24310, 18830, 2652, 7405)),
+    ("mistral-7b", 1, (896, 120, 0, 44), 0.35, (24433, 13726, 0, 4970)), ("llama-2-70b", 2, (1750, 0, 231, 240), 0.2, (4433, 0, 498, 2641)),
+    ("llama-3.1-70b", 2, (0, 450, 223, 175), 0.2, (0, 5776, 497, 2588)),
+    ("llama-3.1-70b", 8, (4000, 600, 400, 600), 0.2, (15008, 15711, 1600, 8946))])
+def test_gaudi_3(ask: Ask, model: str, ranks: int, batches: tuple[int, ...], within: float, tokens_per_s: tuple[int, ...]) -> None:
+    """Gaudi software 1.18, intel.com/content/www/us/en/developer/platform/gaudi/model-performance.html: fp8, of the lengths SQUARE; 0:
+    what the planner says does not fit, and one row in docs/plan.md. No figure of the catalogue comes from it."""
+    for (num_input, num_output), batch, told in zip(SQUARE, batches, tokens_per_s, strict=True):
+        if told != NOT_TOLD:
+            row = steady(ask, model, "gaudi3", "fp8", ranks, batch=batch, input=num_input, output=num_output, kv_dtype=("fp8",))
+            assert row.output_tokens_per_s == pytest.approx(told, rel=within), (num_input, num_output)
+
+
+@pytest.mark.parametrize(("users", "tpot_s", "tokens_per_s"), [
+    (1, 18.58e-3, 51.67), (5, 21.83e-3, 218.48), (25, 38.75e-3, 623.4), (50, 59.73e-3, 814.37)])
+def test_nim_with_a_70b_model_on_two_h100(ask: Ask, users: int, tpot_s: float, tokens_per_s: float) -> None:
+    """NIM 1.8, docs.nvidia.com/nim/benchmarking/llm/1.0.0/performance: Llama 3.3 70B in fp8, 5,000 tokens in, 500 out. Within 25 %."""
+    row = steady(ask, "llama-3.3-70b", H100, "fp8", 2, batch=users, input=5000, output=500, kv_dtype=("fp8",))
+    assert row.tpot_s == pytest.approx(tpot_s, rel=0.25) and row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.25)
+
+
+@pytest.mark.parametrize(("users", "tokens_per_s"), [(1, 165.83), (100, 7590.53)])
+def test_nim_with_an_8b_model_on_a_gh200(ask: Ask, users: int, tokens_per_s: float) -> None:
+    """NIM 1.14, docs.nvidia.com/nim/llama-3-1-nemotron-safety-guard-8b/performance: in bf16, 1,000 tokens in and out. Within 15 %."""
+    row = steady(ask, "llama-3.1-8b", "gh200", "none", 1, batch=users, input=1000, output=1000)
+    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.15)
+
+
+@pytest.mark.parametrize(("lengths", "tokens_per_s"), [
+    ((1000, 1000), 2587), ((1024, 8192), 2009), ((8192, 1024), 537), ((32768, 1024), 120)])
+def test_tensorrt_llm_with_a_70b_model_on_two_h200(ask: Ask, lengths: tuple[int, int], tokens_per_s: float) -> None:
+    """TensorRT-LLM after 1.0, docs/source/developer-guide/perf-overview.md: Llama 3.3 70B in fp8, tokens/s for each device. Within 20 %."""
+    row = steady(ask, "llama-3.3-70b", "h200-sxm", "fp8", 2, input=lengths[0], output=lengths[1], kv_dtype=("fp8",))
+    assert row.output_tokens_per_s == pytest.approx(2 * tokens_per_s, rel=0.2)
+
+
+@pytest.mark.parametrize(("model", "batch", "lengths", "tokens_per_s"), [
+    ("llama-2-7b", 1, (128, 128), 102.21), ("llama-2-7b", 1, (2048, 2048), 93.78), ("llama-2-7b", 16, (128, 2048), 1010.62),
+    ("llama-2-13b", 1, (128, 128), 56.58), ("llama-2-13b", 16, (128, 2048), 605.88), ("llama-2-13b", 32, (128, 128), 1301.27)])
+def test_lmdeploy_decodes_on_an_a100(ask: Ask, model: str, batch: int, lengths: tuple[int, int], tokens_per_s: float) -> None:
+    """LMDeploy 0.1, docs/en/benchmark/a100_fp16.md: fp16. Within 25 %; see docs/plan.md for its prompts and for four devices."""
+    row = steady(ask, model, A100, "none", 1, batch=batch, input=lengths[0], output=lengths[1])
+    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.25)
+
+
 def test_engines_reach_half_of_an_h100_with_a_small_model(ask: Ask) -> None:
     """Spector et al., "Look Ma, No Bubbles", 2025: vLLM and SGLang use at most 50 % of the bandwidth for Llama-3.2-1B. Within 10 %."""
     assert steady(ask, "llama-3.2-1b", H100, "none", 1, batch=1, input=32, output=128).mbu == pytest.approx(0.5, rel=0.1)
@@ -108,17 +178,17 @@ NOT_TOLD = 0  # by the table
 
 
 @pytest.mark.parametrize(("model", "part", "ranks", "within", "tokens_per_s"), [
-    ("llama-3.1-8b", "h200-sxm", 1, 0.31, (27911, 26221, 18027, 20770, 17744, 16828, 3538, 12194, 3902, 1804)),
-    ("llama-3.1-8b", H100, 1, 0.31, (28312, 22714, 14325, 17660, 15220, 13899, 3450, 9305, 3459, 1351)),
-    ("llama-3.3-70b", "h200-sxm", 1, 0.31, (3803, 4336, 2872, 3666, 2909, 2994, 442, 2003, 566, 283)),
-    ("llama-3.3-70b", H100, 2, 0.31, (6378, 6651, 4199, 5222, 4205, 4146, 762, 3082, 898, 437)),
-    ("llama-3.1-405b", "h200-sxm", 8, 0.55, (3814, 5348, 4741, 4724, 3330, 3722, 456, 2948, 650, 505)),
-    ("llama-3.1-405b", H100, 8, 0.55, (3627, 4340, 3116, 3994, 2919, 2895, 453, 2296, 610, 345)),
-    ("qwen3-235b-a22b", "h200-sxm", 8, 0.55, (30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876)),
-    ("qwen3-235b-a22b", H100, 8, 0.55, (NOT_TOLD, 19658, 12447, 18351, 14898, 15136, NOT_TOLD, 9924, 3225, NOT_TOLD))])
+    ("llama-3.1-8b", "h200-sxm", 1, 0.25, (27911, 26221, 18027, 20770, 17744, 16828, 3538, 12194, 3902, 1804)),
+    ("llama-3.1-8b", H100, 1, 0.25, (28312, 22714, 14325, 17660, 15220, 13899, 3450, 9305, 3459, 1351)),
+    ("llama-3.3-70b", "h200-sxm", 1, 0.25, (3803, 4336, 2872, 3666, 2909, 2994, 442, 2003, 566, 283)),
+    ("llama-3.3-70b", H100, 2, 0.25, (6378, 6651, 4199, 5222, 4205, 4146, 762, 3082, 898, 437)),
+    ("llama-3.1-405b", "h200-sxm", 8, 0.31, (3814, 5348, 4741, 4724, 3330, 3722, 456, 2948, 650, 505)),
+    ("llama-3.1-405b", H100, 8, 0.31, (3627, 4340, 3116, 3994, 2919, 2895, 453, 2296, 610, 345)),
+    ("qwen3-235b-a22b", "h200-sxm", 8, 0.42, (30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876)),
+    ("qwen3-235b-a22b", H100, 8, 0.42, (NOT_TOLD, 19658, 12447, 18351, 14898, 15136, NOT_TOLD, 9924, 3225, NOT_TOLD))])
 def test_tensorrt_llm_tables_of_2025(ask: Ask, model: str, part: str, ranks: int, within: float, tokens_per_s: tuple[int, ...]) -> None:
     """TensorRT-LLM 1.0, docs/source/performance/perf-overview.md: fp8, requests without end. No figure of the
-    catalogue comes from it: within 31 % on one or two devices, within 55 % on eight."""
+    catalogue comes from it: within 25 % on one or two devices, on eight within 31 %, and 42 % with experts."""
     for lengths, told in zip(LENGTHS_OF_2025, tokens_per_s, strict=True):
         if told != NOT_TOLD:
             row = steady(ask, model, part, "fp8", ranks, input=lengths[0], output=lengths[1], kv_dtype=("fp8",))
