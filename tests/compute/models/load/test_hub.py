@@ -266,7 +266,8 @@ def test_the_hub_is_asked_for_the_dtype_alone(remote: Remote, tmp_path: Path, mo
     remote.files = {path.name: path.read_bytes() for path in made.iterdir()}
     monkeypatch.setattr(huggingface_hub, "parse_safetensors_file_metadata", remote.parse_safetensors_file_metadata)
     assert hub.fetch_config(REPO).precision == "bfloat16"
-    assert [name for name, _ in remote.asked] == ["config.json", "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
+    assert [name for name, _ in remote.asked] == [
+        "config.json", "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
     remote.failure_of_headers = http_error(errors.HfHubHTTPError)
     assert hub.fetch_config(REPO).precision == "float32"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
