@@ -73,6 +73,8 @@ inline void to_bf16_row(const float* x, int n, int padded, std::uint8_t* out, in
 // multiplied: interleaved, for codes times their multiples plus 128 (multiples.h).
 enum class Int8Layout { plain, interleaved, bf16, multiplied };
 
+constexpr float MIN_INT8_SCALE = 0x1p-126f;  // the least float whose inverse is finite and which has all its bits
+
 // x [n] -> out [k_padded], symmetric int8 in [-127, 127], rounded to nearest; returns the row's scale. See Kernels::to_int8.
 template <Int8Layout LAYOUT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
@@ -87,7 +89,8 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
   }
   const float row_max = valid_lanes == 0xffff ? reduce_max(lane_max) : NAN;
   const bool finite = row_max < INFINITY;
-  const F inverse = set1(finite && row_max > 0 ? 127.0f / row_max : 0.0f);
+  const float scale = std::max(row_max / 127.0f, MIN_INT8_SCALE);
+  const F inverse = set1(!finite ? 0.0f : scale > MIN_INT8_SCALE ? 127.0f / row_max : 1 / MIN_INT8_SCALE);
   for (int g = 0; g * group < matrix.k_padded; ++g) {
     const int end = std::min(matrix.k_padded, (g + 1) * group);
     I total = zero_i();
@@ -110,7 +113,7 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
     acc_init[g] = -zero_point * sum;
     if (group_sums) group_sums[g] = static_cast<float>(sum);
   }
-  return finite ? row_max / 127.0f : NAN;
+  return finite ? scale : NAN;
 }
 
 inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {

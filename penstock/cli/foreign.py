@@ -5,6 +5,7 @@ NAMES: Mapping[str, str] = {  # of vLLM or llama.cpp -> the option that does it 
     "--ctx-size": "--max-model-len", "-c": "--max-model-len",
     "--parallel": "--max-num-seqs",
     "--n-predict": "--max-tokens", "--predict": "--max-tokens",
+    "--file": "--prompt-file",
     "--quantization": "--quant",
     "--kv-cache-dtype": "--kv-dtype", "--cache-type-k": "--kv-dtype", "--cache-type-v": "--kv-dtype",
     "--tool-call-parser": "--tool-parser",

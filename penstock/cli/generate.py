@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
+from penstock.cli.prompt import read_prompt
 from penstock.cli.sampling import SamplingOptions, check, params_from, told_by_flags
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
@@ -16,7 +17,8 @@ from penstock.core.types import Completion
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    prompt: str | None = option(None, "The text to go on from", "--prompt", "-p")
+    prompt: str | None = option(None, "The text to go on from; standard input where this is -, or not given in a pipe", "--prompt", "-p")
+    prompt_file: str | None = option(None, "A file with the text to go on from; standard input where this is -", "--prompt-file", "-f")
     ignore_eos: bool = option(False, "Go on after the model's end of text")
     logprobs: int | None = option(None, "Report the log-probability of each token, and of this many likeliest ones; needs --json")
     json: bool = option(False, "Print one JSON object: text, tokens, log-probabilities, timings")
@@ -26,17 +28,16 @@ class GenerateOptions:
 def generate(options: GenerateOptions, sampling: SamplingOptions, engine: EngineConfig) -> None:
     """Complete one prompt."""
     check(sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
-    if options.prompt is None:
-        raise UsageError(f"there is nothing to go on from: give a prompt with -p TEXT, as in: {example(engine.model)}")
     if options.logprobs is not None and not options.json:
         raise UsageError("--logprobs are printed as JSON only: add --json")
+    prompt = read_prompt(options.prompt, options.prompt_file, example(engine.model))
     from penstock.serve.llm import LLM
 
     with LoadingBar(f"loading {engine.model}") as progress:
         llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
     with told_by_flags():
-        output, timings = llm.complete(options.prompt, params, on_text=None if options.json else write)
+        output, timings = llm.complete(prompt, params, on_text=None if options.json else write)
     if not options.json:
         print(flush=True)
         return

@@ -14,7 +14,8 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
-from penstock.serve.engine.build import UNBUILT, build, choose_backend, make_selections
+from penstock.serve.engine.build import build, choose_backend, make_selections
+from penstock.serve.engine.machine import without_native
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
@@ -59,8 +60,8 @@ class LLM:
         return llm
 
     def _open(self, config: EngineConfig, progress: Callable[[int, int], None] | None, say: OnText | None) -> None:
-        if choose_backend(config)[1] == UNBUILT:
-            log.warning(UNBUILT)
+        if (why := choose_backend(config)[1]) == without_native():
+            log.warning(why)
         self._recorder = Recorder()
         self._built = build(config, self._recorder, progress, say)
         self._engine = self._built.engine

@@ -3,6 +3,8 @@ import dataclasses
 import io
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -55,6 +57,7 @@ def test_generate_json_tells_how_shares_of_the_limits_are_had(penstock: Any, cal
     assert silent == "" and status == 0 and json.loads(out) and "`penstock limits`" in err and err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("args", [["generate"], ["generate", "-p", "x", "--logprobs", "1"]])
 def test_generate_refuses_what_it_could_not_obey(penstock: Any, called: Any, args: list[str]) -> None:
     status, out, err = penstock(args)
@@ -90,6 +93,62 @@ def test_what_this_model_cannot_give_is_told_by_the_flag(
     assert (status, err) == (2, "error: --max-tokens is 9999, but the context leaves 20\n")
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("never read"))
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("args", [[], ["-p", "-"], ["-f", "-"], ["--prompt-file", "-"]])
+@pytest.mark.parametrize(("data", "prompt"), [
+    (b"Once upon\n", "Once upon"), (b"Once upon\r\n", "Once upon"), (b"a\r", "a\r"), (b"a\n\n", "a\n"), (b"\xc3\xa9 ", "é "),
+])
+def test_generate_reads_a_pipe(penstock: Any, called: Any, pipe: Any, args: list[str], data: bytes, prompt: str) -> None:
+    pipe(data)
+    assert penstock(["generate", "rill", *args]) == (0, "Once more\n", "")
+    assert called.prompts == [prompt] and called.engine == EngineConfig("rill")
+
+
+def test_generate_reads_a_terminal_that_is_asked_for_by_name(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"Once\n"))
+    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", typed)
+    assert penstock(["generate", "-p", "-"])[0] == 0 and called.prompts == ["Once"]
+
+
+def test_generate_reads_a_file_and_no_pipe_beside_it(penstock: Any, called: Any, pipe: Any, tmp_path: Path) -> None:
+    pipe(b"of the pipe")
+    (tmp_path / "prompt.txt").write_text("Once\nupon\n")
+    for flag in ("-f", "--prompt-file"):
+        assert penstock(["generate", flag, str(tmp_path / "prompt.txt")])[0] == 0
+    assert penstock(["generate", "-p", "given"])[0] == 0
+    assert called.prompts == ["Once\nupon", "Once\nupon", "given"]
+
+
+@pytest.mark.parametrize(("data", "args", "said"), [
+    (b"", [], "there is nothing to go on from: standard input is empty; give a prompt with -p TEXT, as in: penstock generate brook -p"),
+    (b"\n", ["-p", "-"], "there is nothing to go on from: standard input is empty;"),
+    (b"ab\xff", [], "standard input is not UTF-8: byte 2 is 0xff"),
+    (b"x", ["-f", "/nowhere/at/all"], "cannot read --prompt-file /nowhere/at/all: No such file or directory"),
+    (b"x", ["-f", "-", "-p", "x"], "-p TEXT and --prompt-file PATH both give a prompt"),
+])
+def test_generate_says_why_it_has_no_prompt(
+        penstock: Any, called: Any, pipe: Any, data: bytes, args: list[str], said: str) -> None:
+    pipe(data)
+    status, out, err = penstock(["generate", *args])
+    assert status == 2 and not out and err.startswith(f"error: {said}") and err.count("\n") == 1 and called.engine is None
+
+
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("args", "hint"), [
     (["brook", "Once upon"], "-p, as in: penstock generate MODEL -p 'Once upon a time'"),
     (["brook"], "-p TEXT, as in: penstock generate brook -p 'Once upon a time'"),

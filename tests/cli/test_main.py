@@ -45,6 +45,7 @@ def test_a_model_that_there_is_none_of_is_wrong_usage_and_a_broken_one_is_not(pe
     ("serve -c 512", "-c: --max-model-len does that here"),
     ("serve --model brook", "--model: the model stands alone: penstock serve MODEL"),
     ("generate -m brook", "-m: the model stands alone: penstock generate MODEL"),
+    ("generate --file x", "--file: --prompt-file does that here"),
     ("generate --n-predict 5", "--n-predict: --max-tokens does that here"),
     ("serve --enable-prefix-caching", "--enable-prefix-caching: it is on by default; --no-prefix-cache turns it off"),
     ("serve --tensor-parallel-size 2", "--tensor-parallel-size: a model is not split among devices"),

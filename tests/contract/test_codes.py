@@ -193,6 +193,25 @@ def outputs(backend: Any, case: Case, tokens: Array, exact: bool = False) -> dic
     return {"logits": found.logits.copy(), "out": found.buffers["out"].copy()}
 
 
+@each_participant(*[each for each in PARTICIPANTS if each.dtype == "float32"])
+@pytest.mark.parametrize("coding", [Coding(8, 128, "float32"), Coding(4, 32, "float32"), Coding(4, 32, "int8")], ids=str)
+def test_rows_of_the_smallest_numbers_are_rounded_too(participant: Participant, coding: Coding) -> None:
+    """127 / max |x| is beyond float32 below 3.7e-37."""
+    rows = table(128)
+    rows *= (np.float32(10.0) ** np.linspace(-44, -34, VOCAB, dtype=np.float32) / abs(rows).max(axis=1))[:, None]
+    rows[7] = 0
+    grown = np.float32(2.0**100)
+    codes = coded(coding, 70, 128)
+    codes = replace(codes, units=codes.units * grown) if coding.has_units else replace(codes, scales=codes.scales * grown)
+    tokens = np.arange(40)
+    found, expected = (outputs(make(each, "int8"), linear(codes, rows=rows), tokens)["out"] for each in (participant, ORACLE))
+    plain = rows[tokens].astype(np.float64) @ codes.dequantize().astype(np.float64).T
+    step = np.maximum(abs(rows[tokens]).max(axis=1) / 127, 2.0**-126)[:, None]  # between rows' codes
+    sizes = step * abs(codes.dequantize().astype(np.float64)).sum(axis=1)
+    assert (abs(found - plain) <= 0.5001 * sizes).all() and not found[7].any()
+    assert (abs(found - expected) <= 1e-5 * 127 * sizes).all()
+
+
 @each_participant(*[each for each in PARTICIPANTS if each.dtype == "float32" and not each.needs])
 def test_an_exact_step_rounds_no_rows(participant: Participant) -> None:
     case = linear(coded(Coding(8, 128, "float32"), 70, 128))

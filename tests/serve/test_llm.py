@@ -1,4 +1,5 @@
 """Offline use: what is no prompt, no parameter, no conversation or no option is refused in one sentence; threads take turns."""
+import importlib.util
 import json
 import sys
 import threading
@@ -8,11 +9,13 @@ from typing import Any
 import pytest
 
 from penstock import LLM, SamplingParams
+from penstock.compute.native import NAME
 from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import FORMAT, limits_file
 from penstock.serve.engine import build
-from penstock.serve.engine.machine import has_native, processor
+from penstock.serve.engine.machine import UNBUILT, has_native, processor
+from penstock.study.doctor.examine import this_host
 from tests.tiny import write_model
 
 SHORT = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
@@ -100,4 +103,21 @@ def test_what_is_slow_is_told(folder: Path, built: bool, monkeypatch: pytest.Mon
         LLM(folder)
     LLM(folder, backend="reference")
     said = [record.message for record in caplog.records if "native module" in record.message]
-    assert said == ([] if built else [build.UNBUILT])
+    assert said == ([] if built else [UNBUILT])
+
+
+def test_a_native_module_that_was_cut_short_is_told_of(
+        folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "_native.so").write_bytes(b"")
+    spec = importlib.util.spec_from_file_location(NAME, tmp_path / "_native.so")
+    monkeypatch.delitem(sys.modules, NAME, raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    cut = f"{tmp_path / '_native.so'} is cut short: it has 0 bytes of 64; install Penstock again"
+    config, why = build.choose_backend(EngineConfig())
+    assert (config.backend, why) == ("reference", f"the native module cannot be imported, so this is slow: {cut}")
+    LLM(folder)
+    assert [record.message for record in caplog.records if "native module" in record.message] == [why]
+    with pytest.raises(UsageError) as caught:
+        LLM(folder, backend="cpu")
+    assert str(caught.value) == f"--backend cpu: the native module cannot be imported: {cut}; --backend reference needs none"
+    assert this_host().native_error == cut

@@ -25,9 +25,17 @@ def architecture(config: Config, known: Collection[str]) -> str:
     raise ModelError(f"unknown architecture {names[0]!r} in config.json; known: {', '.join(known)}")
 
 
+def told_dtype(config: Config) -> Any:
+    """What config.json says that the checkpoint was saved in, itself or its text_config; None: nothing."""
+    inner = config.get("text_config")
+    parts = (config, inner if isinstance(inner, Mapping) else {})
+    return next((part[name] for part in parts for name in ("dtype", "torch_dtype") if part.get(name) is not None), None)
+
+
 def dtype(config: Config) -> str:
-    """What the checkpoint was saved in. Raises ModelError unless it is one of the dtypes known here."""
-    told = next((config[name] for name in ("dtype", "torch_dtype") if config.get(name) is not None), "float32")
+    """What the checkpoint was saved in; float32 where nothing is said. Raises ModelError unless it is one of the dtypes known here."""
+    told = told_dtype(config)
+    told = "float32" if told is None else told
     name = told.removeprefix("torch.") if isinstance(told, str) else ""
     if name not in DTYPE_BYTES:
         raise ModelError(f"config.json says dtype {told!r:.80}; known: {', '.join(DTYPE_BYTES)}")

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compute.native import native_module
 from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes
 from penstock.compute.quant.rounding import NOT_FINITE, Numpy, Rounding
 
@@ -49,7 +50,7 @@ class Native:
 def best_rounding(threads: int) -> Rounding:
     """The native one where it was built."""
     try:
-        from penstock import _native
+        module = native_module()
     except ImportError:
         return Numpy()
-    return Native(_native, threads) if hasattr(_native, "quantize") else Numpy()
+    return Native(module, threads) if hasattr(module, "quantize") else Numpy()

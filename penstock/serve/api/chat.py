@@ -27,6 +27,7 @@ from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
 from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCallStart
+from penstock.serve.text.thought import ThoughtTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +126,18 @@ class Choice:
         self._num_top = wish.num_top
         reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
         calls = None if tools is None else tools(sure=bool(wish.structured_by))
-        self._parser = AnswerParser(None if reasoning is None else reasoning(prompt.text), calls)
+        thinker = None if reasoning is None else reasoning(prompt.text)
+        self._parser = AnswerParser(thinker, calls)
+        skip = wish.params.skip_special_tokens
+        self._thought = None if thinker is None else ThoughtTokens(self._tokenizer.detokenizer(skip, prompt.token_ids), thinker)
         self._only_calls = wish.only_calls
         self._called = False
 
     def added(self, delta: Delta) -> list[Event]:
         """What the delta adds to the message."""
         self.num_tokens += len(delta.token_ids)
+        if self._thought is not None:
+            self._thought.push(delta.token_ids)
         found = self._parser.push(delta.text)
         if delta.finish_reason is not None:
             found += self._parser.finish()
@@ -139,6 +145,10 @@ class Choice:
             found = [event for event in found if not isinstance(event, ContentDelta)]
         self._called = self._called or any(isinstance(event, ToolCallStart) for event in found)
         return found
+
+    def num_reasoning(self) -> int:
+        """Tokens, of a complete answer."""
+        return 0 if self._thought is None else self._thought.count()
 
     def rows(self, delta: Delta) -> list[dict[str, Any]] | None:
         return None if self._num_top is None else chat_rows(self._tokenizer, delta.logprobs, self._num_top)
@@ -170,7 +180,7 @@ class Answer:
             deltas[delta.index].append(delta)
         size = self._usage.completion_tokens * (1 + (self._wish.num_top or 0))
         choices = await self._desk.work.run(size, lambda: [self._whole_choice(index, found) for index, found in enumerate(deltas)])
-        answer = {**self._head, "choices": choices, "usage": usage_object([self._usage])}
+        answer = {**self._head, "choices": choices, "usage": self._usage_object()}
         if self._wish.num_prompt_top is not None:
             answer["prompt_logprobs"] = prompt_rows(self._desk.parts.tokenizer, self._prompt_rows, self._wish.num_prompt_top)
         return answer
@@ -194,7 +204,7 @@ class Answer:
             for event in self._events(delta):
                 yield event
         if self._wish.streaming.include_usage:
-            yield compact({**self._head, "choices": [], "usage": usage_object([self._usage])})
+            yield compact({**self._head, "choices": [], "usage": self._usage_object()})
 
     def _events(self, delta: Delta) -> list[str]:
         """The chunks of one delta: the role before all others, the finish reason with the last."""
@@ -233,6 +243,9 @@ class Answer:
         if index not in self._templates:
             self._templates[index] = Template(self._chunk(index, {"delta": delta_of(ContentDelta(HOLE))}))
         return self._templates[index]
+
+    def _usage_object(self) -> dict[str, Any]:
+        return usage_object([self._usage], sum(choice.num_reasoning() for choice in self._choices))
 
     def _note(self, delta: Delta) -> None:
         self._prompt_rows = delta.prompt_logprobs or self._prompt_rows

@@ -52,11 +52,19 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Starlette's 404 and 405."""
     assert isinstance(error, HTTPException)
     messages = {
-        404: f"there is nothing at {request.url.path[:200]}",
+        404: f"there is nothing at {request.url.path[:200]}{meant(request)}",
         405: f"{request.method} is not possible at {request.url.path[:200]}; allowed: {(error.headers or {}).get('Allow', 'nothing')}",
     }
     refused = RequestError(messages.get(error.status_code, str(error.detail)), status=error.status_code)
     return error_response(refused, dict(error.headers or {}))
+
+
+def meant(request: Request) -> str:
+    """What a client may have wanted whose base URL has no /v1, or one too many: a path that ends as the one asked for does."""
+    asked = "/" + request.url.path.strip("/")
+    paths = [route.path for route in request.app.routes if len(route.path) > 1]
+    found = next((path for path in paths if len(asked) > 1 and (path.endswith(asked) or asked.endswith(path))), None)
+    return "" if found is None else f"; did you mean {found}?"
 
 
 async def on_failure(request: Request, error: Exception) -> Response:

@@ -102,17 +102,19 @@ class Tracing:
 
     def note(self, trail: Trail, delta: Delta) -> None:
         """A step's part of the answer."""
-        if trail.first_ns is None and (delta.token_ids or delta.embedding is not None):
+        if trail.first_ns is None and delta.token_ids:
             trail.first_ns = time.time_ns()
             seconds = (trail.first_ns - trail.began_ns) / 1e9
             trail.span.add_event("first_token", {"gen_ai.response.time_to_first_chunk": seconds}, trail.first_ns)
         trail.num_tokens += len(delta.token_ids)
-        if delta.finish_reason is not None:
+        if delta.finish_reason is not None and delta.embedding is None:  # an embedding generates nothing that could end
             trail.reasons[delta.index] = delta.finish_reason
         if delta.usage is not None:
             usage = delta.usage
+            if delta.embedding is None:
+                trail.span.set_attribute("gen_ai.usage.output_tokens", usage.completion_tokens)
             trail.span.set_attributes({
-                "gen_ai.usage.input_tokens": usage.prompt_tokens, "gen_ai.usage.output_tokens": usage.completion_tokens,
+                "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
                 "gen_ai.usage.cache_creation.input_tokens": usage.cache_creation_input_tokens})
             if usage.queued_s is not None:
@@ -137,12 +139,13 @@ class Tracing:
         span.end()
 
     def _children(self, trail: Trail, scheduled_ns: int) -> None:
-        """Queue until the first step, prefill until the first token, decode until now."""
+        """Queue until the first step, prefill until the first token, decode until now; without a token there is no decode."""
         now = time.time_ns()
         first = now if trail.first_ns is None else trail.first_ns
         scheduled = min(scheduled_ns, first)
         parent = self._trace.set_span_in_context(trail.span)
-        for name, began, ended in (("queue", trail.began_ns, scheduled), ("prefill", scheduled, first), ("decode", first, now)):
+        parts = (("queue", trail.began_ns, scheduled), ("prefill", scheduled, first), ("decode", first, now))
+        for name, began, ended in parts if trail.first_ns is not None else parts[:2]:
             self._tracer.start_span(name, parent, start_time=began).end(ended)
 
 

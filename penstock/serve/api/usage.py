@@ -7,8 +7,8 @@ from penstock.core.types import Score
 from penstock.serve.engine.requests import Usage
 
 
-def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
-    """The sum over an HTTP request's prompts."""
+def usage_object(usages: Iterable[Usage], num_reasoning: int | None = None) -> dict[str, Any]:
+    """The sum over an HTTP request's prompts. `num_reasoning`: output tokens that are reasoning; None where nobody tells them apart."""
     given = list(usages)
     prompt = sum(u.prompt_tokens for u in given)
     completion = sum(u.completion_tokens for u in given)
@@ -18,7 +18,7 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(u.cached_tokens for u in given)},
-        "completion_tokens_details": {
+        "completion_tokens_details": ({} if num_reasoning is None else {"reasoning_tokens": num_reasoning}) | {
             "accepted_prediction_tokens": drafting.num_accepted,
             "rejected_prediction_tokens": drafting.num_drafted - drafting.num_accepted,
         },

@@ -56,7 +56,7 @@ from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.draft_memory import CountingHost, DraftMemory, Target, draft_memory
 from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_effects, holding, packed_cache
-from penstock.serve.engine.machine import has_native, look, measured_limits, num_cpus
+from penstock.serve.engine.machine import has_native, look, measured_limits, num_cpus, without_native
 from penstock.serve.engine.recommended import recommended
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
 from penstock.serve.engine.selection import Selections
@@ -66,7 +66,6 @@ from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
-UNBUILT = "the native module was not built here (no C++ compiler?), so this is slow"
 NO_CAPS = Caps(devices=(), dtypes=())  # what a scheduler has of a backend
 
 
@@ -134,7 +133,7 @@ def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
         return replace(config, backend="reference"), f"the native kernels do not compute on {config.device}"
     if has_native():
         return replace(config, backend="cpu"), "the native kernels"
-    return replace(config, backend="reference"), UNBUILT
+    return replace(config, backend="reference"), without_native()
 
 
 def parse_backend(config: EngineConfig) -> tuple[Any, Any]:

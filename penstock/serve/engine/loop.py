@@ -23,10 +23,11 @@ Item = Delta | PenstockError
 
 @dataclass(slots=True)
 class Mailbox:
-    """Where one request's deltas go, and on which event loop."""
+    """Where one request's deltas go, and on which event loop. `times`: of each one that was handed over, for who wants them."""
 
     loop: asyncio.AbstractEventLoop
     queue: "asyncio.Queue[Item]"
+    times: deque[float] | None = None
 
 
 class Loop:
@@ -62,9 +63,13 @@ class Loop:
         if self._thread.is_alive():
             self._thread.join(timeout=self._wedged_s)
 
-    def submit(self, request: Request) -> AsyncIterator[Delta]:
+    def submit(self, request: Request, times: deque[float] | None = None) -> AsyncIterator[Delta]:
         """Queues the request, which has arrived now if it does not say when: a step that is under way counts against its objectives. Raises
-        RequestError at once: never servable, queue full (429), engine dead (503)."""
+        RequestError at once: never servable, queue full (429), engine dead (503).
+
+        `times` is given, for each delta, when the engine's thread hands it over, on the engine's clock. Its reader may have to wait for
+        the interpreter, some milliseconds, in which a short step ends, and another.
+        """
         health = self.health()
         if not health.ok:
             raise RequestError(f"the engine is not well: {health.reason}", status=503, code="engine_unavailable")
@@ -72,7 +77,7 @@ class Loop:
         num_open = len(self._mailboxes) + self._num_coming
         if num_open >= self._max_open:
             raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", 1.0)
-        mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue())
+        mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue(), times)
         if request.arrival_s is None:
             request = replace(request, arrival_s=self._engine.clock.now())
         with self._wake:
@@ -196,6 +201,7 @@ class Loop:
     def _deliver(self, items: Sequence[tuple[str, Item]]) -> None:
         """One call into each event loop, however many requests there are."""
         parcels: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Item], Item]]] = {}
+        now_s = self._engine.clock.now()
         for request_id, item in items:
             mailbox = self._mailboxes.get(request_id)
             if mailbox is None:
@@ -204,6 +210,8 @@ class Loop:
             if parcel is None:
                 parcel = parcels[mailbox.loop] = []
             parcel.append((mailbox.queue, item))
+            if mailbox.times is not None:
+                mailbox.times.append(now_s)
             if isinstance(item, PenstockError) or item.done:
                 del self._mailboxes[request_id]
         for loop, parcel in parcels.items():

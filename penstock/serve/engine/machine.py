@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.compute.native import native_module
 from penstock.core.hardware import (
     Hardware,
     Processor,
@@ -19,6 +20,7 @@ from penstock.core.hardware import (
 from penstock.serve.engine import cgroup
 
 ROOT = Path("/")
+UNBUILT = "the native module was not built here (no C++ compiler?), so this is slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +60,38 @@ def processor(root: Path = ROOT) -> Processor:
 def has_native() -> bool:
     """Whether the native kernels were built here."""
     try:
-        from penstock import _native
+        return hasattr(native_module(), "Model")
     except ImportError:
         return False
-    return hasattr(_native, "Model")
+
+
+def without_native() -> str:
+    """Why the native kernels are not there."""
+    try:
+        native_module()
+    except ModuleNotFoundError:
+        return UNBUILT
+    except ImportError as error:
+        return f"the native module cannot be imported, so this is slow: {error}"
+    return UNBUILT
 
 
 def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
     """Those that this process may use; without the native module, those that Linux lists."""
     try:
-        from penstock import _native
+        features = native_module().cpu_features
     except ImportError:
         return flagged_instruction_sets(root)
-    return tuple(sorted(name for name, usable in _native.cpu_features().items() if usable))
+    return tuple(sorted(name for name, usable in features().items() if usable))
 
 
 def native_build() -> str:
     """Tells builds of the native module apart; empty without one."""
     try:
-        from penstock import _native
+        path = str(native_module().__file__)
     except ImportError:
         return ""
-    with open(_native.__file__, "rb") as file:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 

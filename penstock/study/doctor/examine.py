@@ -1,10 +1,10 @@
 """Runs every check, none of which can end the others."""
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.compute.native import native_module
 from penstock.core.hardware import home_folder
 from penstock.study.doctor import memory, network, processors, software, storage
 from penstock.study.doctor.check import Check, Host, Status
@@ -19,7 +19,7 @@ CHECKS: tuple[Callable[[Host], Check], ...] = (
 
 def this_host() -> Host:
     try:
-        native = importlib.import_module("penstock._native")
+        native = native_module()
     except ModuleNotFoundError:
         return Host(Path("/"), home_folder(), os.environ)
     except ImportError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
+from penstock.compute.native import native_module
 from penstock.core.hardware import Point
 
 RUN_S = 0.012  # of one run: long beside the wake of a thread, short beside other programs' bursts
@@ -143,7 +144,6 @@ def work_all(work: Callable[[int], None], threads: int) -> float:
 
 def best_probe() -> Probe:
     try:
-        from penstock import _native
+        return NativeProbe(native_module())
     except ImportError:
         return NumpyProbe()
-    return NativeProbe(_native)

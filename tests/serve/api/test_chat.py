@@ -20,13 +20,15 @@ class ThinkParser:
     needs_special_tokens = False
 
     def __init__(self, prompt: str) -> None:
-        self.thinking = "|" not in prompt
+        self.answer_at = 0 if "|" in prompt else None
+        self.num_pushed = 0
 
     def push(self, text: str) -> list[Event]:
-        if not self.thinking:
+        if self.answer_at is not None:
             return [ContentDelta(text)] if text else []
         thought, bar, rest = text.partition("|")
-        self.thinking = not bar
+        self.num_pushed += len(text)
+        self.answer_at = self.num_pushed - len(rest) if bar else None
         found: list[Event] = [ReasoningDelta(thought)] if thought else []
         return [*found, ContentDelta(rest)] if rest else found
 
@@ -231,6 +233,26 @@ def test_reasoning_comes_in_a_field_of_its_own(thinker: Running) -> None:
     deltas = [c["delta"] for e in stream(thinker.client, max_tokens=60) for c in e["choices"]]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm a fox"
     assert "".join(delta.get("content", "") for delta in deltas) == "It is red"
+
+
+@pytest.mark.parametrize(("script", "thought", "more"), [
+    ("hm a fox|It is red", "hm a fox|", {}), ("hm a fox|It is red", "hm a fox|", {"n": 2}),
+    ("ein Füchslein, süß|Rot", "ein Füchslein, süß|", {"stop": ["|x"]}),  # the bar is shown later than its token comes
+    ("on and on about the fox", "on and on about the fox", {"max_tokens": 7}), ("on and on", "on and on", {}),
+])
+def test_tokens_of_reasoning_are_counted(thinker: Running, script: str, thought: str, more: dict[str, Any]) -> None:
+    engine = thinker.engine
+    engine.script = script
+    once = len(engine.tokenizer.encode(thought, False)) + ("|" not in thought)  # what ends a thought is hidden with it
+    wanted = min(once, more.get("max_tokens", 60)) * more.get("n", 1)
+    usage = chat(thinker.client, **{"max_tokens": 60, **more})["usage"]
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == wanted <= usage["completion_tokens"]
+    events = stream(thinker.client, **{"max_tokens": 60, "stream_options": {"include_usage": True}, **more})
+    assert events[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == wanted
+
+
+def test_an_answer_without_reasoning_has_no_tokens_of_it(shared: Running) -> None:
+    assert chat(shared.client)["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
 def test_a_template_that_shows_no_tools_refuses_them(thinker: Running) -> None:

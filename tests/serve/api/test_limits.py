@@ -168,6 +168,17 @@ def test_unknown_paths_and_methods_have_the_apis_shape(server: Running) -> None:
     assert "POST" in server.client.get("/v1/completions").headers["allow"]
 
 
+@pytest.mark.parametrize(("path", "hint"), [
+    ("/chat/completions", "; did you mean /v1/chat/completions?"), ("/v1/v1/chat/completions", "; did you mean /v1/chat/completions?"),
+    ("/v1/embeddings/", "; did you mean /v1/embeddings?"), ("/models", "; did you mean /v1/models?"),
+    ("/v1/metrics", "; did you mean /metrics?"),
+    ("/v1/nothing", ""), ("/v1", ""), ("//", ""), ("/completion", ""),
+])
+def test_a_base_url_with_one_v1_too_few_or_too_many_is_told_of(server: Running, path: str, hint: str) -> None:
+    response = server.client.get(server.url + path)
+    assert response.status_code == 404 and response.json()["error"]["message"] == f"there is nothing at {path}{hint}"
+
+
 def test_an_unknown_model_is_a_404_that_names_it(server: Running) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize"):
         response = server.client.post(path, json={"model": "no-such-model"})

@@ -237,6 +237,15 @@ def test_embeddings_are_named(traced: tuple[fakes.Running, Kept]) -> None:
     ask(running, "/v1/embeddings", {"input": "x"})
     attributes = last(kept, "embeddings tiny").attributes
     assert attributes["gen_ai.operation.name"] == "embeddings" and "gen_ai.request.temperature" not in attributes
+    assert not {"gen_ai.response.finish_reasons", "gen_ai.usage.output_tokens"} & set(attributes)
+    assert attributes["gen_ai.usage.input_tokens"] > 0 and not last(kept, "embeddings tiny").events
+
+
+def test_an_embedding_waits_for_its_prefill_and_decodes_nothing(kept: Kept) -> None:
+    usage = Usage(3, queued_s=0.001)
+    run(kept, Scripted(Delta(0, embedding=(1.0,), finish_reason="stop", done=True, usage=usage)),
+        Request("r", (1, 2, 3), SamplingParams(), wants_embedding=True))
+    assert set(kept.spans()) == {"embeddings tiny", "queue", "prefill"}
 
 
 def test_two_requests_at_once_are_two_traces(traced: tuple[fakes.Running, Kept]) -> None:

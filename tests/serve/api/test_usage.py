@@ -10,6 +10,11 @@ def test_an_answer_without_drafts_has_none_to_tell_of() -> None:
     assert "drafts" not in usage
 
 
+def test_reasoning_is_told_where_it_is_parted_from_the_answer() -> None:
+    assert usage_object([Usage(3, 4)], 2)["completion_tokens_details"]["reasoning_tokens"] == 2
+    assert usage_object([Usage(3, 4)], 0)["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
 def test_drafts_of_all_prompts_are_told_together() -> None:
     usage = usage_object([Usage(3, 8, drafting=Drafting(2, 5, (2, 2), (2, 1))), Usage(3, 4, drafting=Drafting(1, 1, (1, 1, 1), (0, 0, 0)))])
     assert usage["completion_tokens"] == 12

@@ -13,6 +13,7 @@ from penstock.compute.backends.cpu.lower import lower
 from penstock.compute.backends.cpu.packer import Packer
 from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.backends.packed import PackedCache
+from penstock.compute.native import native_module
 from penstock.compute.ops import check_served
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.weight import Coded, Form, Given, most_coded
@@ -56,9 +57,11 @@ class Cpu:
         rounds the rows that quantized matrices are multiplied with; "": they are as `dtype` says. Raises UsageError for options that
         cannot be here, and where the native module was not built."""
         try:
-            from penstock import _native
-        except ImportError:
+            _native = native_module()
+        except ModuleNotFoundError:
             raise UsageError("--backend cpu: the native module was not built here (see penstock doctor); reference needs none") from None
+        except ImportError as error:
+            raise UsageError(f"--backend cpu: the native module cannot be imported: {error}; --backend reference needs none") from None
         self._native = _native
         self._options = options or Options()
         self._int8 = ROUNDS[activations]

@@ -12,6 +12,7 @@ from typing import Any
 Array = Any
 ROWS = (16, 8, 4, 1)  # of a block, the best first
 ALIGNED = 16  # columns
+MIN_INT8_SCALE = 2.0**-126  # the least float32 whose inverse is finite and which has all its bits
 
 
 def matmul(xp: Any, x: Array, weight: Array, rows: int | None) -> Array:
@@ -54,12 +55,14 @@ def _even(xp: Any, matrix: Array, rows: int) -> bool:
 
 
 def to_int8(xp: Any, x: Array) -> Array:
-    """What is left of rows [T, n] when they are rounded to int8, each with the scale max |x| / 127."""
+    """What is left of rows [T, n] when they are rounded to int8, each with the scale max |x| / 127, or 2^-126 where that is less."""
     wide = xp.astype(x, xp.float32)
     top = xp.max(xp.abs(wide), axis=-1, keepdims=True)
     most = xp.full_like(top, 127.0)  # an array: torch takes a number over an array for the number times its inverse
-    inverse = xp.where(top > 0, most / xp.where(top > 0, top, most), xp.zeros_like(top))
-    return xp.astype(xp.round(wide * inverse) * (top / most), x.dtype)
+    least = xp.full_like(top, MIN_INT8_SCALE)
+    is_large = top / most > least
+    inverse = xp.where(is_large, most / xp.where(is_large, top, most), 1 / least)
+    return xp.astype(xp.round(wide * inverse) * xp.maximum(top / most, least), x.dtype)
 
 
 def rms_norm(xp: Any, x: Array, weight: Array, eps: float, offset: float) -> Array:

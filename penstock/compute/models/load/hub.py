@@ -7,7 +7,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from penstock.compute.models import hf
 from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, read_config, read_object, weight_map
 from penstock.compute.models.load.gguf import GgufCheckpoint
 from penstock.compute.models.load.ggufile import is_gguf
+from penstock.compute.models.load.stored import most_common, stored_dtype
 from penstock.core.errors import ModelError, NoModelError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
@@ -47,8 +48,7 @@ class Source:
         quantization = self.config.get("quantization_config")
         if isinstance(quantization, Mapping) and quantization:
             return str(quantization.get("quant_method", "quantized"))
-        inner = self.config.get("text_config")
-        return hf.dtype({**(inner if isinstance(inner, Mapping) else {}), **self.config})
+        return hf.dtype(self.config)
 
     @property
     def resolved(self) -> str:
@@ -78,7 +78,7 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
             what = "file" if local.is_file() else "folder"
             raise NoModelError(f"{model} is a {what}, which has no revision {revision!r}; revisions are for names of the hub")
         if local.is_dir():
-            return Source(model, local, read_config(local))
+            return _with_dtype(Source(model, local, read_config(local)))
         checkpoint = GgufCheckpoint(local)
         return Source(model, local, checkpoint.config, stored=checkpoint.stored)
     if "/" not in model:
@@ -86,7 +86,31 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
         hint = f"did you mean {' or '.join(near)}?" if near else f"bundled models are {' and '.join(BUNDLED)}"
         raise NoModelError(f"there is no folder {model!r}, and it is not a name of the hub either, such as 'owner/model'; {hint}")
     path = Path(_download(model, CONFIG, revision))
-    return Source(model, path.parent, read_object(path), model, path.parent.name)
+    return _with_dtype(Source(model, path.parent, read_object(path), model, path.parent.name))
+
+
+def _with_dtype(source: Source) -> Source:
+    """A config that says no dtype is given that of the weights; where these cannot be had, loading says so."""
+    if hf.told_dtype(source.config) is not None:
+        return source
+    found = stored_dtype(source.path) or (_remote_dtype(source) if source.repo is not None else None)
+    return source if found is None else replace(source, config={**source.config, "dtype": found})
+
+
+def _remote_dtype(source: Source) -> str | None:
+    """From the header of the hub's first file of weights, which is asked for alone. None where there is none, or no answer."""
+    import huggingface_hub
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        return None
+    try:
+        index = _download_if_there(source, INDEX)
+        name = min(weight_map(index).values()) if index else WHOLE
+        told = huggingface_hub.parse_safetensors_file_metadata(str(source.repo), name, revision=source.commit)
+    except (ModelError, errors.SafetensorsParsingError, errors.HTTPError, OSError):
+        return None
+    return most_common(told.parameter_count)
 
 
 def fetch_weights(source: Source, progress: Progress | None = None) -> Path:

@@ -7,6 +7,7 @@ import json
 import math
 import mmap
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,13 @@ class TensorFile:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._entries[name].shape
+
+    def counts(self) -> Mapping[str, int]:
+        """How many numbers are stored in which dtype, by the format's word."""
+        found: Counter[str] = Counter()
+        for entry in self._entries.values():
+            found[entry.dtype] += math.prod(entry.shape)
+        return found
 
     def tensor(self, name: str) -> Array:
         """The tensor as it lies in the file, read only. Raises ModelError when its dtype is none of DTYPES."""

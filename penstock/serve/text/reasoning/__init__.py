@@ -7,6 +7,7 @@
         @classmethod
         def rules(cls, prompt: str) -> str       # Lark rules of `reasoning`, which comes before an answer that follows a grammar
         def __init__(self, prompt: str = "")     # the rendered prompt, which may already have opened the reasoning
+        answer_at: int | None                    # characters before the answer: reasoning and its tags; None: it has not begun
         def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
         def finish(self) -> list[Event]
 

@@ -20,6 +20,8 @@ class ThinkParser:
         self._opened = prompt.rstrip().endswith(OPEN)
         self._waiting = ""  # may be markup
         self._begun = False  # whether the reasoning, or after it the content, has shown anything
+        self._num_pushed = 0
+        self.answer_at: int | None = None
 
     @classmethod
     def suits(cls, template: str) -> bool:
@@ -32,11 +34,14 @@ class ThinkParser:
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []
+        self._num_pushed += len(text)
         while text:
             text = self._read(text, events)
         return events
 
     def finish(self) -> list[Event]:
+        if self._read == self._read_start and not self._opened:
+            self.answer_at = 0
         text, self._waiting = self._waiting, ""
         if not text:
             return []
@@ -55,6 +60,7 @@ class ThinkParser:
             return ""
         self._read = self._read_reasoning if self._opened else self._read_content
         self._begun = not self._opened
+        self.answer_at = None if self._opened else 0
         return text
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
@@ -70,6 +76,7 @@ class ThinkParser:
             return ""
         self._waiting, self._begun = "", False
         self._read = self._read_content
+        self.answer_at = self._num_pushed - len(found.after)
         return found.after
 
     def _read_content(self, text: str, events: list[Event]) -> str:

@@ -1,7 +1,12 @@
-"""An engine in this process as a target: no HTTP, and every token's time; the engine runs on a thread of its own."""
+"""An engine in this process as a target: no HTTP, and every token's time; the engine runs on a thread of its own.
+
+A token comes when that thread hands it over. This one sees it when it gets the interpreter, up to some milliseconds later: steps that are
+shorter than that it would see several at once. The engine's clock is the one beneath the stopwatch (time.monotonic, in both).
+"""
 import asyncio
 import dataclasses
 import itertools
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,11 +90,11 @@ class Inside:
         return request
 
     async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
-        answer, progress = Answer(sample, keep_text), Progress(prepared)
+        answer, progress, times = Answer(sample, keep_text), Progress(prepared), deque[float]()
         sample.num_prompt, sample.sent_s = len(prepared.token_ids), self._watch()
         try:
-            async for delta in self._inner.loop.submit(prepared):
-                self._take(delta, answer, sample, progress)
+            async for delta in self._inner.loop.submit(prepared, times):
+                self._take(delta, self._watch.told(times.popleft()), answer, sample, progress)
         except PenstockError as error:
             sample.fail(str(error), self._watch())
             sample.status = error.status if isinstance(error, RequestError) else None
@@ -99,9 +104,9 @@ class Inside:
             sample.error = "the answer has no tokens"
         return answer.text
 
-    def _take(self, delta: Delta, answer: Answer, sample: Sample, progress: Progress) -> None:
+    def _take(self, delta: Delta, now_s: float, answer: Answer, sample: Sample, progress: Progress) -> None:
         """A step's tokens; the metrics are told what the API would tell them."""
-        metrics, now_s, sent_s = self._inner.metrics, self._watch(), sample.sent_s or 0.0
+        metrics, sent_s = self._inner.metrics, sample.sent_s or 0.0
         if delta.token_ids:
             if sample.last_s is None:
                 metrics.on_first_token(now_s - sent_s)

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import ml_dtypes
 import numpy as np
 import pytest
 from huggingface_hub import constants, errors
+from huggingface_hub.utils import SafetensorsFileMetadata, TensorInfo
 
+from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.core.errors import ModelError
@@ -48,6 +51,7 @@ class Remote:
         self.asked: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
         self.unreachable: Exception | None = None
+        self.failure_of_headers: Exception | None = None
 
     def get_hf_file_metadata(self, url: str, timeout: float) -> None:
         if self.unreachable is not None:
@@ -62,6 +66,15 @@ class Remote:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_bytes(self.files[name])
         return str(self.folder / name)
+
+    def parse_safetensors_file_metadata(self, repo: str, name: str, revision: str | None = None) -> Any:
+        self.asked.append((f"header of {name}", revision))
+        if self.failure_of_headers is not None:
+            raise self.failure_of_headers
+        content = self.files[name]
+        told = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        tensors = [TensorInfo(each["dtype"], each["shape"], each["data_offsets"]) for key, each in told.items() if key != "__metadata__"]
+        return SafetensorsFileMetadata({}, {str(number): each for number, each in enumerate(tensors)})
 
     def file_exists(self, repo: str, name: str, revision: str | None = None) -> bool:
         return name in self.files
@@ -215,6 +228,51 @@ def test_precision() -> None:
     assert precision() == "float32" and precision(dtype="float16") == "float16"
     assert precision(quantization_config={"quant_method": "awq"}, torch_dtype="float16") == "awq"
     assert precision(text_config={"torch_dtype": "bfloat16"}) == "bfloat16"
+    assert precision(text_config={"dtype": "bfloat16"}, torch_dtype="float16") == "float16"
+
+
+def in_dtypes(*dtypes: Any) -> dict[str, np.ndarray]:
+    """Matrices have the first dtype, vectors the last."""
+    return {name: values.astype(dtypes[0 if values.ndim > 1 else -1]) for name, values in tensors_of(CONFIG).items()}
+
+
+@pytest.mark.parametrize("num_files", [1, 2])
+@pytest.mark.parametrize(("dtypes", "precision"), [
+    ((ml_dtypes.bfloat16,), "bfloat16"), ((np.float16,), "float16"), ((np.float32,), "float32"), ((np.float64,), "float32"),
+    ((ml_dtypes.bfloat16, np.float32), "bfloat16"),
+])
+def test_a_config_without_a_dtype_has_that_of_the_weights(tmp_path: Path, dtypes: tuple[Any, ...], precision: str, num_files: int) -> None:
+    folder = write_folder(tmp_path, CONFIG, in_dtypes(*dtypes), num_files)
+    source = hub.fetch_config(str(folder))
+    assert source.precision == precision and FAMILY.spec(source.config).dtype == precision
+
+
+def test_a_dtype_that_config_says_is_believed(tmp_path: Path) -> None:
+    for told in ({"torch_dtype": "float32"}, {"dtype": "float32"}, {"text_config": {"dtype": "float32"}}):
+        folder = write_folder(tmp_path, CONFIG | told, in_dtypes(ml_dtypes.bfloat16))
+        assert hub.fetch_config(str(folder)).precision == "float32"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"cut short"])
+def test_weights_that_cannot_be_read_are_refused_when_they_are_loaded(tmp_path: Path, content: bytes | None) -> None:
+    folder = write_folder(tmp_path, CONFIG, in_dtypes(ml_dtypes.bfloat16))
+    (folder / "model.safetensors").unlink() if content is None else (folder / "model.safetensors").write_bytes(content)
+    assert hub.fetch_config(str(folder)).precision == "float32"
+    check_refused(lambda: open_checkpoint(folder), str(folder))
+
+
+def test_the_hub_is_asked_for_the_dtype_alone(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = write_folder(tmp_path / "silent", CONFIG, in_dtypes(ml_dtypes.bfloat16), num_files=2)
+    remote.files = {path.name: path.read_bytes() for path in made.iterdir()}
+    monkeypatch.setattr(huggingface_hub, "parse_safetensors_file_metadata", remote.parse_safetensors_file_metadata)
+    assert hub.fetch_config(REPO).precision == "bfloat16"
+    assert [name for name, _ in remote.asked] == [
+        "config.json", "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
+    remote.failure_of_headers = http_error(errors.HfHubHTTPError)
+    assert hub.fetch_config(REPO).precision == "float32"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    remote.asked.clear()
+    assert hub.fetch_config(REPO).precision == "float32" and remote.asked == [("config.json", None)]
 
 
 @pytest.fixture

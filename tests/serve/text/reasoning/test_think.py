@@ -52,6 +52,17 @@ def test_what_is_reasoning_and_what_is_the_answer(prompt: str, text: str, reason
     assert read(ThinkParser(prompt), text) == Answer(content, reasoning)
 
 
+@settings(max_examples=300)
+@given(answers, cuts, st.sampled_from(["", OPENED]))
+def test_where_the_answer_begins_is_known_as_its_text_is(text: str, at: list[int], prompt: str) -> None:
+    whole, cut = ThinkParser(prompt), ThinkParser(prompt)
+    answer = read(whole, text)
+    assert read(cut, *pieces(text, at)) == answer and cut.answer_at == whole.answer_at
+    assert answer.content is None or whole.answer_at is not None
+    assert whole.answer_at is None or text[whole.answer_at :].strip() == (answer.content or "").strip()
+    assert answer.reasoning is None or whole.answer_at is None or answer.reasoning in text[: whole.answer_at]
+
+
 def test_reasoning_streams_but_for_what_may_be_a_tag() -> None:
     reader = ThinkParser()
     assert pushed(reader, "<th") == []

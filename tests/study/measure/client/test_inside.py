@@ -1,0 +1,88 @@
+"""An engine in this process: a token's time is the engine's, however late its reader is."""
+import asyncio
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.core.clock import VirtualClock
+from penstock.core.types import SamplingParams
+from penstock.serve.api.metrics import Metrics
+from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.requests import Delta, Gauges, Request, Usage
+from penstock.study.measure.client.inside import Inner, Inside
+from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.metrics import latencies
+from penstock.study.measure.samples import Sample
+
+STEPS_S = (0.25, 0.5, 0.125, 0.125)
+
+
+class Steps:
+    """An engine whose steps take STEPS_S of a clock of its own, and no time. Nobody reads before the last one has ended."""
+
+    facts = SimpleNamespace(model_name="steps", max_model_len=64)
+
+    def __init__(self, event_loop: asyncio.AbstractEventLoop) -> None:
+        self.clock = VirtualClock(100.0)
+        self.under_way_s = None
+        self.ended = threading.Event()
+        self._event_loop = event_loop
+        self._request: Request | None = None
+        self._made = 0
+
+    def check(self, request: Request) -> None:
+        pass
+
+    def add(self, request: Request) -> None:
+        self._request = request
+        self._event_loop.call_soon_threadsafe(self.ended.wait)
+
+    def has_work(self) -> bool:
+        return self._made < len(STEPS_S) and self._request is not None
+
+    def step(self, meanwhile: Callable[[], None]) -> list[tuple[str, Delta]]:
+        meanwhile()
+        assert self._request is not None
+        self.clock.advance(STEPS_S[self._made])
+        self._made += 1
+        done = self._made == len(STEPS_S)
+        usage = Usage(2, self._made) if done else None
+        return [(self._request.request_id, Delta(0, "a", (7,), finish_reason="length" if done else None, done=done, usage=usage))]
+
+    def take_refused(self) -> list[Any]:
+        if self._made == len(STEPS_S):
+            self.ended.set()
+        return []
+
+    def gauges(self) -> Gauges:
+        return Gauges()
+
+    def num_requests(self) -> int:
+        return 0
+
+    def abort(self, request_id: str) -> None:
+        pass
+
+
+def test_tokens_that_are_seen_at_once_have_the_times_of_their_steps() -> None:
+    async def go() -> Sample:
+        engine: Any = Steps(asyncio.get_running_loop())
+        loop = Loop(engine)
+        loop.start()
+        built: Any = SimpleNamespace(engine=engine, sampling_defaults={})
+        watch = Stopwatch(engine.clock.now)
+        sample = Sample(0, 0.0)
+        inside = Inside(Inner(built, loop, Metrics(), SimpleNamespace()), watch, Wish())  # type: ignore[arg-type]
+        await inside.send(Request("r", (1, 2), SamplingParams(max_tokens=4)), sample)
+        await inside.close()
+        return sample
+
+    sample = asyncio.run(go())
+    assert sample.error is None and sample.num_output == 4
+    first, *gaps = STEPS_S
+    assert sample.ttft_s == pytest.approx(first) and sample.gaps_s() == pytest.approx(gaps)
+    assert sample.tpot_s == pytest.approx(sum(gaps) / 3) and latencies([sample]).itl.mean == pytest.approx(sum(gaps) / 3)
