@@ -38,6 +38,7 @@ struct KBlocks {
   }
   // Calls body(part) for `at_once` k-blocks at a time.
   template <class Body> void in_parts(int at_once, const Body& body) const {
+    if (count <= at_once) return body(*this);
     for (int from = 0; from < count; from += at_once) body(part(from, std::min(at_once, count - from)));
   }
   // The columns from vector v on, of codes whose steps are `step_bytes` for each vector.
