@@ -17,13 +17,13 @@ namespace PENSTOCK_ISA {
 // Whether a bf16 matrix divides into tiles; others always take the vector kernels.
 inline bool fits_tiles(const Matrix& m) { return m.format == Format::bf16 && (m.k_padded % 32 == 0 || m.k_padded == 16); }
 
-inline void linear_panels(const Task& t) {
+inline void multiply_panels(const Task& t) {
   if (fits_tiles(t.matrix)) return t.rows <= MAX_STREAMED_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
   if (t.matrix.dequantized && !t.x.int8) return t.matrix.has_mins ? tile_dequantized<true>(t) : tile_dequantized<false>(t);
   const bool codes = t.matrix.has_codes();
   for (int i = 0; i < t.num_panels; ++i) {
     const Task one = t.single(i);
-    codes ? tile_codes(one) : linear_panel(one);
+    codes ? tile_codes(one) : multiply_panel(one);
     one.run_epilogue(0, one.rows);
   }
 }

@@ -114,9 +114,9 @@ template <bool MINS> struct ScaledCodes {
   void dequantize(const Task& t, int from, int count, std::uint8_t* to) const {
     const int vectors = t.vectors(), group = from * TILE_K / t.matrix.group, steps = count * TILE_K / 8;
     const Bytes codes = t.panel + t.matrix.record_bytes(t.width) * group + std::size_t(from * TILE_K % t.matrix.group) / 8 * t.w_step(64);
-    const ScaledKBlocks scales = all_groups(t).part(group, 1).groups(t, nullptr, 0, 0, 0);
+    const KBlocks scales = all_groups(t).part(group, 1);
     for (int v = 0; v < vectors; ++v) {
-      const F scale = scales.load_scale(scales.scales, v), min = MINS ? scales.load_scale(scales.mins, v) : zero();
+      const F scale = scales.scale(v), min = MINS ? scales.min(v) : zero();
       std::uint8_t* out = to + 64 * v;
       for (int s = 0; s < steps; ++s) {
         const Raw raw = load_raw(codes + std::size_t(s * vectors + v) * 64);

@@ -11,7 +11,7 @@
 // become NaN that way are computed again one by one, with zeros in place of the masked values.
 #pragma once
 #include "../cache.h"
-#include "linear.h"
+#include "blocks.h"
 #include "math.h"
 #include "rows.h"
 

@@ -25,10 +25,10 @@ namespace PENSTOCK_ISA {
 #if !defined(PENSTOCK_TILES)
 constexpr int M_BLOCK_BYTES = 1024;  // Kernels::m_block_bytes
 static void release_tiles() {}
-static void linear_panels(const Task& t) {
+static void multiply_panels(const Task& t) {
   for (int i = 0; i < t.num_panels; ++i) {
     const Task one = t.single(i);
-    linear_panel(one);
+    multiply_panel(one);
     one.run_epilogue(0, one.rows);
   }
 }
@@ -60,12 +60,10 @@ static void linear(const PanelTask& t) {
   if (integer && !t.x.amx_row_bytes && !takes_plain_int8(t.matrix, t.x, t.rows))
     return avx512_vnni::table.linear(t);
 #endif
-  for (int from = 0; from < t.num_panels;) {  // runs of panels of the same width: only the last may be narrower
-    const int first = t.first_panel + from, width = t.matrix.width(first);
-    const int count = t.matrix.width(t.first_panel + t.num_panels - 1) == width ? t.num_panels - from : std::max(1, t.num_panels - from - 1);
-    linear_panels({t.matrix, t.matrix.panel(t.matrix_index, first), first, count, width, t.x, t.rows, t.epilogue,
-                   t.out + std::size_t(t.rows) * PANEL * from, t.unpacked, t.stream_prefetch, packed_rows(t.machine)});
-    from += count;
+  for (int from = 0; from < t.num_panels;) {
+    const Task part = panels_of_one_width(t, from);
+    multiply_panels(part);
+    from += part.num_panels;
   }
 }
 

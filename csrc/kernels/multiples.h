@@ -1,10 +1,16 @@
-// i4 weights whose scales are whole multiples of a unit of the column (Matrix::has_units), with integer rows. A code times its multiple
-// is at most 120, so sums over FIXED_K_BLOCK are exact in int32 across groups, and are scaled once:
+// i4 codes whose scales are whole multiples of a unit of the column (Matrix::has_units), with integer rows: both ways of unpacking. A code
+// times its multiple is at most 120, so sums over FIXED_K_BLOCK are exact in int32 across groups, and are scaled once. Loop order over one
+// panel:
 //
-//   packed    few rows: codes are unpacked in registers; the sum of each group is multiplied by the multiple
-//   unpacked  many rows: code * multiple is unpacked once for all rows, as int16 pairs, or as bytes plus 128 like i8 codes
+//   k-blocks of FIXED_K_BLOCK, runs of whole groups
+//     (unpacked once: code * multiple of all columns, as int16 pairs, or as bytes plus 128 like i8 codes)
+//     blocks of V column vectors
+//       blocks of R rows              a micro-kernel: R x V int32 accumulators; then out += unit * sum
+//         groups, steps of k          in registers: the sum of each group is multiplied by its multiple
 //
-// Both add the same integers. Groups divide the k-block, so k-blocks are runs of whole groups.
+// Few rows unpack in registers, many once for all, for the reasons given in inregisters.h and buffered.h.
+//
+// Batch invariance: both ways add the same integers, exactly; float sums take k-blocks in rising order.
 #pragma once
 #include "task.h"
 
@@ -12,49 +18,82 @@ namespace PENSTOCK_ISA {
 
 static_assert(std::int64_t{FIXED_K_BLOCK} * 8 * 15 * 32640 < std::int64_t{1} << 31);
 
-// Groups [first, first + count) of one panel, at most a k-block.
+// One k-block of a panel, or of its columns from some vector on.
 struct UnitBlock {
-  Bytes w, multiples;
-  std::size_t record;  // bytes between groups
+  int first, count, group;  // quantization groups first .. first + count - 1, and their k
+  Bytes codes;              // of the first one, packed or as unpacked
+  int w_step;               // bytes from one step of codes to the next
+  Bytes multiples;          // of the first group, int8
+  std::size_t record;       // bytes from group to group, of packed codes and of multiples
   const float* units;
-  int w_step, steps;  // bytes between packed steps, steps of a group
-  int first, count;
-  float* out;  // rows are PANEL apart
 
   UnitBlock at_columns(int v) const {
     UnitBlock b = *this;
-    b.w += 64 * v, b.multiples += LANES * v, b.units += LANES * v, b.out += LANES * v;
+    b.codes += 64 * v, b.multiples += LANES * v, b.units += LANES * v;
     return b;
   }
-  // out (+)= sum * unit
-  void add(int r, int v, I sum) const {
-    float* to = out + r * PANEL + LANES * v;
-    store(to, fma(to_float(sum), load(units + LANES * v), first == 0 ? zero() : load(to)));
+  template <class Step> Bytes rows_at(const Operand& x) const { return x.data + std::size_t(first * group / Step::K) * Step::X_BYTES; }
+  // out (+)= unit * sum, for the block of which `out` is the first row.
+  template <int R, int V> PENSTOCK_INLINE void add_to(float* out, const I (&sum)[R][V]) const {
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
+      unrolled<V>([&](auto v) PENSTOCK_INLINED {
+        float* to = out + r * PANEL + LANES * v;
+        store(to, fma(to_float(sum[r][v]), load(units + LANES * v), first == 0 ? zero() : load(to)));
+      });
+    });
   }
 };
 
+// Calls body(block) for the k-blocks of a panel.
+template <class Body> void for_unit_blocks(const Task& t, const Body& body) {
+  const Matrix& m = t.matrix;
+  const int groups_in_block = FIXED_K_BLOCK / m.group;
+  UnitBlock block;
+  block.group = m.group, block.w_step = t.w_step(64), block.record = m.record_bytes(t.width);
+  block.units = reinterpret_cast<const float*>(t.panel + m.units_offset(t.width));
+  for (int g = 0; g < m.num_groups(); g += groups_in_block) {
+    block.first = g, block.count = std::min(groups_in_block, m.num_groups() - g);
+    block.codes = t.panel + block.record * g, block.multiples = block.codes + m.code_bytes(t.width);
+    body(block);
+  }
+}
+
+// Few rows: `step` unpacks codes in registers.
 template <class Step, int R, int V>
-void packed_unit_kernel(const Step& step, const UnitBlock& part, const Operand& x, Bytes x_at, Prefetch prefetch) {
+void packed_unit_kernel(const Step& step, const UnitBlock& of, const Operand& x, float* out, Prefetch prefetch) {
   I total[R][V];
-  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { total[r][v] = zero_i(); }); });
-  for (int g = 0; g < part.count; ++g, x_at += part.steps * Step::X_BYTES) {
+  fill_block(total, [](auto, auto) PENSTOCK_INLINED { return zero_i(); });
+  Bytes x_at = of.rows_at<Step>(x);
+  const int steps = of.group / Step::K;
+  for (int g = 0; g < of.count; ++g, x_at += steps * Step::X_BYTES) {
     I acc[R][V];
     unrolled<R>([&](auto r) PENSTOCK_INLINED {
-      const I begin = broadcast_u32(x.acc_init + r * x.groups + part.first + g);
+      const I begin = broadcast_u32(x.acc_init + r * x.groups + of.first + g);
       unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = begin; });
     });
-    accumulate<Step, R, V>(step, acc, {part.w + part.record * g, part.w_step, x_at, x.stride, part.steps}, prefetch);
-    prefetch.fetch_ahead(part.multiples + part.record * g, V * LANES);
+    accumulate<Step, R, V>(step, acc, {of.codes + of.record * g, of.w_step, x_at, x.stride, steps}, prefetch);
+    prefetch.fetch_ahead(of.multiples + of.record * g, V * LANES);
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
-      const I multiple = load_i8(part.multiples + part.record * g + LANES * v);
+      const I multiple = load_i8(of.multiples + of.record * g + LANES * v);
       unrolled<R>([&](auto r) PENSTOCK_INLINED { total[r][v] = add_i(total[r][v], multiply_i(acc[r][v], multiple)); });
     });
   }
-  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { part.add(r, v, total[r][v]); }); });
+  of.add_to(out, total);
 }
 
-// One packed step of 16 columns -> code * multiple in the steps that a class Step reads.
+template <int MAX, class Step> void multiply_units_in_registers(const Task& t, const Step& step, const UnitBlock& block, const PackedWeights& read) {
+  for_columns<true, MAX>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
+    const UnitBlock columns = block.at_columns(v);
+    for_rows<vecs, true, MAX>(plan, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+      packed_unit_kernel<Step, count, vecs>(step, columns, t.x.at_row(r), t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
+    });
+  });
+}
+
+// Many rows: one packed step of 16 columns -> code * multiple in the steps that a class Step reads.
+#if defined(PENSTOCK_FIXED16)
 struct MultipliedPairs {  // int16
+  using Step = StepPairs;
   static constexpr int STEPS_OUT = 4;
   I multiple, offset;
   explicit MultipliedPairs(I m) : multiple(both_halves(m)), offset(both_halves(multiply_i(m, set1_i(-8)))) {}
@@ -63,7 +102,9 @@ struct MultipliedPairs {  // int16
     unrolled<4>([&](auto t) PENSTOCK_INLINED { store_raw(to + t * step, multiply_halves(i4_halves<t>(raw), multiple, offset)); });
   }
 };
+#endif
 struct MultipliedBytes {  // plus 128, 8 k in the order 0 4 1 5, 2 6 3 7
+  using Step = StepInt8;
   static constexpr int STEPS_OUT = 2;
   I multiple, offset;
   explicit MultipliedBytes(I m) : multiple(both_halves(m)) {
@@ -77,77 +118,58 @@ struct MultipliedBytes {  // plus 128, 8 k in the order 0 4 1 5, 2 6 3 7
   }
 };
 
-template <class Multiplied> void unpack_units(const UnitBlock& part, int vectors, std::uint8_t* to) {
+template <class Multiplied> void unpack_units(const UnitBlock& of, int vectors, std::uint8_t* to) {
   const std::size_t step = std::size_t(64) * vectors;
-  for (int g = 0; g < part.count; ++g)
+  const int steps = of.group / StepI4Int8::K;  // packed
+  for (int g = 0; g < of.count; ++g)
     for (int v = 0; v < vectors; ++v) {
-      const Multiplied unpack(load_i8(part.multiples + part.record * g + LANES * v));
-      const Bytes from = part.w + part.record * g + 64 * v;
-      std::uint8_t* out = to + step * Multiplied::STEPS_OUT * part.steps * g + 64 * v;
-      for (int s = 0; s < part.steps; ++s) unpack(from + step * s, out + step * Multiplied::STEPS_OUT * s, step);
+      const Multiplied unpack(load_i8(of.multiples + of.record * g + LANES * v));
+      const Bytes from = of.codes + of.record * g + 64 * v;
+      std::uint8_t* out = to + step * Multiplied::STEPS_OUT * steps * g + 64 * v;
+      for (int s = 0; s < steps; ++s) unpack(from + step * s, out + step * Multiplied::STEPS_OUT * s, step);
     }
 }
 
 // Sum of the zero-point corrections of the block's groups, 8 * sum of x each, for bytes plus 128.
-inline I byte_correction(const UnitBlock& part, const Operand& x, int r) {
+inline I byte_correction(const UnitBlock& of, const Operand& x, int r) {
   std::int32_t sum = 0;
-  for (int g = 0; g < part.count; ++g) sum += x.acc_init[r * x.groups + part.first + g];
+  for (int g = 0; g < of.count; ++g) sum += x.acc_init[r * x.groups + of.first + g];
   return set1_i(16 * sum);
 }
 
-template <class Step, int R, int V, bool BYTES>
-void unpacked_unit_kernel(const Step& step, const UnitBlock& part, const Operand& x, Bytes x_at, Prefetch prefetch) {
+template <class Multiplied, int R, int V>
+void unpacked_unit_kernel(const UnitBlock& of, const Operand& x, float* out, Prefetch prefetch) {
+  using Step = typename Multiplied::Step;
   I acc[R][V];
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
-    const I begin = BYTES ? byte_correction(part, x, r) : zero_i();
+    const I begin = std::is_same_v<Multiplied, MultipliedBytes> ? byte_correction(of, x, r) : zero_i();
     unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = begin; });
   });
-  accumulate<Step, R, V>(step, acc, {part.w, part.w_step, x_at, x.stride, part.steps * part.count}, prefetch);
-  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { part.add(r, v, acc[r][v]); }); });
+  accumulate<Step, R, V>(Step{}, acc, {of.codes, of.w_step, of.rows_at<Step>(x), x.stride, of.group / Step::K * of.count}, prefetch);
+  of.add_to(out, acc);
 }
 
-// Calls body(part) for the k-blocks of a panel.
-template <class Body> void for_unit_blocks(const Task& t, const Body& body) {
-  const Matrix& m = t.matrix;
-  const std::size_t record = m.record_bytes(t.width);
-  const int at_once = FIXED_K_BLOCK / m.group, w_step = t.w_step(64);
-  for (int g = 0; g < m.num_groups(); g += at_once) {
-    const Bytes w = t.panel + record * g;
-    body(UnitBlock{w, w + m.code_bytes(t.width), record, t.units(), w_step, m.group / m.k_per_step(), g, std::min(at_once, m.num_groups() - g), t.out});
-  }
-}
-
-// All rows of one panel: PackedStep reads packed codes, Step what Multiplied makes of them.
-template <class Multiplied, class Step, class PackedStep> void multiply_units(const Task& t, int max_packed_rows, const PackedStep& packed) {
-  constexpr bool BYTES = std::is_same_v<Multiplied, MultipliedBytes>;
-  for_unit_blocks(t, [&](const UnitBlock& block) {
-    const std::size_t bytes = block.record * block.count;
-    const std::size_t longest = block.record * std::min(FIXED_K_BLOCK / t.matrix.group, t.matrix.num_groups());
-    const std::size_t x_offset = std::size_t(block.first) * t.matrix.group / Step::K * Step::X_BYTES;
-    if (t.rows <= max_packed_rows)
-      return t.packed_rows.with_block_rows(t.rows, [&](auto max) {
-        const PrefetchPlan plan = t.prefetch(t.rows_per_block(true, max), block.w, bytes, longest, block.steps * block.count);
-        for_column_blocks<true, max>(t.rows, t.width, [&](auto vecs, int v) {
-          UnitBlock part = block.at_columns(v);
-          for_row_blocks<block_rows(vecs, true, max)>(t.rows, [&](auto count, int r) PENSTOCK_INLINED {
-            const Operand x = t.x.at_row(r);
-            packed_unit_kernel<PackedStep, count, vecs>(packed, part, x, x.data + x_offset, plan.for_columns(v, vecs).for_block(r, count));
-            part.out += PANEL * count;
-          });
-        });
-      });
-    unpack_units<Multiplied>(block, t.vectors(), t.unpacked);
-    UnitBlock unpacked = block;
-    unpacked.w = t.unpacked, unpacked.steps = t.matrix.group / Step::K;
-    const PrefetchPlan plan = t.prefetch(t.rows_per_block(), block.w, bytes, longest, unpacked.steps * block.count);
-    for_column_blocks(t.rows, t.width, [&](auto vecs, int v) {
-      UnitBlock part = unpacked.at_columns(v);
-      for_row_blocks<block_rows(vecs)>(t.rows, [&](auto count, int r) PENSTOCK_INLINED {
-        const Operand x = t.x.at_row(r);
-        unpacked_unit_kernel<Step, count, vecs, BYTES>(Step{}, part, x, x.data + x_offset, plan.for_columns(v, vecs).for_block(r, count));
-        part.out += PANEL * count;
-      });
+template <class Multiplied> void multiply_units_buffered(const Task& t, const UnitBlock& block, const PackedWeights& read) {
+  unpack_units<Multiplied>(block, t.vectors(), t.unpacked);
+  UnitBlock unpacked = block;
+  unpacked.codes = t.unpacked;
+  for_columns<false, MAX_ROWS>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
+    const UnitBlock columns = unpacked.at_columns(v);
+    for_rows<vecs, false, MAX_ROWS>(plan, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+      unpacked_unit_kernel<Multiplied, count, vecs>(columns, t.x.at_row(r), t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
+  });
+}
+
+// One panel. `step` reads packed codes; rows beyond `limit` take what Multiplied makes of them.
+template <class Multiplied, class PackedStep> void multiply_units(const Task& t, int limit, const PackedStep& step) {
+  const std::size_t longest = t.matrix.record_bytes(t.width) * std::min(FIXED_K_BLOCK / t.matrix.group, t.matrix.num_groups());
+  for_unit_blocks(t, [&](const UnitBlock& block) {
+    const auto read = [&](int k_per_step) {
+      return PackedWeights{block.codes, block.record * block.count, longest, block.group / k_per_step * block.count};
+    };
+    if (t.rows > limit) return multiply_units_buffered<Multiplied>(t, block, read(Multiplied::Step::K));
+    t.limits.with_block_rows(t.rows, [&](auto max) { multiply_units_in_registers<max>(t, step, block, read(PackedStep::K)); });
   });
 }
 

@@ -37,13 +37,18 @@ struct Prefetch {
   }
 };
 
+// The weights of a k-block as memory has them: what its register blocks read, once or from cache.
+struct PackedWeights {
+  Bytes at;
+  std::size_t bytes;
+  std::size_t longest;  // bytes of the panel's longest k-block: how far ahead several register blocks prefetch
+  int steps;            // that a register block takes for them
+};
+
 struct PrefetchPlan {
   int rows, rows_per_block;  // rows of x, and the most in one register block
-  Bytes weights;             // the k-block's packed weights
-  std::size_t bytes;         // of them
-  std::size_t longest;       // bytes of the panel's longest k-block: how far ahead several blocks prefetch
-  int steps;                 // in the k-block
   int vectors;               // column vectors of the panel
+  PackedWeights weights;
   StreamPrefetch stream;
   int v = 0, vecs = 0;       // column vectors [v, v + vecs) of the current blocks
 
@@ -56,11 +61,11 @@ struct PrefetchPlan {
   Prefetch for_block(int row, int count) const {
     if (rows <= rows_per_block && vecs == vectors) return {nullptr, 0, false, stream};
     // Of the cache lines that all blocks together prefetch in a step, those that fall to the blocks before row r of these columns.
-    const std::size_t one_line = std::size_t(steps) * 64;  // bytes, over the k-block
-    const int lines_per_step = static_cast<int>((bytes + one_line - 1) / one_line), all = rows * vectors;
+    const std::size_t one_line = std::size_t(weights.steps) * 64;  // bytes, over the k-block
+    const int lines_per_step = static_cast<int>((weights.bytes + one_line - 1) / one_line), all = rows * vectors;
     const auto lines_until = [&](int r) { return (lines_per_step * (v * rows + vecs * r) + all - 1) / all; };
     const int first = lines_until(row), end = lines_until(row + count);
-    return {weights + longest + one_line * first, end - first, rows > rows_per_block, {}};
+    return {weights.at + weights.longest + one_line * first, end - first, rows > rows_per_block, {}};
   }
 };
 

@@ -1,41 +1,30 @@
-// What the paths of a matrix product are given: one task of panels, and its division into register blocks of columns.
+// What the ways of multiplying a panel are given (dense.h, inregisters.h, buffered.h, multiples.h): one task of panels, and its register
+// blocks, columns outside and rows inside, so that the weights of a block of columns stay in L1 for all rows.
 #pragma once
 #include <type_traits>
 
-#include "linear.h"
+#include "blocks.h"
 
 namespace PENSTOCK_ISA {
 
-// Calls body(V, v) for blocks of V column vectors of a panel beginning at vector v, V as large as a register block of this many rows
-// allows.
-template <bool GROUPED = false, int MAX = MAX_ROWS, class Body> void for_column_blocks(int rows, int width, const Body& body) {
-  const int vectors = width / LANES, vecs = block_vecs(rows, GROUPED, MAX);
-  int v = 0;
-  if constexpr (block_rows(4, GROUPED, MAX) > 0)
-    for (; vecs == 4 && v + 4 <= vectors; v += 4) body(std::integral_constant<int, 4>(), v);
-  if constexpr (block_rows(2, GROUPED, MAX) > 0 && block_rows(4, GROUPED, MAX) < MAX)
-    for (; vecs >= 2 && v + 2 <= vectors; v += 2) body(std::integral_constant<int, 2>(), v);
-  for (; v < vectors; ++v) body(std::integral_constant<int, 1>(), v);
-}
-
-// Up to how many rows codes are unpacked in registers, anew for each register block, rather than once for all rows: break-evens, as
-// measured (docs/LOG.md). No result depends on them.
-struct PackedRows {
-  int tall;                    // up to so many rows, register blocks are as tall as MAX_ROWS_UNPACKING, beyond as LOW_ROWS_UNPACKING
+// Up to how many rows codes are unpacked in registers, anew for each register block (inregisters.h), rather than once for all rows
+// (buffered.h): break-evens, as measured (docs/LOG.md). No result depends on them.
+struct UnpackLimits {
   int i8, i4, i4_units;        // with 16-bit or float rows; i4_units: codes with Matrix::has_units
   int i4_int8, i4_units_int8;  // with int8 rows
+  int tall;                    // up to so many rows, register blocks are as tall as MAX_ROWS_UNPACKING, beyond as LOW_ROWS_UNPACKING
 
-  // Calls body(MAX): the most rows in a register block.
+  // Calls body(MAX): the most rows in a register block that unpacks.
   template <class Body> void with_block_rows(int rows, const Body& body) const {
     rows <= tall ? body(std::integral_constant<int, MAX_ROWS_UNPACKING>()) : body(std::integral_constant<int, LOW_ROWS_UNPACKING>());
   }
 };
-inline PackedRows packed_rows([[maybe_unused]] const Features& machine) {
+inline UnpackLimits unpack_limits([[maybe_unused]] const Features& machine) {
   constexpr int ANY = 1 << 30;
-  PackedRows most;
+  UnpackLimits most;
   most.tall = ANY;
-  most.i8 = MAX_ROWS_PACKED_I8, most.i4 = most.i4_units = MAX_ROWS_PACKED_I4;
-  most.i4_int8 = most.i4_units_int8 = MAX_ROWS_PACKED_I4_INT8;
+  most.i8 = UNPACK_LIMIT_I8, most.i4 = most.i4_units = UNPACK_LIMIT_I4;
+  most.i4_int8 = most.i4_units_int8 = UNPACK_LIMIT_I4_INT8;
 #if defined(PENSTOCK_FIXED16)
   if (machine.zen5) {
     most.tall = 11;
@@ -57,29 +46,44 @@ struct Task {
   float* out;              // accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // [UNPACKED_BYTES]
   StreamPrefetch stream_prefetch;
-  PackedRows packed_rows;
+  UnpackLimits limits;
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
-  int rows_per_block(bool grouped = false, int max_rows = MAX_ROWS) const {
-    return block_rows(block_vecs(rows, grouped, max_rows), grouped, max_rows);
-  }
   // Whether one register block covers all rows and columns.
-  bool is_one_block(bool grouped = false, int max_rows = MAX_ROWS) const {
-    return rows <= rows_per_block(grouped, max_rows) && vectors() <= block_vecs(rows, grouped, max_rows);
+  bool is_one_block(bool grouped, int max_rows) const {
+    const int vecs = block_vecs(rows, grouped, max_rows);
+    return rows <= block_rows(vecs, grouped, max_rows) && vectors() <= vecs;
   }
   Task single(int i) const {
-    return {matrix, panel + panel_stride() * i, first_panel + i, 1, width, x, rows, epilogue, out + std::size_t(rows) * PANEL * i,
-            unpacked, stream_prefetch, packed_rows};
-  }
-  // Of a k-block: its packed weights, their bytes, those of the longest k-block, and its steps.
-  PrefetchPlan prefetch(int rows_per_block, Bytes weights, std::size_t bytes, std::size_t longest, int steps) const {
-    return {rows, rows_per_block, weights, bytes, longest, steps, vectors(), stream_prefetch};
+    Task one = *this;
+    one.panel += panel_stride() * i, one.first_panel += i, one.num_panels = 1, one.out += std::size_t(rows) * PANEL * i;
+    return one;
   }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
-  Bytes scales(int group) const { return panel + matrix.record_bytes(width) * group + matrix.code_bytes(width); }
-  const float* units() const { return reinterpret_cast<const float*>(panel + matrix.units_offset(width)); }
 };
+
+// The panels of `of` from its panel `from` on that have one width: only a matrix's last panel may be narrower.
+inline Task panels_of_one_width(const PanelTask& of, int from) {
+  const Matrix& m = of.matrix;
+  const int first = of.first_panel + from, width = m.width(first), left = of.num_panels - from;
+  const int count = m.width(of.first_panel + of.num_panels - 1) == width ? left : std::max(1, left - 1);
+  return {m, m.panel(of.matrix_index, first), first, count, width, of.x, of.rows, of.epilogue, of.out + std::size_t(of.rows) * PANEL * from,
+          of.unpacked, of.stream_prefetch, unpack_limits(of.machine)};
+}
+
+// Calls body(V, v, plan) for blocks of V column vectors from vector v on; for_rows takes the plan. `read`: what all register blocks
+// together read from memory.
+template <bool GROUPED, int MAX, class Body> void for_columns(const Task& t, const PackedWeights& read, const Body& body) {
+  const int rows_per_block = block_rows(block_vecs(t.rows, GROUPED, MAX), GROUPED, MAX);
+  const PrefetchPlan plan{t.rows, rows_per_block, t.vectors(), read, t.stream_prefetch};
+  for_column_blocks<GROUPED, MAX>(t.rows, t.width, [&](auto vecs, int v) { body(vecs, v, plan.for_columns(v, vecs)); });
+}
+
+// Calls body(R, r, prefetch) for blocks of R rows from row r on, beside V column vectors.
+template <int V, bool GROUPED, int MAX, class Body> PENSTOCK_INLINE void for_rows(const PrefetchPlan& plan, const Body& body) {
+  for_row_blocks<block_rows(V, GROUPED, MAX)>(plan.rows, [&](auto count, int r) PENSTOCK_INLINED { body(count, r, plan.for_block(r, count)); });
+}
 
 }  // namespace PENSTOCK_ISA

@@ -17,21 +17,21 @@ using Raw = __m512i;  // 64 bytes of packed weights: a 32-bit word for each of 1
 constexpr int MAX_ROWS = 6, ACCUMULATORS = 24;  // register block: rows, and rows x vectors
 #if defined(PENSTOCK_FIXED16)
 constexpr int MAX_ROWS_UNPACKING = 12;  // taller blocks where codes are unpacked in registers: each unpacking serves more rows
-constexpr int LOW_ROWS_UNPACKING = 8;   // the same where that gains less than it costs in registers (PackedRows)
+constexpr int LOW_ROWS_UNPACKING = 8;   // the same where that gains less than it costs in registers (UnpackLimits)
 #else
 constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS;
 #endif
 constexpr bool ONE_VECTOR_AT_A_TIME = false;
 // Rows up to which codes are unpacked in registers for each block rather than once for all rows: the measured break-even (docs/LOG.md).
-constexpr int MAX_ROWS_PACKED_F16 = 64;
+constexpr int UNPACK_LIMIT_F16 = 64;
 #if defined(__AVX512BF16__)
-constexpr int GROUPED_ACCUMULATORS = 12, MAX_ROWS_PACKED_I8 = MAX_ROWS, MAX_ROWS_PACKED_I4 = 1 << 30, MAX_ROWS_PACKED_I4_INT8 = 1 << 30;
+constexpr int GROUPED_ACCUMULATORS = 12, UNPACK_LIMIT_I8 = MAX_ROWS, UNPACK_LIMIT_I4 = 1 << 30, UNPACK_LIMIT_I4_INT8 = 1 << 30;
 #else
 constexpr int GROUPED_ACCUMULATORS = ACCUMULATORS;  // totals are spilled to memory
 #if defined(PENSTOCK_FIXED16)
-constexpr int MAX_ROWS_PACKED_I8 = 48, MAX_ROWS_PACKED_I4 = 32, MAX_ROWS_PACKED_I4_INT8 = 24;
+constexpr int UNPACK_LIMIT_I8 = 48, UNPACK_LIMIT_I4 = 32, UNPACK_LIMIT_I4_INT8 = 24;
 #else
-constexpr int MAX_ROWS_PACKED_I8 = MAX_ROWS, MAX_ROWS_PACKED_I4 = 16, MAX_ROWS_PACKED_I4_INT8 = 1 << 30;
+constexpr int UNPACK_LIMIT_I8 = MAX_ROWS, UNPACK_LIMIT_I4 = 16, UNPACK_LIMIT_I4_INT8 = 1 << 30;
 #endif
 #endif
 

@@ -28,7 +28,7 @@ constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS, ACCU
 constexpr bool ONE_VECTOR_AT_A_TIME = true;  // too few registers for several vectors of weights
 constexpr int NUM_REGS = 16 / REG_LANES;
 // Rows up to which codes are unpacked in registers for each block rather than once for all rows.
-constexpr int MAX_ROWS_PACKED_F16 = 64, MAX_ROWS_PACKED_I8 = 8, MAX_ROWS_PACKED_I4 = 8, MAX_ROWS_PACKED_I4_INT8 = MAX_ROWS;
+constexpr int UNPACK_LIMIT_F16 = 64, UNPACK_LIMIT_I8 = 8, UNPACK_LIMIT_I4 = 8, UNPACK_LIMIT_I4_INT8 = MAX_ROWS;
 typedef float VF __attribute__((vector_size(4 * REG_LANES)));
 typedef std::int32_t VI __attribute__((vector_size(4 * REG_LANES)));
 typedef std::uint32_t VU __attribute__((vector_size(4 * REG_LANES)));
