@@ -48,13 +48,17 @@ class Arithmetic:
 
 @pytest.mark.parametrize("count", [8, 16, 24, 32])
 def test_steps_grow_as_those_of_their_kind_do(count: int) -> None:
-    """Steps that decode take three times their roof, chunks of prompts one and a half times, and the host something for each sequence."""
+    """Steps that decode take three times their roof, chunks of prompts one and a half times; and the host something for a step, a sixth of
+    that for each sequence, and 80 sixths for each request, of which a thousandth goes with each token of its prompt."""
+    def of_host(work: StepWork) -> float:
+        return 1e-4 * (6 + work.num_seqs + 80 * (work.num_tokens - work.num_seqs) / 1000) / 6
+
     def taken(work: StepWork) -> float:
-        return (3 if work.num_tokens == work.num_seqs else 1.5) * Arithmetic().seconds(work) + 1e-4 * (1 + work.num_seqs / 6)
+        return (3 if work.num_tokens == work.num_seqs else 1.5) * Arithmetic().seconds(work) + of_host(work)
 
     made = [decodes(4, context) for context in (99, 100, 101)] + [StepWork(((40, 400),), 1), StepWork(((48, 400),), 1)]
     steps = steps_of([[*size_of(work, WINDOWS), taken(work), 10] for work in made], [[None, 4]])
-    host_s = sum(1e-4 * (1 + work.num_seqs / 6) for work in made) / len(made)
+    host_s = sum(map(of_host, made)) / len(made)
     assert learn(steps, Arithmetic(), host_s, SPAN).seconds(decodes(count, 100)) == pytest.approx(taken(decodes(count, 100)), rel=0.12)
 
 
