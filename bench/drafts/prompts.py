@@ -57,14 +57,17 @@ def mixed(stories: Prompts, copies: Prompts, new: int, room: int, seed: int = 0)
 
 
 def story(encode: Callable[[str], list[int]], texts: list[Path], seed: int = 0) -> Prompts:
-    """Openings of paragraphs: nothing to copy."""
+    """Openings of paragraphs: nothing to copy. Each is told on once before any is a second time: `auto` remembers answers."""
     numbers = random.Random(seed)
     found = paragraphs(texts, TOLD)
+    left: list[str] = []
 
     def make(count: int) -> list[list[int]]:
         if count > len(found):
             raise ValueError(f"{count:,} paragraphs are asked for at once, and the text has {len(found):,}: give more text, or more --new")
-        return [encode(part)[:OPENING] for part in numbers.sample(found, count)]
+        if count > len(left):
+            left[:] = numbers.sample(found, len(found))
+        return [encode(left.pop())[:OPENING] for _ in range(count)]
 
     return make
 

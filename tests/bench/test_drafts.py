@@ -52,7 +52,9 @@ def test_prompts_to_copy_hold_what_follows_them(tmp_path: Path) -> None:
     encode = lambda content: list(content.encode())  # noqa: E731
     for prompt in prompts.copying(encode, [text])(6):
         assert bytes(prompt).count(bytes(prompt[-30:])) >= 2
-    assert len(prompts.story(encode, [text])(3)) == 3
+    stories = prompts.story(encode, [text])
+    told = [tuple(prompt) for _ in range(4) for prompt in stories(2)]
+    assert len(set(told)) == 8 and {tuple(prompt) for prompt in stories(8)} == set(told), "each once before any comes again"
 
 
 def test_mixed_requests_are_of_all_kinds_and_lengths_and_come_one_after_another() -> None:
