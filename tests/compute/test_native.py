@@ -52,6 +52,7 @@ def test_half_a_module_does_not_end_the_process(tmp_path: Path) -> None:
     package = tmp_path / "penstock"
     shutil.copytree(Path(penstock.__file__).parent, package, ignore=shutil.ignore_patterns("_native*", "bundled", "__pycache__"))
     (package / origin.name).write_bytes(origin.read_bytes()[: origin.stat().st_size // 2])
-    done = subprocess.run([sys.executable, "-c", SAYS], cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}"},
+    # -S: an editable install would put its own package before the copy
+    done = subprocess.run([sys.executable, "-S", "-c", SAYS], cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}"},
                           capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"{origin.name} is cut short" in done.stderr
