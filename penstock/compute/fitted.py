@@ -70,6 +70,7 @@ class Fitted:
     pair_s: float
     windows: tuple[tuple[int | None, int], ...] = ((None, 1),)
     extra: Extra = NOTHING  # of what `seconds` is not told
+    logits_s: float = 0.0  # once, of a step with logits
 
     def took(self, timed: Timed) -> float:
         """What it says of a step that was timed."""
@@ -77,7 +78,7 @@ class Fitted:
 
     def seconds(self, work: StepWork) -> float:
         read, pairs = seen(work, self.windows)
-        return self.of_rows(work.num_tokens) + (
+        return self.of_rows(work.num_tokens) + (self.logits_s if work.num_logits else 0.0) + (
             self.seq_s * work.num_seqs + self.logit_s * work.num_logits + self.read_s * read + self.pair_s * pairs)
 
     def of_rows(self, count: int) -> float:
@@ -92,7 +93,7 @@ class Fitted:
     def as_json(self) -> dict[str, Any]:
         return {
             "rows": list(self.rows), "rows_s": list(self.rows_s), "seq_s": self.seq_s, "logit_s": self.logit_s, "read_s": self.read_s,
-            "pair_s": self.pair_s, "windows": [list(each) for each in self.windows],
+            "pair_s": self.pair_s, "logits_s": self.logits_s, "windows": [list(each) for each in self.windows],
             "extra": [self.extra.cold_s, self.extra.come_s, self.extra.end_s]}
 
 
@@ -105,7 +106,8 @@ def from_json(told: Mapping[str, Any]) -> Fitted:
     if not windows or not any(rows_s):
         raise ValueError("no step takes time, or none sees anything")
     extra = Extra(*map(amount, told.get("extra", ())))
-    return Fitted(rows, rows_s, *(amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows, extra)
+    return Fitted(rows, rows_s, *(amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows, extra,
+                  amount(told.get("logits_s", 0.0)))
 
 
 def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[float, float]:

@@ -116,15 +116,15 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earli
         seconds = np.concatenate([seconds, times_of(works, known, roof, Host(known, host_s, span.prompt))])
         share = np.concatenate([share, np.full(len(works), WEIGHT / len(works))])
     knots = knots_of(sizes[:, 0], roof is not None)
-    columns = np.concatenate([climbs(sizes[:, 0], knots), sizes[:, 1:]], axis=1)
+    columns = np.concatenate([climbs(sizes[:, 0], knots), costs_of(sizes)], axis=1)
     weights = np.sqrt(share) / seconds
     found = np.zeros(columns.shape[1])
     for _ in range(ROUNDS):
         found = nonnegative(columns * weights[:, None], seconds * weights)
         weights = np.sqrt(share / (seconds * np.maximum(columns @ found, 0.1 * seconds)))
     climbed = np.cumsum(found[: len(knots)])
-    seq_s, logit_s, read_s, pair_s = found[len(knots) :].tolist()
-    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), seq_s, logit_s, read_s, pair_s, tuple(steps.windows))
+    logits_s, *each = found[len(knots) :].tolist()
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *each, tuple(steps.windows), logits_s=logits_s)
 
 
 def error(timer: Fitted, steps: Steps) -> float:
@@ -140,7 +140,12 @@ def times_as_long(timer: Fitted, steps: Steps) -> float:
 def predicted(timer: Fitted, steps: Steps) -> Array:
     """Seconds of the mean steps of each size."""
     rows = np.interp(steps.sizes[:, 0], list(map(float, timer.rows)), timer.rows_s)
-    return rows + steps.sizes[:, 1:] @ np.array([timer.seq_s, timer.logit_s, timer.read_s, timer.pair_s])
+    return rows + costs_of(steps.sizes) @ np.array([timer.logits_s, timer.seq_s, timer.logit_s, timer.read_s, timer.pair_s])
+
+
+def costs_of(sizes: Array) -> Array:
+    """Beside rows: whether there are logits (of mean steps, in which share of them), sequences, logits, keys read, pairs.  [steps, 5]"""
+    return np.concatenate([np.minimum(sizes[:, 2:3], 1.0), sizes[:, 1:]], axis=1)
 
 
 def made_up(span: Span) -> Iterator[StepWork]:

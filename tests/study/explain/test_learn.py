@@ -1,7 +1,7 @@
 """Timers learned from few kinds of steps, with the roofline for the rest; timers of other formats."""
 import pytest
 
-from penstock.compute.fitted import Fitted, seen
+from penstock.compute.fitted import Fitted, from_json, seen
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.explain.learn import Span, Steps, error, knots_of, learn, pace, size_of, steps_of, told_apart
 from penstock.study.explain.roof import Exchanged, InRatio
@@ -60,6 +60,19 @@ def test_steps_grow_as_those_of_their_kind_do(count: int) -> None:
     steps = steps_of([[*size_of(work, WINDOWS), taken(work), 10] for work in made], [[None, 4]])
     host_s = sum(map(of_host, made)) / len(made)
     assert learn(steps, Arithmetic(), host_s, SPAN).seconds(decodes(count, 100)) == pytest.approx(taken(decodes(count, 100)), rel=0.12)
+
+
+def test_logits_cost_something_once() -> None:
+    """Chunks of which half end a prompt: what their one row of logits takes is no cost of each sequence that decodes."""
+    def taken(work: StepWork) -> float:
+        return 2 * Arithmetic().seconds(work) + 1e-5 * work.num_seqs + (2e-4 if work.num_logits else 0.0)
+
+    made = [StepWork(((32, 400),), logits) for logits in (0, 1)] + [StepWork(((31, 400), (1, 300)), 1)]
+    steps = steps_of([[*size_of(work, WINDOWS), taken(work), 10] for work in made], [[None, 4]])
+    timer = learn(steps, Arithmetic(), 0.0, SPAN)
+    chunk = StepWork(((128, 400),), 1)
+    assert timer.logits_s > 1e-4 and timer.seconds(chunk) == pytest.approx(taken(chunk), rel=0.05)
+    assert from_json(timer.as_json()) == timer
 
 
 def test_without_a_roof_the_steps_are_all_there_is() -> None:
