@@ -27,7 +27,7 @@ def limits_of_this_machine(
         return kept
     if kept is not None:
         say(f"what was kept of {kept.measured} does not say what products reach in each weight format")
-    say("measuring for some sixteen seconds, a few more where it does not come out alike; what else runs now lowers the figures")
+    say("measuring for some eighteen seconds, a few more where it does not come out alike; what else runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
     began = look()
