@@ -112,7 +112,8 @@ def measure(
     found = Readings(probe, lambda: now() > deadline)
     kernels = found.first(crews, sizes)
     found.again()
-    exposed = {} if found.is_late() else probe.exposed(threads, found.products(threads))
+    products = found.products(threads)
+    exposed = probe.exposed(threads, products) if products else {}
     rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],

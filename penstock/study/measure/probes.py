@@ -34,7 +34,6 @@ class Probe(Protocol):
         """Operations a second that the backend's kernels reach, by weight format, length of a row and rows; nothing where they are not."""
         ...
 
-
     def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
         """By weight format, bytes that are read again and again, and rows: the share of the time of reading weights that products take
         longer for it than at these rates; nothing where there are no kernels."""

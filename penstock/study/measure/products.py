@@ -32,7 +32,7 @@ STREAMED_ROWS = (1, 4, 16, 64)
 LEAST_EXPOSED, MOST_EXPOSED = 0.01, 1.25
 
 
-class Products:
+class Chain:
     """Products of matrices one after another, loaded."""
 
     def __init__(self, form: str, inner: int, threads: int, names: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ def product_rates(threads: int) -> dict[Point, float]:
     found = {}
     for form in FORMATS:
         for inner in INNER:
-            products = Products(form, inner, threads, ["w"] * REPEATS)
+            products = Chain(form, inner, threads, ["w"] * REPEATS)
             for rows in ROWS:
                 timed = products.timer(rows)
                 found[form, inner, rows] = 2 * rows * SIZE * threads * REPEATS / min(timed() for _ in range(RUNS))
@@ -80,8 +80,8 @@ def exposed_reading(threads: int, rates: Mapping[Point, float], bandwidth: Calla
     for form in STREAMED:
         for size in STREAMS:
             rate = bandwidth(size, threads)  # each time: memory changes its pace
-            one = Products(form, inner, threads, ["w"]).weight_bytes
-            read = Products(form, inner, threads, [f"w{i}" for i in range(max(2, size // one))])
+            one = Chain(form, inner, threads, ["w"]).weight_bytes
+            read = Chain(form, inner, threads, [f"w{i}" for i in range(max(2, size // one))])
             most = MOST_EXPOSED
             for rows in STREAMED_ROWS:
                 timed = read.timer(rows)

@@ -18,7 +18,7 @@ class Readings:
     """All that `probe` said, by what it was of. `is_late`: whether nothing more may be measured."""
 
     def __init__(self, probe: Probe, is_late: Callable[[], bool]) -> None:
-        self._probe, self.is_late = probe, is_late
+        self._probe, self._is_late = probe, is_late
         self.of_reads: dict[Read, list[float]] = {}
         self.of_rates: dict[Rate, list[float]] = {}
         self.of_products: dict[int, dict[Point, float]] = {}  # threads -> the best of each
@@ -27,7 +27,7 @@ class Readings:
         """Each once, the larger working sets while there is time; the first crew's kernels by type."""
         kernels = {crew: self._rate(crew) for crew in crews}
         for size in sizes:
-            if self.is_late():
+            if self._is_late():
                 break
             for crew in crews:
                 self.of_reads[crew, size] = [self._probe.bandwidth(size, crew)]
@@ -38,11 +38,11 @@ class Readings:
         """Everything once more, then what is in doubt."""
         for repeat in range(REPEATS):
             for crew, size in self._unsettled_reads() if repeat else list(self.of_reads):
-                if self.is_late():
+                if self._is_late():
                     return
                 self.of_reads[crew, size].append(self._probe.bandwidth(size, crew))
             for crew in dict.fromkeys(crew for (crew, _), found in self.of_rates.items() if not repeat or apart(found) > AGREE):
-                if self.is_late():
+                if self._is_late():
                     return
                 self._rate(crew)
             if not repeat:
@@ -65,7 +65,7 @@ class Readings:
 
     def _multiply(self, crews: Sequence[int]) -> None:
         for crew in crews:
-            if self.is_late():
+            if self._is_late():
                 return
             before = self.of_products.setdefault(crew, {})
             for point, rate in self._probe.products(crew).items():

@@ -216,6 +216,13 @@ def test_what_products_take_longer_for_reading_is_measured_at_their_best_rates(t
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).exposed == found.exposed
 
 
+def test_a_noisy_machine_is_not_measured_anew_each_time() -> None:
+    """The time for repeats is over when it comes to reading beside products."""
+    fake = Fake(seconds=BUDGET_S / 16)
+    found = run(fake)
+    assert fake.now > BUDGET_S and found.all_threads.products and found.exposed
+
+
 def test_what_was_kept_without_products_is_read_and_measured_again_by_who_can(tmp_path: Path) -> None:
     environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
     whole = limits_of_this_machine(None, False, said.append, environ, Fake())
