@@ -52,6 +52,7 @@ def test_an_unknown_option_is_one_sentence(name: str, capsys: pytest.CaptureFixt
     ("cpu_serving", ["--ours", "evict=nothing"], "unknown eviction policy"), ("explain_gains", ["--case", ","], "names nothing"),
     ("explain_gains", ["--model", "nobody"], "no folder 'nobody'"), ("goodput", ["--orders", "fcfs+what"], "+slo"),
     ("goodput", ["--orders", "nobody"], "unknown order"), ("goodput", ["--kv-tokens", "16"], "at least 944"),
+    ("gpu_limits", ["--part", "h100"], "there is no 'h100'"), ("gpu_limits", ["--part", "l4", "--layers", "bert"], "there is no 'bert'"),
     ("grammar_mask", ["--schemas", "{tmp}/none"], "there is no"), ("grammar_mask", ["--schemas", "{tmp}/text"], "no JSON schema"),
     ("host_overhead", ["--seqs", "65"], "at most 64"), ("host_overhead", ["--steps", "1001"], "at most 1,000"),
     ("kv_waste", ["--kv-tokens", "2047"], "at least 2,048"), ("kv_waste", ["--context", "1031"], "at least 1,032"),

@@ -81,9 +81,9 @@ def test_products_reach_what_was_measured_and_what_lies_between() -> None:
 
 
 def test_a_file_may_say_what_products_reach_by_rows(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\n1 = 0.5\n16 = 1\n')
+    (tmp_path / "mine.toml").write_text('like = "a100-80gb-sxm"\n[efficiency.by_rows.bf16.256]\n1 = 0.5\n16 = 1\n')
     assert Catalogue(tmp_path).part("mine").efficiency.by_rows == {"bf16": {256: {1: 0.5, 16: 1.0}}}
-    assert CATALOGUE.part("h100-sxm").efficiency.by_rows == {}
+    assert CATALOGUE.part("a100-80gb-sxm").efficiency.by_rows == {}
 
 
 def test_a_file_may_say_what_reading_adds_to_products(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_every_reason_is_there(found: Plan, width: int | None) -> None:
     numbers = {row.called: at for at, row in enumerate(found.configurations, 1)}
     for row in found.configurations:
         assert all(" ".join(part.split()) in said for part in parts(row, numbers))
-    assert re.search(r"beaten by row 1: 1\.\d\d times the goodput per dollar", said) and "GB more than l4's usable 21.7" in said
+    assert re.search(r"beaten by row 1: \d\.\d\d times the goodput per dollar", said) and "GB more than l4's usable 21.7" in said
 
 
 def test_the_table_and_the_json_say_the_same(found: Plan) -> None:

@@ -9,6 +9,7 @@ from penstock.study.measure.result import Report, Result
 from penstock.study.measure.statistics import Distribution, Estimate
 
 LABEL = 16  # characters that a line's label takes
+METERED = {"tdp": "from the rated power, not measured", "nvml": "NVML, of the GPUs alone"}
 LATENCIES = (
     ("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("end to end", "e2e"), ("time to publish", "publish"),
 )
@@ -150,7 +151,7 @@ def money_and_energy(result: Result) -> Iterator[str]:
             yield (f"{'':{LABEL}}parted by time: {dollars(cost.usd_per_million_output_tokens_by_time)} output, "
                    f"{dollars(cost.usd_per_million_input_tokens_by_time)} input")
     if energy is not None:
-        how = "from the rated power, not measured" if energy.source == "tdp" else energy.source.upper()
+        how = METERED.get(energy.source, energy.source.upper())
         each = "?" if energy.joules_per_output_token is None else f"{energy.joules_per_output_token:.3g}"
         yield f"{'energy':{LABEL}}{energy.watts:.1f} W, {each} J an output token ({how})"
 

@@ -207,6 +207,16 @@ def test_a_result_is_json() -> None:
     assert told["client"]["overhead_p99_s"] == pytest.approx(0.0003)
 
 
+@pytest.mark.parametrize(("source", "how"), [
+    ("tdp", "(from the rated power, not measured)"), ("nvml", "(NVML, of the GPUs alone)"),
+    ("rapl", "(RAPL)"), ("rapl+nvml", "(RAPL+NVML)")])
+def test_a_reader_learns_whose_energy_it_is(source: str, how: str) -> None:
+    told = report()
+    assert told.result.energy is not None
+    result = replace(told.result, energy=replace(told.result.energy, source=source))
+    assert any(line.startswith("energy") and line.endswith(how) for line in lines(replace(told, result=result)))
+
+
 def test_axes() -> None:
     assert steps(0, 10) == [0, 2, 4, 6, 8, 10] and steps(0, 0.3) == pytest.approx([0, 0.1, 0.2, 0.3])
     assert decades(0.9, 1100) == [1, 10, 100, 1000] and decades(8, 60) == [10, 20, 50]
