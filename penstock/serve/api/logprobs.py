@@ -1,8 +1,10 @@
 """Log-probabilities in OpenAI's two shapes, and vLLM's for the prompt."""
 import codecs
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.core.errors import RequestError
 from penstock.core.types import TokenLogprobs
 from penstock.serve.text.detokenize import REPLACEMENT, unfinished
 from penstock.serve.text.tokenizer import Tokenizer
@@ -11,6 +13,9 @@ LEAST = -9999.0  # stands for minus infinity, which JSON cannot say
 
 
 def finite(logprob: float) -> float:
+    """As JSON can say it. Raises RequestError for NaN and infinity, which no distribution has."""
+    if not logprob < math.inf:
+        raise RequestError(f"the model gave a log-probability of {logprob}: its weights hold NaN, or something overflowed", status=500)
     return max(logprob, LEAST)
 
 

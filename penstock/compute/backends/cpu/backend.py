@@ -138,6 +138,8 @@ class Cpu:
             cpus = affine_cpus()[:count] if self._options.pin else []
             if self._options.pin and not cpus:
                 raise UsageError("pin=true: this system does not pin threads to processors")
+            if self._options.pin and len(cpus) < count:
+                raise UsageError(f"pin=true gives each thread a processor of its own: --threads {count} is more than the {len(cpus)} here")
             try:
                 self._pools[count] = self._native.Pool(count, cpus)
             except RuntimeError as error:

@@ -31,7 +31,8 @@ def shared_config(keys: Keys, tensors: Tensors, vector: Vector) -> Config:
         "num_hidden_layers": num_layers(keys, tensors), "num_attention_heads": heads,
         "num_key_value_heads": keys.same("attention.head_count_kv", heads), "head_dim": head_dim,
         "max_position_embeddings": keys.whole("context_length"), "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
-        "rope_theta": keys.number("rope.freq_base", 10000.0), "tie_word_embeddings": HEAD not in tensors, "torch_dtype": dtype(tensors),
+        "rope_theta": keys.number("rope.freq_base", 10000.0, above=1), "tie_word_embeddings": HEAD not in tensors,
+        "torch_dtype": dtype(tensors),
         "attention_bias": any(f"blk.0.{name}.bias" in tensors for name in ("attn_q", "attn_qkv")),
     }
     scaling = rope_scaling(keys, vector, found["rope_theta"])

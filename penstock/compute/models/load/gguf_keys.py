@@ -1,5 +1,6 @@
 """The metadata of a GGUF file's architecture, `llama.block_count` and the like; what nobody has read can be told afterwards."""
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,8 +34,11 @@ class Keys:
     def whole(self, name: str, default: Any = MISSING, least: int = 1) -> Any:
         return self.metadata.whole(self._key(name), default, least)
 
-    def number(self, name: str, default: Any = MISSING) -> Any:
-        return self.metadata.number(self._key(name), default)
+    def number(self, name: str, default: Any = MISSING, above: float = -math.inf) -> Any:
+        value = self.metadata.number(self._key(name), default)
+        if value is not default and value <= above:
+            raise self.wrong(name, f"above {above:g}")
+        return value
 
     def text(self, name: str, default: Any = MISSING) -> Any:
         return self.metadata.text(self._key(name), default)

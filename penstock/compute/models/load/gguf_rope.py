@@ -20,13 +20,13 @@ def rope_scaling(keys: Keys, vector: Vector, theta: float) -> Config | None:
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0)) or 1.0
     long = vector(LONG) is not None  # Phi-3's converter names no type
     kind = keys.text("rope.scaling.type", "longrope" if long else "linear")
+    if kind not in SCALINGS:
+        raise keys.wrong("rope.scaling.type", f"one of {', '.join(SCALINGS)}")
     factors = vector(LLAMA3)
     if factors is not None:
         if factor != 1.0:
             raise ModelError(f"{keys.where} has {LLAMA3} beside rope.scaling.factor {factor:g}: one scaling is supported")
         return llama3(factors, theta) or by_factors(factors)
-    if kind not in SCALINGS:
-        raise keys.wrong("rope.scaling.type", f"one of {', '.join(SCALINGS)}")
     return SCALINGS[kind](keys, vector, factor)
 
 

@@ -76,6 +76,8 @@ class Forming:
             return self._scheme.quantize(narrowed(plain(rows), "float32"), form)
         numbers = narrowed(plain(rows), form)
         if DTYPES[form] == np.float16 and not fits_float16(numbers):
+            if not np.isfinite(numbers).all():
+                raise ValueError("holds numbers that are not finite")
             raise ValueError(f"holds values beyond {np.finfo(np.float16).max:g}, the largest float16; take bfloat16 or float32")
         return numbers
 

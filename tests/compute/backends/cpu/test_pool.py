@@ -115,6 +115,13 @@ def test_more_threads_than_the_system_gives_are_wrong_usage(monkeypatch: pytest.
         backend.load(*one_expert(), KVLayout(4, 16), 9)
 
 
+@linux
+def test_more_threads_than_processors_are_not_pinned() -> None:
+    here = len(os.sched_getaffinity(0))
+    with pytest.raises(UsageError, match=f"pin=true .*: --threads {here + 1} is more than the {here} here"):
+        Cpu(Options(pin=True), dtype="float32").load(*one_expert(), KVLayout(256, 16), here + 1)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_computes_alone_and_lets_go_of_what_it_has() -> None:
     """It has none of the threads, asleep or not, and must wait for none."""

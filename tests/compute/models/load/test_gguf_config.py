@@ -160,6 +160,7 @@ REFUSED: list[tuple[dict[str, Any], Keys, str]] = [
     (LLAMA, {"attention.layer_norm_rms_epsilon": None}, "has no llama.attention.layer_norm_rms_epsilon"),
     (LLAMA, {"rope.dimension_count": whole(16)}, "says llama.rope.dimension_count 16, but it must be 32"),
     (LLAMA, {"rope.freq_base": number(math.nan)}, "says llama.rope.freq_base nan, but it must be a finite number"),
+    (LLAMA, {"rope.freq_base": number(-1.5)}, "says llama.rope.freq_base -1.5, but it must be above 1"),
     (LLAMA, {"rope.scaling.type": (Type.STRING, "spiral")}, "'spiral', but it must be one of none, linear, yarn, longrope"),
     (LLAMA, {"rope.scaling.type": (Type.STRING, "longrope")}, "but lacks rope_factors_short.weight or rope_factors_long.weight"),
     (LLAMA, {"feed_forward_length": (Type.ARRAY, [96, 80, 96])}, "says llama.feed_forward_length 80, 96 for different layers"),
@@ -194,6 +195,10 @@ def test_tensors_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     factors = {"rope_freqs.weight": np.ones(16, np.float32)}
     check_refused(lambda: GgufCheckpoint(write(path, LLAMA, {"rope.scaling.factor": number(2.0)}, factors)), "rope_freqs.weight beside")
+    ones = {"rope.freq_base": number(1.0)}
+    check_refused(lambda: GgufCheckpoint(write(path, LLAMA, ones, factors)), "says llama.rope.freq_base 1.0, but it must be above 1")
+    spiral: Keys = {"rope.scaling.type": (Type.STRING, "spiral")}
+    check_refused(lambda: GgufCheckpoint(write(path, LLAMA, spiral, factors)), "'spiral', but it must be one of none, linear")
     square = {"rope_freqs.weight": np.ones((4, 4), np.float32)}
     check_refused(lambda: GgufCheckpoint(write(path, LLAMA, extra=square)), "rope_freqs.weight", "is F32 [4, 4], not a vector of F32")
     zero = {"rope_freqs.weight": np.zeros(16, np.float32)}

@@ -75,6 +75,8 @@ def test_values_too_large_for_float16(tmp_path: Path) -> None:
     tensors["model.norm.weight"] = np.full(8, 70000.0, dtype=np.float32)
     check_refused(tmp_path, CONFIG, tensors, "norm holds values beyond 65504, the largest float16", "float16")
     assert load(tmp_path, CONFIG, tensors, "bfloat16")["norm"][0] > 65504
+    tensors["model.norm.weight"][3] = np.nan
+    check_refused(tmp_path, CONFIG, tensors, "norm holds numbers that are not finite", "float16")
 
 
 @pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.k_proj.weight", "model.norm.weight",
