@@ -63,7 +63,7 @@ def test_steps_grow_as_those_of_their_kind_do(count: int) -> None:
 
 
 def test_one_odd_step_does_not_say_how_steps_grow() -> None:
-    """An engine's first step, a prompt alone that took four times as long with cold caches; all others have a sequence beside the prompt."""
+    """An engine's first step, a prompt alone with cold caches, took four times as long; all others have a sequence beside the prompt."""
     mixed = [StepWork(((60, 60), (1, context)), 2) for context in (80, 100)]
     steps = steps_of([[*size_of(work, WINDOWS), real(work), 300] for work in [*mixed, decodes(2, 90)]], [[None, 4]])
     first = StepWork(((60, 60),), 1)
