@@ -26,7 +26,7 @@ from penstock.serve.api.structure import Asked, compile_structure, read_structur
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
-from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ToolCallStart
+from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ReasoningDelta, ToolCallStart
 from penstock.serve.text.thought import ThoughtTokens
 
 
@@ -132,6 +132,7 @@ class Choice:
         self._thought = None if thinker is None else ThoughtTokens(self._tokenizer.detokenizer(skip, prompt.token_ids), thinker)
         self._only_calls = wish.only_calls
         self._called = False
+        self._thinks = False  # or is known to have thought, if at all
 
     def added(self, delta: Delta) -> list[Event]:
         """What the delta adds to the message."""
@@ -141,6 +142,8 @@ class Choice:
         found = self._parser.push(delta.text)
         if delta.finish_reason is not None:
             found += self._parser.finish()
+        if self._thought is not None and not self._thinks:
+            self._thinks = self._thought.ended or any(isinstance(event, ReasoningDelta) for event in found)
         if self._only_calls:  # what is no call is one that was cut off before its arguments
             found = [event for event in found if not isinstance(event, ContentDelta)]
         self._called = self._called or any(isinstance(event, ToolCallStart) for event in found)
@@ -149,6 +152,10 @@ class Choice:
     def num_reasoning(self) -> int:
         """Tokens, of a complete answer."""
         return 0 if self._thought is None else self._thought.count()
+
+    def num_reasoning_so_far(self) -> int:
+        """Tokens, of an answer that goes on: none before its text shows that it reasons."""
+        return self.num_reasoning() if self._thinks else 0
 
     def rows(self, delta: Delta) -> list[dict[str, Any]] | None:
         return None if self._num_top is None else chat_rows(self._tokenizer, delta.logprobs, self._num_top)
@@ -233,7 +240,8 @@ class Answer:
     def _chunk(self, index: int, choice: dict[str, Any]) -> dict[str, Any]:
         chunk: dict[str, Any] = {**self._head, "choices": [{"index": index, "logprobs": None, "finish_reason": None, **choice}]}
         if self._wish.streaming.continuous_usage:
-            chunk["usage"] = usage_so_far(len(self._prompt.token_ids), self._choices[index].num_tokens)
+            chunk["usage"] = usage_so_far(len(self._prompt.token_ids), self._choices[index].num_tokens,
+                                          self._choices[index].num_reasoning_so_far())
         elif self._wish.streaming.include_usage:
             chunk["usage"] = None
         return chunk

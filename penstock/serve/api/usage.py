@@ -44,6 +44,8 @@ def score_object(score: Score) -> dict[str, Any]:
     return {"value": score.value, **score.details}
 
 
-def usage_so_far(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """`continuous_usage_stats`: what is known in the middle of an answer."""
-    return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": prompt_tokens + completion_tokens}
+def usage_so_far(prompt_tokens: int, completion_tokens: int, num_reasoning: int | None = None) -> dict[str, Any]:
+    """`continuous_usage_stats`: what is known in the middle of an answer. `num_reasoning`: as in `usage_object`."""
+    details = {} if num_reasoning is None else {"completion_tokens_details": {"reasoning_tokens": num_reasoning}}
+    return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": prompt_tokens + completion_tokens,
+            **details}

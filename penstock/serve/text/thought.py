@@ -31,6 +31,10 @@ class ThoughtTokens:
             end += len(self._detokenizer.push_one(token_id))
             self._ends.append(end)
 
+    @property
+    def ended(self) -> bool:
+        return self._parser.answer_at is not None
+
     def count(self) -> int:
         """Of an answer that ended while it was thinking: all of them."""
         at = self._parser.answer_at

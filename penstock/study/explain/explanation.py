@@ -149,10 +149,21 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
             unknown[name] = reason
         moves = list(tried(name, lever, case, present, measure))
         moved += rising(moves) if lever.each else best_moves(moves)
-    good = ranked([each for each in moved if each.gain >= LEAST_GAIN])
+    good = ranked(needed([each for each in moved if each.gain >= LEAST_GAIN]))
     return Explanation(
         case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
         unknown, tuple(notes))
+
+
+def needed(moves: Sequence[Moved]) -> list[Moved]:
+    """Those of which no part, moved alone, gains about as much."""
+    return [each for each in moves
+            if not any(options(other) < options(each) and other.gain >= each.gain * NEARLY for other in moves)]
+
+
+def options(moved: Moved) -> set[str]:
+    """Their names, without values."""
+    return {part.split()[0] for part in moved.change.option.split("--") if part.strip()}
 
 
 def ranked(moves: Sequence[Moved]) -> list[Moved]:

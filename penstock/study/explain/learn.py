@@ -25,6 +25,8 @@ EARLIER = 0.01  # of all earlier steps, likewise
 ROUNDS = 3
 STEP_UNITS, REQUEST_UNITS = 6, 80  # a step and a request cost the host as much as so many sequences of a step: 55 us, 770 us, 9 us each
 CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
+FEW = 10  # steps: so many may all be odd, as an engine's first, which finds cold caches
+ALIKE, ALIKE_OF_FEW = 0.5, 1.5  # powers of two farther away than the nearest, in rows and in rows per sequence together
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +104,18 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earli
     a step, beside what the roof bounds. Raises ValueError without a step."""
     if not steps.num_steps:
         raise ValueError("no step was timed")
-    sizes, seconds = steps.sizes, steps.seconds
+    sizes, seconds, numbers = steps.sizes, steps.seconds, steps.counts
     share = steps.counts * seconds / float((steps.counts * seconds).sum())
     if earlier is not None and earlier.num_steps:
         counts = np.minimum(earlier.counts, ENOUGH)
-        sizes = np.concatenate([sizes, earlier.sizes])
+        sizes, numbers = np.concatenate([sizes, earlier.sizes]), np.concatenate([numbers, earlier.counts])
         seconds = np.concatenate([seconds, pace(steps, earlier) * earlier.seconds])
         share = np.concatenate([share, EARLIER * counts / counts.sum()])
     if roof is not None:
         works = list(made_up(span))
         known = Steps(sizes, seconds, share, steps.windows)
         sizes = np.concatenate([sizes, [size_of(work, steps.windows) for work in works]])
-        seconds = np.concatenate([seconds, times_of(works, known, roof, Host(known, host_s, span.prompt))])
+        seconds = np.concatenate([seconds, times_of(works, known, numbers, roof, Host(known, host_s, span.prompt))])
         share = np.concatenate([share, np.full(len(works), WEIGHT / len(works))])
     knots = knots_of(sizes[:, 0], roof is not None)
     columns = np.concatenate([climbs(sizes[:, 0], knots), costs_of(sizes)], axis=1)
@@ -173,15 +175,18 @@ class Host:
         return STEP_UNITS + seqs + REQUEST_UNITS * np.maximum(rows - seqs, 0.0) / self._prompt
 
 
-def times_of(works: Sequence[StepWork], steps: Steps, roof: StepTimer, host: Host) -> Array:
-    """What the roofline says, times what the real steps most like them took of it: with about as many rows, and as many per sequence."""
+def times_of(works: Sequence[StepWork], steps: Steps, numbers: Array, roof: StepTimer, host: Host) -> Array:
+    """What the roofline says, times what the real steps most like them took of it: with about as many rows, and as many per sequence.
+    `numbers`: of steps of each size, by which it is told whether those are enough to go by; the counts of `steps` weigh them."""
     rows, seqs = steps.sizes[:, 0], np.maximum(steps.sizes[:, 1], 1.0)
     own_s = steps.seconds - host.seconds(rows, seqs)
     shares = np.maximum(own_s / np.maximum([roof_of(roof, size) for size in steps.sizes], 1e-12), 1.0)
     found = []
     for work in works:
         away = np.abs(np.log2(rows / work.num_tokens)) + np.abs(np.log2(rows / seqs * work.num_seqs / work.num_tokens))
-        near = away <= away.min() + 0.5
+        near = away <= away.min() + ALIKE
+        if numbers[near].sum() < FEW:
+            near = away <= away.min() + ALIKE_OF_FEW
         share = middle(shares[near], steps.counts[near])
         found.append(float(host.seconds(work.num_tokens, work.num_seqs)) + share * roof.seconds(work))
     return np.array(found)

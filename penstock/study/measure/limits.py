@@ -15,7 +15,7 @@ from penstock.study.measure.repeats import Readings, doubts_of, inversions
 
 MIB = 1 << 20
 WORKING_SETS = tuple(mib * MIB for mib in (1, 4, 16, 64, 256, 1024))
-MEMORY_SHARE = 0.5  # of the free memory, for the largest working set
+MEMORY_SHARE = 0.5  # of the free memory, for the largest working set and for weights that are read
 TYPES = ("fp32", "bf16", "int16", "int8")
 BUDGET_S = 30.0  # after this no larger working set is begun, and nothing is measured again
 
@@ -113,7 +113,7 @@ def measure(
     kernels = found.first(crews, sizes)
     found.again()
     products = found.products(threads)
-    exposed = probe.exposed(threads, products) if products else {}
+    exposed = probe.exposed(threads, products, memory_bytes * MEMORY_SHARE) if products else {}
     rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],

@@ -23,10 +23,11 @@ def limits_of_this_machine(
     wanted = here.num_cpus if threads is None else threads
     kept = None if fresh else cached(file, wanted)
     probe = best_probe() if probe is None else probe
-    if kept is not None and not _lacks(kept, probe):
+    lacking = None if kept is None else _lacking(kept, probe)
+    if kept is not None and lacking is None:
         return kept
     if kept is not None:
-        say(f"what was kept of {kept.measured} does not say what products reach in each weight format")
+        say(f"what was kept of {kept.measured} does not say {lacking}")
     say("measuring for some eighteen seconds, a few more where it does not come out alike; what else runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
@@ -34,7 +35,7 @@ def limits_of_this_machine(
     found = measure(probe, here, wanted, free_memory())
     found = replace(found, signs=(*sign(began, look(), here.num_cpus), *found.signs))
     before = cached(file, wanted)
-    if found.doubts and before is not None and not before.doubts and not _lacks(before, probe):
+    if found.doubts and before is not None and not before.doubts and _lacking(before, probe) is None:
         say(f"not kept: this is in doubt, and what was kept of {before.measured} is not")
     elif wanted == here.num_cpus:
         say(_kept(found, file))
@@ -52,9 +53,13 @@ def _kept(found: Limits, file: Path) -> str:
     return f"kept in {file}"
 
 
-def _lacks(kept: Limits, probe: Probe) -> bool:
-    """Whether it was kept before products were measured, alone and beside reading, and they can be."""
-    return probe.method == "native" and not (kept.all_threads.products and kept.exposed)
+def _lacking(kept: Limits, probe: Probe) -> str | None:
+    """What was not measured yet when it was kept, and can be."""
+    if probe.method != "native":
+        return None
+    if not kept.all_threads.products:
+        return "what products reach in each weight format"
+    return None if kept.exposed else "how much of the time of reading weights products take longer"
 
 
 def cached(file: Path, threads: int) -> Limits | None:

@@ -34,9 +34,9 @@ class Probe(Protocol):
         """Operations a second that the backend's kernels reach, by weight format, length of a row and rows; nothing where they are not."""
         ...
 
-    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
-        """By weight format, bytes that are read again and again, and rows: the share of the time of reading weights that products take
-        longer for it than at these rates; nothing where there are no kernels."""
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
+        """By weight format, bytes that are read again and again (`largest` at most), and rows: the share of the time of reading weights
+        that products take longer for it than at these rates; nothing where there are no kernels."""
         ...
 
 
@@ -60,10 +60,10 @@ class NativeProbe:
 
         return product_rates(threads)
 
-    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
         from penstock.study.measure.products import exposed_reading
 
-        return exposed_reading(threads, products, lambda size, crew: float(self._native.read_bandwidth(size, crew, RUN_S / 3, 1)))
+        return exposed_reading(threads, products, lambda size, crew: float(self._native.read_bandwidth(size, crew, RUN_S / 3, 1)), largest)
 
 
 class NumpyProbe:
@@ -98,7 +98,7 @@ class NumpyProbe:
     def products(self, threads: int) -> dict[Point, float]:
         return {}
 
-    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
         return {}
 
 

@@ -71,17 +71,21 @@ def product_rates(threads: int) -> dict[Point, float]:
     return found
 
 
-def exposed_reading(threads: int, rates: Mapping[Point, float], bandwidth: Callable[[int, int], float]) -> dict[Point, float]:
-    """By weight format, bytes that are read again and again, and rows: by how much longer products of matrices that are read take than
-    at `rates` (those of `product_rates`), as a share of the time in which `bandwidth(bytes, threads)` reads them. The more rows, the more
-    of it hides: what several take longer than a few is noise."""
+def exposed_reading(
+    threads: int, rates: Mapping[Point, float], bandwidth: Callable[[int, int], float], largest: float
+) -> dict[Point, float]:
+    """By weight format, bytes that are read again and again (`largest` at most), and rows: by how much longer products of matrices that
+    are read take than at `rates` (those of `product_rates`), as a share of the time in which `bandwidth(bytes, threads)` reads them. The
+    more rows, the more of it hides: what several take longer than a few is noise."""
     found = {}
     inner = max(INNER)
     for form in STREAMED:
-        for size in STREAMS:
+        one = Chain(form, inner, threads, ["w"]).weight_bytes
+        for size in sorted({max(size, 2 * one) for size in STREAMS}):
+            if size > largest:
+                continue
             rate = bandwidth(size, threads)  # each time: memory changes its pace
-            one = Chain(form, inner, threads, ["w"]).weight_bytes
-            read = Chain(form, inner, threads, [f"w{i}" for i in range(max(2, size // one))])
+            read = Chain(form, inner, threads, [f"w{i}" for i in range(size // one)])
             most = MOST_EXPOSED
             for rows in STREAMED_ROWS:
                 timed = read.timer(rows)

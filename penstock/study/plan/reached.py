@@ -54,7 +54,8 @@ def binding(census: Census, roofline: Roofline, measured: bool) -> dict[str, Any
     accounts for as much of it as it can, and the rest is overhead that no limit explains."""
     mixed, decoding = (told(steps, roofline, measured) for steps in (census.mixed, census.decoding))
     beyond_s = max(0.0, census.busy_s - mixed.seconds - decoding.seconds) if measured else 0.0
-    return told_of(shares_of(mixed, decoding, beyond_s))
+    prompt_share = mean(census.mixed).prompt_share if census.mixed.count else 0.0
+    return told_of(shares_of(mixed, decoding, prompt_share, beyond_s))
 
 
 def told(steps: Steps, roofline: Roofline, measured: bool) -> StepTime:

@@ -38,6 +38,11 @@ class MeanStep:
     def num_logits(self) -> float:
         return self.decodes + self.prompts
 
+    @property
+    def prompt_share(self) -> float:
+        """Of its rows, those of prompts."""
+        return self.prompts * self.rows / self.num_tokens if self.num_tokens else 0.0
+
     def sequences(self) -> Iterator[tuple[float, float, float]]:
         yield self.decodes, 1, self.context
         if self.prompts:
@@ -90,10 +95,11 @@ class Point:
     running: float  # requests that are in the KV cache
     mixed: StepTime  # engine's seconds of a mean pass, those of mixed passes
     decoding: StepTime  # and those that only decode
+    prompt_share: float = 0.0  # of the rows of mixed passes, those of prompts
 
     def shares(self) -> dict[str, float]:
         """Of the engine's time, by what binds."""
-        return shares_of(self.mixed, self.decoding)
+        return shares_of(self.mixed, self.decoding, self.prompt_share)
 
     @property
     def prefilling(self) -> float:
@@ -102,11 +108,13 @@ class Point:
         return self.mixed.seconds / whole if self.mixed.seconds else self.queue.busy
 
 
-def shares_of(mixed: StepTime, decoding: StepTime, beyond_s: float = 0.0) -> dict[str, float]:
-    """Of the time of steps that compute prompts and of those that only decode, by what binds. `beyond_s`: seconds that they took and no
+def shares_of(mixed: StepTime, decoding: StepTime, prompt_share: float, beyond_s: float = 0.0) -> dict[str, float]:
+    """Of the time of steps that compute prompts and of those that only decode, by what binds. `prompt_share`: of the rows of the former,
+    those of prompts, by which their arithmetic is divided, as the engine's own counters have it. `beyond_s`: seconds that they took and no
     limit accounts for."""
     whole = mixed.seconds + decoding.seconds + beyond_s
-    shares = {PREFILL: mixed.compute / whole, DECODE: decoding.compute / whole}
+    prefill = mixed.compute * prompt_share
+    shares = {PREFILL: prefill / whole, DECODE: (mixed.compute - prefill + decoding.compute) / whole}
     shares |= {name: (getattr(mixed, field) + getattr(decoding, field)) / whole for field, name in BOUNDS}
     return shares | ({BEYOND: beyond_s / whole} if beyond_s else {})
 
@@ -144,7 +152,7 @@ class Steady:
         queue = Queue(self._own_seconds(mixed), 0.0)  # a prompt's turn comes when a request ends: none waits while rows are left
         share = min(1.0, batch * chunks / life)
         return Point(queue, queue.mean_s, tpot, batch / (queue.mean_s + steps * tpot), batch,
-                     self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share))
+                     self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share), mixed.prompt_share)
 
     def open(self, rate: float, most: float) -> Point | None:
         """Requests that come at `rate`, of which `most` fit in the KV cache. None where it cannot keep up."""
@@ -170,7 +178,8 @@ class Steady:
         if running > most:
             return None
         told = self._timer.told
-        return Point(queue, queue.mean_s, stages * passed, rate, running, told(mixed).scaled(share), told(decode).scaled(1 - share))
+        return Point(queue, queue.mean_s, stages * passed, rate, running, told(mixed).scaled(share), told(decode).scaled(1 - share),
+                     mixed.prompt_share)
 
     def prefill(self, rate: float) -> Queue | None:
         """Of a replica that only computes prompts. None where it cannot keep up."""
@@ -201,7 +210,8 @@ class Steady:
         own = self._own_seconds(mixed)
         ttft = max(own, batch / rate - self._steps * tpot)
         queue = Queue(own, 0.0)
-        return Point(queue, ttft, tpot, batch / (ttft + self._steps * tpot), batch, self._timer.told(mixed), StepTime())
+        return Point(queue, ttft, tpot, batch / (ttft + self._steps * tpot), batch, self._timer.told(mixed), StepTime(),
+                     mixed.prompt_share)
 
     def _own_seconds(self, mixed: MeanStep) -> float:
         """From a prompt's first chunk to its first token: chunks follow one another through the stages."""

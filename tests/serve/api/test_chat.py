@@ -251,8 +251,22 @@ def test_tokens_of_reasoning_are_counted(thinker: Running, script: str, thought:
     assert events[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == wanted
 
 
+@pytest.mark.parametrize(("script", "thought"), [("hm a fox|It is red", "hm a fox|"), ("ein Füchslein, süß|Rot", "ein Füchslein, süß|")])
+def test_tokens_of_reasoning_are_counted_while_they_come(thinker: Running, script: str, thought: str) -> None:
+    engine = thinker.engine
+    engine.script = script
+    wanted = len(engine.tokenizer.encode(thought, False))
+    events = [event for event in stream(thinker.client, max_tokens=60, stream_options={"continuous_usage_stats": True}) if event["choices"]]
+    counts = [(event["usage"]["completion_tokens_details"]["reasoning_tokens"], event["usage"]["completion_tokens"]) for event in events]
+    assert [count for count, _ in counts] == sorted(count for count, _ in counts) and counts[-1][0] == wanted
+    thinking = [count for count, event in zip(counts, events, strict=True) if event["choices"][0]["delta"].get("reasoning_content")]
+    assert thinking and all(reasoning == all_tokens for reasoning, all_tokens in thinking[:-1])
+
+
 def test_an_answer_without_reasoning_has_no_tokens_of_it(shared: Running) -> None:
     assert chat(shared.client)["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
+    events = stream(shared.client, stream_options={"continuous_usage_stats": True})
+    assert {event["usage"]["completion_tokens_details"]["reasoning_tokens"] for event in events} == {0}
 
 
 def test_a_template_that_shows_no_tools_refuses_them(thinker: Running) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.serve.engine.state import with_begin
 from penstock.study.explain.case import Change
-from penstock.study.explain.explanation import Explanation, Moved, explain, ranked
+from penstock.study.explain.explanation import Explanation, Moved, explain, needed, ranked
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.measure.counters import growth, values_of
@@ -46,6 +46,14 @@ def test_what_changes_answers_least_comes_first_where_it_gains_about_as_much(mod
     assert told.verdict == ("--much (lossy) would give 2.5 times the output tokens/s; without any loss --exact would give 40% more output "
                             "tokens/s")
     assert "  2.5 times  --much (lossy)  (a-lever)" in lines(told) and [each["lossy"] for each in told.as_json()["levers"]] == [True, False]
+
+
+def test_an_option_that_adds_nothing_to_another_is_not_recommended_with_it(model: Path) -> None:
+    """More seats bring a larger budget of a step with them: what that gains alone is not theirs."""
+    _, found = explained(model, PLANTED["queueing"][0], only="larger-batch", **PLANTED["queueing"][1])
+    both, one, much = moved("--seats 256 --tokens 256", 0.2, 0.0, found), moved("--tokens 128", 0.195, 0.0, found), moved(
+        "--seats 256 --tokens 256", 0.4, 0.0, found)
+    assert needed([both, one]) == [one] and needed([much, one]) == [much, one] and needed([both]) == [both]
 
 
 def test_formats_are_lossy(model: Path) -> None:

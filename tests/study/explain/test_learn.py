@@ -62,6 +62,17 @@ def test_steps_grow_as_those_of_their_kind_do(count: int) -> None:
     assert learn(steps, Arithmetic(), host_s, SPAN).seconds(decodes(count, 100)) == pytest.approx(taken(decodes(count, 100)), rel=0.12)
 
 
+def test_one_odd_step_does_not_say_how_steps_grow() -> None:
+    """An engine's first step, a prompt alone with cold caches, took four times as long; all others have a sequence beside the prompt."""
+    mixed = [StepWork(((60, 60), (1, context)), 2) for context in (80, 100)]
+    steps = steps_of([[*size_of(work, WINDOWS), real(work), 300] for work in [*mixed, decodes(2, 90)]], [[None, 4]])
+    first = StepWork(((60, 60),), 1)
+    earlier = steps_of([[*size_of(first, WINDOWS), 4 * real(first), 1], [*size_of(mixed[0], WINDOWS), real(mixed[0]), 60]], [[None, 4]])
+    timer = learn(steps, Roof(), 3e-4, SPAN, earlier)
+    for wanted in (StepWork(((60, 60),) * 2, 2), StepWork(((250, 250),), 1)):
+        assert timer.seconds(wanted) == pytest.approx(real(wanted), rel=0.15)
+
+
 def test_logits_cost_something_once() -> None:
     """Chunks of which half end a prompt: what their one row of logits takes is no cost of each sequence that decodes."""
     def taken(work: StepWork) -> float:

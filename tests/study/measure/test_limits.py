@@ -48,9 +48,10 @@ class Fake:
         self.multiplied += 1
         return {("bf16", 256, 16): threads * 1e11 / self.multiplied}
 
-    def exposed(self, threads: int, products: Mapping[Point, float]) -> dict[Point, float]:
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
         assert products == {("bf16", 256, 16): threads * 1e11}
-        return {("bf16", 8 * MIB, 16): 0.5, ("bf16", 128 * MIB, 16): 0.8}
+        shares = {8 * MIB: 0.5, 128 * MIB: 0.8}
+        return {("bf16", size, 16): share for size, share in shares.items() if size <= largest}
 
 
 def run(fake: Fake, threads: int = 4, memory_bytes: int = 64 << 30) -> Limits:
@@ -213,7 +214,14 @@ def test_what_products_take_longer_for_reading_is_measured_at_their_best_rates(t
     file.write_text(json.dumps(told))
     kept = read_limits(file)
     assert kept is not None and hardware_of(kept).exposed == {} and hardware_of(kept).products
+    said.clear()
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).exposed == found.exposed
+    assert said[0].endswith("does not say how much of the time of reading weights products take longer")
+
+
+def test_no_more_weights_are_read_than_fit_into_half_of_the_free_memory() -> None:
+    assert [set(run(Fake(), memory_bytes=mib * MIB).exposed) for mib in (14, 200, 256)] == [
+        set(), {("bf16", 8 * MIB, 16)}, {("bf16", 8 * MIB, 16), ("bf16", 128 * MIB, 16)}]
 
 
 def test_a_noisy_machine_is_not_measured_anew_each_time() -> None:

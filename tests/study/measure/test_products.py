@@ -20,5 +20,23 @@ def test_what_reading_adds_is_a_share_of_its_time(monkeypatch: pytest.MonkeyPatc
     points = [(form, 2 << 20, rows) for form in STREAMED for rows in STREAMED_ROWS]
     for rate, shares in ((1e20, {products.MOST_EXPOSED}), (1.0, {products.LEAST_EXPOSED})):
         rates = {(form, max(INNER), rows): rate for form in STREAMED for rows in STREAMED_ROWS}
-        found = exposed_reading(1, rates, lambda size, threads: 1e15)
+        found = exposed_reading(1, rates, lambda size, threads: 1e15, 1 << 40)
         assert list(found) == points and set(found.values()) == shares
+
+
+def test_no_more_is_read_than_may_be_and_it_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads have matrices so large that the fewest, two, are more than the bytes meant."""
+    pytest.importorskip("penstock._native", reason="the native module is not installed")
+    monkeypatch.setattr(products, "STREAMS", (1 << 20, 2 << 20))
+    monkeypatch.setattr(products, "STREAMED", ("bf16",))
+    rates = {("bf16", max(INNER), rows): 1e20 for rows in STREAMED_ROWS}
+    asked: list[int] = []
+
+    def bandwidth(size: int, threads: int) -> float:
+        asked.append(size)
+        return 1e15
+
+    found = exposed_reading(2, rates, bandwidth, 3 << 20)
+    sizes = {size for _, size, _ in found}
+    assert len(sizes) == 1 and set(asked) == sizes and 2 << 20 <= sizes.pop() <= 3 << 20
+    assert exposed_reading(2, rates, bandwidth, 1 << 20) == {}

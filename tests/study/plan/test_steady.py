@@ -50,6 +50,14 @@ def test_an_answer_of_one_token_is_all_prompt() -> None:
     assert many.requests_per_s == pytest.approx(one.requests_per_s, rel=0.05) and many.ttft_s == pytest.approx(8 * one.ttft_s, rel=0.05)
 
 
+def test_the_arithmetic_of_steps_with_both_is_divided_by_their_rows() -> None:
+    """1,024 at once, of which each step computes two prompts or so: what they are bound by is decoding."""
+    shares = steady((64, 512)).closed(1024).shares()
+    assert shares["prefill compute"] == pytest.approx(64 / (64 + 511) * (shares["prefill compute"] + shares["decode compute"]), rel=0.05)
+    full = steady((1600, 401), 256).closed(64).shares()
+    assert full["prefill compute"] == pytest.approx(0.8 * (full["prefill compute"] + full["decode compute"]), rel=0.01)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 8000), st.integers(1, 2000), st.integers(0, 9), st.sampled_from([256, 2048, 8192]))
 def test_littles_law_and_plausible_shares(prompt: int, answer: int, power: int, chunk: int) -> None:

@@ -24,9 +24,9 @@ from penstock.study.measure.statistics import Distribution
 ARROW = "&larr;"
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1a1d21; --dim: #5b6470; --edge: #d9dde3; --panel: #f7f8fa;
-  --c1: #0b63c5; --c2: #b8480a; --c3: #157a3c; --c4: #7a35b8; --rule: #b3261e; }
+  --c1: #0b63c5; --c2: #b8480a; --c3: #157a3c; --c4: #7a35b8; --c5: #00727a; --rule: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --back: #14171b; --text: #e7eaee; --dim: #9aa4b1; --edge: #313842; --panel: #1b1f25;
-  --c1: #6cb2ff; --c2: #ffa264; --c3: #5fd38a; --c4: #cf9dff; --rule: #ff8a80; } }
+  --c1: #6cb2ff; --c2: #ffa264; --c3: #5fd38a; --c4: #cf9dff; --c5: #4fd8e0; --rule: #ff8a80; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1360px; padding: 24px; background: var(--back); color: var(--text);
   font: 15px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }
@@ -51,7 +51,7 @@ svg .dot { fill-opacity: .55; } svg .label { font-weight: 600; } svg .rule-label
   .spread tbody tr + tr { border-top: 1px solid var(--edge); }
   .spread th { grid-column: 1 / -1; font-weight: 600; } .spread td { text-align: left; } .spread tbody tr + tr :is(td, th) { border: 0; }
   .spread td::before { content: attr(data-of) " "; color: var(--dim); } }
-""" + "\n".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .d{n}, svg .t{n} {{ fill: var(--c{n}); }}" for n in range(1, 5))
+""" + "\n".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .d{n}, svg .t{n} {{ fill: var(--c{n}); }}" for n in range(1, 6))
 
 
 def page(report: Report) -> str:

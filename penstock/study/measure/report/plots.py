@@ -33,6 +33,8 @@ def latency_chart(result: Result) -> Chart:
         "TTFT": [sample.ttft_s for sample in done], "TPOT": [sample.tpot_s for sample in done],
         "ITL": [gap for sample in done for gap in sample.gaps_s()], "end to end": [sample.e2e_s for sample in done],
     }
+    if any(sample.publish_s != sample.ttft_s for sample in done):
+        values["to publish"] = [sample.publish_s for sample in done]
     lines, seen = [], []
     grid = [100 * (1 - 10 ** (-step / 40)) for step in range(121)]  # to 99.9
     for colour, (name, found) in enumerate(values.items(), 1):

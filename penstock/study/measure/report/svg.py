@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 440, 260  # where a phone shows it in 330 pixels, 12 of them are still to be read as 9
-LEFT, RIGHT, TOP, BOTTOM = 64, 96, 16, 44
-LETTER = 7.5  # about the width of one in a label
+LEFT, RIGHT, TOP, BOTTOM = 64, 106, 16, 44
+LETTER = 8.8  # about the width of one in a label, in a wide font
 Point = tuple[float, float]
 
 

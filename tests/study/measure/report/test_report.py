@@ -16,7 +16,7 @@ from penstock.study.measure.goodput import Found, in_doubt
 from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.report.html import page
 from penstock.study.measure.report.plots import charts, nines
-from penstock.study.measure.report.svg import HEIGHT, WIDTH, Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
+from penstock.study.measure.report.svg import HEIGHT, RIGHT, WIDTH, Axis, Chart, Dots, Line, Rule, decades, draw, short, steps
 from penstock.study.measure.report.text import answer, lines, ms
 from penstock.study.measure.result import Cut, Overhead, Probe, Report, Result
 from penstock.study.measure.samples import Sample
@@ -99,6 +99,23 @@ def test_every_plot_is_xml_and_within_its_frame() -> None:
             assert 0 <= float(circle.attrib["cx"]) <= WIDTH and 0 <= float(circle.attrib["cy"]) <= HEIGHT
         for path in tree.iter("path"):
             assert "nan" not in path.attrib["d"] and "inf" not in path.attrib["d"]
+
+
+def test_names_at_the_edge_of_a_plot_are_not_cut() -> None:
+    """Letters of a wide font take 8.8 of the plot's units each, as measured in DejaVu Sans Bold."""
+    made = samples()
+    for sample in made:
+        sample.visible_s = sample.last_s
+    shown = figures(made, Warmup(share=0.1), parse_slo("publish=1s,ttft=90ms"))
+    chart = next(charts(report(replace(result(made), figures=shown))))
+    names = {text.text or "": float(text.attrib["x"]) for text in ElementTree.fromstring(draw(chart)).iter("text")
+             if text.attrib.get("class", "").startswith("label")}
+    assert {"publish SLO", "end to end", "to publish"} <= set(names)
+    assert all(x + 8.8 * len(name) <= WIDTH for name, x in names.items())
+
+
+def test_answers_without_reasoning_are_published_with_their_first_token() -> None:
+    assert "to publish" not in {mark.label for mark in next(charts(report())).marks}
 
 
 def test_a_page_of_next_to_nothing() -> None:
@@ -244,7 +261,7 @@ def test_a_single_dot_has_its_name_beside_it(x: float, anchor: str) -> None:
     circle, name = next(tree.iter("circle")), next(text for text in tree.iter("text") if text.text == "this run")
     assert name.attrib["text-anchor"] == anchor and abs(float(name.attrib["y"]) - float(circle.attrib["cy"])) < 6
     assert 6 < abs(float(name.attrib["x"]) - float(circle.attrib["cx"])) < 14
-    assert next(float(text.attrib["x"]) for text in tree.iter("text") if text.text == "a line") > WIDTH - 96
+    assert next(float(text.attrib["x"]) for text in tree.iter("text") if text.text == "a line") > WIDTH - RIGHT
 
 
 def test_milliseconds_have_three_digits() -> None:
