@@ -43,7 +43,8 @@ def show(found: Any) -> None:
 
     width = columns(sys.stdout)
     console = Console(highlight=False, soft_wrap=True)
-    machine = f"{found.processor.model}, {found.processor.num_cpus} processors; measured {found.measured} ({found.method})"
+    count = found.processor.num_cpus
+    machine = f"{found.processor.model}, {count} processor{'s' * (count > 1)}; measured {found.measured} ({found.method})"
     console.print(f"{wrapped(machine, width)}\n")
     console.print(table(found))
     console.print()
