@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.compute.decoding.control.contract import Always, DraftLimits
+from penstock.compute.decoding.control.contract import Always, DraftingCost, DraftLimits
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -55,8 +55,8 @@ class TrialController(Always):
     def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
         self.trials.append((seq_id, limit, num_drafts, tuple(path)))
 
-    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
-        self.num_asked.append(num_asked)
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
+        self.num_asked.append(drafting.num_asked)
 
 
 class FixedProposer(Ngram):

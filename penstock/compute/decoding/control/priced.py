@@ -14,11 +14,12 @@ drafts are too high on average: the ratio of observed to expected drafts scales 
 asked, and its drafts are compared with the tokens that the next steps yield. Verification would have accepted exactly the drafts that
 agree, so none is needed. After a failure the sequence waits twice as long for its next trial; a success brings the next decision forward.
 
-**Trial budget** (`begin_step`, `_trial_worth`). Trials, recording them, decisions against drafts, and showing answers that have ended to a
-proposer (`invests`) take time and yield no tokens. They are paid from a budget in seconds, to which each step adds a share of its own time:
-MAX_TRIAL_SHARE where perfect drafts would add FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two
-ways, and the higher share counts: from the time of rows alone, and with contexts and overheads, which promises more. The second is weighted
-with a confidence that falls while trials lead to nothing.
+**Trial budget** (`begin_step`, `_decide_shares`). Trials, recording them, and decisions against drafts take time and yield no tokens. They
+are paid from a budget in seconds, to which each step adds a share of its own time: MAX_TRIAL_SHARE where perfect drafts would add
+FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two ways, and the higher share counts: from the time
+of rows alone, and with contexts and overheads, which promises more. The second is weighted with a confidence that falls while trials lead
+to nothing. Showing answers that have ended to a proposer (`invests`) has a budget of its own, MAX_SHOW_SHARE at most: it costs little, and
+without it jobs that repeat are not known when their turn comes, so that no trial could succeed.
 
 **Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
 drafting ends for 32 steps, then 64, up to 1,024.
@@ -30,7 +31,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
+from penstock.compute.decoding.control.budget import Budget
+from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
 from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, RealizedGain
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
 from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
@@ -41,7 +43,10 @@ MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave be
 MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
 LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for so many sequences in lockstep or more, for fewer one each; the most counted
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
+MAX_SHOW_SHARE = 0.005  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
+SAVED_SHOW_STEPS = 8  # steps whose whole time the budget for showing may hold: many answers may end together
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
+CONVINCING = 0.75  # share of a trial's drafts that are right, of as many as it was allowed, from which on it restores confidence
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
 SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # in steps; if a decision against drafts holds for longer than SAMPLE_PERIOD, that is the period
@@ -74,12 +79,11 @@ class Priced:
     _has_news: bool = False  # drafts were verified, or a trial was completed, since the last decision
     _wins: int = 0  # decisions for drafts less those against, in 0 .. MAX_WINS; only those made with news count
 
-    _budget_s: float = 0.0  # left for trials, recording them, and decisions against drafts; may be negative
-    _budget_step: int = 0  # the latest step that has added to it
-    _trial_share: float = 0.0  # share of a step's time that is added
-    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which the share was computed
-    _income_s: float = 0.0  # what a step adds
-    _max_budget_s: float = 0.0  # the time of a step or of two trials, whichever is longer: trials longer than a step can be saved for
+    _trial_budget: Budget = field(default_factory=Budget)  # for trials, recording them, and decisions against drafts
+    _show_budget: Budget = field(default_factory=Budget)  # for showing answers that have ended
+    _budget_step: int = 0  # the latest step that has added to them
+    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which their shares were computed
+    _has_tried: bool = False
     _trial_confidence: float = 1.0  # weight, up to 1, of the trial share that takes contexts and overheads into account
     _trial_failed: bool = False  # since the last decision against drafts
     _is_trial_end: bool = False  # a trial was completed in this step
@@ -92,7 +96,7 @@ class Priced:
 
     def num_skippable(self) -> int:
         following, period = self._step + 1, self._sample_period()
-        if self._overheads.plain_s is None or following >= self._idle_until or following % period < SAMPLED_STEPS:
+        if not self._overheads.is_known() or following >= self._idle_until or following % period < SAMPLED_STEPS:
             return 0
         self._in_flight = None
         return min(self._idle_until, following - following % period + period) - following
@@ -109,15 +113,19 @@ class Priced:
             step_s = interval - last.drafting_s
             if last.load.is_decode:
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
-                    self._trial_share = MAX_TRIAL_SHARE * max(
-                        self._trial_worth(last.load), self._trial_confidence * self._trial_worth(last.load, self._overheads))
-                    self._share_decided_at = self._decision.made_at
-                self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
-                self._observe_gain(last, interval)
-            self._income_s, self._max_budget_s = self._trial_share * step_s, max(step_s, 2 * self._overheads.trial_s)
+                    self._decide_shares(last.load)
+                if last.expected is not None:
+                    self._calibration.observe(last.expected, last.load.num_drafts, last.num_accepted)
+                if load.is_decode and load.num_seqs == last.load.num_seqs:  # else the host has worked for those that came or went
+                    self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
+                    self._observe_gain(last, interval)
+            self._trial_budget.earn_from(step_s, max(step_s, 2 * self._overheads.trial_s))
+            self._show_budget.earn_from(step_s, SAVED_SHOW_STEPS * step_s)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
-        self._budget_s, self._budget_step = min(self._budget_s + self._income_s * num_steps, self._max_budget_s), self._step
+        self._trial_budget.add(num_steps)
+        self._show_budget.add(num_steps)
+        self._budget_step = self._step
         after_drafts = last is not None and last.load.num_drafts > 0
         self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
 
@@ -132,6 +140,8 @@ class Priced:
 
     def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
         seq, self._trial_failed = self._seq(seq_id), self._trial_failed or not path
+        if limit and len(path) >= CONVINCING * limit:
+            self._trial_confidence = min(1.0, 2 * self._trial_confidence)
         self._has_news = self._is_trial_end = True
         for stats in (self._pooled, seq.stats):
             stats.record_proposal(limit, num_drafts)
@@ -154,7 +164,8 @@ class Priced:
         if self._step < self._idle_until and is_same:
             return None
         self._idle_until = self._step
-        is_due = self._step >= last.valid_until and (last.limits is not None or self._budget_s > 0)
+        is_free = last.limits is not None or last.only_lockstep and not self._is_in_lockstep()
+        is_due = self._step >= last.valid_until and (is_free or self._trial_budget.left_s > 0)
         if is_due or not is_same and not self._adapt(last, list(seq_ids)):
             self._decision = self._decide(list(seq_ids), num_other_rows)
         limits = self._decision.limits
@@ -173,23 +184,27 @@ class Priced:
         if not num_drafts:  # nothing will be verified, see `record_verified`
             self._pooled.record_proposal(limit, 0)
 
-    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
         if self._in_flight is not None:
-            self._in_flight.end_s, self._in_flight.drafting_s = now, drafting_s
-        has_decided = self._decision.made_at == self._step
-        if self._decision.limits is None and (num_asked or has_decided or self._is_trial_end):
-            self._budget_s -= drafting_s
+            self._in_flight.end_s, self._in_flight.drafting_s = now, drafting.seconds
+        overheads, asking_s, has_decided = self._overheads, drafting.seconds - drafting.deciding_s, self._decision.made_at == self._step
+        if self._decision.limits is not None:
+            if drafting.num_asked and self._in_flight is not None and self._in_flight.load.num_drafts:  # so it was asked a step before too
+                overheads.observe_proposals(asking_s, drafting.num_asked)
+        elif drafting.num_asked and not self._has_tried:  # the first of all trials finds cold caches and memory that is yet to be made
+            self._has_tried = True
+        elif drafting.num_asked or has_decided or self._is_trial_end:
+            self._trial_budget.spend(drafting.seconds)
+            if drafting.num_asked:
+                overheads.observe_trials(asking_s, drafting.num_asked, drafting.num_new_tokens)
         self._is_trial_end = False
-        if num_asked and not (has_decided and self._overheads.propose_s):  # the time of a decision would be in it
-            overheads = self._overheads
-            (overheads.observe_trials if self._decision.limits is None else overheads.observe_proposals)(drafting_s, num_asked)
 
-    def invests(self, seconds: float) -> bool:
+    def invests(self) -> bool:
+        return self._decision.limits is not None or self._show_budget.left_s > 0
+
+    def invested(self, seconds: float) -> None:
         if self._decision.limits is None:
-            if self._budget_s <= 0:
-                return False
-            self._budget_s -= seconds
-        return True
+            self._show_budget.spend(seconds)
 
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
@@ -210,12 +225,10 @@ class Priced:
         return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
 
     def _observe_gain(self, step: StepInFlight, interval: float) -> None:
-        """Compares a decode step's drafts with what was expected of them and with a plain step. A significant loss ends the decision."""
+        """Compares a decode step with drafts with a plain one. A significant loss ends the decision."""
         count = step.load.num_seqs
-        if step.expected is not None:
-            self._calibration.observe(step.expected, step.load.num_drafts, step.num_accepted)
-        if step.load.num_drafts and self._overheads.plain_s is not None:
-            plain_s = self._model_s(step.load, count) + count * self._overheads.plain_s
+        if step.load.num_drafts and self._overheads.unit_s is not None:
+            plain_s = self._model_s(step.load, count) + self._overheads.plain_s(count)
             self._gain.add((1 + step.num_accepted / count) * plain_s - interval)
             if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.is_significant_loss():
                 self._decision.valid_until = self._step
@@ -229,8 +242,7 @@ class Priced:
             self._has_news = False
         # Sequences in lockstep end together, so that the prompts of the next ones are computed together too: drafts would part them. What
         # that costs grows with their number.
-        in_lockstep = self._in_flight is not None and self._in_flight.load.in_lockstep
-        if best is not None and (self._wins >= min(LOCKSTEP_WINS, len(seq_ids)) or not in_lockstep):
+        if best is not None and (self._wins >= min(LOCKSTEP_WINS, len(seq_ids)) or not self._is_in_lockstep()):
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]
@@ -241,7 +253,10 @@ class Priced:
         num_steps = min(2 * last.num_steps, PLAIN_DECISION_STEPS[1]) if is_repeated else PLAIN_DECISION_STEPS[0]
         if self._trial_failed and best is None:
             self._trial_confidence, self._trial_failed = max(CONFIDENCE_DECAY * self._trial_confidence, MIN_CONFIDENCE), False
-        return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps)
+        return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps, only_lockstep=best is not None)
+
+    def _is_in_lockstep(self) -> bool:
+        return self._in_flight is not None and self._in_flight.load.in_lockstep
 
     def _adapt(self, decision: Decision, seq_ids: list[int]) -> bool:
         """Adapts a decision to sequences that have joined or left; False: a new one is needed. Deciding may take as long as a step, so that
@@ -277,7 +292,7 @@ class Priced:
         context = self._in_flight.load.num_context_tokens / self._in_flight.load.num_seqs if self._in_flight is not None else 0.0
         attention_s = context * self.pair_s  # of a row
         base_s = curve[min(base_rows, last)]
-        other_s = count * ((overheads.plain_s or 0.0) + context * self.context_s + attention_s)  # of a plain step
+        other_s = overheads.plain_s(count) + count * (context * self.context_s + attention_s)  # of a plain step
         candidates = self._candidates(seq_ids)
         drafts_ratio, accepted_ratio = self._calibration.drafts_ratio, self._calibration.accepted_ratio
         best_rate, num_best = MIN_SPEEDUP * count / (base_s + other_s), 0
@@ -316,31 +331,39 @@ class Priced:
         num_allowed, num_proposed, num_accepted = self._pooled.counts(0)
         return num_accepted / num_allowed, num_proposed / num_allowed
 
-    def _trial_worth(self, load: StepLoad, overheads: StepOverheads | None = None) -> float:
-        """The part of MAX_TRIAL_SHARE, from 0 to 1, that trials deserve: by what drafts that are always accepted would gain in steps of
-        this load. Without `overheads` only the time of rows counts, and not what a step takes whether it has drafts or not."""
+    def _decide_shares(self, load: StepLoad) -> None:
+        """What trials and showing answers may take of the time of steps of this load."""
+        by_rows, by_all = self._most_gained(load), self._most_gained(load, self._overheads)
+        self._trial_budget.share = MAX_TRIAL_SHARE * max(
+            min(1.0, gain / FULL_SHARE_GAIN) ** 2 * weight for gain, weight in ((by_rows, 1.0), (by_all, self._trial_confidence)))
+        self._show_budget.share = MAX_SHOW_SHARE * min(1.0, max(by_rows, by_all))
+        self._share_decided_at = self._decision.made_at
+
+    def _most_gained(self, load: StepLoad, overheads: StepOverheads | None = None) -> float:
+        """What drafts that are always accepted would add to the speed of steps of this load, as a share of it. Without `overheads` only
+        the time of rows counts, and not what a step takes whether it has drafts or not."""
         count, rows_s = load.num_seqs, self._rows_s(load.num_seqs)
         plain_s, draft_s = rows_s, 0.0
         if overheads is not None:
-            plain_s = self._model_s(load, count) + count * (overheads.plain_s or 0.0)
+            plain_s = self._model_s(load, count) + overheads.plain_s(count)
             draft_s = load.num_context_tokens * self.pair_s + count * overheads.per_draft_s  # beside its row, one for each sequence
         speedups = [(1 + each) * plain_s / (plain_s + self._rows_s(count * (1 + each)) - rows_s + each * draft_s)
                     for each in range(1, self.max_drafts + 1)]
-        return min(1.0, max(0.0, max(speedups) - 1) / FULL_SHARE_GAIN) ** 2
+        return max(0.0, max(speedups) - 1)
 
     def _start_trials(self, seq_ids: Sequence[int]) -> DraftLimits | None:
         """Dry trials of the sequences that have been due for longest, as many as the budget pays for."""
-        lacking_s = self._overheads.trial_s - self._budget_s
+        lacking_s = self._overheads.trial_s - self._trial_budget.left_s
         self._is_saving = lacking_s >= 0
         if self._is_saving:
-            self._postpone_trials(self._step + min(int(lacking_s / max(self._income_s, 1e-12)), self._sample_period()))
+            self._postpone_trials(self._step + min(int(lacking_s / max(self._trial_budget.income_s, 1e-12)), self._sample_period()))
             return None
         due = [self._seq(seq_id).trial_due for seq_id in seq_ids]
         if min(due) > self._step:
             self._postpone_trials(min(due))
             return None
         turns = sorted([(when, place) for place, when in enumerate(due) if when <= self._step])
-        count = min(len(turns), int(self._budget_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
+        count = min(len(turns), int(self._trial_budget.left_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
         self._trials_end = self._idle_until = self._step + self.max_drafts + 1
         limits = [0] * len(seq_ids)
         for _, place in turns[:count]:
@@ -351,7 +374,7 @@ class Priced:
     def _postpone_trials(self, until: int) -> None:
         """No trial starts before; those that become due meanwhile start together."""
         later = min(max(until, self._step + BATCHING_STEPS), self._trials_end if self._trials_end > self._step else sys.maxsize)
-        self._idle_until = min(self._decision.valid_until, later) if self._budget_s > 0 else later
+        self._idle_until = min(self._decision.valid_until, later) if self._trial_budget.left_s > 0 else later
 
     def _sample_period(self) -> int:
         return max(self._decision.num_steps, SAMPLE_PERIOD)

@@ -4,8 +4,8 @@ import random
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
-from penstock.compute.decoding.control.priced import MAX_TRIAL_SHARE, Priced
+from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
+from penstock.compute.decoding.control.priced import MAX_SHOW_SHARE, MAX_TRIAL_SHARE, Priced
 from penstock.compute.decoding.control.skip import Skip
 
 MAX_DRAFTS = 6
@@ -83,11 +83,13 @@ class SimulatedEngine:
             self.draft()
 
     def draft(self) -> None:
-        limits, drafting, num_asked = self.controller.limits(list(self.drafts), 0), self.decide, 0
+        limits, drafting, num_asked, num_new_tokens = self.controller.limits(list(self.drafts), 0), self.decide, 0, 0
         for seq_id, limit in zip(self.drafts, limits.max_drafts if limits is not None else (), strict=False):
             if limits is None or not limit:
                 continue
-            drafting += self.propose + self.catch_up * min(self.steps - self.asked_at.get(seq_id, 0), 100)
+            num_missed = min(self.steps - self.asked_at.get(seq_id, 0), 100)
+            drafting += self.propose + self.catch_up * num_missed
+            num_new_tokens += num_missed
             self.asked_at[seq_id] = self.steps
             num_asked += 1
             num = limit if self.random.random() < self.answers else 0
@@ -98,7 +100,7 @@ class SimulatedEngine:
                 self.drafts[seq_id] = num
         self.num_asked += num_asked
         self.now += drafting
-        self.controller.end_step(self.now, drafting, num_asked)
+        self.controller.end_step(self.now, DraftingCost(drafting, self.decide, num_asked, num_new_tokens))
         self.skip.begin()
 
     def forget(self, seq_id: int) -> None:
@@ -242,23 +244,24 @@ def test_trials_that_take_longer_than_steps_stay_within_their_share():
         assert 0 < 6e-4 * (engine.num_asked - num_asked) < 1.1 * MAX_TRIAL_SHARE * (engine.now - now)
 
 
-def test_showing_answers_stays_within_the_share_of_trials():
+def test_showing_answers_stays_within_its_share():
     """One of 100 tokens ends in every step, and showing it takes a tenth of a step."""
     engine = SimulatedEngine(fixed=2e-4, row=1e-6, acceptance={0: 0.0})
     engine.speedup(300)
     now, shown = engine.now, 0
     for _ in range(4000):
         engine.step()
-        if engine.controller.invests(2e-5):
+        if engine.controller.invests():
             engine.now += 2e-5
+            engine.controller.invested(2e-5)
             shown += 1
-    assert 0 < 2e-5 * shown < 1.1 * MAX_TRIAL_SHARE * (engine.now - now)
+    assert 0.5 * MAX_SHOW_SHARE * (engine.now - now) < 2e-5 * shown < 1.1 * MAX_SHOW_SHARE * (engine.now - now)
 
 
 def test_while_drafts_are_made_every_answer_is_shown():
     engine = SimulatedEngine(fixed=1e-3, row=1e-6, acceptance={0: 0.9})
     engine.speedup(300)
-    assert engine.drafts[0] and all(engine.controller.invests(1.0) for _ in range(3))
+    assert engine.drafts[0] and all(engine.controller.invests() for _ in range(3))
 
 
 def test_a_proposer_catching_up_does_not_make_proposals_look_expensive():
