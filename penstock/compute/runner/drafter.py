@@ -90,7 +90,7 @@ class Drafter:
         step is needed, so that missing tokens can be requested before the first step that is not skipped."""
         self.skip.num_shown = sys.maxsize if self._trials or self.buffers else 1
 
-    def begin_step(self, plan: StepPlan) -> None:
+    def begin_step(self, plan: StepPlan, cached: Sequence[CachedSeq]) -> None:
         self._is_skipped = self.skip.left > 0
         if self._is_skipped:
             self.skip.left -= 1
@@ -98,7 +98,7 @@ class Drafter:
         now = self._clock.now()
         self.skip.end()
         has_grammar_drafts = any(planned.num_drafts and planned.seq_id not in self._proposed for planned in plan.seqs)
-        self._controller.begin_step(now, step_load(plan, has_grammar_drafts))
+        self._controller.begin_step(now, step_load(plan, has_grammar_drafts, [seq.info.params.max_tokens for seq in cached]))
         self._spent_s = self._clock.now() - now
 
     def record_verified(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:

@@ -27,7 +27,7 @@ class StepLoad:
     num_drafts: int
     num_context_tokens: int  # computed before the step, over all sequences
     is_decode: bool  # every sequence has one token and its drafts, and no draft comes from a grammar
-    in_lockstep: bool = False  # a decode step of sequences of which, on average, two or more have equally many output tokens
+    in_lockstep: bool = False  # without accepted drafts, on average two or more of its sequences will reach their `max_tokens` together
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,13 @@ class DraftingCost:
     num_new_tokens: int = 0
 
 
-def step_load(plan: StepPlan, has_grammar_drafts: bool = False) -> StepLoad:
+def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequence[int | None] = ()) -> StepLoad:
+    """`max_tokens` [seqs]: of each sequence's output; empty: the same for all."""
     seqs, num_rows = plan.seqs, plan.num_tokens
     num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
     is_decode = num_rows - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
-    in_lockstep = is_decode and 2 * len({planned.num_output for planned in seqs}) <= len(seqs)
-    return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep)
+    num_left = {(most or 0) - planned.num_output for planned, most in zip(seqs, max_tokens or [0] * len(seqs), strict=True)}
+    return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep=2 * len(num_left) <= len(seqs))
 
 
 class Controller(Protocol):

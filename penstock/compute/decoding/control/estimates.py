@@ -1,7 +1,6 @@
-"""What the controller learns about drafts: how often they are accepted, how far its expectations came true, what drafting has gained."""
+"""What the controller learns about drafts: how often they are accepted, how far its expectations came true."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 
 ACCEPTANCE_DECAY = 0.9  # weight of a proposal relative to the one after it
 PRIOR_ACCEPTANCE = 0.7  # of a draft, before anything is known
@@ -12,7 +11,6 @@ CALIBRATION_DECAY = 0.98  # of the sums of `Calibration`, with each step that ve
 CALIBRATION_FADING = 0.9975  # of what they say beyond the prior, with each step without drafts: half is left after 280
 CALIBRATION_PRIOR = 4.0  # drafts that are taken to have come as expected, before anything is known
 MAX_CALIBRATION = 1.3  # drafts are never taken to come true more often than this times what was expected
-LOSS_COOLDOWN = 32, 1024  # steps without drafts after drafting has lost time: after a first loss, and at most
 
 
 @dataclass(slots=True)
@@ -118,31 +116,3 @@ class Calibration:
     def accepted_ratio(self) -> float:
         """Drafts accepted for each one expected."""
         return min(MAX_CALIBRATION, self._observed[1] / self._expected[1])
-
-
-@dataclass(slots=True)
-class RealizedGain:
-    """Seconds that drafting has saved since the last `settle`: what plain steps would have taken for the same tokens, less what the steps
-    with drafts took."""
-
-    total_s: float = 0.0
-    num_steps: int = 0
-    cooldown: int = 0  # steps without drafts that follow the latest loss; 0 if it was a gain
-    _squares: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Of one step."""
-        self.total_s += seconds
-        self._squares += seconds * seconds
-        self.num_steps += 1
-
-    def is_significant_loss(self) -> bool:
-        """Whether the loss exceeds what the steps scatter by (one standard error around zero)."""
-        return self.total_s < -sqrt(self._squares)
-
-    def settle(self) -> bool:
-        """Whether drafting has lost time. Starts over, and sets `cooldown`: twice as long after each loss in a row."""
-        lost = self.total_s < 0
-        self.cooldown = min(max(2 * self.cooldown, LOSS_COOLDOWN[0]), LOSS_COOLDOWN[1]) if lost else 0
-        self.total_s, self._squares, self.num_steps = 0.0, 0.0, 0
-        return lost

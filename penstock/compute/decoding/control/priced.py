@@ -21,8 +21,9 @@ of rows alone, and with contexts and overheads, which promises more. The second 
 to nothing. Showing answers that have ended to a proposer (`invests`) has a budget of its own, MAX_SHOW_SHARE at most: it costs little, and
 without it jobs that repeat are not known when their turn comes, so that no trial could succeed.
 
-**Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
-drafting ends for 32 steps, then 64, up to 1,024.
+**What drafts may lose** (`_observe_gain`). Whatever was expected, each step with drafts is compared with the plain steps that would have
+yielded its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, what it saved is added. When the budget is
+spent there are no drafts until it holds half a step's time again: so they lose no more than that share, whichever estimate is wrong.
 
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
 SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain steps take.
@@ -30,17 +31,19 @@ SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain ste
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from penstock.compute.decoding.control.budget import Budget
 from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
-from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, RealizedGain
+from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
 from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
 
 MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are uncertain
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
-MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
+MAX_LOSS_SHARE, SAVED_LOSS_STEPS = 0.004, 4  # of the time, that drafts may lose; steps whose whole time that budget may hold
+LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
 LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for so many sequences in lockstep or more, for fewer one each; the most counted
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 MAX_SHOW_SHARE = 0.005  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
@@ -72,7 +75,6 @@ class Priced:
     _seqs: dict[int, SeqState] = field(default_factory=dict)
     _overheads: StepOverheads = field(default_factory=StepOverheads)
     _calibration: Calibration = field(default_factory=Calibration)
-    _gain: RealizedGain = field(default_factory=RealizedGain)
 
     _decision: Decision = field(default_factory=Decision)
     _next_expected: Expected | None = None  # of the drafts of the next step
@@ -81,6 +83,8 @@ class Priced:
 
     _trial_budget: Budget = field(default_factory=Budget)  # for trials, recording them, and decisions against drafts
     _show_budget: Budget = field(default_factory=Budget)  # for showing answers that have ended
+    _loss_budget: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))  # for drafts that cost more than they give
+    _pauses_until: int = 0  # the step before which nothing is drafted, since that budget was spent
     _budget_step: int = 0  # the latest step that has added to them
     _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which their shares were computed
     _has_tried: bool = False
@@ -96,7 +100,8 @@ class Priced:
 
     def num_skippable(self) -> int:
         following, period = self._step + 1, self._sample_period()
-        if not self._overheads.is_known() or following >= self._idle_until or following % period < SAMPLED_STEPS:
+        has_drafts = self._in_flight is not None and self._in_flight.load.num_drafts > 0  # what it costs is only known in the step after it
+        if has_drafts or not self._overheads.is_known() or following >= self._idle_until or following % period < SAMPLED_STEPS:
             return 0
         self._in_flight = None
         return min(self._idle_until, following - following % period + period) - following
@@ -109,8 +114,7 @@ class Priced:
         self._step += 1
         last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
         if last is not None and now - last.end_s < MAX_PAUSE_S:
-            interval = now - last.begin_s
-            step_s = interval - last.drafting_s
+            interval, step_s = now - last.begin_s, self._plain_s(last.load)
             if last.load.is_decode:
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
                     self._decide_shares(last.load)
@@ -121,10 +125,11 @@ class Priced:
                     self._observe_gain(last, interval)
             self._trial_budget.earn_from(step_s, max(step_s, 2 * self._overheads.trial_s))
             self._show_budget.earn_from(step_s, SAVED_SHOW_STEPS * step_s)
+            self._loss_budget.earn_from(step_s, SAVED_LOSS_STEPS * step_s)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
-        self._trial_budget.add(num_steps)
-        self._show_budget.add(num_steps)
+        for budget in (self._trial_budget, self._show_budget, self._loss_budget):
+            budget.add(num_steps)
         self._budget_step = self._step
         after_drafts = last is not None and last.load.num_drafts > 0
         self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
@@ -148,8 +153,8 @@ class Priced:
             stats.record_accepted(path)
         if path:
             seq.backoff, seq.trial_due = TRIAL_BACKOFF[0], self._step + TRIAL_BACKOFF[0]
-            steps = max(REVISION_STEPS_PER_SEQ * len(self._decision.seq_ids), self._gain.cooldown)
-            revision = max(self._step, self._decision.made_at + steps)
+            steps = REVISION_STEPS_PER_SEQ * len(self._decision.seq_ids)
+            revision = max(self._step, self._decision.made_at + steps, self._pauses_until)
             self._decision.valid_until, self._idle_until = min(self._decision.valid_until, revision), min(self._idle_until, revision)
         elif num_drafts:
             seq.trial_due, seq.backoff = self._step + seq.backoff, min(2 * seq.backoff, TRIAL_BACKOFF[1])
@@ -224,18 +229,22 @@ class Priced:
         """Seconds of a step of this load's sequences with so many rows, without overheads."""
         return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
 
+    def _plain_s(self, load: StepLoad) -> float:
+        """Seconds of a decode step of this load's sequences without drafts."""
+        return self._model_s(load, load.num_seqs) + self._overheads.plain_s(load.num_seqs)
+
     def _observe_gain(self, step: StepInFlight, interval: float) -> None:
-        """Compares a decode step with drafts with a plain one. A significant loss ends the decision."""
-        count = step.load.num_seqs
+        """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost what
+        they may."""
         if step.load.num_drafts and self._overheads.unit_s is not None:
-            plain_s = self._model_s(step.load, count) + self._overheads.plain_s(count)
-            self._gain.add((1 + step.num_accepted / count) * plain_s - interval)
-            if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.is_significant_loss():
+            self._loss_budget.spend(interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load))
+            if self._loss_budget.left_s < 0:
                 self._decision.valid_until = self._step
 
     def _decide(self, seq_ids: list[int], num_other_rows: int) -> Decision:
-        if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.settle():
-            return Decision(seq_ids, made_at=self._step, valid_until=self._step + self._gain.cooldown)
+        if self._loss_budget.left_s < 0:
+            self._pauses_until = self._step + min(max(self._loss_budget.steps_to(STAKE), LOSS_PAUSE[0]), LOSS_PAUSE[1])
+            return Decision(seq_ids, made_at=self._step, valid_until=self._pauses_until)
         best, last = self._choose(seq_ids, num_other_rows), self._decision
         if self._has_news:
             self._wins = max(self._wins - 1, 0) if best is None else min(self._wins + 1, MAX_WINS)
@@ -345,7 +354,7 @@ class Priced:
         count, rows_s = load.num_seqs, self._rows_s(load.num_seqs)
         plain_s, draft_s = rows_s, 0.0
         if overheads is not None:
-            plain_s = self._model_s(load, count) + overheads.plain_s(count)
+            plain_s = self._plain_s(load)
             draft_s = load.num_context_tokens * self.pair_s + count * overheads.per_draft_s  # beside its row, one for each sequence
         speedups = [(1 + each) * plain_s / (plain_s + self._rows_s(count * (1 + each)) - rows_s + each * draft_s)
                     for each in range(1, self.max_drafts + 1)]

@@ -17,6 +17,16 @@ def test_what_was_overspent_is_earned_back_before_anything_is_saved():
     assert budget.left_s == 5e-5
 
 
+def test_when_a_budget_will_hold_the_time_of_some_steps():
+    budget = Budget(share=0.01, left_s=-2e-5)
+    budget.earn_from(1e-3, most_s=5e-3)
+    count = budget.steps_to(0.5)
+    budget.add(count - 1)
+    assert budget.left_s < 5e-4
+    budget.add(1)
+    assert budget.left_s == pytest.approx(5e-4)
+
+
 def test_the_first_of_all_trials_is_not_charged() -> None:
     """It finds cold memory: at ten steps' time it would leave nothing for the next ones for long."""
     controller, now, asked = Priced([1e-3 + 1e-6 * rows for rows in range(200)], 6), 0.0, 0

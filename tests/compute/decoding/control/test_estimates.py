@@ -11,7 +11,6 @@ from penstock.compute.decoding.control.estimates import (
     AcceptanceStats,
     Calibration,
     Expected,
-    RealizedGain,
 )
 
 MAX_DRAFTS = 6
@@ -56,16 +55,6 @@ def test_calibration_follows_what_came_of_expectations():
     for _ in range(400):
         calibration.fade(8)
     assert calibration.accepted_ratio > 0.9
-
-
-def test_a_loss_is_significant_beyond_the_scatter_of_steps():
-    gain = RealizedGain()
-    for seconds in (3.0, -4.0, 3.5, -4.0):
-        gain.add(seconds)
-    assert gain.total_s < 0 and not gain.is_significant_loss()
-    for _ in range(6):
-        gain.add(-2.0)
-    assert gain.is_significant_loss() and gain.settle() and not gain.is_significant_loss()
 
 
 def test_always_allows_the_maximum():
