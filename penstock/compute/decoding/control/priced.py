@@ -25,15 +25,19 @@ without it jobs that repeat are not known when their turn comes, so that no tria
 yielded its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, what it saved is added. When the budget is
 spent there are no drafts until it holds half a step's time again: so they lose no more than that share, whichever estimate is wrong.
 
+**Lockstep** (`Budgets.pay_for_parting`). Sequences that begin together and have the same `max_tokens` end together, so that the prompts of the next ones
+are computed together too. A single accepted draft parts them, and from then on prompts come one by one, which costs 1 to 3 % of the time
+for as long as requests queue. No step shows that loss. So a parting is paid from a budget, of what drafts have really gained before, and of
+a small share of the time.
+
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
-SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain steps take.
+SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, or of more where steps are short, to follow what plain steps take.
 """
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
 
-from penstock.compute.decoding.control.budget import Budget
+from penstock.compute.decoding.control.budget import Budgets
 from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
 from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
@@ -42,17 +46,15 @@ from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_
 MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are uncertain
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
-MAX_LOSS_SHARE, SAVED_LOSS_STEPS = 0.004, 4  # of the time, that drafts may lose; steps whose whole time that budget may hold
 LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
-LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for so many sequences in lockstep or more, for fewer one each; the most counted
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
-MAX_SHOW_SHARE = 0.005  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
-SAVED_SHOW_STEPS = 8  # steps whose whole time the budget for showing may hold: many answers may end together
+MAX_SHOW_SHARE = 0.003  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 CONVINCING = 0.75  # share of a trial's drafts that are right, of as many as it was allowed, from which on it restores confidence
+REFUND = 2.0  # trials whose time such a one brings back: its own, and about that of the decision that follows
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
-SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # in steps; if a decision against drafts holds for longer than SAMPLE_PERIOD, that is the period
+SAMPLED_STEPS, SAMPLE_PERIOD, SAMPLE_S = 2, (64, 256), 0.05  # steps of a period, which lasts so long, or as long as a decision against drafts
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 NEARLY = 1 - 1e-9  # equal but for rounding
 
@@ -78,15 +80,11 @@ class Priced:
 
     _decision: Decision = field(default_factory=Decision)
     _next_expected: Expected | None = None  # of the drafts of the next step
-    _has_news: bool = False  # drafts were verified, or a trial was completed, since the last decision
-    _wins: int = 0  # decisions for drafts less those against, in 0 .. MAX_WINS; only those made with news count
 
-    _trial_budget: Budget = field(default_factory=Budget)  # for trials, recording them, and decisions against drafts
-    _show_budget: Budget = field(default_factory=Budget)  # for showing answers that have ended
-    _loss_budget: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))  # for drafts that cost more than they give
-    _pauses_until: int = 0  # the step before which nothing is drafted, since that budget was spent
-    _budget_step: int = 0  # the latest step that has added to them
-    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which their shares were computed
+    _budgets: Budgets = field(default_factory=Budgets)
+    _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
+    _budget_step: int = 0  # the latest step that has added to the budgets
+    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which the shares of trials and of showing were computed
     _has_tried: bool = False
     _trial_confidence: float = 1.0  # weight, up to 1, of the trial share that takes contexts and overheads into account
     _trial_failed: bool = False  # since the last decision against drafts
@@ -114,7 +112,7 @@ class Priced:
         self._step += 1
         last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
         if last is not None and now - last.end_s < MAX_PAUSE_S:
-            interval, step_s = now - last.begin_s, self._plain_s(last.load)
+            interval = now - last.begin_s
             if last.load.is_decode:
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
                     self._decide_shares(last.load)
@@ -123,19 +121,16 @@ class Priced:
                 if load.is_decode and load.num_seqs == last.load.num_seqs:  # else the host has worked for those that came or went
                     self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
                     self._observe_gain(last, interval)
-            self._trial_budget.earn_from(step_s, max(step_s, 2 * self._overheads.trial_s))
-            self._show_budget.earn_from(step_s, SAVED_SHOW_STEPS * step_s)
-            self._loss_budget.earn_from(step_s, SAVED_LOSS_STEPS * step_s)
+            self._budgets.earn_from(self._plain_s(last.load), last.load.num_seqs, self._overheads.trial_s)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
-        for budget in (self._trial_budget, self._show_budget, self._loss_budget):
-            budget.add(num_steps)
+        self._budgets.add(num_steps)
         self._budget_step = self._step
         after_drafts = last is not None and last.load.num_drafts > 0
         self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
 
     def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
-        seq, self._has_news = self._seq(seq_id), True
+        seq = self._seq(seq_id)
         seq.stats.record_accepted(path)
         if seq.last_proposal[1]:  # pooled only now, so that the acceptance weighs as much as the proposal, whatever others proposed since
             self._pooled.record_proposal(*seq.last_proposal)
@@ -147,7 +142,8 @@ class Priced:
         seq, self._trial_failed = self._seq(seq_id), self._trial_failed or not path
         if limit and len(path) >= CONVINCING * limit:
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
-        self._has_news = self._is_trial_end = True
+            self._budgets.trials.spend(-REFUND * self._overheads.trial_s)
+        self._is_trial_end = True
         for stats in (self._pooled, seq.stats):
             stats.record_proposal(limit, num_drafts)
             stats.record_accepted(path)
@@ -170,7 +166,7 @@ class Priced:
             return None
         self._idle_until = self._step
         is_free = last.limits is not None or last.only_lockstep and not self._is_in_lockstep()
-        is_due = self._step >= last.valid_until and (is_free or self._trial_budget.left_s > 0)
+        is_due = self._step >= last.valid_until and (is_free or self._budgets.trials.left_s > 0)
         if is_due or not is_same and not self._adapt(last, list(seq_ids)):
             self._decision = self._decide(list(seq_ids), num_other_rows)
         limits = self._decision.limits
@@ -199,17 +195,17 @@ class Priced:
         elif drafting.num_asked and not self._has_tried:  # the first of all trials finds cold caches and memory that is yet to be made
             self._has_tried = True
         elif drafting.num_asked or has_decided or self._is_trial_end:
-            self._trial_budget.spend(drafting.seconds)
+            self._budgets.trials.spend(drafting.seconds)
             if drafting.num_asked:
                 overheads.observe_trials(asking_s, drafting.num_asked, drafting.num_new_tokens)
         self._is_trial_end = False
 
     def invests(self) -> bool:
-        return self._decision.limits is not None or self._show_budget.left_s > 0
+        return self._decision.limits is not None or self._budgets.showing.left_s > 0
 
     def invested(self, seconds: float) -> None:
         if self._decision.limits is None:
-            self._show_budget.spend(seconds)
+            self._budgets.showing.spend(seconds)
 
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
@@ -237,21 +233,17 @@ class Priced:
         """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost what
         they may."""
         if step.load.num_drafts and self._overheads.unit_s is not None:
-            self._loss_budget.spend(interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load))
-            if self._loss_budget.left_s < 0:
+            self._budgets.spend_on_drafts(interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load))
+            if self._budgets.losses.left_s < 0:
                 self._decision.valid_until = self._step
 
     def _decide(self, seq_ids: list[int], num_other_rows: int) -> Decision:
-        if self._loss_budget.left_s < 0:
-            self._pauses_until = self._step + min(max(self._loss_budget.steps_to(STAKE), LOSS_PAUSE[0]), LOSS_PAUSE[1])
+        if self._budgets.losses.left_s < 0:
+            steps = self._budgets.losses.steps_to(STAKE * self._budgets.step_s)
+            self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
             return Decision(seq_ids, made_at=self._step, valid_until=self._pauses_until)
         best, last = self._choose(seq_ids, num_other_rows), self._decision
-        if self._has_news:
-            self._wins = max(self._wins - 1, 0) if best is None else min(self._wins + 1, MAX_WINS)
-            self._has_news = False
-        # Sequences in lockstep end together, so that the prompts of the next ones are computed together too: drafts would part them. What
-        # that costs grows with their number.
-        if best is not None and (self._wins >= min(LOCKSTEP_WINS, len(seq_ids)) or not self._is_in_lockstep()):
+        if best is not None and (last.limits is not None or not self._is_in_lockstep() or self._budgets.pay_for_parting()):
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]
@@ -343,9 +335,9 @@ class Priced:
     def _decide_shares(self, load: StepLoad) -> None:
         """What trials and showing answers may take of the time of steps of this load."""
         by_rows, by_all = self._most_gained(load), self._most_gained(load, self._overheads)
-        self._trial_budget.share = MAX_TRIAL_SHARE * max(
+        self._budgets.trials.share = MAX_TRIAL_SHARE * max(
             min(1.0, gain / FULL_SHARE_GAIN) ** 2 * weight for gain, weight in ((by_rows, 1.0), (by_all, self._trial_confidence)))
-        self._show_budget.share = MAX_SHOW_SHARE * min(1.0, max(by_rows, by_all))
+        self._budgets.showing.share = MAX_SHOW_SHARE * min(1.0, max(by_rows, by_all))
         self._share_decided_at = self._decision.made_at
 
     def _most_gained(self, load: StepLoad, overheads: StepOverheads | None = None) -> float:
@@ -362,17 +354,17 @@ class Priced:
 
     def _start_trials(self, seq_ids: Sequence[int]) -> DraftLimits | None:
         """Dry trials of the sequences that have been due for longest, as many as the budget pays for."""
-        lacking_s = self._overheads.trial_s - self._trial_budget.left_s
+        lacking_s = self._overheads.trial_s - self._budgets.trials.left_s
         self._is_saving = lacking_s >= 0
         if self._is_saving:
-            self._postpone_trials(self._step + min(int(lacking_s / max(self._trial_budget.income_s, 1e-12)), self._sample_period()))
+            self._postpone_trials(self._step + min(int(lacking_s / max(self._budgets.trials.income_s, 1e-12)), self._sample_period()))
             return None
         due = [self._seq(seq_id).trial_due for seq_id in seq_ids]
         if min(due) > self._step:
             self._postpone_trials(min(due))
             return None
         turns = sorted([(when, place) for place, when in enumerate(due) if when <= self._step])
-        count = min(len(turns), int(self._trial_budget.left_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
+        count = min(len(turns), int(self._budgets.trials.left_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
         self._trials_end = self._idle_until = self._step + self.max_drafts + 1
         limits = [0] * len(seq_ids)
         for _, place in turns[:count]:
@@ -383,7 +375,8 @@ class Priced:
     def _postpone_trials(self, until: int) -> None:
         """No trial starts before; those that become due meanwhile start together."""
         later = min(max(until, self._step + BATCHING_STEPS), self._trials_end if self._trials_end > self._step else sys.maxsize)
-        self._idle_until = min(self._decision.valid_until, later) if self._trial_budget.left_s > 0 else later
+        self._idle_until = min(self._decision.valid_until, later) if self._budgets.trials.left_s > 0 else later
 
     def _sample_period(self) -> int:
-        return max(self._decision.num_steps, SAMPLE_PERIOD)
+        short, long = SAMPLE_PERIOD
+        return max(self._decision.num_steps, min(max(int(SAMPLE_S / max(self._budgets.step_s, 1e-9)), short), long))
