@@ -46,7 +46,7 @@ class Budgets:
     trials: Budget = field(default_factory=Budget)
     showing: Budget = field(default_factory=Budget)
     losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))
-    parting: Budget = field(default_factory=lambda: Budget(PARTING_SHARE, left_s=inf))
+    parting: Budget = field(default_factory=lambda: Budget(PARTING_SHARE))
     step_s: float = 0.0  # of a plain step
 
     def earn_from(self, step_s: float, num_seqs: int, trial_s: float) -> None:

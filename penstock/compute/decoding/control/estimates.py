@@ -1,11 +1,13 @@
 """What the controller learns about drafts: how often they are accepted, how far its expectations came true."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp
 
 ACCEPTANCE_DECAY = 0.9  # weight of a proposal relative to the one after it
 PRIOR_ACCEPTANCE = 0.7  # of a draft, before anything is known
 POOLED_WEIGHT = 2.0  # proposals that the acceptance over all sequences counts for in the estimate for one of them
 MIN_ACCEPTANCE = 0.02  # a draft that is accepted less often is not considered, nor are those after it
+PROMISE_STEPS, PROMISED_STEPS = 1024, 32  # over which promises are averaged; for which one stands at most
 MAX_WEIGHT = 1e100  # of a proposal; beyond it all weights are scaled down
 CALIBRATION_DECAY = 0.98  # of the sums of `Calibration`, with each step that verifies drafts
 CALIBRATION_FADING = 0.9975  # of what they say beyond the prior, with each step without drafts: half is left after 280
@@ -116,3 +118,20 @@ class Calibration:
     def accepted_ratio(self) -> float:
         """Drafts accepted for each one expected."""
         return min(MAX_CALIBRATION, self._observed[1] / self._expected[1])
+
+
+@dataclass(slots=True)
+class Promise:
+    """What decisions promise to add to the speed, averaged over steps. A promise stands until the next decision, for PROMISED_STEPS at most:
+    decisions are made when drafts have just come true, so that a single one says little."""
+
+    mean: float = 0.0
+    _latest: float = 0.0
+    _step: int = 0  # at which it was made
+
+    def follow(self, step: int, promise: float) -> None:
+        """`promise`: of a decision at this step."""
+        passed = step - self._step
+        held = min(passed, PROMISED_STEPS)
+        self.mean = (self._latest + (self.mean - self._latest) * exp(-held / PROMISE_STEPS)) * exp((held - passed) / PROMISE_STEPS)
+        self._latest, self._step = promise, step

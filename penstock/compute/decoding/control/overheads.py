@@ -6,7 +6,8 @@ from penstock.compute.decoding.control.state import StepInFlight
 FIT_DECAY = 0.98  # weight of a step with drafts relative to the one after it
 FADING = 0.98  # of what is known of the costs of drafts, with each step without drafts that is observed
 STEP_UNITS = 8  # the host's work for a step, whatever its sequences, is that for so many sequences
-PRIOR_UNITS = 1.0, 0.5  # the host's work for a sequence with drafts, and for each draft, before anything is known
+PRIOR_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, before anything is known
+TOKENS_TO_ASK = 16  # tokens that the proposer sees for the first time take as long as asking it once
 PRIOR_STEPS = 2  # observed steps with no draft, and as many with PRIOR_DRAFTS for each sequence, that this counts for
 PRIOR_DRAFTS = 8
 OUTLIER_FACTOR, MAX_OUTLIERS = 2, 2  # a step that takes so many times what is expected is ignored: something else ran; so many in a row
@@ -97,7 +98,7 @@ class StepOverheads:
     def observe_trials(self, seconds: float, count: int, num_tokens: int) -> None:
         """The same of trials, in which it saw `num_tokens` tokens of these sequences for the first time. They bound from both sides what
         asking takes outside of them."""
-        newest, least = seconds / count, seconds / (count + num_tokens)
+        newest, least = seconds / count, seconds / (count + num_tokens / TOKENS_TO_ASK)
         self.trial_s = low_mean(self.trial_s or newest, newest)
         self._least_propose_s = low_mean(self._least_propose_s or least, least)
         if not self._has_proposed:

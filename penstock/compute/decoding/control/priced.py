@@ -25,10 +25,10 @@ without it jobs that repeat are not known when their turn comes, so that no tria
 yielded its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, what it saved is added. When the budget is
 spent there are no drafts until it holds half a step's time again: so they lose no more than that share, whichever estimate is wrong.
 
-**Lockstep** (`Budgets.pay_for_parting`). Sequences that begin together and have the same `max_tokens` end together, so that the prompts of the next ones
+**Lockstep** (`_may_part`). Sequences that begin together and have the same `max_tokens` end together, so that the prompts of the next ones
 are computed together too. A single accepted draft parts them, and from then on prompts come one by one, which costs 1 to 3 % of the time
-for as long as requests queue. No step shows that loss. So a parting is paid from a budget, of what drafts have really gained before, and of
-a small share of the time.
+for as long as requests queue. No step shows that loss. So they are parted where decisions have promised much for long (`Promise`), or if
+it can be paid from what drafts have really gained before and a small share of the time (`Budgets.pay_for_parting`).
 
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
 SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, or of more where steps are short, to follow what plain steps take.
@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 
 from penstock.compute.decoding.control.budget import Budgets
 from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
-from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected
+from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, Promise
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
 from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
 
@@ -47,6 +47,7 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
+LOCKSTEP_PROMISE = 0.25  # added speed that decisions must have promised on average to part sequences in lockstep, or else it is to be paid for
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 MAX_SHOW_SHARE = 0.003  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
@@ -78,6 +79,7 @@ class Priced:
     _overheads: StepOverheads = field(default_factory=StepOverheads)
     _calibration: Calibration = field(default_factory=Calibration)
 
+    _promise: Promise = field(default_factory=Promise)
     _decision: Decision = field(default_factory=Decision)
     _next_expected: Expected | None = None  # of the drafts of the next step
 
@@ -243,11 +245,12 @@ class Priced:
             self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
             return Decision(seq_ids, made_at=self._step, valid_until=self._pauses_until)
         best, last = self._choose(seq_ids, num_other_rows), self._decision
-        if best is not None and (last.limits is not None or not self._is_in_lockstep() or self._budgets.pay_for_parting()):
+        self._promise.follow(self._step, 0.0 if best is None else best[3])
+        if best is not None and (last.limits is not None or not self._is_in_lockstep() or self._may_part()):
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]
-            limits, expected, min_accepted = best
+            limits, expected, min_accepted, _ = best
             valid_until = self._step + DRAFT_DECISION_STEPS + len(seq_ids) // SEQS_PER_STEP
             return Decision(seq_ids, limits, expected, self._step, valid_until, min_accepted=min_accepted)
         is_repeated = last.limits is None and best is None
@@ -255,6 +258,9 @@ class Priced:
         if self._trial_failed and best is None:
             self._trial_confidence, self._trial_failed = max(CONFIDENCE_DECAY * self._trial_confidence, MIN_CONFIDENCE), False
         return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps, only_lockstep=best is not None)
+
+    def _may_part(self) -> bool:
+        return self._promise.mean >= LOCKSTEP_PROMISE or self._budgets.pay_for_parting()
 
     def _is_in_lockstep(self) -> bool:
         return self._in_flight is not None and self._in_flight.load.in_lockstep
@@ -280,9 +286,9 @@ class Priced:
         decision.seq_ids = seq_ids
         return True
 
-    def _choose(self, seq_ids: Sequence[int], num_other_rows: int) -> tuple[list[int], Expected, float] | None:
-        """The drafts with the most expected tokens per second: (limits, what is expected of them, the least of their probabilities). None:
-        no drafts.
+    def _choose(self, seq_ids: Sequence[int], num_other_rows: int) -> tuple[list[int], Expected, float, float] | None:
+        """The drafts with the most expected tokens per second: (limits, what is expected of them, the least of their probabilities, the
+        speed that they promise to add). None:        no drafts.
 
         Drafts are added one by one, the likeliest first; a sequence's own are in order, since their probabilities never rise. The expected
         time of a step has a part for each draft, and one that is there only if any sequence has a draft at all: more rows, and the overhead
@@ -316,7 +322,7 @@ class Priced:
         for _, place, _, _ in chosen:
             limits[place] += 1
         expected = Expected(sum([proposed for _, _, _, proposed in chosen]), sum([accepted for accepted, _, _, _ in chosen]))
-        return limits, expected, chosen[-1][0]
+        return limits, expected, chosen[-1][0], best_rate * (base_s + other_s) / count - 1
 
     def _candidates(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
         """All drafts that may be made, the likeliest first, each as (probability that it is proposed and accepted, index of its sequence,

@@ -353,7 +353,7 @@ def test_while_no_trial_can_be_paid_most_steps_are_skipped():
 
 
 def promising_everything(controller: Priced, seq_ids: list[int], num_other_rows: int) -> tuple[list[int], Expected, float]:
-    return [MAX_DRAFTS] * len(seq_ids), Expected(1.0, 1.0), 0.5
+    return [MAX_DRAFTS] * len(seq_ids), Expected(1.0, 1.0), 0.5, 1.0
 
 
 @pytest.mark.parametrize("right", [0.0, 0.3, 0.45])
