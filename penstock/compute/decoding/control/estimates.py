@@ -122,7 +122,7 @@ class Calibration:
 
 @dataclass(slots=True)
 class Promise:
-    """What decisions promise to add to the speed, averaged over steps. A promise stands until the next decision, for PROMISED_STEPS at most:
+    """What decisions promise to add to the speed, averaged over steps. One stands until the next decision, for PROMISED_STEPS at most:
     decisions are made when drafts have just come true, so that a single one says little."""
 
     mean: float = 0.0
@@ -133,5 +133,6 @@ class Promise:
         """`promise`: of a decision at this step."""
         passed = step - self._step
         held = min(passed, PROMISED_STEPS)
-        self.mean = (self._latest + (self.mean - self._latest) * exp(-held / PROMISE_STEPS)) * exp((held - passed) / PROMISE_STEPS)
+        self.mean = self._latest + (self.mean - self._latest) * exp(-held / PROMISE_STEPS)
+        self.mean *= exp((held - passed) / PROMISE_STEPS)
         self._latest, self._step = promise, step

@@ -47,15 +47,15 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
-LOCKSTEP_PROMISE = 0.25  # added speed that decisions must have promised on average to part sequences in lockstep, or else it is to be paid for
+LOCKSTEP_PROMISE = 0.25  # added speed that decisions must have promised, on average, to part sequences in lockstep unpaid
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
-MAX_SHOW_SHARE = 0.003  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
+MAX_SHOW_SHARE = 0.002  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
 CONVINCING = 0.75  # share of a trial's drafts that are right, of as many as it was allowed, from which on it restores confidence
 REFUND = 2.0  # trials whose time such a one brings back: its own, and about that of the decision that follows
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
-SAMPLED_STEPS, SAMPLE_PERIOD, SAMPLE_S = 2, (64, 256), 0.05  # steps of a period, which lasts so long, or as long as a decision against drafts
+SAMPLED_STEPS, SAMPLE_PERIOD, SAMPLE_S = 2, (64, 256), 0.05  # of a period's steps; it lasts so long, or as a decision against drafts
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 NEARLY = 1 - 1e-9  # equal but for rounding
 
@@ -86,7 +86,7 @@ class Priced:
     _budgets: Budgets = field(default_factory=Budgets)
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
     _budget_step: int = 0  # the latest step that has added to the budgets
-    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which the shares of trials and of showing were computed
+    _share_decided_at: int | None = None  # `made_at` of the decision for which the shares of trials and of showing were computed
     _has_tried: bool = False
     _trial_confidence: float = 1.0  # weight, up to 1, of the trial share that takes contexts and overheads into account
     _trial_failed: bool = False  # since the last decision against drafts
@@ -232,8 +232,8 @@ class Priced:
         return self._model_s(load, load.num_seqs) + self._overheads.plain_s(load.num_seqs)
 
     def _observe_gain(self, step: StepInFlight, interval: float) -> None:
-        """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost what
-        they may."""
+        """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost
+        what they may."""
         if step.load.num_drafts and self._overheads.unit_s is not None:
             self._budgets.spend_on_drafts(interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load))
             if self._budgets.losses.left_s < 0:

@@ -1,7 +1,7 @@
 """What is earned and spent on trials."""
 import pytest
 
-from penstock.compute.decoding.control.budget import Budget
+from penstock.compute.decoding.control.budget import Budget, Budgets
 from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
 from penstock.compute.decoding.control.priced import Priced
 
@@ -25,6 +25,29 @@ def test_when_a_budget_will_hold_the_time_of_some_steps():
     assert budget.left_s < 5e-4
     budget.add(1)
     assert budget.left_s == pytest.approx(5e-4)
+
+
+def test_what_drafts_gain_pays_for_parting_and_the_time_of_steps_does_so_slowly():
+    budgets = Budgets()
+    budgets.earn_from(1e-3, num_seqs=4, trial_s=0.0)
+    budgets.add(1000)
+    assert not budgets.pay_for_parting()
+    budgets.spend_on_drafts(-0.05)
+    assert budgets.pay_for_parting() and not budgets.pay_for_parting()
+    budgets.add(40_000)
+    assert budgets.pay_for_parting()
+
+
+def test_gains_are_put_aside_beyond_what_time_gives_and_are_not_cut():
+    budget = Budget(share=0.01)
+    budget.earn_from(1e-3, most_s=4e-3, most_gained_s=6e-2)
+    budget.spend(-0.1)
+    budget.add(10)
+    assert budget.left_s == 6e-2
+    budget.earn_from(1e-4, most_s=4e-4, most_gained_s=6e-3)  # fewer sequences
+    budget.spend(-1e-3)
+    budget.add(10)
+    assert budget.left_s == 6e-2
 
 
 def test_the_first_of_all_trials_is_not_charged() -> None:

@@ -11,6 +11,7 @@ from penstock.compute.decoding.control.estimates import (
     AcceptanceStats,
     Calibration,
     Expected,
+    Promise,
 )
 
 MAX_DRAFTS = 6
@@ -55,6 +56,15 @@ def test_calibration_follows_what_came_of_expectations():
     for _ in range(400):
         calibration.fade(8)
     assert calibration.accepted_ratio > 0.9
+
+
+def test_a_promise_counts_for_no_longer_than_it_stands():
+    fleeting, lasting = Promise(), Promise()
+    for step in range(0, 3000, 300):  # each decision stands for 300 steps, of which 32 count
+        fleeting.follow(step, 0.5)
+    for step in range(0, 3000, 20):
+        lasting.follow(step, 0.5)
+    assert fleeting.mean < 0.1 and 0.4 < lasting.mean < 0.5
 
 
 def test_always_allows_the_maximum():

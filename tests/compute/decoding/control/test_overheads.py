@@ -94,7 +94,7 @@ def test_the_first_step_with_drafts_does_not_count():
 def test_a_trial_that_catches_up_does_not_make_asking_look_expensive():
     overheads = StepOverheads()
     overheads.observe_trials(3e-4, count=2, num_tokens=300)
-    assert overheads.trial_s == pytest.approx(1.5e-4) and overheads.propose_s < 2e-6
+    assert overheads.trial_s == pytest.approx(1.5e-4) and overheads.propose_s < 2e-5
 
 
 def test_what_asking_takes_is_measured_at_once_when_drafts_are_made():
