@@ -20,7 +20,7 @@ class CachedSeq:
     """
 
     __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "info", "_buffer", "_num_counted",
-                 "_states", "_num_states", "_states_end")
+                 "_states", "_num_states", "_states_end", "_num_seen")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -36,6 +36,7 @@ class CachedSeq:
         self._states: deque[Array] = deque()  # [n, width] hidden states of successive tokens that no proposer has seen yet
         self._num_states = 0  # tokens whose states these are
         self._states_end = 0  # index of the token after them
+        self._num_seen = 0  # tokens that a proposer was shown
 
     def set_blocks(self, block_ids: tuple[int, ...]) -> None:
         """Updates the table. Where the sequence has only gained blocks, just these are written; the buffer's capacity doubles."""
@@ -69,3 +70,8 @@ class CachedSeq:
         """Returns all kept states, [n, width], and drops them."""
         states, self._states, self._num_states = self._states, deque(), 0
         return np.concatenate(states) if states else None
+
+    def take_unseen(self) -> int:
+        """The number of tokens that no proposer has been shown yet. They count as shown from now on."""
+        count, self._num_seen = len(self.tokens) - self._num_seen, len(self.tokens)
+        return count

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.control.contract import Controller, step_load
-from penstock.compute.decoding.control.overheads import low_mean
+from penstock.compute.decoding.control.contract import Controller, DraftingCost, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
@@ -62,7 +61,6 @@ class Drafter:
         self._trials: dict[int, DryTrial] = {}  # by sequence
         self._is_skipped = False  # the controller does not observe this step
         self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
-        self._show_s = 0.0  # of showing an output that has ended, for each token
         self._set_num_shown()
 
     def finish(self, seq_id: int, ended: CachedSeq | None = None, output: Sequence[int] = ()) -> None:
@@ -71,11 +69,10 @@ class Drafter:
         self.skip.end()
         if trial is not None:
             self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
-        if ended is not None and output and self._controller.invests(len(output) * self._show_s):
+        if ended is not None and output and self._controller.invests():
             began, info = self._clock.now(), ended.info
             self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
-            newest = (self._clock.now() - began) / len(output)
-            self._show_s = low_mean(self._show_s or newest, newest)
+            self._controller.invested(self._clock.now() - began)
         self.forget(seq_id)
 
     def forget(self, seq_id: int) -> None:
@@ -93,7 +90,7 @@ class Drafter:
         step is needed, so that missing tokens can be requested before the first step that is not skipped."""
         self.skip.num_shown = sys.maxsize if self._trials or self.buffers else 1
 
-    def begin_step(self, plan: StepPlan) -> None:
+    def begin_step(self, plan: StepPlan, cached: Sequence[CachedSeq]) -> None:
         self._is_skipped = self.skip.left > 0
         if self._is_skipped:
             self.skip.left -= 1
@@ -101,7 +98,7 @@ class Drafter:
         now = self._clock.now()
         self.skip.end()
         has_grammar_drafts = any(planned.num_drafts and planned.seq_id not in self._proposed for planned in plan.seqs)
-        self._controller.begin_step(now, step_load(plan, has_grammar_drafts))
+        self._controller.begin_step(now, step_load(plan, has_grammar_drafts, [seq.info.params.max_tokens for seq in cached]))
         self._spent_s = self._clock.now() - now
 
     def record_verified(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
@@ -142,14 +139,15 @@ class Drafter:
         num_other_rows = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         num_other_rows += sum([1 + len(found.drafts) for found in results if found.drafts])
         can_draft = places and not missing
+        before = self._clock.now()
         limits = self._controller.limits([plan.seqs[place].seq_id for place in places], num_other_rows) if can_draft else None
-        num_asked = 0
+        deciding_s, num_asked, num_new_tokens = self._clock.now() - before, 0, 0
         if limits is not None:
             rooms = [(place, min(limit, max_useful_drafts(plan.seqs[place], cached[place])))
                      for place, limit in zip(places, limits.max_drafts, strict=True)]
             asked = [(place, room) for place, room in rooms if room > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications) for place, room in asked]
-            num_asked = len(rows)
+            num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
                 if limits.dry:
@@ -160,7 +158,7 @@ class Drafter:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
-        self._controller.end_step(now, self._spent_s + now - began, num_asked)
+        self._controller.end_step(now, DraftingCost(self._spent_s + now - began, deciding_s, num_asked, num_new_tokens))
         self.skip.begin()
         self._set_num_shown()
         return missing

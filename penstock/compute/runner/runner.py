@@ -51,7 +51,7 @@ class Runner:
                 skip.left -= 1
                 drafter = None
             else:
-                drafter.begin_step(plan)
+                drafter.begin_step(plan, cached)
         made = assemble(plan, cached, self._block_size, self._moves, self._buffers)
         cost = self._price.count(made.work)
         seq_ids = [planned.seq_id for planned in plan.seqs]

@@ -29,11 +29,11 @@ def test_steps_with_drafts_of_a_grammar_are_no_decode_steps() -> None:
     controller = RecordingController()
     drafter = Drafter(Ngram(Ngram.Options()), controller, VirtualClock())
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
-    drafter.begin_step(plan(0))
+    drafter.begin_step(plan(0), cached)
     drafter.propose(plan(0), cached, [SeqResult(0, (5,), drafts=(6, 7))])
-    drafter.begin_step(plan(1, (6, 7)))
+    drafter.begin_step(plan(1, (6, 7)), cached)
     drafter.propose(plan(1, (6, 7)), cached, [SeqResult(0, (6, 7, 8))])
-    drafter.begin_step(plan(2))
+    drafter.begin_step(plan(2), cached)
     assert controller.is_decode == [True, False, True]
 
 
@@ -83,7 +83,7 @@ class Generation:
             skip.left -= 1
         else:
             self.shown.append(self.steps)
-            self.drafter.begin_step(plan)
+            self.drafter.begin_step(plan, self.cached)
             self.asks = self.drafter.propose(plan, self.cached, [SeqResult(0, tuple(chosen))])
         self.tokens += chosen
         self.steps += 1
@@ -151,7 +151,7 @@ def test_drafts_beyond_the_room_are_cut_off() -> None:
     drafter = Drafter(Excessive(), Always(4), VirtualClock())
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     results = [SeqResult(0, (10,))]
-    drafter.begin_step(plan(0))
+    drafter.begin_step(plan(0), cached)
     drafter.propose(plan(0), cached, results)
     assert (results[0].drafts, results[0].draft_parents) == ((3, 4, 5, 6), (-1, -1, 0, 1))
 

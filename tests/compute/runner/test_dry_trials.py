@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.compute.decoding.control.contract import Always, DraftLimits
+from penstock.compute.decoding.control.contract import Always, DraftingCost, DraftLimits
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -55,8 +55,8 @@ class TrialController(Always):
     def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
         self.trials.append((seq_id, limit, num_drafts, tuple(path)))
 
-    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
-        self.num_asked.append(num_asked)
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
+        self.num_asked.append(drafting.num_asked)
 
 
 class FixedProposer(Ngram):
@@ -71,7 +71,7 @@ def test_a_trial_cut_short_is_reported_if_the_sequence_ends_and_not_if_it_starts
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     for at, result in enumerate((SeqResult(0, (4,)), SeqResult(0, (4,)), SeqResult(0, (5,), ended="stop")), 1):
         plan = StepPlan(0, (PlannedSeq(0, at, (2 if at == 1 else 4,), (0,), True, 2, at - 1, 0),))
-        drafter.begin_step(plan)
+        drafter.begin_step(plan, cached)
         drafter.propose(plan, cached, [result])
     (drafter.finish if ends else drafter.forget)(0)
     assert controller.num_asked == [1, 1, 0] and controller.trials == ([(0, 4, 3, (0,))] if ends else [])

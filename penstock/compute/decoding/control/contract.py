@@ -27,15 +27,29 @@ class StepLoad:
     num_drafts: int
     num_context_tokens: int  # computed before the step, over all sequences
     is_decode: bool  # every sequence has one token and its drafts, and no draft comes from a grammar
-    in_lockstep: bool = False  # a decode step of sequences of which, on average, two or more have equally many output tokens
+    in_lockstep: bool = False  # without accepted drafts, on average two or more of its sequences will reach their `max_tokens` together
 
 
-def step_load(plan: StepPlan, has_grammar_drafts: bool = False) -> StepLoad:
+@dataclass(frozen=True, slots=True)
+class DraftingCost:
+    """What drafts cost in one step, beside computing their rows. A skipped step takes that much less.
+
+    The proposer was asked for `num_asked` sequences, and saw `num_new_tokens` of their tokens for the first time.
+    """
+
+    seconds: float
+    deciding_s: float = 0.0  # of these, spent in `Controller.limits`
+    num_asked: int = 0
+    num_new_tokens: int = 0
+
+
+def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequence[int | None] = ()) -> StepLoad:
+    """`max_tokens` [seqs]: of each sequence's output; empty: the same for all."""
     seqs, num_rows = plan.seqs, plan.num_tokens
     num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
     is_decode = num_rows - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
-    in_lockstep = is_decode and 2 * len({planned.num_output for planned in seqs}) <= len(seqs)
-    return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep)
+    num_left = {(most or 0) - planned.num_output for planned, most in zip(seqs, max_tokens or [0] * len(seqs), strict=True)}
+    return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep=2 * len(num_left) <= len(seqs))
 
 
 class Controller(Protocol):
@@ -80,13 +94,16 @@ class Controller(Protocol):
         them: such drafts count as rejected. `limit` is lower than the one decided on where the sequence will end before."""
         ...
 
-    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
-        """The step ends at `now` (seconds). `drafting_s` of it went into everything that is done for drafts except computing their rows,
-        the proposer having been asked for `num_asked` sequences: a skipped step takes that much less."""
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
+        """The step ends at `now` (seconds)."""
         ...
 
-    def invests(self, seconds: float) -> bool:
-        """Whether about so many seconds may be spent now on what may yield drafts later. If so, they count as spent."""
+    def invests(self) -> bool:
+        """Whether time may be spent now on what may yield drafts later."""
+        ...
+
+    def invested(self, seconds: float) -> None:
+        """So much was spent on it."""
         ...
 
     def forget(self, seq_id: int) -> None:
@@ -121,11 +138,14 @@ class Always:
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
         pass
 
-    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
         pass
 
-    def invests(self, seconds: float) -> bool:
+    def invests(self) -> bool:
         return True
+
+    def invested(self, seconds: float) -> None:
+        pass
 
     def forget(self, seq_id: int) -> None:
         pass

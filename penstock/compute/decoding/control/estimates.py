@@ -1,18 +1,18 @@
-"""What the controller learns about drafts: how often they are accepted, how far its expectations came true, what drafting has gained."""
+"""What the controller learns about drafts: how often they are accepted, how far its expectations came true."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import exp
 
 ACCEPTANCE_DECAY = 0.9  # weight of a proposal relative to the one after it
 PRIOR_ACCEPTANCE = 0.7  # of a draft, before anything is known
 POOLED_WEIGHT = 2.0  # proposals that the acceptance over all sequences counts for in the estimate for one of them
 MIN_ACCEPTANCE = 0.02  # a draft that is accepted less often is not considered, nor are those after it
+PROMISE_STEPS, PROMISED_STEPS = 1024, 32  # over which promises are averaged; for which one stands at most
 MAX_WEIGHT = 1e100  # of a proposal; beyond it all weights are scaled down
 CALIBRATION_DECAY = 0.98  # of the sums of `Calibration`, with each step that verifies drafts
 CALIBRATION_FADING = 0.9975  # of what they say beyond the prior, with each step without drafts: half is left after 280
 CALIBRATION_PRIOR = 4.0  # drafts that are taken to have come as expected, before anything is known
 MAX_CALIBRATION = 1.3  # drafts are never taken to come true more often than this times what was expected
-LOSS_COOLDOWN = 32, 1024  # steps without drafts after drafting has lost time: after a first loss, and at most
 
 
 @dataclass(slots=True)
@@ -121,28 +121,18 @@ class Calibration:
 
 
 @dataclass(slots=True)
-class RealizedGain:
-    """Seconds that drafting has saved since the last `settle`: what plain steps would have taken for the same tokens, less what the steps
-    with drafts took."""
+class Promise:
+    """What decisions promise to add to the speed, averaged over steps. One stands until the next decision, for PROMISED_STEPS at most:
+    decisions are made when drafts have just come true, so that a single one says little."""
 
-    total_s: float = 0.0
-    num_steps: int = 0
-    cooldown: int = 0  # steps without drafts that follow the latest loss; 0 if it was a gain
-    _squares: float = 0.0
+    mean: float = 0.0
+    _latest: float = 0.0
+    _step: int = 0  # at which it was made
 
-    def add(self, seconds: float) -> None:
-        """Of one step."""
-        self.total_s += seconds
-        self._squares += seconds * seconds
-        self.num_steps += 1
-
-    def is_significant_loss(self) -> bool:
-        """Whether the loss exceeds what the steps scatter by (one standard error around zero)."""
-        return self.total_s < -sqrt(self._squares)
-
-    def settle(self) -> bool:
-        """Whether drafting has lost time. Starts over, and sets `cooldown`: twice as long after each loss in a row."""
-        lost = self.total_s < 0
-        self.cooldown = min(max(2 * self.cooldown, LOSS_COOLDOWN[0]), LOSS_COOLDOWN[1]) if lost else 0
-        self.total_s, self._squares, self.num_steps = 0.0, 0.0, 0
-        return lost
+    def follow(self, step: int, promise: float) -> None:
+        """`promise`: of a decision at this step."""
+        passed = step - self._step
+        held = min(passed, PROMISED_STEPS)
+        self.mean = self._latest + (self.mean - self._latest) * exp(-held / PROMISE_STEPS)
+        self.mean *= exp((held - passed) / PROMISE_STEPS)
+        self._latest, self._step = promise, step

@@ -14,37 +14,48 @@ drafts are too high on average: the ratio of observed to expected drafts scales 
 asked, and its drafts are compared with the tokens that the next steps yield. Verification would have accepted exactly the drafts that
 agree, so none is needed. After a failure the sequence waits twice as long for its next trial; a success brings the next decision forward.
 
-**Trial budget** (`begin_step`, `_trial_worth`). Trials, recording them, decisions against drafts, and showing answers that have ended to a
-proposer (`invests`) take time and yield no tokens. They are paid from a budget in seconds, to which each step adds a share of its own time:
-MAX_TRIAL_SHARE where perfect drafts would add FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two
-ways, and the higher share counts: from the time of rows alone, and with contexts and overheads, which promises more. The second is weighted
-with a confidence that falls while trials lead to nothing.
+**Trial budget** (`begin_step`, `_decide_shares`). Trials, recording them, and decisions against drafts take time and yield no tokens. They
+are paid from a budget in seconds, to which each step adds a share of its own time: MAX_TRIAL_SHARE where perfect drafts would add
+FULL_SHARE_GAIN to the speed, less where they would add less. That gain is computed in two ways, and the higher share counts: from the time
+of rows alone, and with contexts and overheads, which promises more. The second is weighted with a confidence that falls while trials lead
+to nothing. Showing answers that have ended to a proposer (`invests`) has a budget of its own, MAX_SHOW_SHARE at most: it costs little, and
+without it jobs that repeat are not known when their turn comes, so that no trial could succeed.
 
-**Realized gain** (`_observe_gain`). The time that drafting saves or loses is added up (`RealizedGain`). Once a loss is significant,
-drafting ends for 32 steps, then 64, up to 1,024.
+**What drafts may lose** (`_observe_gain`). Whatever was expected, each step with drafts is compared with the plain steps that would have
+yielded its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, what it saved is added. When the budget is
+spent there are no drafts until it holds half a step's time again: so they lose no more than that share, whichever estimate is wrong.
+
+**Lockstep** (`_may_part`). Sequences that begin together and have the same `max_tokens` end together, so that the prompts of the next ones
+are computed together too. A single accepted draft parts them, and from then on prompts come one by one, which costs 1 to 3 % of the time
+for as long as requests queue. No step shows that loss. So they are parted where decisions have promised much for long (`Promise`), or if
+it can be paid from what drafts have really gained before and a small share of the time (`Budgets.pay_for_parting`).
 
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
-SAMPLED_STEPS of each SAMPLE_PERIOD steps are observed, to follow what plain steps take.
+SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, or of more where steps are short, to follow what plain steps take.
 """
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
-from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, RealizedGain
+from penstock.compute.decoding.control.budget import Budgets
+from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
+from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, Promise
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
 from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
 
 MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are uncertain
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
-MIN_GAIN_STEPS = 6  # steps with drafts before their gain is judged
-LOCKSTEP_WINS, MAX_WINS = 6, 9  # `_wins` needed to draft for so many sequences in lockstep or more, for fewer one each; the most counted
+LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
+LOCKSTEP_PROMISE = 0.25  # added speed that decisions must have promised, on average, to part sequences in lockstep unpaid
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
+MAX_SHOW_SHARE = 0.002  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
+CONVINCING = 0.75  # share of a trial's drafts that are right, of as many as it was allowed, from which on it restores confidence
+REFUND = 2.0  # trials whose time such a one brings back: its own, and about that of the decision that follows
 REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to a successful trial: deciding may take as long as a step
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
-SAMPLED_STEPS, SAMPLE_PERIOD = 2, 64  # in steps; if a decision against drafts holds for longer than SAMPLE_PERIOD, that is the period
+SAMPLED_STEPS, SAMPLE_PERIOD, SAMPLE_S = 2, (64, 256), 0.05  # of a period's steps; it lasts so long, or as a decision against drafts
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 NEARLY = 1 - 1e-9  # equal but for rounding
 
@@ -67,19 +78,16 @@ class Priced:
     _seqs: dict[int, SeqState] = field(default_factory=dict)
     _overheads: StepOverheads = field(default_factory=StepOverheads)
     _calibration: Calibration = field(default_factory=Calibration)
-    _gain: RealizedGain = field(default_factory=RealizedGain)
 
+    _promise: Promise = field(default_factory=Promise)
     _decision: Decision = field(default_factory=Decision)
     _next_expected: Expected | None = None  # of the drafts of the next step
-    _has_news: bool = False  # drafts were verified, or a trial was completed, since the last decision
-    _wins: int = 0  # decisions for drafts less those against, in 0 .. MAX_WINS; only those made with news count
 
-    _budget_s: float = 0.0  # left for trials, recording them, and decisions against drafts; may be negative
-    _budget_step: int = 0  # the latest step that has added to it
-    _trial_share: float = 0.0  # share of a step's time that is added
-    _share_decided_at: int | None = None  # `made_at` of the decision against drafts for which the share was computed
-    _income_s: float = 0.0  # what a step adds
-    _max_budget_s: float = 0.0  # the time of a step or of two trials, whichever is longer: trials longer than a step can be saved for
+    _budgets: Budgets = field(default_factory=Budgets)
+    _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
+    _budget_step: int = 0  # the latest step that has added to the budgets
+    _share_decided_at: int | None = None  # `made_at` of the decision for which the shares of trials and of showing were computed
+    _has_tried: bool = False
     _trial_confidence: float = 1.0  # weight, up to 1, of the trial share that takes contexts and overheads into account
     _trial_failed: bool = False  # since the last decision against drafts
     _is_trial_end: bool = False  # a trial was completed in this step
@@ -92,7 +100,8 @@ class Priced:
 
     def num_skippable(self) -> int:
         following, period = self._step + 1, self._sample_period()
-        if self._overheads.plain_s is None or following >= self._idle_until or following % period < SAMPLED_STEPS:
+        has_drafts = self._in_flight is not None and self._in_flight.load.num_drafts > 0  # what it costs is only known in the step after it
+        if has_drafts or not self._overheads.is_known() or following >= self._idle_until or following % period < SAMPLED_STEPS:
             return 0
         self._in_flight = None
         return min(self._idle_until, following - following % period + period) - following
@@ -106,23 +115,24 @@ class Priced:
         last, num_steps = self._in_flight, min(self._step - self._budget_step, PLAIN_DECISION_STEPS[1])
         if last is not None and now - last.end_s < MAX_PAUSE_S:
             interval = now - last.begin_s
-            step_s = interval - last.drafting_s
             if last.load.is_decode:
                 if self._decision.limits is None and self._share_decided_at != self._decision.made_at:
-                    self._trial_share = MAX_TRIAL_SHARE * max(
-                        self._trial_worth(last.load), self._trial_confidence * self._trial_worth(last.load, self._overheads))
-                    self._share_decided_at = self._decision.made_at
-                self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
-                self._observe_gain(last, interval)
-            self._income_s, self._max_budget_s = self._trial_share * step_s, max(step_s, 2 * self._overheads.trial_s)
+                    self._decide_shares(last.load)
+                if last.expected is not None:
+                    self._calibration.observe(last.expected, last.load.num_drafts, last.num_accepted)
+                if load.is_decode and load.num_seqs == last.load.num_seqs:  # else the host has worked for those that came or went
+                    self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
+                    self._observe_gain(last, interval)
+            self._budgets.earn_from(self._plain_s(last.load), last.load.num_seqs, self._overheads.trial_s)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
-        self._budget_s, self._budget_step = min(self._budget_s + self._income_s * num_steps, self._max_budget_s), self._step
+        self._budgets.add(num_steps)
+        self._budget_step = self._step
         after_drafts = last is not None and last.load.num_drafts > 0
         self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
 
     def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
-        seq, self._has_news = self._seq(seq_id), True
+        seq = self._seq(seq_id)
         seq.stats.record_accepted(path)
         if seq.last_proposal[1]:  # pooled only now, so that the acceptance weighs as much as the proposal, whatever others proposed since
             self._pooled.record_proposal(*seq.last_proposal)
@@ -132,14 +142,17 @@ class Priced:
 
     def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
         seq, self._trial_failed = self._seq(seq_id), self._trial_failed or not path
-        self._has_news = self._is_trial_end = True
+        if limit and len(path) >= CONVINCING * limit:
+            self._trial_confidence = min(1.0, 2 * self._trial_confidence)
+            self._budgets.trials.spend(-REFUND * self._overheads.trial_s)
+        self._is_trial_end = True
         for stats in (self._pooled, seq.stats):
             stats.record_proposal(limit, num_drafts)
             stats.record_accepted(path)
         if path:
             seq.backoff, seq.trial_due = TRIAL_BACKOFF[0], self._step + TRIAL_BACKOFF[0]
-            steps = max(REVISION_STEPS_PER_SEQ * len(self._decision.seq_ids), self._gain.cooldown)
-            revision = max(self._step, self._decision.made_at + steps)
+            steps = REVISION_STEPS_PER_SEQ * len(self._decision.seq_ids)
+            revision = max(self._step, self._decision.made_at + steps, self._pauses_until)
             self._decision.valid_until, self._idle_until = min(self._decision.valid_until, revision), min(self._idle_until, revision)
         elif num_drafts:
             seq.trial_due, seq.backoff = self._step + seq.backoff, min(2 * seq.backoff, TRIAL_BACKOFF[1])
@@ -154,7 +167,8 @@ class Priced:
         if self._step < self._idle_until and is_same:
             return None
         self._idle_until = self._step
-        is_due = self._step >= last.valid_until and (last.limits is not None or self._budget_s > 0)
+        is_free = last.limits is not None or last.only_lockstep and not self._is_in_lockstep()
+        is_due = self._step >= last.valid_until and (is_free or self._budgets.trials.left_s > 0)
         if is_due or not is_same and not self._adapt(last, list(seq_ids)):
             self._decision = self._decide(list(seq_ids), num_other_rows)
         limits = self._decision.limits
@@ -173,23 +187,27 @@ class Priced:
         if not num_drafts:  # nothing will be verified, see `record_verified`
             self._pooled.record_proposal(limit, 0)
 
-    def end_step(self, now: float, drafting_s: float, num_asked: int) -> None:
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
         if self._in_flight is not None:
-            self._in_flight.end_s, self._in_flight.drafting_s = now, drafting_s
-        has_decided = self._decision.made_at == self._step
-        if self._decision.limits is None and (num_asked or has_decided or self._is_trial_end):
-            self._budget_s -= drafting_s
+            self._in_flight.end_s, self._in_flight.drafting_s = now, drafting.seconds
+        overheads, asking_s, has_decided = self._overheads, drafting.seconds - drafting.deciding_s, self._decision.made_at == self._step
+        if self._decision.limits is not None:
+            if drafting.num_asked and self._in_flight is not None and self._in_flight.load.num_drafts:  # so it was asked a step before too
+                overheads.observe_proposals(asking_s, drafting.num_asked)
+        elif drafting.num_asked and not self._has_tried:  # the first of all trials finds cold caches and memory that is yet to be made
+            self._has_tried = True
+        elif drafting.num_asked or has_decided or self._is_trial_end:
+            self._budgets.trials.spend(drafting.seconds)
+            if drafting.num_asked:
+                overheads.observe_trials(asking_s, drafting.num_asked, drafting.num_new_tokens)
         self._is_trial_end = False
-        if num_asked and not (has_decided and self._overheads.propose_s):  # the time of a decision would be in it
-            overheads = self._overheads
-            (overheads.observe_trials if self._decision.limits is None else overheads.observe_proposals)(drafting_s, num_asked)
 
-    def invests(self, seconds: float) -> bool:
+    def invests(self) -> bool:
+        return self._decision.limits is not None or self._budgets.showing.left_s > 0
+
+    def invested(self, seconds: float) -> None:
         if self._decision.limits is None:
-            if self._budget_s <= 0:
-                return False
-            self._budget_s -= seconds
-        return True
+            self._budgets.showing.spend(seconds)
 
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
@@ -209,39 +227,43 @@ class Priced:
         """Seconds of a step of this load's sequences with so many rows, without overheads."""
         return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
 
+    def _plain_s(self, load: StepLoad) -> float:
+        """Seconds of a decode step of this load's sequences without drafts."""
+        return self._model_s(load, load.num_seqs) + self._overheads.plain_s(load.num_seqs)
+
     def _observe_gain(self, step: StepInFlight, interval: float) -> None:
-        """Compares a decode step's drafts with what was expected of them and with a plain step. A significant loss ends the decision."""
-        count = step.load.num_seqs
-        if step.expected is not None:
-            self._calibration.observe(step.expected, step.load.num_drafts, step.num_accepted)
-        if step.load.num_drafts and self._overheads.plain_s is not None:
-            plain_s = self._model_s(step.load, count) + count * self._overheads.plain_s
-            self._gain.add((1 + step.num_accepted / count) * plain_s - interval)
-            if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.is_significant_loss():
+        """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost
+        what they may."""
+        if step.load.num_drafts and self._overheads.unit_s is not None:
+            self._budgets.spend_on_drafts(interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load))
+            if self._budgets.losses.left_s < 0:
                 self._decision.valid_until = self._step
 
     def _decide(self, seq_ids: list[int], num_other_rows: int) -> Decision:
-        if self._gain.num_steps >= MIN_GAIN_STEPS and self._gain.settle():
-            return Decision(seq_ids, made_at=self._step, valid_until=self._step + self._gain.cooldown)
+        if self._budgets.losses.left_s < 0:
+            steps = self._budgets.losses.steps_to(STAKE * self._budgets.step_s)
+            self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
+            return Decision(seq_ids, made_at=self._step, valid_until=self._pauses_until)
         best, last = self._choose(seq_ids, num_other_rows), self._decision
-        if self._has_news:
-            self._wins = max(self._wins - 1, 0) if best is None else min(self._wins + 1, MAX_WINS)
-            self._has_news = False
-        # Sequences in lockstep end together, so that the prompts of the next ones are computed together too: drafts would part them. What
-        # that costs grows with their number.
-        in_lockstep = self._in_flight is not None and self._in_flight.load.in_lockstep
-        if best is not None and (self._wins >= min(LOCKSTEP_WINS, len(seq_ids)) or not in_lockstep):
+        self._promise.follow(self._step, 0.0 if best is None else best[3])
+        if best is not None and (last.limits is not None or not self._is_in_lockstep() or self._may_part()):
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]
-            limits, expected, min_accepted = best
+            limits, expected, min_accepted, _ = best
             valid_until = self._step + DRAFT_DECISION_STEPS + len(seq_ids) // SEQS_PER_STEP
             return Decision(seq_ids, limits, expected, self._step, valid_until, min_accepted=min_accepted)
         is_repeated = last.limits is None and best is None
         num_steps = min(2 * last.num_steps, PLAIN_DECISION_STEPS[1]) if is_repeated else PLAIN_DECISION_STEPS[0]
         if self._trial_failed and best is None:
             self._trial_confidence, self._trial_failed = max(CONFIDENCE_DECAY * self._trial_confidence, MIN_CONFIDENCE), False
-        return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps)
+        return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps, only_lockstep=best is not None)
+
+    def _may_part(self) -> bool:
+        return self._promise.mean >= LOCKSTEP_PROMISE or self._budgets.pay_for_parting()
+
+    def _is_in_lockstep(self) -> bool:
+        return self._in_flight is not None and self._in_flight.load.in_lockstep
 
     def _adapt(self, decision: Decision, seq_ids: list[int]) -> bool:
         """Adapts a decision to sequences that have joined or left; False: a new one is needed. Deciding may take as long as a step, so that
@@ -264,9 +286,9 @@ class Priced:
         decision.seq_ids = seq_ids
         return True
 
-    def _choose(self, seq_ids: Sequence[int], num_other_rows: int) -> tuple[list[int], Expected, float] | None:
-        """The drafts with the most expected tokens per second: (limits, what is expected of them, the least of their probabilities). None:
-        no drafts.
+    def _choose(self, seq_ids: Sequence[int], num_other_rows: int) -> tuple[list[int], Expected, float, float] | None:
+        """The drafts with the most expected tokens per second: (limits, what is expected of them, the least of their probabilities, the
+        speed that they promise to add). None:        no drafts.
 
         Drafts are added one by one, the likeliest first; a sequence's own are in order, since their probabilities never rise. The expected
         time of a step has a part for each draft, and one that is there only if any sequence has a draft at all: more rows, and the overhead
@@ -277,7 +299,7 @@ class Priced:
         context = self._in_flight.load.num_context_tokens / self._in_flight.load.num_seqs if self._in_flight is not None else 0.0
         attention_s = context * self.pair_s  # of a row
         base_s = curve[min(base_rows, last)]
-        other_s = count * ((overheads.plain_s or 0.0) + context * self.context_s + attention_s)  # of a plain step
+        other_s = overheads.plain_s(count) + count * (context * self.context_s + attention_s)  # of a plain step
         candidates = self._candidates(seq_ids)
         drafts_ratio, accepted_ratio = self._calibration.drafts_ratio, self._calibration.accepted_ratio
         best_rate, num_best = MIN_SPEEDUP * count / (base_s + other_s), 0
@@ -300,7 +322,7 @@ class Priced:
         for _, place, _, _ in chosen:
             limits[place] += 1
         expected = Expected(sum([proposed for _, _, _, proposed in chosen]), sum([accepted for accepted, _, _, _ in chosen]))
-        return limits, expected, chosen[-1][0]
+        return limits, expected, chosen[-1][0], best_rate * (base_s + other_s) / count - 1
 
     def _candidates(self, seq_ids: Sequence[int]) -> list[tuple[float, int, bool, float]]:
         """All drafts that may be made, the likeliest first, each as (probability that it is proposed and accepted, index of its sequence,
@@ -316,31 +338,39 @@ class Priced:
         num_allowed, num_proposed, num_accepted = self._pooled.counts(0)
         return num_accepted / num_allowed, num_proposed / num_allowed
 
-    def _trial_worth(self, load: StepLoad, overheads: StepOverheads | None = None) -> float:
-        """The part of MAX_TRIAL_SHARE, from 0 to 1, that trials deserve: by what drafts that are always accepted would gain in steps of
-        this load. Without `overheads` only the time of rows counts, and not what a step takes whether it has drafts or not."""
+    def _decide_shares(self, load: StepLoad) -> None:
+        """What trials and showing answers may take of the time of steps of this load."""
+        by_rows, by_all = self._most_gained(load), self._most_gained(load, self._overheads)
+        self._budgets.trials.share = MAX_TRIAL_SHARE * max(
+            min(1.0, gain / FULL_SHARE_GAIN) ** 2 * weight for gain, weight in ((by_rows, 1.0), (by_all, self._trial_confidence)))
+        self._budgets.showing.share = MAX_SHOW_SHARE * min(1.0, max(by_rows, by_all))
+        self._share_decided_at = self._decision.made_at
+
+    def _most_gained(self, load: StepLoad, overheads: StepOverheads | None = None) -> float:
+        """What drafts that are always accepted would add to the speed of steps of this load, as a share of it. Without `overheads` only
+        the time of rows counts, and not what a step takes whether it has drafts or not."""
         count, rows_s = load.num_seqs, self._rows_s(load.num_seqs)
         plain_s, draft_s = rows_s, 0.0
         if overheads is not None:
-            plain_s = self._model_s(load, count) + count * (overheads.plain_s or 0.0)
+            plain_s = self._plain_s(load)
             draft_s = load.num_context_tokens * self.pair_s + count * overheads.per_draft_s  # beside its row, one for each sequence
         speedups = [(1 + each) * plain_s / (plain_s + self._rows_s(count * (1 + each)) - rows_s + each * draft_s)
                     for each in range(1, self.max_drafts + 1)]
-        return min(1.0, max(0.0, max(speedups) - 1) / FULL_SHARE_GAIN) ** 2
+        return max(0.0, max(speedups) - 1)
 
     def _start_trials(self, seq_ids: Sequence[int]) -> DraftLimits | None:
         """Dry trials of the sequences that have been due for longest, as many as the budget pays for."""
-        lacking_s = self._overheads.trial_s - self._budget_s
+        lacking_s = self._overheads.trial_s - self._budgets.trials.left_s
         self._is_saving = lacking_s >= 0
         if self._is_saving:
-            self._postpone_trials(self._step + min(int(lacking_s / max(self._income_s, 1e-12)), self._sample_period()))
+            self._postpone_trials(self._step + min(int(lacking_s / max(self._budgets.trials.income_s, 1e-12)), self._sample_period()))
             return None
         due = [self._seq(seq_id).trial_due for seq_id in seq_ids]
         if min(due) > self._step:
             self._postpone_trials(min(due))
             return None
         turns = sorted([(when, place) for place, when in enumerate(due) if when <= self._step])
-        count = min(len(turns), int(self._budget_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
+        count = min(len(turns), int(self._budgets.trials.left_s / self._overheads.trial_s)) if self._overheads.trial_s else 1
         self._trials_end = self._idle_until = self._step + self.max_drafts + 1
         limits = [0] * len(seq_ids)
         for _, place in turns[:count]:
@@ -351,7 +381,8 @@ class Priced:
     def _postpone_trials(self, until: int) -> None:
         """No trial starts before; those that become due meanwhile start together."""
         later = min(max(until, self._step + BATCHING_STEPS), self._trials_end if self._trials_end > self._step else sys.maxsize)
-        self._idle_until = min(self._decision.valid_until, later) if self._budget_s > 0 else later
+        self._idle_until = min(self._decision.valid_until, later) if self._budgets.trials.left_s > 0 else later
 
     def _sample_period(self) -> int:
-        return max(self._decision.num_steps, SAMPLE_PERIOD)
+        short, long = SAMPLE_PERIOD
+        return max(self._decision.num_steps, min(max(int(SAMPLE_S / max(self._budgets.step_s, 1e-9)), short), long))

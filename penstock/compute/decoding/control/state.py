@@ -43,4 +43,5 @@ class Decision:
     valid_until: int = 0  # step
     num_steps: int = PLAIN_DECISION_STEPS[0]  # for which it was made, if it is against drafts
     min_accepted: float = 0.0  # probability that the least likely of its drafts is proposed and accepted
+    only_lockstep: bool = False  # it is against drafts that would pay if the sequences were not in lockstep
     num_changed: int = 0  # sequences that have joined or left since

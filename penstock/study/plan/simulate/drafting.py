@@ -2,7 +2,7 @@
 import random
 from dataclasses import dataclass
 
-from penstock.compute.decoding.control.contract import Always, Controller, step_load
+from penstock.compute.decoding.control.contract import Always, Controller, DraftingCost, step_load
 from penstock.compute.decoding.control.priced import Priced
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.timing import FAR, context_costs
@@ -101,5 +101,5 @@ class SimulatedDrafter:
 
     def end_step(self, now: float, drafting_s: float) -> None:
         if self._is_observed:
-            self._controller.end_step(now, drafting_s, self._num_asked)
+            self._controller.end_step(now, DraftingCost(drafting_s, 0.0, self._num_asked, self._num_asked))
             self._skip.begin()

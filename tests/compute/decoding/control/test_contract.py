@@ -19,8 +19,20 @@ def test_sequences_in_cohorts_of_equal_length_are_in_lockstep(num_output, expect
     assert load.is_decode and load.in_lockstep == expected
 
 
-def test_a_step_with_a_prompt_is_not_in_lockstep():
+def test_a_prompt_is_not_in_lockstep_with_those_that_have_begun():
     plan = decoding(5, 5)
     prompt = PlannedSeq(2, 0, (1, 2, 3, 4), (1,), True, 4, 0)
     load = step_load(StepPlan(0, (*plan.seqs, prompt)))
     assert not load.is_decode and not load.in_lockstep
+
+
+def test_prompts_that_are_computed_together_are_in_lockstep():
+    """What is decided at the end of their step would part them."""
+    prompts = tuple([PlannedSeq(i, 0, (1, 2, 3, 4), (i,), True, 4, 0) for i in range(4)])
+    load = step_load(StepPlan(0, prompts))
+    assert not load.is_decode and load.in_lockstep
+
+
+@pytest.mark.parametrize("max_tokens,expected", [((9, 9, 9, 9), True), ((9, 12, 30, 7), False), ((None,) * 4, True)])
+def test_sequences_that_begin_together_and_end_apart_are_not_in_lockstep(max_tokens, expected):
+    assert step_load(decoding(5, 5, 5, 5), max_tokens=max_tokens).in_lockstep == expected

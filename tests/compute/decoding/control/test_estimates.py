@@ -11,7 +11,7 @@ from penstock.compute.decoding.control.estimates import (
     AcceptanceStats,
     Calibration,
     Expected,
-    RealizedGain,
+    Promise,
 )
 
 MAX_DRAFTS = 6
@@ -58,14 +58,13 @@ def test_calibration_follows_what_came_of_expectations():
     assert calibration.accepted_ratio > 0.9
 
 
-def test_a_loss_is_significant_beyond_the_scatter_of_steps():
-    gain = RealizedGain()
-    for seconds in (3.0, -4.0, 3.5, -4.0):
-        gain.add(seconds)
-    assert gain.total_s < 0 and not gain.is_significant_loss()
-    for _ in range(6):
-        gain.add(-2.0)
-    assert gain.is_significant_loss() and gain.settle() and not gain.is_significant_loss()
+def test_a_promise_counts_for_no_longer_than_it_stands():
+    fleeting, lasting = Promise(), Promise()
+    for step in range(0, 3000, 300):  # each decision stands for 300 steps, of which 32 count
+        fleeting.follow(step, 0.5)
+    for step in range(0, 3000, 20):
+        lasting.follow(step, 0.5)
+    assert fleeting.mean < 0.1 and 0.4 < lasting.mean < 0.5
 
 
 def test_always_allows_the_maximum():
