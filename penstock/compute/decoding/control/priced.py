@@ -288,7 +288,7 @@ class Priced:
 
     def _choose(self, seq_ids: Sequence[int], num_other_rows: int) -> tuple[list[int], Expected, float, float] | None:
         """The drafts with the most expected tokens per second: (limits, what is expected of them, the least of their probabilities, the
-        speed that they promise to add). None:        no drafts.
+        speed that they promise to add). None: no drafts.
 
         Drafts are added one by one, the likeliest first; a sequence's own are in order, since their probabilities never rise. The expected
         time of a step has a part for each draft, and one that is there only if any sequence has a draft at all: more rows, and the overhead
