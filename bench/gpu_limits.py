@@ -43,7 +43,9 @@ def main() -> None:
 
     told = everything(Catalogue().part(args.part), args.layers, args.models)
     if args.record:
-        write(told, RESULTS / f"{told['date'][:10]}-{slug(told['machine'])}-gpu_limits.json")
+        file = RESULTS / f"{told['date'][:10]}-{slug(told['machine'])}-gpu_limits.json"
+        before = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
+        write({"bench": "gpu_limits", "machine": told["machine"], "runs": [*before, told]}, file)
     print(json.dumps(told))
 
 
