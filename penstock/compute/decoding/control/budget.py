@@ -41,7 +41,7 @@ class Budget:
 @dataclass(slots=True)
 class Budgets:
     """For trials, recording them, and decisions against drafts; for showing answers that have ended; for drafts that cost more than they
-    give; for parting sequences in lockstep. The shares of the first two are set by the controller; the other two begin full."""
+    give; for parting sequences in lockstep. The shares of the first two are set by the controller; that for losses begins full."""
 
     trials: Budget = field(default_factory=Budget)
     showing: Budget = field(default_factory=Budget)
