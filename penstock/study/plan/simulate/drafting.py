@@ -53,6 +53,7 @@ class SimulatedDrafter:
         self._skip = Skip(controller)
         self._is_observed = True  # the controller observes this step
         self._num_asked = 0  # in this step
+        self._max_tokens: dict[int, int | None] = {}  # by sequence
         self._rng = random.Random(0)
 
     def begin_step(self, plan: StepPlan, now: float) -> None:
@@ -60,10 +61,12 @@ class SimulatedDrafter:
             self._skip.end()
             self._controller.forget(seq_id)
             self._skip.begin()
+            self._max_tokens.pop(seq_id, None)
+        self._max_tokens |= {planned.seq_id: planned.new.params.max_tokens for planned in plan.seqs if planned.new is not None}
         self._is_observed = self._skip.left == 0
         if self._is_observed:
             self._skip.end()
-            self._controller.begin_step(now, step_load(plan))
+            self._controller.begin_step(now, step_load(plan, max_tokens=[self._max_tokens[planned.seq_id] for planned in plan.seqs]))
         else:
             self._skip.left -= 1
 

@@ -6,6 +6,7 @@ its arrival and its end do, not its tokens.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 
 from penstock.compute.fitted import NOTHING, Around, Extra
@@ -25,7 +26,9 @@ from penstock.study.plan.simulate.leap import Leap
 from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
 from penstock.study.plan.simulate.predicted import TOKEN, Predicted
 
-ANSWER = SamplingParams(max_tokens=None, ignore_eos=True)
+@cache
+def answer_of(num_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=num_tokens, ignore_eos=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,7 @@ class Twin:
     def _ask(self, arrival: Arrival, coming: Coming) -> None:
         call, sample = arrival.call, arrival.sample
         seq = Seq(
-            sample.number, arrival.tokens, len(arrival.tokens), ANSWER, len(arrival.tokens) + call.num_output,
+            sample.number, arrival.tokens, len(arrival.tokens), answer_of(call.num_output), len(arrival.tokens) + call.num_output,
             arrival_s=arrival.at_s, priority=call.priority,
             ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s, e2e_slo_s=call.e2e_slo_s)
         try:

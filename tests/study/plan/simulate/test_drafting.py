@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.compute.decoding.control.contract import Always
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
@@ -45,6 +46,15 @@ def test_the_controller_stops_drafts_that_do_not_pay_and_keeps_those_that_do():
     assert always > 2 * plain and controlled < 1.1 * plain
     good, _ = tpot(priced, BOUND_BY_WEIGHTS, ProposerModel((0.9, 0.8, 0.7)))
     assert good < 0.5 * BOUND_BY_WEIGHTS.of_rows(1)
+
+
+@pytest.mark.parametrize(("lengths", "in_lockstep"), [((40, 40, 40, 40), True), ((40, 47, 54, 61), False)])
+def test_the_controller_is_told_whose_answers_end_together(monkeypatch, lengths, in_lockstep):
+    loads = []
+    monkeypatch.setattr(Always, "begin_step", lambda self, now, load: loads.append(load))
+    asked = [Call(0.0, (range(count << 24, (count << 24) + 8),), length) for count, length in enumerate(lengths, 1)]
+    Twin(CONFIG, Pace(BOUND_BY_WEIGHTS, proposer=ProposerModel((0.0,)))).run(asked)
+    assert {load.in_lockstep for load in loads if load.num_seqs == len(lengths)} == {in_lockstep}
 
 
 def test_a_proposer_is_modelled_from_measured_drafts():
