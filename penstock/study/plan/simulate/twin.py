@@ -26,6 +26,7 @@ from penstock.study.plan.simulate.leap import Leap
 from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
 from penstock.study.plan.simulate.predicted import TOKEN, Predicted
 
+
 @cache
 def answer_of(num_tokens: int) -> SamplingParams:
     return SamplingParams(max_tokens=num_tokens, ignore_eos=True)
