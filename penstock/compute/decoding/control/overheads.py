@@ -21,7 +21,8 @@ PROBE_STEPS = 2  # the first is slowed down by the drafts before it and does not
 class StepOverheads:
     """What the host takes for a step, in seconds.
 
-    Without drafts, `unit_s` for each sequence and STEP_UNITS times for the step: a median of the latest such steps. What drafts add to each
+    Without drafts, `unit_s` for each sequence and STEP_UNITS times for the step: a median of the latest such steps, below zero where rows
+    took longer when they were measured, beside other work of the machine. What drafts add to each
     sequence is a line through the latest steps with drafts, over the number of drafts for each: `drafting_s` + `per_draft_s` * drafts.
     While drafting goes on, `takes_probe` inserts a few steps without drafts now and then, so that `unit_s` stays true.
     """
@@ -67,7 +68,7 @@ class StepOverheads:
                 self._fit([FIT_DECAY * old + new for old, new in zip(self._sums, newest, strict=True)])
         elif not step.after_drafts:
             self._recent_plain = [*self._recent_plain[-MEDIAN_OF + 1 :], overhead / (load.num_seqs + STEP_UNITS)]
-            self.unit_s = max(0.0, sorted(self._recent_plain)[len(self._recent_plain) // 2])
+            self.unit_s = sorted(self._recent_plain)[len(self._recent_plain) // 2]
             self._steps_since_plain = 0
             self._fit([FADING * old for old in self._sums])
             self.trial_s = max(FADING * self.trial_s, self.propose_s)
@@ -75,7 +76,7 @@ class StepOverheads:
     def _fit(self, sums: list[float]) -> None:
         """Weighted least squares."""
         self._sums = sums
-        at_none, each = (units * (self.unit_s or 0.0) for units in PRIOR_UNITS)
+        at_none, each = (units * max(0.0, self.unit_s or 0.0) for units in PRIOR_UNITS)
         ones, xs, squares, ys, products = [
             observed + PRIOR_STEPS * (low + high) for observed, low, high in
             zip(sums, powers(0.0, at_none), powers(PRIOR_DRAFTS, at_none + PRIOR_DRAFTS * each), strict=True)]

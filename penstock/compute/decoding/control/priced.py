@@ -57,6 +57,7 @@ REVISION_STEPS_PER_SEQ = 4  # steps from a decision against drafts to one due to
 BATCHING_STEPS = 8  # steps over which trials that fall due, and sequences that join, are collected and handled together
 SAMPLED_STEPS, SAMPLE_PERIOD, SAMPLE_S = 2, (64, 256), 0.05  # of a period's steps; it lasts so long, or as a decision against drafts
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
+LEAST_OF_ROWS = 0.1  # of the measured time of its rows, that a step is taken to need
 NEARLY = 1 - 1e-9  # equal but for rounding
 
 
@@ -229,7 +230,11 @@ class Priced:
 
     def _plain_s(self, load: StepLoad) -> float:
         """Seconds of a decode step of this load's sequences without drafts."""
-        return self._model_s(load, load.num_seqs) + self._overheads.plain_s(load.num_seqs)
+        return self._model_s(load, load.num_seqs) + self._overhead_s(load.num_seqs, self._rows_s(load.num_seqs))
+
+    def _overhead_s(self, num_seqs: int, rows_s: float) -> float:
+        """Of a step without drafts whose rows take `rows_s`: it takes some time, however much too slow its rows were measured."""
+        return max(self._overheads.plain_s(num_seqs), (LEAST_OF_ROWS - 1) * rows_s)
 
     def _observe_gain(self, step: StepInFlight, interval: float) -> None:
         """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost
@@ -299,7 +304,7 @@ class Priced:
         context = self._in_flight.load.num_context_tokens / self._in_flight.load.num_seqs if self._in_flight is not None else 0.0
         attention_s = context * self.pair_s  # of a row
         base_s = curve[min(base_rows, last)]
-        other_s = overheads.plain_s(count) + count * (context * self.context_s + attention_s)  # of a plain step
+        other_s = self._overhead_s(count, base_s) + count * (context * self.context_s + attention_s)  # of a plain step
         candidates = self._candidates(seq_ids)
         drafts_ratio, accepted_ratio = self._calibration.drafts_ratio, self._calibration.accepted_ratio
         best_rate, num_best = MIN_SPEEDUP * count / (base_s + other_s), 0

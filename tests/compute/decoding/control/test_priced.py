@@ -366,6 +366,16 @@ def test_drafts_lose_no_more_than_their_share_whatever_they_promise(monkeypatch:
     assert engine.drafted_steps > 20
 
 
+@pytest.mark.parametrize("slowed", [1.7, 4.0])
+def test_steps_measured_beside_other_work_at_startup_do_not_make_drafts_look_like_gains(slowed: float) -> None:
+    engine = SimulatedEngine(2e-4, 4e-5, dict.fromkeys(range(8), 0.3))
+    measured = 2e-4 + 4e-5 * np.arange(1000)
+    measured[:13] *= slowed
+    engine.controller = Priced(measured, MAX_DRAFTS)
+    engine.skip = Skip(engine.controller)
+    assert engine.speedup(3000) > 0.97 and engine.drafted_steps > 0
+
+
 def test_after_a_loss_drafts_that_became_right_are_made_within_a_thousand_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Priced, "_choose", promising_everything)
     engine = SimulatedEngine(fixed=1e-4, row=2e-5, acceptance={0: 0.0})
