@@ -36,7 +36,7 @@ def sentence(error: Exception) -> tuple[str, int]:
     if isinstance(error, PenstockError):
         return str(error), error.exit_status
     if isinstance(error, MemoryError):
-        return "memory ran out: the system gave less than it said was free (see ulimit -v); a smaller --kv-tokens takes less", FAILED
+        return "out of memory: the system gave less than it said was free (see ulimit -v); try a smaller --kv-tokens", FAILED
     return f"unexpected {type(error).__name__}: {error} (PENSTOCK_DEBUG=1 shows where)", FAILED
 
 
@@ -55,7 +55,7 @@ def hint(error: Any) -> str:
     flags = [parameter.opts[-1] for parameter in getattr(command, "params", ()) if parameter.name == "prompt"]
     if not flags or "extra argument" not in error.format_message():
         return ""
-    return f": text to go on from is given with {flags[0]}, as in: penstock {command.name} MODEL {flags[0]} 'Once upon a time'"
+    return f": give the prompt with {flags[0]}, as in: penstock {command.name} MODEL {flags[0]} 'Once upon a time'"
 
 
 def build(args: Sequence[str]) -> typer.Typer:

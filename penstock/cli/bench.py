@@ -29,33 +29,33 @@ NO_WARMUP = re.compile(r"0+(\.0+)?(us|ms|s|min|%)?")
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
     arrivals: str | None = option(
-        None, f"When requests come, as name:key=value,...; default: a trace's own times ({REPLAYED}), of what has none {AT_ONCE}")
-    dataset: str = option("synthetic", "What is asked, as name:key=value,...")
-    requests: int | None = option(None, f"Requests to send, or conversations to replay; default: {REQUESTS}, or what --duration takes")
-    duration: float | None = option(None, "Seconds in which requests begin")
-    warmup: str = option("10%", "What is not counted at the beginning: a time like 5s, or a share of the requests like 10%")
-    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
-    send_slo: bool = option(False, "Send --slo with each request, to be served by (--order deadline); default: it only judges the answers")
+        None, f"When requests come, as name:key=value,... (default: {REPLAYED} for a trace, else {AT_ONCE})")
+    dataset: str = option("synthetic", "What to ask, as name:key=value,...")
+    requests: int | None = option(None, f"Requests to send, or conversations to replay; default: {REQUESTS}, or all that fit in --duration")
+    duration: float | None = option(None, "Seconds during which requests are sent")
+    warmup: str = option("10%", "How much of the beginning is not counted: a time like 5s, or a share of the requests like 10%")
+    slo: str | None = option(None, "Objectives of a good request: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
+    send_slo: bool = option(False, "Send --slo with each request, for a server with --order deadline; default: only judge answers by it")
     find_goodput: bool = option(False, "Search for the highest rate at which enough requests keep --slo")
-    attain: float = option(0.9, "The share of requests that is enough")
-    start_rate: float = option(1.0, "The rate that the search begins with")
-    price: float | None = option(None, "Dollars an hour for all that serves, to tell the cost of tokens")
-    tdp: float | None = option(None, "Rated power in watts, for the energy where nothing measures it")
-    api: str | None = option(None, f"What a server is asked for: {' or '.join(APIS)}; conversations are always chat; default: {APIS[0]}")
-    prompts: str | None = option(None, "Random prompts as ids or text; default: ids, in a chat text")
-    tokenizer: str | None = option(None, "Model whose tokenizer counts text; default: in process, the model's own")
-    vocab_size: int | None = option(None, "Size of the vocabulary that random ids are drawn from, where a server is asked")
-    served_model_name: str | None = option(None, "Name of the model to ask a server for; default: the first that it lists")
-    api_key: tuple[str, ...] = option((), "Key for a server; several take turns; default: OPENAI_API_KEY of the environment")
-    header: tuple[str, ...] = option((), "Further header for a server, as 'Name: value'; may be given several times")
-    body: str | None = option(None, 'Further fields of each request, as a JSON object like {"temperature": 0}')
-    ignore_eos: bool = option(True, "Whether answers have exactly the tokens asked for; servers that do not know the field refuse it")
-    stream: bool = option(True, "Whether answers are streamed; without, nothing is known of first tokens")
-    request_timeout: float = option(600.0, "Seconds after which an answer that is not complete counts as failed")
-    load_seed: int | None = option(None, "Seeds arrivals and random prompts; default: new each time, so that no prefix cache knows them")
-    report: str | None = option(None, "File to write a page with plots to (.html)")
-    save: str | None = option(None, "File to write the result to (.json), as --json prints it")
-    samples: str | None = option(None, "File to write each request's times to (.jsonl)")
+    attain: float = option(0.9, "Share of requests that counts as enough")
+    start_rate: float = option(1.0, "Rate, in requests per second, that the search starts with")
+    price: float | None = option(None, "Dollars an hour for all the hardware, to report the cost of tokens")
+    tdp: float | None = option(None, "Rated power in watts, to estimate energy where nothing measures it")
+    api: str | None = option(None, f"Endpoint of a server to ask: {' or '.join(APIS)}; conversations always use chat; default: {APIS[0]}")
+    prompts: str | None = option(None, "Random prompts as ids or text; default: ids, or text for chat")
+    tokenizer: str | None = option(None, "Model whose tokenizer counts tokens; default: the model's own, if it runs in this process")
+    vocab_size: int | None = option(None, "Size of the vocabulary to draw random token ids from, for a server")
+    served_model_name: str | None = option(None, "Model to ask a server for; default: the first that it lists")
+    api_key: tuple[str, ...] = option((), "Key for a server; several are used in turn; default: OPENAI_API_KEY in the environment")
+    header: tuple[str, ...] = option((), "Extra header for a server, as 'Name: value'; may be given several times")
+    body: str | None = option(None, 'Extra fields for each request, as a JSON object like {"temperature": 0}')
+    ignore_eos: bool = option(True, "Make answers exactly as long as asked; a server that does not know the field refuses it")
+    stream: bool = option(True, "Stream the answers; without streaming there is no TTFT")
+    request_timeout: float = option(600.0, "Seconds after which an incomplete answer counts as failed")
+    load_seed: int | None = option(None, "Seed for arrivals and random prompts; default: new each time, so that no prefix cache hits")
+    report: str | None = option(None, "File (.html) to write a page with plots to")
+    save: str | None = option(None, "File (.json) to write the result to, as --json prints it")
+    samples: str | None = option(None, "File (.jsonl) to write each request's times to")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
@@ -68,7 +68,7 @@ def bench(options: BenchOptions, engine: EngineConfig) -> None:
     job = make_job(options, engine)
     with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
         if options.arrivals is None and job.said["arrivals"] == REPLAYED:
-            live.say("requests come at the trace's own times: --arrivals replay:speed=2 is twice as fast, closed:users=8 leaves times out")
+            live.say("requests arrive at the trace's own times: --arrivals replay:speed=2 is twice as fast, closed:users=8 ignores them")
         report = run(job, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
     with finishing():
         try:
@@ -126,14 +126,14 @@ def check(options: BenchOptions) -> None:
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name} must be more than 0 and finite, not {value:g}")
     if options.api not in (None, *APIS):
-        raise UsageError(f"--api is {' or '.join(APIS)}, not {options.api!r}")
+        raise UsageError(f"--api must be {' or '.join(APIS)}, not {options.api!r}")
     if options.find_goodput and options.slo is None:
-        raise UsageError("--find-goodput needs to know what is good: --slo ttft=200ms,tpot=50ms")
+        raise UsageError("--find-goodput needs objectives: --slo ttft=200ms,tpot=50ms")
     if not 0 < options.attain <= 1:
         raise UsageError(f"--attain must be above 0 and at most 1, not {options.attain:g}")
     for name in ("attain", "start_rate"):
         if not options.find_goodput and getattr(options, name) != getattr(BenchOptions(), name):
-            raise UsageError(f"--{name.replace('_', '-')} is for --find-goodput")
+            raise UsageError(f"--{name.replace('_', '-')} needs --find-goodput")
     files: dict[Path, str] = {}
     for name in ("report", "save", "samples"):
         path = getattr(options, name)
@@ -148,7 +148,7 @@ def check(options: BenchOptions) -> None:
 def check_writable(option: str, path: str) -> None:
     """Raises UsageError, before anything is measured, for a path at which no file can be."""
     if not path:
-        raise UsageError(f"{option} is the name of a file, and is empty here")
+        raise UsageError(f"{option} needs the name of a file, and is empty")
     if Path(path).is_dir():
         raise UsageError(f"{option} {path} is a folder: name a file in it")
     if not Path(path).absolute().parent.is_dir():
@@ -168,8 +168,7 @@ def warmup_of(text: str, duration_s: float | None) -> Any:
         except UsageError:
             raise UsageError(f"--warmup must be a time like 5s or a share like 10%, not {text!r}") from None
         if duration_s is not None and warmup.seconds >= duration_s:
-            raise UsageError(f"--warmup {text} leaves nothing to be counted of the {duration_s:g} s of a run: give less, or a longer "
-                             "--duration")
+            raise UsageError(f"--warmup {text} leaves nothing to measure in a run of {duration_s:g} s: give less, or a longer --duration")
         return warmup
     try:
         share = float(text[:-1]) / 100
@@ -207,11 +206,11 @@ def check_sendable(options: BenchOptions, slo: Any, more: Mapping[str, Any]) -> 
     from penstock.serve.api.slo import FIELD, HEADER
 
     if slo is None:
-        raise UsageError("--send-slo needs to know what to send: --slo ttft=200ms,tpot=50ms")
+        raise UsageError("--send-slo needs objectives to send: --slo ttft=200ms,tpot=50ms")
     if strange := [name for name in slo.most_s if name not in SERVED]:
-        raise UsageError(f"--send-slo sends {', '.join(SERVED)}, which requests are served by, and --slo has {', '.join(strange)}")
+        raise UsageError(f"--send-slo can only send {', '.join(SERVED)}, and --slo has {', '.join(strange)}")
     if FIELD in more or any(line.partition(":")[0].strip().lower() == HEADER for line in options.header):
-        raise UsageError("--send-slo sends --slo, and --body or --header sends an SLO as well: leave one of them out")
+        raise UsageError("--send-slo sends --slo, but --body or --header sends an SLO as well: leave one of them out")
 
 
 def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
@@ -223,7 +222,7 @@ def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     if address is None:
         for name in ("served_model_name", "api_key", "header", "request_timeout"):
             if getattr(options, name) != getattr(BenchOptions(), name):
-                raise UsageError(f"--{name.replace('_', '-')} is for servers, and {engine.model!r} is no URL")
+                raise UsageError(f"--{name.replace('_', '-')} is for servers, and {engine.model!r} is not a URL")
         return None
     for each in fields(EngineConfig):
         if each.name != "model" and getattr(engine, each.name) != each.default:

@@ -12,14 +12,14 @@ from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.errors import PenstockError
 
-COMMANDS = "/quit ends, /reset forgets what was said, /system TEXT sets the system message"
+COMMANDS = "/quit ends, /reset forgets the conversation, /system TEXT sets the system message"
 GREEN, PLAIN = "\x1b[32m", "\x1b[39m"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     system: str | None = option(None, "The system message")
-    show_drafts: bool = option(False, "Show drafted tokens in green, and tell how many were accepted and how many tokens a pass made")
+    show_drafts: bool = option(False, "Show drafted tokens in green, with how many were accepted and how many tokens each pass made")
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) 
     from penstock.serve.llm import LLM
 
     if options.show_drafts and engine.propose is None:
-        print("--show-drafts: nothing is drafted without a proposer, for example --propose auto", file=sys.stderr)
+        print("--show-drafts needs a proposer, for example --propose auto", file=sys.stderr)
     with LoadingBar(f"loading {engine.model}") as progress:
         llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed)
@@ -90,7 +90,7 @@ def obey(line: str, talk: Conversation) -> bool:
     elif name == "/system" and rest.strip():
         talk.system = rest.strip()
     else:
-        raise PenstockError(f"{line!r} is no command: {COMMANDS}")
+        raise PenstockError(f"{line!r} is not a command: {COMMANDS}")
     return True
 
 
@@ -116,7 +116,7 @@ def told(drafting: Drafting, num_tokens: int) -> str:
     rate = drafting.tokens_per_pass(num_tokens)
     if rate is None:
         return "nothing was drafted"
-    return (f"{drafting.num_accepted} of {drafting.num_drafted} drafts accepted, {rate:.2f} tokens a pass "
+    return (f"{drafting.num_accepted} of {drafting.num_drafted} drafts accepted, {rate:.2f} tokens per pass "
             f"({drafting.tokens_per_draft_pass:.2f} in those with drafts)")
 
 

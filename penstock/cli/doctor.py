@@ -1,4 +1,4 @@
-"""`penstock doctor`: what this machine and install can do, what is wrong, how to mend it. Exit status 1 when something is."""
+"""`penstock doctor`: what this machine and install can do, what is wrong, how to fix it. Exit status 1 when something is."""
 import json as jsonlib
 import sys
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class DoctorOptions:
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> None:
-    """Tell what works here, what is wrong, and how to mend it."""
+    """Check what works here, what is wrong, and how to fix it."""
     import typer
 
     from penstock.study.doctor import examine

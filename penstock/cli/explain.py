@@ -15,16 +15,16 @@ PARTS = "l4,rtx-4090,h100-sxm,b200-sxm"
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
     model: str = option(HERE, "A running Penstock server (a URL), or a report of `penstock bench --save`")
-    duration: float = option(10.0, "Seconds in which a server is watched; 0: all since its start")
-    slo: str | None = option(None, "What a good request keeps, as of penstock bench: levers are judged by goodput; default: a report's own")
-    hardware: str = option(PARTS, "Parts to compare this machine with, separated by commas; none: no other")
-    api_key: str | None = option(None, "Key for the server; default: OPENAI_API_KEY of the environment")
+    duration: float = option(10.0, "Seconds to watch a server for; 0: everything since it started")
+    slo: str | None = option(None, "Objectives, as for penstock bench, to judge levers by goodput; default: those of the report")
+    hardware: str = option(PARTS, "Hardware to compare this machine with, separated by commas, or none")
+    api_key: str | None = option(None, "Key for the server; default: OPENAI_API_KEY in the environment")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
 @takes(ExplainOptions)
 def explain(options: ExplainOptions) -> None:
-    """Tell which limit binds, and what would move it."""
+    """Show which limit binds, and what would move it."""
     from penstock.study.explain import levers
     from penstock.study.explain.explanation import explain as explained
     from penstock.study.explain.source import case_of

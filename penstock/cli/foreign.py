@@ -13,18 +13,18 @@ NAMES: Mapping[str, str] = {  # of vLLM or llama.cpp -> the option that does it 
     "--alias": "--served-model-name",
     "--tensor-parallel-size": "--tensor-parallel", "--pipeline-parallel-size": "--pipeline-parallel",  # of plan
 }
-MODEL = "the model stands alone: penstock {command} MODEL"
+MODEL = "name the model without an option: penstock {command} MODEL"
 SENTENCES: Mapping[str, str] = {  # what has no option here, and why none is needed or possible
     "--model": MODEL, "-m": MODEL, "--hf-repo": MODEL,
     "--gpu-memory-utilization": "--kv-tokens sets the size of the KV cache",
-    "--tokenizer": "the model brings its own",
+    "--tokenizer": "the model comes with its own",
     "--trust-remote-code": "a checkpoint's code is never run",
     "--enable-prefix-caching": "it is on by default; --no-prefix-cache turns it off",
     "--enable-chunked-prefill": "it is on by default; --max-num-batched-tokens sets the chunk",
-    "--enable-auto-tool-choice": "it is on wherever the chat template shows tools; --tool-parser names the form of calls",
-    "--enable-lora": "adapters are not served",
-    "--tensor-parallel-size": "a model is not split among devices",
-    "--pipeline-parallel-size": "a model is not split among devices",
+    "--enable-auto-tool-choice": "it is on for every chat template that supports tools; --tool-parser sets the format of calls",
+    "--enable-lora": "adapters are not supported",
+    "--tensor-parallel-size": "splitting a model over devices is not supported",
+    "--pipeline-parallel-size": "splitting a model over devices is not supported",
     "--n-gpu-layers": "there is no GPU backend yet", "--gpu-layers": "there is no GPU backend yet",
 }
 

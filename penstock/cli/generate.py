@@ -17,10 +17,10 @@ from penstock.core.types import Completion
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    prompt: str | None = option(None, "The text to go on from; standard input where this is -, or not given in a pipe", "--prompt", "-p")
-    prompt_file: str | None = option(None, "A file with the text to go on from; standard input where this is -", "--prompt-file", "-f")
-    ignore_eos: bool = option(False, "Go on after the model's end of text")
-    logprobs: int | None = option(None, "Report the log-probability of each token, and of this many likeliest ones; needs --json")
+    prompt: str | None = option(None, "The prompt; - reads standard input, as does a pipe without this option", "--prompt", "-p")
+    prompt_file: str | None = option(None, "A file with the prompt; - reads standard input", "--prompt-file", "-f")
+    ignore_eos: bool = option(False, "Continue past the model's end of text")
+    logprobs: int | None = option(None, "Report the log-probability of each token and of this many of the likeliest ones; needs --json")
     json: bool = option(False, "Print one JSON object: text, tokens, log-probabilities, timings")
 
 

@@ -16,7 +16,7 @@ class InfoOptions:
 
 @takes(InfoOptions, EngineConfig)
 def info(options: InfoOptions, engine: EngineConfig) -> None:
-    """Tell what a model is and what of it fits here."""
+    """Show what a model is and how much of it fits here."""
     from penstock.serve.engine.describe import describe
 
     found = describe(engine)
@@ -36,23 +36,23 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     yield "model", f"{found.model} ({found.architecture}, {found.num_layers} layers)"
     yield "parameters", f"{found.parameters:,}"
     yield "weights", f"{size(found.weight_bytes)}, {found.bits_per_weight:.3g} bits each, {formats(found)}"
-    yield "KV cache", f"{size(found.kv_bytes_per_token)} a token in {found.kv_dtype}"
+    yield "KV cache", f"{size(found.kv_bytes_per_token)} per token in {found.kv_dtype}"
     yield "context", f"{found.max_model_len:,} tokens"
     yield "memory here", size(found.memory_bytes)
     yield "longest that fits", f"{found.longest_context:,} tokens"
     yield "largest batch", f"{found.largest_batch:,} sequences of {found.max_model_len:,} tokens"
-    changed = "--max-num-seqs or --kv-tokens change that"
+    changed = "--max-num-seqs or --kv-tokens changes that"
     yield "serve takes", (f"a KV cache of {found.served_tokens:,} tokens: {found.served_told}; {changed}" if found.served_tokens
                           else f"nothing: {found.served_told}")
     if found.ceilings is None:
         yield "tokens/s", "not predicted: run `penstock limits` once to measure this machine"
     else:
         crew = "1 thread" if found.threads == 1 else f"{found.threads} threads"
-        most, why = found.ceilings, f"the ceiling of this machine's measured limits with {crew}"
-        yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s of one sequence: {why}"
-        yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s of a prompt of {most.prompt_tokens} tokens: {why}"
+        most, why = found.ceilings, f"the ceiling set by this machine's measured limits with {crew}"
+        yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s for one sequence: {why}"
+        yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s for a prompt of {most.prompt_tokens} tokens: {why}"
         if most.product_tokens_per_s is not None:
-            yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s of it: what the kernels reach in this weight format"
+            yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s for it: what the kernels reach in this weight format"
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
 

@@ -13,14 +13,14 @@ COLOURS = {"fp32": "cyan", "bf16": "green", "int16": "magenta", "int8": "yellow"
 
 @dataclass(frozen=True, slots=True)
 class LimitsOptions:
-    threads: int | None = option(None, "Threads to measure with; default: all processors, and only that is kept for later")
-    fresh: bool = option(False, "Measure again, whatever was measured before")
+    threads: int | None = option(None, "Threads to measure with; default: all processors (only that result is kept)")
+    fresh: bool = option(False, "Measure again, even if a result is kept")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
 @takes(LimitsOptions)
 def limits(options: LimitsOptions) -> None:
-    """Measure what this machine reads and computes a second."""
+    """Measure this machine's memory bandwidth and arithmetic rates."""
     if options.threads is not None and not 1 <= options.threads <= 1024:
         raise UsageError(f"--threads must be from 1 to 1024, not {options.threads}")
     from penstock.study.measure.now import limits_of_this_machine
@@ -60,8 +60,8 @@ def doubts(found: Any) -> list[str]:
         return []
     told = [f"in doubt: {doubt}" for doubt in found.doubts[:SHOWN]]
     if len(found.doubts) > SHOWN:
-        told.append(f"in doubt: {len(found.doubts) - SHOWN} more of the kind, which --json has")
-    return ["", *told, "Something else ran beside the measurement, it seems: end it, and penstock limits --fresh measures again."]
+        told.append(f"in doubt: {len(found.doubts) - SHOWN} more like these, all of them in --json")
+    return ["", *told, "Something else seems to have run during the measurement: stop it, then measure again with penstock limits --fresh."]
 
 
 def table(found: Any) -> Any:

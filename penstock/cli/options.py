@@ -119,7 +119,7 @@ def read(path: str, known: Mapping[str, Option], command: str) -> dict[str, Any]
     for key, value in told.items():
         name = key.replace("-", "_")
         if name not in known:
-            raise UsageError(f"{path}: {key!r} is no option of penstock {command}; it has: {', '.join(sorted(known))}")
+            raise UsageError(f"{path}: {key!r} is not an option of penstock {command}; it has: {', '.join(sorted(known))}")
         values[name] = known[name].check(value, path)
     return values
 

@@ -13,42 +13,42 @@ class PlanOptions:
     """The fields of study/plan/request.Request, with help; its own default where no model is given."""
 
     model: str | None = option(
-        None, "A folder, a config.json, a GGUF file, a hub, bundled or well-known name such as llama-3-70b; default: brook")
-    hardware: str | None = option(None, "Parts to choose from, separated by commas; here: this machine; all: every one that is known")
-    batch: int | None = option(None, "Requests that run at once, one after the other: one steady load")
-    input: int | None = option(None, "Tokens of a prompt; default: 512")
-    output: int | None = option(None, "Tokens of an answer; default: 128")
-    rate: float | None = option(None, "Requests a second, which come at random")
-    traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake: its mean lengths, and its rate unless --rate is given")
-    slo: str | None = option(None, "Latency that is asked for, as ttft=200ms,tpot=50ms,e2e=10s")
-    quant: tuple[str, ...] = option((), "Weight format, as name:key=value,...; may be given several times; all: none, fp8, int8, int4")
+        None, "A folder, a config.json, a GGUF file, or a hub, bundled or well-known name like llama-3-70b; default: brook")
+    hardware: str | None = option(None, "Hardware to choose from, separated by commas; here: this machine; all: everything that is known")
+    batch: int | None = option(None, "Requests that run at once, each followed by the next: a steady load")
+    input: int | None = option(None, "Tokens per prompt; default: 512")
+    output: int | None = option(None, "Tokens per answer; default: 128")
+    rate: float | None = option(None, "Requests per second, arriving at random")
+    traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake, for its mean lengths, and its rate unless --rate is given")
+    slo: str | None = option(None, "Latency to meet, as ttft=200ms,tpot=50ms,e2e=10s")
+    quant: tuple[str, ...] = option((), "Weight format, as name:key=value,...; may be given several times (all: none, fp8, int8, int4)")
     kv_dtype: tuple[str, ...] = option((), "KV format: auto, float16, bfloat16, fp8, int8, int4; may be given several times; or all")
-    dtype: str = option("auto", "Type of what is not quantized: auto (the checkpoint's), float32, bfloat16, float16")
-    tensor_parallel: str | None = option(None, "Devices that a layer is divided among, or several such numbers; default: all that fit")
-    pipeline_parallel: str | None = option(None, "Stages that layers are divided among, or several such numbers; default: all that fit")
-    max_devices: int | None = option(None, "Devices at most; default: eight for a replica, replicas as needed")
-    chunk: str | None = option(None, "Tokens of prompts in a step, or several such numbers; default: 512,2048,8192")
-    prefill_split: bool = option(True, "Whether replicas that only compute prompts are considered, at a rate")
-    price: str | None = option(None, "Dollars a device-hour, or NAME=DOLLARS,...; default: the catalogue's, which knows none of `here`")
-    watts: str | None = option(None, "Watts of a device at full load, or NAME=WATTS,...; default: likewise")
-    what_if: str | None = option(None, "Figures to replace, in SI units: memory_bandwidth=8e12,ops.bf16=2e15,link=nvlink-5,...")
-    catalogue: str | None = option(None, "A folder with parts of your own: NAME.toml, links/NAME.toml")
-    simulate: bool = option(True, "Whether the best rows are played through by the twin, request for request, at a rate or with a trace")
-    routing: str = option("auto", "Which replica a request goes to, where the twin plays several; auto: as prompts begin alike or not")
+    dtype: str = option("auto", "Type of everything not quantized: auto (the checkpoint's), float32, bfloat16, float16")
+    tensor_parallel: str | None = option(None, "Devices to split each layer over: a number, or several to try; default: all that fit")
+    pipeline_parallel: str | None = option(None, "Stages to split the layers into: a number, or several to try; default: all that fit")
+    max_devices: int | None = option(None, "Most devices to use; default: eight per replica, and as many replicas as needed")
+    chunk: str | None = option(None, "Prompt tokens per step: a number, or several to try; default: 512,2048,8192")
+    prefill_split: bool = option(True, "Consider replicas that only compute prompts (with a rate)")
+    price: str | None = option(None, "Dollars per device-hour, or NAME=DOLLARS,...; default: the catalogue's, which has none for `here`")
+    watts: str | None = option(None, "Watts per device at full load, or NAME=WATTS,...; default: likewise")
+    what_if: str | None = option(None, "Figures to override, in SI units: memory_bandwidth=8e12,ops.bf16=2e15,link=nvlink-5,...")
+    catalogue: str | None = option(None, "A folder with your own hardware: NAME.toml, links/NAME.toml")
+    simulate: bool = option(True, "Let the twin replay the best rows request by request (with a rate or a trace)")
+    routing: str = option("auto", "Which replica gets a request, where the twin plays several (auto: by whether prompts begin alike)")
 
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    fleet: str | None = option(None, "A TOML file of several models and the devices there are: tell who runs where")
-    calibrate: bool = option(False, "First measure what steps take on this machine, in each --quant: for --hardware here, explain and tune")
-    top: int | None = option(None, "Rows of the table; default: what nothing beats, and the best of each hardware")
+    fleet: str | None = option(None, "A TOML file of several models and the available devices: show which model runs where")
+    calibrate: bool = option(False, "First measure step times on this machine, in each --quant, for --hardware here, explain and tune")
+    top: int | None = option(None, "Rows to show; default: those that nothing beats, and the best of each hardware")
     all: bool = option(False, "Show every row")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
 @takes(PlanOptions, ShowOptions)
 def plan(options: PlanOptions, show: ShowOptions) -> None:
-    """Tell what hardware a model needs, how fast and at what cost."""
+    """Predict what hardware a model needs, how fast it runs and what it costs."""
     from pathlib import Path
 
     from penstock.cli.progress import StatusLine
@@ -57,7 +57,7 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
     if show.top is not None and show.top < 1:
         raise UsageError(f"--top must be at least 1, not {show.top}")
     if show.top is not None and show.all:
-        raise UsageError(f"--all shows every row and --top {show.top} some: give one of them")
+        raise UsageError(f"--all shows every row, --top {show.top} only some: give one of them")
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     if options.model is None:
         del given["model"]
@@ -88,7 +88,7 @@ def check_fleet(options: PlanOptions, show: ShowOptions) -> None:
         raise UsageError(f"--fleet {show.fleet} names the models, so {options.model} is one too many: leave it out, or add it to the file")
     for name in ("calibrate", "top", "all"):
         if getattr(show, name) != getattr(ShowOptions(), name):
-            raise UsageError(f"--{name} is for the plan of one model, and --fleet tells who runs where: leave one of them out")
+            raise UsageError(f"--{name} is for a plan of one model, and --fleet plans several: leave one of them out")
 
 
 def calibrate(asked: Any) -> None:
@@ -107,7 +107,7 @@ def calibrate(asked: Any) -> None:
             with LoadingBar(f"loading {asked.model}") as progress:
                 found = sweep.run(config, progress.say, progress)
         except KeyboardInterrupt:
-            print("interrupted: the same command goes on where this one was", file=sys.stderr)
+            print("interrupted: run the same command again to continue from here", file=sys.stderr)
             raise
         for line in sweep.lines(config, found):
             print(line, file=sys.stderr)
@@ -134,4 +134,4 @@ def tell_fleet(placed: Any) -> None:
         else:
             where = ", ".join(f"{placed.devices[number]} {number}" for number in each.devices)
             print(f"{each.model}: {marked(each.configuration)} on {where}; adds {each.added_usd_per_hour:.2f} dollars an hour")
-    print(f"in all {placed.usd_per_hour:.2f} dollars an hour")
+    print(f"total: {placed.usd_per_hour:.2f} dollars an hour")

@@ -15,7 +15,7 @@ class CommandOfPlugins(TyperCommand):
         super().format_options(ctx, formatter)
         for parameter in self.params:
             if parameter.name in TABLES and (rows := described(TABLES[parameter.name])):
-                with formatter.section(f"{parameter.opts[0]} takes name:key=value,... of these, here with what they are when not given"):
+                with formatter.section(f"{parameter.opts[0]} options, as name:key=value,... (shown with their defaults)"):
                     formatter.write_dl(rows)
 
 

@@ -18,7 +18,7 @@ def read_prompt(text: str | None, path: str | None, example: str) -> str:
     if path is not None and path != STDIN:
         return decoded(bytes_of(path), path, example)
     if sys.stdin is None or (text is path is None and sys.stdin.isatty()):
-        raise UsageError(f"there is nothing to go on from: give a prompt with -p TEXT, as in: {example}")
+        raise UsageError(f"there is no prompt: give one with -p TEXT, as in: {example}")
     return decoded(sys.stdin.buffer.read(), "standard input", example)
 
 
@@ -35,5 +35,5 @@ def decoded(data: bytes, source: str, example: str) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{source} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}") from None
     if not text:
-        raise UsageError(f"there is nothing to go on from: {source} is empty; give a prompt with -p TEXT, as in: {example}")
+        raise UsageError(f"there is no prompt: {source} is empty; give one with -p TEXT, as in: {example}")
     return text

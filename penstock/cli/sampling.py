@@ -13,10 +13,10 @@ ANY_VOCABULARY = 1 << 62  # tokens; what depends on the model's own is checked w
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    max_tokens: int = option(256, "Tokens to generate at most")
-    temperature: float | None = option(None, "0 takes the likeliest token; default: the model's own, else 1")
-    top_p: float | None = option(None, "Draw from the likeliest tokens of this total probability")
-    top_k: int | None = option(None, "Draw from this many likeliest tokens")
+    max_tokens: int = option(256, "Most tokens to generate")
+    temperature: float | None = option(None, "Sampling temperature; 0 always takes the likeliest token; default: the model's own, else 1")
+    top_p: float | None = option(None, "Sample from the likeliest tokens whose probabilities add up to this")
+    top_k: int | None = option(None, "Sample from this many of the likeliest tokens")
     stop: tuple[str, ...] = option((), "Stop before this text; may be given several times")
 
 

@@ -19,27 +19,27 @@ class TrainHeadsOptions:
     model: str = option("brook", HELP)
     kind: str | None = option(None, "What to train, as name:key=value,...")
     text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like what the model will be given; may be repeated")
-    held_out: tuple[str, ...] = option((), "Text to measure on, likewise; default: the last twentieth of each document of --text")
-    begin: str | None = option(None, "Folder with heads of this kind to go on training; default: new ones")
-    out: str | None = option(None, "Folder that the file <kind>.safetensors is written to")
-    minutes: float | None = option(None, "How long it may take from the start on; default: 30, or without end where --steps is given")
-    steps: int | None = option(None, "Train for so many steps, which can be repeated; with --minutes as well, whichever ends first")
-    seed: int = option(0, "Seeds the first weights and the choice of text")
+    held_out: tuple[str, ...] = option((), "Held-out text to measure on, likewise; default: the last twentieth of each document of --text")
+    begin: str | None = option(None, "Folder with heads of this kind to continue training; default: start with new ones")
+    out: str | None = option(None, "Folder to write the file <kind>.safetensors to")
+    minutes: float | None = option(None, "Most minutes that the command may take; default: 30, or no limit with --steps")
+    steps: int | None = option(None, "Train for this many steps, which is repeatable; with --minutes as well, whichever ends first")
+    seed: int = option(0, "Seed for the initial weights and the choice of text")
     threads: int | None = option(None, "CPU threads; default: all")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
 @takes(TrainHeadsOptions)
 def train_heads(options: TrainHeadsOptions) -> None:
-    """Train heads that draft for a model."""
+    """Train draft heads for a model."""
     if options.kind is None or options.out is None or not options.text:
-        raise UsageError("train-heads needs to know what to train, on which text and where it goes: --kind, --text and --out")
+        raise UsageError("train-heads needs --kind (what to train), --text (on which text) and --out (where to write it)")
     if options.minutes is not None and not 0 < options.minutes < inf:
-        raise UsageError(f"--minutes is a finite number above 0, not {options.minutes}")
+        raise UsageError(f"--minutes must be a finite number above 0, not {options.minutes}")
     if options.steps is not None and options.steps < 1:
-        raise UsageError(f"--steps is at least 1, not {options.steps}")
+        raise UsageError(f"--steps must be at least 1, not {options.steps}")
     if not 0 <= options.seed < 1 << 63:
-        raise UsageError(f"--seed is from 0 to {(1 << 63) - 1}, not {options.seed}")
+        raise UsageError(f"--seed must be from 0 to {(1 << 63) - 1}, not {options.seed}")
     try:
         from penstock.study.compress import heads, text
         from penstock.study.compress.run import Job, run

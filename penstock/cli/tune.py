@@ -20,32 +20,32 @@ UNSAID = ("json", "restart", "output")  # what another call may say differently
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    slo: str | None = option(None, "What a good request keeps: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
-    traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake: what is asked, and when")
-    rate: float | None = option(None, "Requests a second: at random, or those of --traffic, faster or slower")
-    dataset: str | None = option(None, f"What is asked, as name:key=value,...; default: --traffic, else {DATASET}")
-    arrivals: str | None = option(None, "When requests come, as name:key=value,...; default: as the dataset says; else --find-goodput")
+    slo: str | None = option(None, "Objectives of a good request: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
+    traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake: what to ask, and when")
+    rate: float | None = option(None, "Requests per second: at random, or --traffic played faster or slower")
+    dataset: str | None = option(None, f"What to ask, as name:key=value,... (default: --traffic, else {DATASET})")
+    arrivals: str | None = option(None, "When requests come, as name:key=value,... (default: the dataset's times, else --find-goodput)")
     find_goodput: bool = option(False, "Tune for the highest rate at which enough requests keep --slo")
-    attain: float = option(0.9, "The share of requests that is enough")
-    start_rate: float = option(1.0, "The rate that the search begins with")
-    requests: int | None = option(None, "Requests of a run; default: what --duration takes")
-    duration: float | None = option(None, f"Seconds of a run in which requests begin; default: {DURATION:g}")
-    warmup: str = option("10%", "What is not counted at the beginning of a run: a time like 5s, or a share of the requests like 10%")
-    text: str | None = option(None, "File of text that made-up prompts are cut from, so that drafts meet what they will meet")
-    body: str | None = option(None, 'Further fields of each request, as a JSON object like {"temperature": 0}')
-    load_seed: int = option(0, "Seeds arrivals and random prompts")
-    quality_budget: str | None = option(None, "What answers may lose, as kl=0.02 (nats) or flips=0.05; without it nothing lossy is tried")
+    attain: float = option(0.9, "Share of requests that counts as enough")
+    start_rate: float = option(1.0, "Rate, in requests per second, that the search starts with")
+    requests: int | None = option(None, "Requests per run; default: as many as fit in --duration")
+    duration: float | None = option(None, f"Seconds during which a run sends requests; default: {DURATION:g}")
+    warmup: str = option("10%", "Beginning of a run that is not counted: a time like 5s, or a share of the requests like 10%")
+    text: str | None = option(None, "Text file to cut made-up prompts from, so that drafting sees realistic text")
+    body: str | None = option(None, 'Extra fields for each request, as a JSON object like {"temperature": 0}')
+    load_seed: int = option(0, "Seed for arrivals and random prompts")
+    quality_budget: str | None = option(None, "Loss that is acceptable, as kl=0.02 (nats) or flips=0.05; without it nothing lossy is tried")
     levers: str | None = option(None, "Options to try, separated by commas; default: all")
-    finalists: int = option(4, "Proposals of the twin that are measured")
-    pairs: int = option(5, "Paired runs that a comparison takes")
-    output: str = option("tuned.toml", "File to write; what is found on the way is kept beside it")
-    restart: bool = option(False, "Forget what an earlier call found")
+    finalists: int = option(4, "How many of the twin's proposals to measure")
+    pairs: int = option(5, "Paired runs per comparison")
+    output: str = option("tuned.toml", "File to write; intermediate results are kept beside it")
+    restart: bool = option(False, "Discard what an earlier call found")
     json: bool = option(False, "Print one JSON object as the last line")
 
 
 @takes(TuneOptions, EngineConfig)
 def tune(options: TuneOptions, engine: EngineConfig) -> None:
-    """Search settings for a model on this machine."""
+    """Find the best settings for a model on this machine."""
     from penstock.study.plan.tune import report
     from penstock.study.plan.tune.engines import Watchers
     from penstock.study.plan.tune.request import tune as search
@@ -57,7 +57,7 @@ def tune(options: TuneOptions, engine: EngineConfig) -> None:
         with LoadingBar(f"loading {engine.model}") as progress, Live(sys.stderr) as live:
             found = search(request, Watchers(live.say, live if sys.stderr.isatty() else None, progress))
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on where this one was", file=sys.stderr)
+        print("interrupted: run the same command again to continue from here", file=sys.stderr)
         raise
     width = columns(out)
     for line in report.lines(found.outcome):
@@ -81,7 +81,7 @@ def make_request(options: TuneOptions, engine: EngineConfig) -> Any:
     check_weights(engine.model, "a search")
     traffic, searches = traffic_of(options, engine)
     if options.slo is None:
-        raise UsageError("a search needs to know what is good: --slo ttft=200ms,tpot=50ms")
+        raise UsageError("tune needs objectives: --slo ttft=200ms,tpot=50ms")
     goal = Goal(parse_slo(options.slo), options.attain, searches, options.start_rate)
     said = {name: value for name, value in asdict(options).items() if name not in UNSAID and value is not None and value is not False}
     return Request(
@@ -94,7 +94,7 @@ def check(options: TuneOptions, engine: EngineConfig) -> None:
     from penstock.study.measure.client.connections import server_named
 
     if server_named(engine.model) is not None:
-        raise UsageError(f"a search starts engines of its own, so it takes a model and not the server {engine.model}")
+        raise UsageError(f"tune starts its own engines: give a model, not the server {engine.model}")
     numbers = {"requests": options.requests, "duration": options.duration, "rate": options.rate, "start-rate": options.start_rate}
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
@@ -163,7 +163,7 @@ def text_of(options: TuneOptions, engine: EngineConfig) -> tuple[int, ...]:
         return ()
     ids = Text.of(engine).tokenizer.encode(read_text(options.text, "--text"), add_special_tokens=False)
     if not ids:
-        raise UsageError(f"--text {options.text} is empty: it is what prompts are cut from")
+        raise UsageError(f"--text {options.text} is empty, so there is no text to cut prompts from")
     return tuple(ids)
 
 

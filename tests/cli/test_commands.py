@@ -135,8 +135,8 @@ def test_generate_reads_a_file_and_no_pipe_beside_it(penstock: Any, called: Any,
 
 
 @pytest.mark.parametrize(("data", "args", "said"), [
-    (b"", [], "there is nothing to go on from: standard input is empty; give a prompt with -p TEXT, as in: penstock generate brook -p"),
-    (b"\n", ["-p", "-"], "there is nothing to go on from: standard input is empty;"),
+    (b"", [], "there is no prompt: standard input is empty; give one with -p TEXT, as in: penstock generate brook -p"),
+    (b"\n", ["-p", "-"], "there is no prompt: standard input is empty;"),
     (b"ab\xff", [], "standard input is not UTF-8: byte 2 is 0xff"),
     (b"x", ["-f", "/nowhere/at/all"], "cannot read --prompt-file /nowhere/at/all: No such file or directory"),
     (b"x", ["-f", "-", "-p", "x"], "-p TEXT and --prompt-file PATH both give a prompt"),
@@ -280,10 +280,10 @@ def test_info_predicts_only_from_measured_limits(penstock: Any, described: None,
     found = Description(ceilings=Ceilings(decode_tokens_per_s=88.25, prefill_tokens_per_s=12345.6, prompt_tokens=512))
     monkeypatch.setattr(sys.modules["penstock.serve.engine.describe"], "describe", lambda engine: found)
     _, out, _ = penstock(["info"])
-    assert "88.2 tokens/s" in out and "12,346 tokens/s of a prompt of 512 tokens" in out
-    assert "ceiling of this machine's measured limits with 1 thread\n" in out and "about" not in out
+    assert "88.2 tokens/s" in out and "12,346 tokens/s for a prompt of 512 tokens" in out
+    assert "ceiling set by this machine's measured limits with 1 thread\n" in out and "about" not in out
     found = Description(ceilings=Ceilings(88.25, 12345.6, 512, product_tokens_per_s=9876.5))
-    assert "prefill, about       9,876 tokens/s of it: what the kernels reach in this weight format\n" in penstock(["info"])[1]
+    assert "prefill, about       9,876 tokens/s for it: what the kernels reach in this weight format\n" in penstock(["info"])[1]
 
 
 def test_info_is_for_programs(penstock: Any, described: None) -> None:

@@ -53,7 +53,7 @@ def test_doubts_are_told_with_the_limits(penstock: Any, asked: list[Any], monkey
     assert "in doubt" not in penstock(["limits"])[1]
     monkeypatch.setattr(sys.modules[__name__], "FOUND", replace(FOUND, signs=tuple(f"fp{number}: apart" for number in range(7))))
     out = penstock(["limits"])[1]
-    assert "in doubt: fp0: apart" in out and "in doubt: 2 more" in out and "penstock limits --fresh measures again" in out
+    assert "in doubt: fp0: apart" in out and "in doubt: 2 more" in out and "measure again with penstock limits --fresh" in out
 
 
 def test_limits_for_programs_are_the_last_line(penstock: Any, asked: list[Any]) -> None:

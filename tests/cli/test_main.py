@@ -43,12 +43,12 @@ def test_a_model_that_there_is_none_of_is_wrong_usage_and_a_broken_one_is_not(pe
 @pytest.mark.parametrize(("line", "said"), [
     ("serve --ctx-size 512", "--ctx-size: --max-model-len does that here"),
     ("serve -c 512", "-c: --max-model-len does that here"),
-    ("serve --model brook", "--model: the model stands alone: penstock serve MODEL"),
-    ("generate -m brook", "-m: the model stands alone: penstock generate MODEL"),
+    ("serve --model brook", "--model: name the model without an option: penstock serve MODEL"),
+    ("generate -m brook", "-m: name the model without an option: penstock generate MODEL"),
     ("generate --file x", "--file: --prompt-file does that here"),
     ("generate --n-predict 5", "--n-predict: --max-tokens does that here"),
     ("serve --enable-prefix-caching", "--enable-prefix-caching: it is on by default; --no-prefix-cache turns it off"),
-    ("serve --tensor-parallel-size 2", "--tensor-parallel-size: a model is not split among devices"),
+    ("serve --tensor-parallel-size 2", "--tensor-parallel-size: splitting a model over devices is not supported"),
 ])
 def test_an_option_of_another_engine_is_answered_with_what_stands_for_it(penstock: Any, called: Any, line: str, said: str) -> None:
     assert penstock(line.split()) == (2, "", f"error: No such option: {said}\n")
@@ -80,7 +80,7 @@ def test_a_bug_is_named_without_a_traceback(penstock: Any, called: Any) -> None:
 def test_too_little_memory_is_no_bug(penstock: Any, called: Any) -> None:
     called.fail = MemoryError("std::bad_alloc")
     status, _, err = penstock(["generate", "-p", "x"])
-    assert status == 1 and err.startswith("error: memory ran out: ") and "--kv-tokens" in err and len(err.splitlines()) == 1
+    assert status == 1 and err.startswith("error: out of memory: ") and "--kv-tokens" in err and len(err.splitlines()) == 1
 
 
 def test_debugging_shows_the_traceback(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,8 +85,8 @@ def test_a_flag_leaves_out_a_plugin_of_the_file(penstock: Any, called: Any, file
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("evitc = 'lru'", "'evitc' is no option of penstock generate"),
-    ("port = 8000", "'port' is no option of penstock generate"),
+    ("evitc = 'lru'", "'evitc' is not an option of penstock generate"),
+    ("port = 8000", "'port' is not an option of penstock generate"),
     ("max_num_seqs = '4'", "max_num_seqs must be a whole number, not '4'"),
     ("max_num_seqs = true", "max_num_seqs must be a whole number, not True"),
     ("prefix_cache = 1", "prefix_cache must be true or false, not 1"),

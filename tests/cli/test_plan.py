@@ -76,7 +76,7 @@ def test_a_fleet_is_told_model_by_model(penstock: Any, tmp_path: Path) -> None:
 def test_what_says_nothing_beside_a_fleet_is_refused(penstock: Any, tmp_path: Path) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'\nrate = 0.1\n")
-    for more, said in ((["brook"], f"--fleet {file} names the models, so brook is one too many"), (["--top", "3"], "--top is for the plan"),
+    for more, said in ((["brook"], f"--fleet {file} names the models, so brook is one too many"), (["--top", "3"], "--top is for a plan"),
                        (["--all"], "--all is for"), (["--calibrate"], "--calibrate is for")):
         status, out, err = penstock(["plan", *more, "--fleet", str(file)])
         assert (status, out) == (2, "") and said in err and len(err.splitlines()) == 1

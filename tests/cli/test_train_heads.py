@@ -69,12 +69,12 @@ def test_text_to_measure_on_may_be_given(penstock: Any, trainer: Trainer, text: 
 
 
 @pytest.mark.parametrize(("more", "said"), [
-    ([], "--kind, --text and --out"),
-    (["--kind", "eagle", "--out", "x"], "--kind, --text and --out"),
-    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "0"], "--minutes is a finite number above 0, not 0.0\n"),
-    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "nan"], "--minutes is a finite number above 0, not nan"),
-    (["--kind", "eagle", "--out", "x", "--text", "x", "--seed", "-1"], "--seed is from 0 to 9223372036854775807, not -1"),
-    (["--kind", "eagle", "--out", "x", "--text", "x", "--steps", "0"], "error: --steps is at least 1, not 0\n"),
+    ([], "--kind (what to train), --text (on"),
+    (["--kind", "eagle", "--out", "x"], "--kind (what to train), --text (on"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "0"], "--minutes must be a finite number above 0, not 0.0\n"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--minutes", "nan"], "--minutes must be a finite number above 0, not nan"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--seed", "-1"], "--seed must be from 0 to 9223372036854775807, not -1"),
+    (["--kind", "eagle", "--out", "x", "--text", "x", "--steps", "0"], "error: --steps must be at least 1, not 0\n"),
     (["--kind", "beagle", "--out", "x", "--text", "x"], "known: eagle, medusa"),
     (["--kind", "eagle:depth=4", "--out", "x", "--text", "x"], "takes no options"),
     (["--kind", "eagle", "--out", "x", "--text", "nowhere"], "cannot read nowhere"),

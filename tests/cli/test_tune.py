@@ -20,15 +20,15 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:17
 
 
 @pytest.mark.parametrize(("args", "told"), [
-    ([], "a search needs to know what is good: --slo"), (["--slo", "ttft=2"], "must be a time with its unit"),
-    (["http://127.0.0.1:1", *SLO], "takes a model and not the server"), ([*SLO, "--pairs", "1"], "--pairs must be at least 2, not 1"),
+    ([], "tune needs objectives: --slo"), (["--slo", "ttft=2"], "must be a time with its unit"),
+    (["http://127.0.0.1:1", *SLO], "give a model, not the server"), ([*SLO, "--pairs", "1"], "--pairs must be at least 2, not 1"),
     ([*SLO, "--finalists", "0"], "--finalists must be at least 1"), ([*SLO, "--rate", "0"], "--rate must be more than 0 and finite, not 0"),
     ([*SLO, "--rate", "1", "--arrivals", "poisson"], "--arrivals says when requests come, and so do --rate"),
     ([*SLO, "--rate", "1", "--find-goodput"], "--find-goodput searches for a rate, and --rate gives one"),
     ([*SLO, "--traffic", "nowhere.csv"], "there is no trace 'nowhere.csv'"), ([*SLO, "--quality-budget", "ppl=1"], "has no 'ppl'"),
     ([*SLO, "--rate", "1", "--levers", "speed"], "--levers has no 'speed'; it has: max_num_seqs"),
     ([*SLO, "--warmup", "x"], "--warmup must"),
-    ([*SLO, "--warmup", "30s"], "--warmup 30s leaves nothing to be counted of the 10 s of a run"),
+    ([*SLO, "--warmup", "30s"], "--warmup 30s leaves nothing to measure in a run of 10 s"),
     ([*SLO, "--attain", "1.5"], "--attain must be above 0 and at most 1, not 1.5"),
     ([*SLO, "--levers", ","], "--levers names options to try"), ([*SLO, "--levers", ""], "and '' names none"),
     ([*SLO, "--body", '{"speed": 1}'], "has no field 'speed'"), ([*SLO, "--body", '{"temperature": "hot"}'], 'temperature is "hot"'),
