@@ -88,15 +88,15 @@ def banner(built: Built, asked: EngineConfig, server: ServerConfig) -> Iterator[
     yield f"  weights    {mib(built.weight_bytes)} in memory: {built.spec.num_parameters():,} parameters"
     cache = mib(kv_tokens * built.kv_bytes_per_token)
     yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {cache}: {reasons['kv_tokens']}"
-    yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit at once"
+    yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit"
     yield f"  backend    {config.backend}: {reasons['backend']}"
     yield f"  threads    {config.threads}: {reasons['threads']}"
     given = [*options(asked), *options(server)]
-    yield f"  options    {', '.join(given)}; all others are defaults" if given else "  options    none were given: all are defaults"
+    yield f"  options    {', '.join(given)}; otherwise defaults" if given else "  options    all defaults"
     name = server.served_model_name or config.model
     at = f"http://{server.host}:{server.port}"
     key = " -H 'Authorization: Bearer KEY'" if server.api_key or server.api_keys else ""
-    yield f"Serving {name} at {at}, where a browser finds a dashboard  (stop with Ctrl-C). Try:"
+    yield f"Serving {name} at {at}, with a dashboard for your browser  (stop with Ctrl-C). Try:"
     yield (f"""  curl {at}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n"""
            """    -d '{"messages": [{"role": "user", "content": "Tell me about the fox and the old king."}], "max_tokens": 120}'""")
 

@@ -114,7 +114,7 @@ def test_a_native_module_that_was_cut_short_is_told_of(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     cut = f"{tmp_path / '_native.so'} is cut short: it has 0 bytes of 64; install Penstock again"
     config, why = build.choose_backend(EngineConfig())
-    assert (config.backend, why) == ("reference", f"the native module cannot be imported, so this is slow: {cut}")
+    assert (config.backend, why) == ("reference", f"the native module cannot be imported, so this will be slow: {cut}")
     LLM(folder)
     assert [record.message for record in caplog.records if "native module" in record.message] == [why]
     with pytest.raises(UsageError) as caught:

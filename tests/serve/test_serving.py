@@ -21,7 +21,7 @@ def url() -> Iterator[str]:
     server, address = start("--max-num-batched-tokens", "96", "--kv-tokens", "1536")
     yield address
     said = stop(server)
-    assert "options    --max-num-batched-tokens 96, --kv-tokens 1536, " in said and "; all others are defaults" in said
+    assert "options    --max-num-batched-tokens 96, --kv-tokens 1536, " in said and "; otherwise defaults" in said
     assert f"backend    {'cpu: the native kernels' if has_native() else 'reference: the native module was not built'}" in said
     assert "KV cache   1,536 tokens" in said and "curl http://127.0.0.1" in said, said
 

@@ -143,4 +143,4 @@ def _given_up(request: Request) -> RequestError:
     if request.grammar is not None:
         return RequestError(
             "the answer's grammar became too complex to follow; ask for a simpler schema, pattern or grammar", code="grammar_too_complex")
-    return RequestError("the engine gave this request up", status=503, code="aborted")
+    return RequestError("the engine gave up on this request", status=503, code="aborted")

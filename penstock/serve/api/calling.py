@@ -51,11 +51,11 @@ def read_calling(body: Mapping[str, Any]) -> Calling:
     for at, name in enumerate(own):
         if first.setdefault(name, at) != at:
             where = f"tools[{at}].function.name"
-            raise RequestError(f"{where} is {show(name)}, which is the name of tools[{first[name]}] as well", param=where)
+            raise RequestError(f"{where} is {show(name)}, which is also the name of tools[{first[name]}]", param=where)
     for name in names or ():
         if name not in own:
             known = ", ".join(map(show, own[:8]))
-            raise RequestError(f"tool_choice names {show(name)}, which is none of the tools: {known}", param="tool_choice")
+            raise RequestError(f"tool_choice names {show(name)}, which is not one of the tools: {known}", param="tool_choice")
     places = tuple(at for at, name in enumerate(own) if names is None or name in names)
     one = mode == "one"
     strict = any(tools[at]["function"].get("strict") for at in places)

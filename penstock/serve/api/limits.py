@@ -97,7 +97,7 @@ class Intake:
 
     def _hold(self, num_bytes: int) -> None:
         if self.held_bytes + num_bytes > self.max_body_bytes * self.limits.bodies_at_once:
-            raise OverloadedError("too many large bodies are being sent at once; try again", retry_after_s=1.0)
+            raise OverloadedError("too many large bodies are being sent at once; try again later", retry_after_s=1.0)
         self.held_bytes += num_bytes
 
     def _too_large(self, num_bytes: str) -> RequestError:

@@ -40,24 +40,24 @@ COUNTERS = {
     "prefix_cache_hits": "Prompt tokens found in the prefix cache.",
     "cache_creation_tokens": "Prompt tokens pinned by cache_control for the first time.",
     "cache_read_tokens": "Prompt tokens read from prefixes pinned by cache_control.",
-    "preemptions": "Sequences put back into the queue for want of KV blocks.",
+    "preemptions": "Sequences preempted because KV blocks ran out.",
     "spec_drafted_tokens": "Tokens proposed.",
     "spec_accepted_tokens": "Proposed tokens that were accepted.",
-    "spec_passes": "Times that a sequence's drafts were verified.",
+    "spec_passes": "Verifications of a sequence's drafts.",
     "step_seconds": "Seconds spent in steps, scheduling included.",
     "step_compute_seconds": "Seconds of steps spent in the backend.",
-    "step_operations": "Arithmetic operations of steps, added up from the program.",
-    "prompt_tokens_squared": "Squares of the prompt tokens of answered requests: their spread.",
-    "generation_tokens_squared": "Squares of the output tokens of answered requests: their spread.",
+    "step_operations": "Arithmetic operations of steps, counted from the model's program.",
+    "prompt_tokens_squared": "Sum of squared prompt lengths of answered requests, for their spread.",
+    "generation_tokens_squared": "Sum of squared output lengths of answered requests, for their spread.",
 }
 LABELLED = {
-    "requests": ("finish_reason", "Requests that ended, by how."),
-    "slo_requests": ("kept", "Answered requests that had objectives, by whether all were kept."),
+    "requests": ("finish_reason", "Requests that ended, by reason."),
+    "slo_requests": ("kept", "Answered requests with objectives, by whether all were kept."),
     "steps": ("kind", "Steps, by what they computed: prefill, decode, or mixed."),
     "step_tokens": ("kind", "Tokens computed in steps: prefill or decode."),
-    "spec_drafted_tokens_per_pos": ("position", "Tokens proposed, by how far behind the last token they stood."),
+    "spec_drafted_tokens_per_pos": ("position", "Tokens proposed, by position after the last token."),
     "spec_accepted_tokens_per_pos": ("position", "Proposed tokens that were accepted, by position."),
-    "step_bytes": ("kind", "Bytes moved in steps, added up from the program: weights, kv or activations."),
+    "step_bytes": ("kind", "Bytes moved in steps, counted from the model's program: weights, kv or activations."),
 }
 MAX_POSITIONS = 32  # that are told apart: each is a time series
 
@@ -198,22 +198,22 @@ def _gauge_families(now: Gauges) -> Iterator[Metric]:
     rows = (
         ("num_requests_running", "Requests with a place in the batch.", now.num_running),
         ("num_requests_waiting", "Requests in the queue.", now.num_waiting),
-        ("kv_cache_usage_ratio", "KV blocks held by live sequences, of all.", now.kv_blocks_used / max(1, now.kv_blocks_total)),
+        ("kv_cache_usage_ratio", "Share of KV blocks held by live sequences.", now.kv_blocks_used / max(1, now.kv_blocks_total)),
         ("kv_cache_blocks", "KV blocks.", now.kv_blocks_total),
-        ("kv_cache_blocks_reusable", "KV blocks of reusable prefixes that nobody holds.", now.kv_blocks_cached),
+        ("kv_cache_blocks_reusable", "KV blocks that hold only reusable prefixes.", now.kv_blocks_cached),
     )
     for name, text, value in rows:
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
-    yield CounterMetricFamily(PREFIX + "slo_refused", "Requests refused, because they could not be served in time.", value=now.num_refused)
-    yield CounterMetricFamily(PREFIX + "slo_deferred", "Such requests that were taken in, to go last.", value=now.num_deferred)
+    yield CounterMetricFamily(PREFIX + "slo_refused", "Requests refused because they could not be served in time.", value=now.num_refused)
+    yield CounterMetricFamily(PREFIX + "slo_deferred", "Requests too late for their objectives, accepted to go last.", value=now.num_deferred)
 
 
 def _least_families(total: Shares) -> Iterator[Metric]:
     """What MFU and MBU of any stretch of time are told from: the growth of the second over that of the first."""
     rows = (
-        ("limited_step_seconds", "Seconds of steps whose least time is known: that prefill, that only decode.",
+        ("limited_step_seconds", "Seconds of steps whose least possible time is known, by prefill or decode only.",
          total.prefill_s, total.decode_s),
-        ("least_step_seconds", "Seconds that these steps could have taken at the machine's measured limits.",
+        ("least_step_seconds", "Seconds that those steps would have taken at the machine's measured limits.",
          total.prefill_least_s, total.decode_least_s),
     )
     for name, text, prefill, decode in rows:
@@ -226,10 +226,10 @@ def _least_families(total: Shares) -> Iterator[Metric]:
 def _tally_families(tally: Tally) -> Iterator[Metric]:
     """The engine's time, as `penstock explain` reads it."""
     rows: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
-        ("step_bound_seconds", "bound", "Seconds in which there was something to compute, by what bound it.", tally.bound_s),
-        ("step_bound_least_seconds", "bound", "Seconds that the same steps could have taken at the machine's limits.", tally.least_s),
-        ("queue_seconds", "reason", "Seconds in which a request waited, by what the first in the queue lacked.", tally.waiting_s),
-        ("request_seconds", "state", "Sequences in the engine times seconds: those that wait from their arrival or preemption on.",
+        ("step_bound_seconds", "bound", "Seconds with something to compute, by what bound it.", tally.bound_s),
+        ("step_bound_least_seconds", "bound", "Seconds that the same steps would have taken at the machine's limits.", tally.least_s),
+        ("queue_seconds", "reason", "Seconds in which a request waited, by what the first in the queue was waiting for.", tally.waiting_s),
+        ("request_seconds", "state", "Sequence-seconds in the engine; waiting ones count from their arrival or preemption.",
          {"running": tally.running_s, "waiting": tally.queued_s}),
     )
     for name, label, text, values in rows:
@@ -238,14 +238,14 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
             family.add_metric([value], seconds)
         yield family
     for name, text, seconds in (
-        ("engine_seconds", "Seconds since the engine's start.", tally.wall_s),
-        ("held_seconds", "Seconds in which nothing was computed although a request waited.", tally.held_s),
-        ("prefix_cache_missed", "Prompt tokens that a prefix cache would have found, where it is switched off.", tally.num_repeated),
-        ("requests_arrived", "Requests that came to the engine.", tally.num_arrived),
-        ("requests_found", "Sequences in the engine when a request came, itself included: a sum over arrivals.", tally.found),
-        ("requests_found_squared", "The squares of these.", tally.found_squared),
-        ("wakes", "Times that a request came while there was nothing to compute.", tally.num_wakes),
-        ("wake_seconds", "Seconds from then until its step began.", tally.wake_s),
+        ("engine_seconds", "Seconds since the engine started.", tally.wall_s),
+        ("held_seconds", "Seconds in which nothing was computed although a request was waiting.", tally.held_s),
+        ("prefix_cache_missed", "Prompt tokens that a prefix cache would have found, while it is switched off.", tally.num_repeated),
+        ("requests_arrived", "Requests that arrived at the engine.", tally.num_arrived),
+        ("requests_found", "Sequences in the engine when a request arrived, itself included, summed over arrivals.", tally.found),
+        ("requests_found_squared", "The squares of those numbers, summed over arrivals.", tally.found_squared),
+        ("wakes", "Requests that arrived while there was nothing to compute.", tally.num_wakes),
+        ("wake_seconds", "Seconds from such an arrival until its step began.", tally.wake_s),
     ):
         yield CounterMetricFamily(PREFIX + name, text, value=seconds)
 
@@ -253,8 +253,8 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
 def _share_families(shares: Shares) -> Iterator[Metric]:
     """NaN where nothing can be told: no such step within the last minute, or no measured limits."""
     rows = (
-        ("mfu_ratio", "Operations of steps that prefill, of what the machine's measured rate allows; the last minute's.", shares.mfu),
-        ("mbu_ratio", "Bytes of steps that only decode, of what the measured read bandwidth allows; the last minute's.", shares.mbu),
+        ("mfu_ratio", "MFU of prefill steps: operations over what the machine's measured rate allows, in the last minute.", shares.mfu),
+        ("mbu_ratio", "MBU of decode steps: bytes over what the measured read bandwidth allows, in the last minute.", shares.mbu),
     )
     for name, text, value in rows:
         yield GaugeMetricFamily(PREFIX + name, text, value=math.nan if value is None else value)

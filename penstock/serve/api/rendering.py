@@ -47,7 +47,7 @@ def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
         raise RequestError(message, param="messages")
     known = template.variables(tools is not None)
     if tools is not None and "tools" not in known:
-        message = "tools cannot be given to this model: its chat template does not show them; --chat-template FILE gives it one that does"
+        message = "tools cannot be given to this model: its chat template does not show them; --chat-template FILE can set one that does"
         raise RequestError(message, param="tools")
     going_on = values.boolean("continue_final_message", False)
     return Conversation(

@@ -77,7 +77,7 @@ def read_streaming(body: Mapping[str, Any]) -> Streaming:
     if options is None:
         return Streaming(on)
     if not on:
-        raise RequestError("stream_options is only possible with stream = true", param="stream_options")
+        raise RequestError("stream_options needs stream = true", param="stream_options")
     fields.check_fields(options, fields.STREAM, "stream_options.")
     inner = Values(options, "stream_options.")
     return Streaming(on, inner.boolean("include_usage", False), inner.boolean("continuous_usage_stats", False))
@@ -92,7 +92,7 @@ def read_placing(body: Mapping[str, Any], http: HttpRequest, arrived_s: float) -
         raise RequestError("cache_salt must not be empty; leave it out to share prefixes", param="cache_salt")
     priority = values.integer("priority", asker.priority or 0, -INT64, INT64 - 1)
     if asker.priority is not None and priority < asker.priority:
-        raise RequestError(f"priority = {priority} goes before what this API key may have: {asker.priority} or more", param="priority")
+        raise RequestError(f"priority = {priority} is more urgent than this API key allows: {asker.priority} or more", param="priority")
     return Placing(arrived_s, priority, salt, read_objectives(body, http.headers, asker.objectives))
 
 
@@ -134,7 +134,7 @@ def check_room(desk: Desk, num_tokens: int, params: SamplingParams | None, promp
         return
     for name, wanted in ((max_name, params.max_tokens or 0), ("min_tokens", params.min_tokens)):
         if num_tokens + wanted > limit:
-            message = (f"{name} = {wanted} does not fit behind the {num_tokens} tokens of {prompt_name}: {limit - num_tokens} do, "
+            message = (f"{name} = {wanted} does not fit after the {num_tokens} tokens of {prompt_name}: {limit - num_tokens} do, "
                        f"because the context is {limit} tokens")
             raise RequestError(message, param=name, code="context_length_exceeded")
 

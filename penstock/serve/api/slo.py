@@ -13,7 +13,7 @@ from penstock.serve.engine.requests import Request
 log = logging.getLogger(__name__)
 FIELD, HEADER = "slo", "x-slo"
 WARNING = "x-slo-warning"
-UNSERVED = "objectives are only counted here, nothing is done to keep them: the server was started without --order deadline"
+UNSERVED = "objectives are only counted, not scheduled for: the server was started without --order deadline"
 FIELDS = tuple([f"{name}_ms" for name in SERVED])
 
 
@@ -59,7 +59,7 @@ def milliseconds(values: Values, name: str) -> float | None:
 def check_bounded(objectives: Objectives, max_tokens: int | None) -> None:
     """Raises RequestError for an end-to-end objective without a bound on the answer."""
     if objectives.e2e_s is not None and max_tokens is None:
-        raise RequestError("an objective for e2e needs max_tokens: it is not known how long an answer is, but how long it may be", "slo")
+        raise RequestError("an objective for e2e needs max_tokens, because nothing else bounds how long an answer may be", "slo")
 
 
 class Unserved:

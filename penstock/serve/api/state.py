@@ -11,5 +11,5 @@ from penstock.serve.api.parts import Desk
 async def state(desk: Desk, http: HttpRequest) -> Response:
     told = desk.parts.state
     if told is None:
-        raise RequestError("this engine does not tell its state", status=404, code="not_found")
+        raise RequestError("this engine does not report its state", status=404, code="not_found")
     return json_response(await run_in_threadpool(told))

@@ -195,4 +195,4 @@ async def in_time(work: LongWork, compiler: Compiler, wanted: StructuredOutputsP
         return task.result()
     if not wait.began:
         raise OverloadedError(f"other grammars have been compiled for {COMPILE_S:g} s; try again", retry_after_s=COMPILE_S)
-    raise RequestError(f"the grammar takes longer than {COMPILE_S:g} s to compile; a smaller one would not")
+    raise RequestError(f"the grammar takes longer than {COMPILE_S:g} s to compile; give a smaller one")

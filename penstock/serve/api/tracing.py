@@ -167,7 +167,7 @@ class Traced(Forwarding):
         return self._deltas(request.request_id, deltas)
 
     def abort(self, request_id: str) -> None:
-        self._end(request_id, RequestError("the answer was given up", code="cancelled"))
+        self._end(request_id, RequestError("the answer was abandoned", code="cancelled"))
         self._engine.abort(request_id)
 
     async def _deltas(self, request_id: str, deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
@@ -281,7 +281,7 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
 def url_of(endpoint: str) -> str:
     """Where spans are posted: below the endpoint, as for OTEL_EXPORTER_OTLP_ENDPOINT. Raises UsageError for what is no HTTP URL."""
     if not is_http(endpoint):
-        raise UsageError(f"--otlp-endpoint {endpoint} is no URL; give one like http://localhost:4318")
+        raise UsageError(f"--otlp-endpoint {endpoint} is not a URL; give one like http://localhost:4318")
     bare = endpoint.rstrip("/")
     return bare if bare.endswith(PATH) else bare + PATH
 

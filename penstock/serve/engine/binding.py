@@ -18,8 +18,8 @@ WAITS = 0.25  # of the time in which somebody waits: more is no passing queue
 GROWS = 1.1  # a batch of twice the size that gives so many times the tokens would pay
 THRASHES = 0.1  # preemptions for each request: what was computed is computed again
 IDLE = 0.1  # of the time
-LACKS = {"seqs": "a seat (--max-num-seqs)", "tokens": "tokens of a step (--max-num-batched-tokens)", "batching": "the batching mode",
-         "tpot": "the pace of those that run (--chunking)", "kv": "KV blocks"}
+LACKS = {"seqs": "a seat (--max-num-seqs)", "tokens": "tokens in a step (--max-num-batched-tokens)", "batching": "the batching mode",
+         "tpot": "the pace of running requests (--chunking)", "kv": "KV blocks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def limit_of(tally: Tally) -> Limit:
         return found
     idle = idle_share(tally)
     if idle >= IDLE and idle > waits:
-        said = f"The engine is idle {idle:.0%} of the time, and requests wait {waits:.0%} of it: it could answer more."
+        said = f"The engine is idle {idle:.0%} of the time, and requests wait {waits:.0%} of it: it could serve more requests."
         return Limit(ARRIVALS, said, idle)
     return _bound(tally)
 
@@ -63,8 +63,8 @@ def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
     blocks, seats = waiting.get("kv", 0.0), sum(share for reason, share in waiting.items() if reason != "kv")
     thrashes, pays, queue = thrashing(tally), growth(tally) >= GROWS, tally.mean_queued
     if thrashes >= THRASHES and blocks > seats:
-        said = (f"The KV cache is too small for what runs: {thrashes:.2g} preemptions for each request, whose tokens are computed again; "
-                f"for {blocks:.0%} of the time requests wait for KV blocks, {queue:.3g} on average.")
+        said = (f"The KV cache is too small for the running requests: {thrashes:.2g} preemptions per request, whose tokens are computed "
+                f"again; for {blocks:.0%} of the time requests wait for KV blocks, {queue:.3g} on average.")
         return Limit(KV_CAPACITY, said, max(blocks, min(1.0, thrashes)))
     if not pays or blocks + seats < WAITS:
         return None
@@ -73,8 +73,8 @@ def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
     else:
         reason = max((reason for reason in waiting if reason != "kv"), key=lambda reason: waiting[reason])
         name, share, lacks = QUEUEING, seats, LACKS.get(reason, reason)
-    said = f"For {share:.0%} of the time requests wait for {lacks}, {queue:.3g} on average, while {tally.mean_running:.3g} run"
-    return Limit(name, f"{said}; twice as many at once would give some {growth(tally) - 1:.0%} more.", share)
+    said = f"Requests wait {share:.0%} of the time for {lacks}, {queue:.3g} on average, while {tally.mean_running:.3g} run"
+    return Limit(name, f"{said}; running twice as many at once would give about {growth(tally) - 1:.0%} more.", share)
 
 
 def _bound(tally: Tally) -> Limit:
@@ -95,15 +95,15 @@ def _sentence(name: str, tally: Tally, share: float, reached: float | None) -> s
     batch = tally.running_s / tally.busy_s
     if name == HOST_OVERHEAD:
         kernels, host = (tally.bound_s.get(bound, 0.0) / tally.busy_s for bound in (KERNELS, HOST))
-        return (f"{part} goes beside the work itself: {host:.0%} into scheduling, sampling and delivery, {kernels:.0%} into kernels that "
-                "are far from any limit.")
+        return (f"{part} is overhead: {host:.0%} goes into scheduling, sampling and delivery, {kernels:.0%} into kernels that run far "
+                "below any limit.")
     if name == UNMEASURED:
-        return ("What steps are bound by is not known: the limits of the engine's machine were not measured. Run `penstock limits` there, "
-                "and start it again.")
+        return ("What binds is not known, because the limits of the engine's machine were not measured: run `penstock limits` there, "
+                "then restart the engine.")
     return {
         PREFILL_COMPUTE: f"The arithmetic of prompts takes {part}{at}.",
         DECODE_COMPUTE: f"The arithmetic of decoding takes {part}{at}: {batch:.3g} sequences at once are past the ridge of the roofline.",
-        WEIGHT_BANDWIDTH: f"Reading the weights takes {part}{at}: they are read once a step, for {batch:.3g} sequences.",
+        WEIGHT_BANDWIDTH: f"Reading the weights takes {part}{at}: once per step, for {batch:.3g} sequences.",
         KV_BANDWIDTH: f"Reading keys and values takes {part}{at}, for {batch:.3g} sequences at once.",
     }[name]
 

@@ -215,7 +215,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     decoding = Decoding(sampler, make_drafter(engine_config, host, loaded, clock), rule, Constraints(grammars))
     runner = Runner(backend, loaded, decoding, price, clock)
     if say is not None and engine_config.propose is not None and not rule.lossless:
-        say(f"--accept {engine_config.accept} is lossy: sampled answers are not those of plain decoding, and likelier")
+        say(f"--accept {engine_config.accept} is lossy: sampled answers differ from plain decoding and are likelier")
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
     scheduler = make_scheduler(engine_config, layout.num_blocks, clock, make_timer(engine_config, found, backend, loaded, clock))
     desk = Desk(scheduler, tokenizer, search.TABLE.load("beam"))
@@ -302,8 +302,8 @@ def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> lis
 
 
 def drifted(quant: str, found: drift.Drift) -> str:
-    return (f"--quant {quant} rounds activations, which is lossy: at {found.places} places of a built-in text {found.kept} likeliest "
-            f"tokens stay, and the distributions move by {found.kl:.2g} nats")
+    return (f"--quant {quant} rounds activations, which is lossy: at {found.places} places of a built-in text {found.kept} top choices "
+            f"stay the same, and the distributions move by {found.kl:.2g} nats")
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: StepTimer | None = None) -> Scheduler:

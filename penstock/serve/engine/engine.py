@@ -155,7 +155,7 @@ class Engine:
         try:
             self._listener.on_step(record)
         except Exception:  # figures about answers are no reason to give none
-            log.exception("the figures of step %d are lost", record.step_id)
+            log.exception("the metrics of step %d are lost", record.step_id)
         if self._watch is not None:
             self._watch.on_step(plan, outputs, record)
         return deltas
@@ -199,7 +199,7 @@ class Engine:
                 f"{'' if request.wants_embedding else ', one of which the answer needs'}", "prompt", code="context_length_exceeded")
         if (largest := max(request.token_ids, default=0)) >= self.facts.vocab_size:
             raise RequestError(
-                f"the prompt holds token {largest}, which the tokenizer knows but the model does not: it has {self.facts.vocab_size}",
+                f"the prompt holds token {largest}, which the tokenizer has but the model, with {self.facts.vocab_size} tokens, does not",
                 "prompt")
         if params.max_tokens is not None and num_prompt + params.max_tokens > most and not request.wants_embedding:
             raise RequestError(

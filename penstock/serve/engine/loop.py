@@ -72,11 +72,11 @@ class Loop:
         """
         health = self.health()
         if not health.ok:
-            raise RequestError(f"the engine is not well: {health.reason}", status=503, code="engine_unavailable")
+            raise RequestError(f"the engine is unhealthy: {health.reason}", status=503, code="engine_unavailable")
         self._engine.check(request)
         num_open = len(self._mailboxes) + self._num_coming
         if num_open >= self._max_open:
-            raise OverloadedError(f"{num_open} requests run or wait, and no more than {self._max_open} may; try again later", 1.0)
+            raise OverloadedError(f"{num_open} requests are running or waiting, and at most {self._max_open} may; try again later", 1.0)
         mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue(), times)
         if request.arrival_s is None:
             request = replace(request, arrival_s=self._engine.clock.now())

@@ -20,7 +20,7 @@ from penstock.core.hardware import (
 from penstock.serve.engine import cgroup
 
 ROOT = Path("/")
-UNBUILT = "the native module was not built here (no C++ compiler?), so this is slow"
+UNBUILT = "the native module was not built here (no C++ compiler?), so this will be slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def without_native() -> str:
     except ModuleNotFoundError:
         return UNBUILT
     except ImportError as error:
-        return f"the native module cannot be imported, so this is slow: {error}"
+        return f"the native module cannot be imported, so this will be slow: {error}"
     return UNBUILT
 
 

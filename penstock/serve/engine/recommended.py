@@ -22,5 +22,5 @@ def recommended(path: Path) -> dict[str, Any]:
     try:
         check_params(SamplingParams(**found), vocab_size=1)
     except RequestError as error:
-        raise ModelError(f"{where} recommends what cannot be: {error}") from None
+        raise ModelError(f"{where} recommends invalid sampling settings: {error}") from None
     return found

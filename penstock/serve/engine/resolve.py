@@ -64,12 +64,12 @@ def _drafting(config: EngineConfig) -> tuple[str, str]:
         raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(known)}")
     for name in ("accept", "draft_control") if config.propose is None else ():
         if (value := getattr(config, name)) != getattr(EngineConfig(), name):
-            raise UsageError(f"--{name.replace('_', '-')} {value} says nothing without --propose: leave it out, or name a proposer")
+            raise UsageError(f"--{name.replace('_', '-')} {value} has no effect without --propose: leave it out, or name a proposer")
     if config.propose is None or config.draft_control != AUTO:
         return config.draft_control, "as asked"
     if config.propose == AUTO:
-        return "priced", "drafts are made only where they are expected to pay"
-    return "always", "the proposer was asked for by name"
+        return "priced", "auto drafts only where it is expected to pay"
+    return "always", "the proposer was named explicitly"
 
 
 def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine: Machine) -> tuple[int, str]:
@@ -91,7 +91,7 @@ def _check_numbers(config: EngineConfig) -> None:
 
 def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
     if config.max_model_len is None:
-        return spec.max_position, "what the model was made for"
+        return spec.max_position, "the model's own limit"
     stretched = any(layer.rope is not None and layer.rope.scaling == "dynamic" for layer in spec.layers)
     if config.max_model_len > spec.max_position and not stretched:
         raise UsageError(f"--max-model-len {config.max_model_len}: the model was made for {spec.max_position} tokens")
@@ -111,7 +111,7 @@ class Token:
 
     @property
     def told(self) -> str:
-        return f", {self.drafting:,} of {self.both:,} bytes a token for what drafts" if self.drafting else ""
+        return f", {self.drafting:,} of {self.both:,} bytes a token for drafting" if self.drafting else ""
 
 
 def _kv_tokens(config: EngineConfig, token: Token, free: int, max_len: int) -> tuple[int, str]:
@@ -125,11 +125,11 @@ def _kv_tokens(config: EngineConfig, token: Token, free: int, max_len: int) -> t
             raise CapacityError(
                 f"--kv-tokens {config.kv_tokens} take {tokens * bytes_per_token / 2**30:.1f} GiB{token.told}, but "
                 f"{free / 2**30:.1f} GiB are free: {max(0, free // bytes_per_token // size * size):,} tokens would fit")
-        return tokens, "as asked, in whole blocks"
+        return tokens, "as given, in whole blocks"
     most = config.max_num_seqs * -(-max_len // size) * size
     fits = int(free * KV_SHARE) // bytes_per_token // size * size
     if fits == 0:
-        raise CapacityError(f"{free / 2**20:.0f} MiB of memory are left for the KV cache, too little for one block of {size} tokens")
+        raise CapacityError(f"{free / 2**20:.0f} MiB of memory are left for the KV cache, not enough for one block of {size} tokens")
     if most <= fits:
         return most, f"{config.max_num_seqs} sequences at full length"
     return fits, f"{KV_SHARE:.0%} of the {free / 2**30:.1f} GiB that the weights leave free{token.told}"

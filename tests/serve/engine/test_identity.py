@@ -178,5 +178,5 @@ def test_a_token_that_the_model_does_not_have_is_refused(folder: Path) -> None:
     engine = LLM(str(folder))._engine
     size = engine.facts.vocab_size
     engine.check(Request("fits", (1, size - 1), SamplingParams()))
-    with pytest.raises(RequestError, match=f"the prompt holds token {size}, which the tokenizer knows but the model does not"):
+    with pytest.raises(RequestError, match=f"token {size}, which the tokenizer has but the model, with {size} tokens, does not"):
         engine.check(Request("too large", (1, size, 2), SamplingParams()))

@@ -29,7 +29,7 @@ def test_what_samples_is_recommended(tmp_path: Path) -> None:
 def test_what_no_request_may_ask_for_is_refused(tmp_path: Path, values: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError) as caught:
         recommended(folder(tmp_path, do_sample=True, **values))
-    assert str(caught.value).startswith(f"{tmp_path / 'generation_config.json'} recommends what cannot be: {said}")
+    assert str(caught.value).startswith(f"{tmp_path / 'generation_config.json'} recommends invalid sampling settings: {said}")
 
 
 def test_a_gguf_file_that_recommends_it(tmp_path: Path) -> None:
@@ -37,5 +37,5 @@ def test_a_gguf_file_that_recommends_it(tmp_path: Path) -> None:
         writer.add_sampling_temp(-3.0)
 
     path = write(tmp_path / "x.gguf", cold)
-    with pytest.raises(ModelError, match=f"{path} recommends what cannot be: temperature is -3.0, but must be"):
+    with pytest.raises(ModelError, match=f"{path} recommends invalid sampling settings: temperature is -3.0, but must be"):
         recommended(path)

@@ -136,7 +136,7 @@ class Feed:
         watcher = Watcher(asyncio.get_running_loop())
         with self._changed:
             if len(self._watchers) >= MAX_WATCHERS:
-                raise OverloadedError(f"{MAX_WATCHERS} dashboards are open, and no more may be; close one", retry_after_s=5.0)
+                raise OverloadedError(f"{MAX_WATCHERS} dashboards are open, which is the most allowed; close one", retry_after_s=5.0)
             self._watchers.add(watcher)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="penstock-dashboard", daemon=True)

@@ -16,7 +16,7 @@ from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.tally import UNMEASURED, Tally
 
 WINDOW_S = 5.0
-UNSEEN = Limit(UNMEASURED, "There are requests, and no step has been seen to end yet: what binds is not known.", 0.0)
+UNSEEN = Limit(UNMEASURED, "What binds is not known yet: there are requests, but no step has ended.", 0.0)
 UnderWay = Callable[[], float | None]  # when the step began that is computed at this moment; None: there is none
 
 

@@ -85,7 +85,7 @@ def test_who_comes_while_requests_run_is_never_told_that_the_engine_idles(served
         assert next(stream)["type"] == "hello"
         first = next(stream)
         assert (first["now"]["running"], first["points"]) == (1, {}), "not one step has been seen"
-        assert first["limit"]["kind"] == "unmeasured" and "no step has been seen to end yet" in first["limit"]["sentence"]
+        assert first["limit"]["kind"] == "unmeasured" and "no step has ended" in first["limit"]["sentence"]
         kinds = [next(update["limit"]["kind"] for update in stream if update["points"]) for _ in range(3)]
         assert "arrival_limited" not in kinds
         stream.close()

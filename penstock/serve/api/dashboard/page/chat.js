@@ -20,7 +20,7 @@ async function answer() {
   const body = { messages, max_tokens: Number(at("max-tokens").value) || 256, temperature: Number(at("temperature").value), stream: true, stream_options: { include_usage: true } };
   try {
     const response = await fetch("v1/chat/completions", { method: "POST", signal: stop.signal, headers: { "Content-Type": "application/json", ...headers() }, body: JSON.stringify(body) });
-    if (response.status === 401) showKey("This server asks for its key. Give it, then send again.");
+    if (response.status === 401) showKey("This server needs an API key. Enter it, then send again.");
     if (!response.ok) throw new Error(await complaint(response));
     for await (const event of events(response)) {
       if (event.error) throw new Error(event.error.message);
@@ -38,7 +38,7 @@ async function answer() {
     }
   } catch (error) {
     if (error.name !== "AbortError") {
-      entry("error", error instanceof TypeError ? "The server does not answer." : error.message);
+      entry("error", error instanceof TypeError ? "The server is not responding." : error.message);
       failed = !text;
     }
   }
@@ -81,6 +81,6 @@ function wireChat() {
   at("clear").addEventListener("click", () => {
     chat.stop?.abort();
     chat.messages = [];
-    at("log").replaceChildren(element("p", { className: "empty", textContent: "Ask something, and watch its lane and its blocks as the answer is made." }));
+    at("log").replaceChildren(element("p", { className: "empty", textContent: "Ask something, and watch its lane and blocks while it is answered." }));
   });
 }

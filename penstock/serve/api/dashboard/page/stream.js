@@ -44,7 +44,7 @@ async function follow(take, lose) {
       if (response.status === 401) {
         say("bad", "API key needed");
         clearTimeout(silence);
-        await askForKey(key.get() ? "That key was not taken." : "This server asks for its key. It is kept in this tab alone.");
+        await askForKey(key.get() ? "That key was not accepted." : "This server needs an API key. It is kept in this tab only.");
         continue;
       }
       if (!response.ok) throw new Error(await complaint(response));
@@ -57,7 +57,7 @@ async function follow(take, lose) {
       throw new Error("the connection ended");
     } catch (error) {
       clearTimeout(silence);
-      lose(error instanceof TypeError || error.name === "AbortError" ? "the server does not answer" : error.message);
+      lose(error instanceof TypeError || error.name === "AbortError" ? "the server is not responding" : error.message);
       await new Promise((resolve) => { again = resolve; setTimeout(resolve, wait); });
       wait = Math.min(LONGEST_WAIT_MS, wait * 1.6);
     }
@@ -89,5 +89,5 @@ function wireKey() {
     again();
   });
   at("key-cancel").addEventListener("click", () => dialog.close());
-  at("key").addEventListener("click", () => showKey("Sent with what this page asks of the server. It is kept in this tab alone."));
+  at("key").addEventListener("click", () => showKey("Sent with every request of this page. It is kept in this tab only."));
 }

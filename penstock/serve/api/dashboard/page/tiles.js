@@ -145,7 +145,7 @@ function showTiles(update) {
   at("running").textContent = count(now.running);
   at("waiting").textContent = count(now.waiting);
   const oldest = Math.min(...update.timeline.requests.filter((row) => row[2] !== "running").map((row) => row[3]));
-  at("requests-note").textContent = now.waiting ? (isFinite(oldest) ? `the oldest has waited ${timed(update.t - oldest)}` : "") : "nobody waits";
+  at("requests-note").textContent = now.waiting ? (isFinite(oldest) ? `the oldest has waited ${timed(update.t - oldest)}` : "") : "none waiting";
   latencies.ttft.show(update.latency.ttft);
   latencies.tpot.show(update.latency.tpot);
   const total = now.kv_total || 1;
