@@ -48,7 +48,7 @@ class ShowOptions:
 
 @takes(PlanOptions, ShowOptions)
 def plan(options: PlanOptions, show: ShowOptions) -> None:
-    """Predict what hardware a model needs, how fast it runs and what it costs."""
+    """Predict the hardware, speed and cost of serving a model."""
     from pathlib import Path
 
     from penstock.cli.progress import StatusLine

@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[st
 def test_options_of_servers_need_one(penstock: Command) -> None:
     for option in (["--api-key", "k"], ["--header", "A: b"], ["--served-model-name", "m"], ["--request-timeout", "5"]):
         status, _, err = penstock(["bench", "brook", *option])
-        assert status == 2 and "no URL" in err
+        assert status == 2 and "not a URL" in err
 
 
 def test_a_trace_comes_at_its_own_times(penstock: Command, served: Any, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_server_that_dies_is_told_and_no_success(penstock: Command, served: An
                                  "--dataset", "synthetic:input=8,output=1"])
     told = json.loads(out)
     assert status == 1 and told["requests"]["completed"] == 6 and told["requests"]["failed"] == 3
-    assert told["lost"] == f"{url}/v1 cannot be reached any more: Connection refused" and told["lost"] in told["notes"]
+    assert told["lost"] == f"{url}/v1 can no longer be reached: Connection refused" and told["lost"] in told["notes"]
     assert f"note: {told['lost']}" in err
 
 
@@ -239,7 +239,7 @@ def test_a_search_ends_with_the_server(penstock: Command, served: Any, monkeypat
     told = json.loads(out)
     assert status == 1 and (told["search"]["rate"], told["search"]["ended_early"]) == (20, True) and len(told["search"]["probes"]) == 1
     assert "as far as the search came" in err
-    assert f"the search ended, as {url}/v1 cannot be reached any more: Connection refused, after 1 rate: a higher one may" in err
+    assert f"the search ended, as {url}/v1 can no longer be reached: Connection refused, after 1 rate: a higher one may" in err
 
 
 def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:

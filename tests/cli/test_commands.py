@@ -186,7 +186,7 @@ def test_chat_colours_drafts_where_colours_are_wanted(
     called.drafted, called.drafting = "more", Drafting(1, 2, (1, 1), (1, 0))
     _, out, _ = penstock(["chat", "--show-drafts"])
     assert out.startswith("Once \x1b[32mmore\x1b[39m\n" if painted else "Once more\n")
-    assert "2 tokens, 40.0 tokens/s, 1 of 2 drafts accepted, 2.00 tokens a pass (2.00 in those with drafts)" in out
+    assert "2 tokens, 40.0 tokens/s, 1 of 2 drafts accepted, 2.00 tokens per pass (2.00 in those with drafts)" in out
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -225,7 +225,7 @@ def test_chat_by_hand_goes_on_after_an_error(penstock: Any, called: Any, monkeyp
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     status, out, err = penstock(["chat"])
-    assert status == 0 and "'/nonsense' is no command" in err and "Once more" in out
+    assert status == 0 and "'/nonsense' is not a command" in err and "Once more" in out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +262,7 @@ def test_info_is_for_people(penstock: Any, described: None) -> None:
     status, out, _ = penstock(["info", "rill"])
     assert status == 0 and out.startswith("model                rill (LlamaForCausalLM, 6 layers)\n")
     assert "serve takes          a KV cache of 65,536 tokens: 64 sequences at full length; --max-num-seqs" in out
-    assert "6 KiB a token in float32" in out and "8,500,000" in out and "as the checkpoint" in out
+    assert "6 KiB per token in float32" in out and "8,500,000" in out and "as the checkpoint" in out
 
 
 def test_info_tells_the_formats_of_weights(penstock: Any, monkeypatch: pytest.MonkeyPatch, described: None) -> None:

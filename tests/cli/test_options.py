@@ -50,9 +50,9 @@ def test_help_lists_the_plugins(penstock: Any) -> None:
 
 def test_help_lists_the_options_of_the_plugins(penstock: Any) -> None:
     _, out, _ = penstock(["serve", "--help"])
-    shown = " ".join(out.partition("--propose takes name:key=value,...")[2].split())
+    shown = " ".join(out.partition("--propose options, as name:key=value,...")[2].split())
     assert "ngram n=4, least=2, k=8" in shown and "eagle path=none, k=8" in shown
-    assert "typical epsilon=0.09, delta=0.3" in shown.partition("--accept takes")[2]
+    assert "typical epsilon=0.09, delta=0.3" in shown.partition("--accept options")[2]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

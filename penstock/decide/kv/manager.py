@@ -170,7 +170,7 @@ class KVManager:
             tree.release(source, now)
         if tree.num_pinned < num_pinned:
             broken = num_pinned - tree.num_pinned
-            log.warning("request %s runs alone and cannot go on without %d pinned blocks: evicted early", seq.request_id, broken)
+            log.warning("request %s runs alone and needs %d pinned blocks to continue: evicted early", seq.request_id, broken)
         held = self._held[seq.seq_id]
         kept = min(num_new, held.num_promised)
         held.num_promised -= kept
@@ -324,7 +324,7 @@ class KVManager:
         if position is not None:
             log.debug("request %s: %d of %d prompt tokens are cached; the first differing token is at %d", name, found, asked, position)
         elif found + self.block_size <= asked:
-            log.debug("request %s: %d of %d prompt tokens are cached, and nothing that goes on from there", name, found, asked)
+            log.debug("request %s: %d of %d prompt tokens are cached, and nothing cached continues from there", name, found, asked)
 
     def _pin_marks(self, seq: Seq, held: _Held, now: float) -> None:
         """Pins the sequence's marked prefixes as soon as the longest is in the tree, as far as the bound on pins allows."""

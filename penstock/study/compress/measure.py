@@ -109,5 +109,5 @@ def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
 
 
 def told(found: Agreement) -> str:
-    return (f"right at each place: {', '.join(f'{share:.1%}' for share in found.right)}; a chain of first guesses makes "
-            f"{found.tokens_per_pass:.2f} tokens a pass")
+    return (f"correct at each position: {', '.join(f'{share:.1%}' for share in found.right)}; a chain of first guesses gives "
+            f"{found.tokens_per_pass:.2f} tokens per pass")

@@ -65,7 +65,7 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
         read(Place(job.begin, job.kind, spec, job.model), heads.program, heads.parameters)
     own = sum(weight.numel() for weight in heads.parameters.values())
     say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
-    say(f"{job.model} makes answers to learn from and to measure on")
+    say(f"generating answers of {job.model} to train and measure on")
     llm, watch = open_llm(job.model, sizes, job.threads), told_now_and_then(say)
     tokenizer = llm.get_tokenizer()
     measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name="text to measure on"), sizes, seed=0, watch=watch)
@@ -78,7 +78,7 @@ def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]
     try:
         trained = train(target, heads, lessons, save, say)
     except KeyboardInterrupt:
-        say(f"{save()}: what was learned so far; to go on with it: --begin {job.out}")
+        say(f"{save()}: what was learned so far; to continue from it: --begin {job.out}")
         raise
     say(told(trained.agreement))
     return Result(save(), own, trained)
@@ -92,6 +92,6 @@ def told_now_and_then(say: Callable[[str], None]) -> Watch:
         nonlocal said
         if time.monotonic() - said > SAY_S:
             said = time.monotonic()
-            say(f"{made / wanted:6.1%} of {wanted} answers made")
+            say(f"{made / wanted:6.1%} of {wanted} answers generated")
 
     return watch

@@ -78,6 +78,6 @@ def read(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> No
             for name, value in parameters.items():
                 value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
     except FileNotFoundError:
-        raise ModelError(f"there is no {path} to go on with") from None
+        raise ModelError(f"there is no {path} to continue from") from None
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise ModelError(f"{path} cannot be gone on with: {error}") from None
+        raise ModelError(f"cannot continue from {path}: {error}") from None

@@ -76,7 +76,7 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], obj
             save()
             say(told(agreement(target, heads, held_out)))
     save()
-    say(f"{step} steps made; calibrating and measuring")
+    say(f"{step} steps done; calibrating and measuring")
     calibrate(target, heads, [answers.draw() for _ in range(CALIBRATING)])
     return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
 

@@ -26,7 +26,7 @@ def swap(host: Host) -> Check:
     details = {"total_bytes": total, "used_bytes": used}
     said = f"{gib(used)} of {gib(total)} in use" if total else "none"
     if used > SWAPPED_BYTES:
-        hint = "memory is short, and weights that are swapped out cost seconds a token: end other programs"
+        hint = "memory is short, and swapped-out weights cost seconds per token: stop other programs"
         return Check("swap", Status.WARN, said, hint, details)
     return Check("swap", Status.PASS, said, details=details)
 
@@ -35,12 +35,12 @@ def huge_pages(host: Host) -> Check:
     """Transparent huge pages: packed weights ask for them, so that fewer address translations are missed."""
     text = host.read(HUGE_PAGES)
     if text is None:
-        return Check("huge pages", Status.PASS, "not told by this system", details={"transparent": None})
+        return Check("huge pages", Status.PASS, "not reported by this system", details={"transparent": None})
     chosen = text[text.find("[") + 1 : text.find("]")] if "[" in text else text
     details = {"transparent": chosen}
     if chosen == "never":
         return Check("huge pages", Status.WARN, "transparent huge pages: never",
-                     f"reading large weights is slower without: echo madvise | sudo tee /{HUGE_PAGES}", details)
+                     f"large weights are read faster after: echo madvise | sudo tee /{HUGE_PAGES}", details)
     return Check("huge pages", Status.PASS, f"transparent huge pages: {chosen}", details=details)
 
 

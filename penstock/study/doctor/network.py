@@ -12,6 +12,6 @@ def port(host: Host, number: int = ServerConfig().port, address: str = ServerCon
         try:
             listener.bind((address, number))
         except OSError as error:
-            return Check("port", Status.WARN, f"{address}:{number} cannot be listened on: {error.strerror}",
-                         "another server may run: `penstock serve --port` takes another", {**details, "free": False})
+            return Check("port", Status.WARN, f"cannot listen on {address}:{number}: {error.strerror}",
+                         "another server may be running: choose another port with `penstock serve --port`", {**details, "free": False})
     return Check("port", Status.PASS, f"{address}:{number} is free", details={**details, "free": True})

@@ -23,7 +23,7 @@ def instruction_sets(host: Host) -> Check:
     if "amx_tile" in flagged_instruction_sets(host.root) and not seen["AMX"]:
         hint = "this processor has AMX, but this process may not use it: that takes Linux 5.16 or newer"
     elif not (seen["AVX2"] or seen["NEON"]):
-        hint = "kernels without wide vectors run, which is slow; a virtual machine may hide what the processor has"
+        hint = "only kernels without wide vectors run, which is slow; a virtual machine may hide what the processor has"
     return Check("instruction sets", Status.WARN if hint else Status.PASS, said, hint, details)
 
 

@@ -24,7 +24,7 @@ def system(host: Host, name: str = "", machine: str = "") -> Check:
     said = f"{name} {platform.release()} on {machine}"
     details = {"system": name, "machine": machine}
     if machine not in MACHINES:
-        return Check("platform", Status.WARN, said, f"kernels are written for {', '.join(MACHINES)}; here plain C++ runs", details)
+        return Check("platform", Status.WARN, said, f"kernels are tuned for {', '.join(MACHINES)}; plain C++ runs here", details)
     if name not in SYSTEMS:
         return Check("platform", Status.WARN, said, f"tested on {' and '.join(SYSTEMS)} only", details)
     return Check("platform", Status.PASS, said, details=details)
@@ -59,7 +59,7 @@ def numpy_blas(host: Host) -> Check:
     found = [each for each in threadpool_info() if each["user_api"] == "blas"]
     details = {"numpy": numpy.__version__, "blas": [each["internal_api"] for each in found]}
     if not found:
-        return Check("numpy BLAS", Status.WARN, f"numpy {numpy.__version__} with no BLAS that is known",
+        return Check("numpy BLAS", Status.WARN, f"numpy {numpy.__version__} with no known BLAS",
                      "the reference backend is slow without one: install numpy from PyPI or conda-forge", details)
     said = ", ".join(f"{each['internal_api']} {each['version']}" for each in found)
     return Check("numpy BLAS", Status.PASS, f"numpy {numpy.__version__} with {said}", details=details)

@@ -41,14 +41,14 @@ def caches(host: Host) -> Check:
     said = "; ".join(f"{name} {folders[name]}: {gib(sizes[name])}, {gib(free[name])} free" for name in ("hub", "penstock"))
     shut = [str(there) for there in dict.fromkeys(map(nearest, folders.values())) if not takes_files(there)]
     if shut:
-        hint = f"{' and '.join(shut)} cannot be written: mend its rights, or set XDG_CACHE_HOME"
+        hint = f"{' and '.join(shut)} cannot be written: fix its permissions, or set XDG_CACHE_HOME"
         return Check("caches", Status.ERROR, said, hint, details)
     hints = []
     if min(free.values()) < LITTLE_DISK_BYTES:
         hints.append(f"a model takes some GiB: free {gib(LITTLE_DISK_BYTES)}, or set XDG_CACHE_HOME")
     if sizes["packed"] > max(LITTLE_CACHE_BYTES, MUCH_OF_FREE * free["packed"]):
-        hints.append(f"packed weights take {gib(sizes['packed'])}, which is more than {MUCH_OF_FREE:.0%} of what is free: to delete them, "
-                     f"rm -r {quote(str(folders['packed']))}; a model's are made again when it is loaded, unless with --no-weight-cache")
+        hints.append(f"packed weights take {gib(sizes['packed'])}, which is more than {MUCH_OF_FREE:.0%} of the free space: to delete "
+                     f"them, rm -r {quote(str(folders['packed']))}; loading a model packs it again, unless with --no-weight-cache")
     return Check("caches", Status.WARN if hints else Status.PASS, said, "; ".join(hints), details)
 
 
@@ -57,7 +57,7 @@ def bundled_models(host: Host, home: Path = hub.HOME, names: Iterable[str] = hub
     details = {"models": list(names), "faults": faults}
     if faults:
         return Check("bundled models", Status.ERROR, "; ".join(faults), "install Penstock again", details)
-    return Check("bundled models", Status.PASS, f"{', '.join(names)} are whole", details=details)
+    return Check("bundled models", Status.PASS, f"{', '.join(names)} are intact", details=details)
 
 
 def broken(folder: Path) -> str | None:

@@ -79,10 +79,10 @@ class Explanation:
             return self.trust.lost
         best = self._best
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
-            asked = "nothing: you are at the limit of what is asked; more requests would be answered as they come"
+            asked = "nothing: you are at the limit of demand; more requests would be answered as they come"
             return f"{asked}, and {best}" if best else asked
         if self.case.limit.name == UNMEASURED:
-            return best or "nothing that was tried; whether the machine could do more is not known: run `penstock limits` there"
+            return best or "nothing that was tried helps; whether the machine could do more is not known: run `penstock limits` there"
         return best or "nothing: you are at the limit of this machine"
 
     @property
@@ -118,7 +118,7 @@ def would(moved: Moved, measure: str, present: Figures) -> str:
     """What moving it does, in words."""
     option, ratio = moved.change.called, of_measure(moved.gain, measure)
     if measure == GOODPUT and not present.good_tokens_per_s:
-        return f"{option} would let {moved.figures.kept_share:.0%} of the requests keep the objectives, which none does now"
+        return f"{option} would let {moved.figures.kept_share:.0%} of the requests keep the objectives; now none does"
     if measure in RATES:
         return f"{option} would give {comes_to(ratio)} {CALLED[measure]}"
     return f"{option} would shorten {CALLED[measure]} {shortened(ratio)}"

@@ -55,17 +55,17 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
     """
     tally = tally_of(grown)
     if not tally.wall_s:
-        raise PenstockError("the counters do not say where the engine's time went: they are no Penstock server's, or an older one's")
+        raise PenstockError("the counters do not say where the engine's time went: they are of another server or an older Penstock")
     lengths = grown if answered(grown) else ever or grown
     count = answered(lengths)
     if count < 1:
-        raise PenstockError(f"no request has ended in {tally.wall_s:.3g} s, so there is no traffic to judge by: ask "
-                            "while requests are answered, or for longer")
+        raise PenstockError(f"no request ended in {tally.wall_s:.3g} s, so there is no traffic to judge by: try again "
+                            "under load, or with a longer --duration")
     prompt, output = (lengths_of(lengths, name, count) for name in ("prompt", "generation"))
     tokens = value(grown, 'step_tokens_total{kind="decode"}') + value(grown, "spec_accepted_tokens_total") + answered(grown)
     if tokens < 1:
-        raise PenstockError(f"not a token was made in {tally.wall_s:.3g} s, so there is no traffic to judge by: ask while requests are "
-                            "answered, or with --duration 0 about all since the server's start")
+        raise PenstockError(f"no token was generated in {tally.wall_s:.3g} s, so there is no traffic to judge by: try again under "
+                            "load, or with --duration 0, which covers everything since the server started")
     rate = tokens / tally.wall_s
     return Observed(
         tally, rate / max(1.0, output.mean), rate, prompt, output,

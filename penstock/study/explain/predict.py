@@ -118,7 +118,7 @@ def figures_of(samples: Sequence[Sample], closed: bool, slo: Slo | None = None) 
     begin_s = due[int(WARMUP * len(due))]
     measured = [sample for sample in samples if sample.ok and sample.due_s >= begin_s]
     if not measured:
-        raise PenstockError(f"not one of {len(samples)} requests was answered")
+        raise PenstockError(f"none of {len(samples)} requests was answered")
     window = Window(begin_s, max(due[-1] if closed else max(sample.end_s or 0.0 for sample in measured), begin_s + 1e-9))
     done = samples if closed else measured
     return _figures(Parts(done, measured, measured), window, slo)
@@ -129,7 +129,7 @@ def figures_within(samples: Sequence[Sample], window: Window, slo: Slo | None = 
     answered = [sample for sample in samples if sample.ok]
     begun, ended = ([sample for sample in answered if window.holds(getattr(sample, at))] for at in ("first_s", "end_s"))
     if not begun or not ended:
-        raise PenstockError(f"not one of {len(samples)} requests was answered")
+        raise PenstockError(f"none of {len(samples)} requests was answered")
     return _figures(Parts(answered, begun, ended), window, slo)
 
 

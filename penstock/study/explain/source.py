@@ -75,7 +75,7 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
             await asyncio.sleep(seconds)
             last = await _scrape(server, name)
             if began_anew(first, last):
-                raise PenstockError(f"{name} was started anew while it was watched: ask again")
+                raise PenstockError(f"{name} was restarted while it was watched: try again")
             grown, state = growth(first, last), check_state(await server.state(), name)
     finally:
         await server.close()
@@ -85,7 +85,7 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
 def check_state(state: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     """Raises PenstockError for a server that tells none."""
     if state is None:
-        raise PenstockError(f"{name} does not say what it is (/v1/penstock/state): it is no Penstock server")
+        raise PenstockError(f"{name} does not describe itself (/v1/penstock/state): it is not a Penstock server")
     return state
 
 
@@ -95,9 +95,9 @@ async def _scrape(server: Server, name: str) -> Values:
     except (OSError, BadAnswer, TimeoutError) as error:
         raise PenstockError(f"{name} cannot be reached: {reason(error)}") from None
     if status in (401, 403):
-        raise PenstockError(f"{name} wants another key (status {status}): --api-key")
+        raise PenstockError(f"{name} refused the key (status {status}): give one with --api-key")
     if status != 200:
-        raise PenstockError(f"{name} does not tell its counters: /metrics has status {status}")
+        raise PenstockError(f"{name} does not show its counters: /metrics answered with status {status}")
     return values_of(body.decode("utf-8", "replace"))
 
 
@@ -108,22 +108,22 @@ def read_report(path: Path) -> Evidence:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{path} is not JSON: a report is what `penstock bench --save FILE` writes, not the page of --report") from None
+        raise UsageError(f"{path} is not JSON: give what `penstock bench --save FILE` writes, not the page of --report") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("server"), dict):
-        raise UsageError(f"{path} is no report of `penstock bench` with the counters of a server in it")
+        raise UsageError(f"{path} is not a report of `penstock bench` with the counters of a server")
     if not isinstance(told.get("engine"), dict):
-        raise UsageError(f"{path} does not say what engine it is of: it is no Penstock server's, or older than `explain`")
+        raise UsageError(f"{path} does not describe its engine: it is not of a Penstock server, or older than `explain`")
     counters = told["server"].get("counters")
     if not isinstance(counters, dict) or not all(type(value) in (int, float) and 0 <= value < MOST for value in counters.values()):
-        raise UsageError(f"{path} is no report of `penstock bench`: a counter in it is no number from 0 on")
+        raise UsageError(f"{path} is not a report of `penstock bench`: a counter in it is not a number from 0 on")
     try:
         came = amount(told["came_per_s"]) if told.get("came_per_s") is not None and told.get("cut_short") is None else None
     except ValueError:
-        raise UsageError(f"{path} is no report of `penstock bench`: its came_per_s is no number from 0 on") from None
+        raise UsageError(f"{path} is not a report of `penstock bench`: its came_per_s is not a number from 0 on") from None
     try:
         slo, kept_share = kept_of(told.get("goodput"))
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise UsageError(f"{path} is no report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
+        raise UsageError(f"{path} is not a report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
     return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came)
 
 
@@ -152,17 +152,17 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         steps, earlier = told_apart(steps_of(state["steps"], model["windows"]), begin)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PenstockError(
-            f"{told.name} says of itself what cannot be understood ({error}): it is of another version, or was changed") from None
+            f"{told.name} describes itself in a way that cannot be read ({error}): it is of another version, or was changed") from None
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
     if seen.refused_share:
         share = f"{seen.refused_share:.0%}" if seen.refused_share >= A_HUNDREDTH else "less than 1%"
         notes.append(
-            f"{share} of the requests were refused for their objectives or for want of room: all figures and the twin's traffic are of the "
+            f"{share} of the requests were refused for their objectives or for lack of room: all figures and the twin's traffic are of the "
             "others")
     if hardware is not None and hardware.doubts:
         notes.append(
             f"the limits of the engine's machine are in doubt, and with them what binds and what formats gain: {hardware.doubts[0]}; "
-            "`penstock limits --fresh` measures them again, best while nothing else runs there, for the server's next start")
+            "measure again with `penstock limits --fresh` while nothing else runs there, then restart the server")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
     calibrations = Calibrations(config, steps, notes)
@@ -193,15 +193,15 @@ def timer_of(
             most = max(each.sizes[:, 0].max() for each in (steps, earlier) if each.num_steps)
             notes.append(
                 f"steps of more than {most:,.0f} rows were not seen; without the machine's limits (`penstock limits`) "
-                "they are taken to last no longer, so what more seats or larger chunks promise is the most that they could give")
+                "they are assumed to take no longer, so the gains of more seats or larger chunks are upper bounds")
         return timer
     if (kept := calibrated()) is not None:
         notes.append("step times: from a kept calibration of this model on this machine")
         return kept
     if roof is None:
-        raise PenstockError(f"{steps.num_steps} steps were timed, and without the machine's limits (`penstock limits`) nothing else says "
-                            "how long they take")
-    notes.append("step times: the roofline of the machine's measured limits, which is faster than any engine")
+        raise PenstockError(f"{steps.num_steps} steps were timed, and predicting others takes {LEAST_STEPS}, or the machine's limits "
+                            "(`penstock limits`)")
+    notes.append("step times: the roofline of the machine's measured limits, which no engine reaches")
     return roof
 
 

@@ -29,11 +29,11 @@ def lines(found: Explanation) -> Iterator[str]:
     doubtful = "doubtful, see above: " if trust.doubts and trust.lost is None else ""
     yield f"verdict    {doubtful}{found.verdict}"
     if found.recommended:
-        yield f"levers     {doubtful}what becomes of {CALLED[found.measure]}, with the twin, for this traffic: as it is -> with the lever"
+        yield f"levers     {doubtful}the twin's {CALLED[found.measure]} for this traffic: now -> with the lever"
     for moved in found.recommended:
         yield from told(moved, found)
     if found.elsewhere:
-        yield f"elsewhere  {doubtful}not on this machine or not by this engine yet; what would become of {CALLED[found.measure]}"
+        yield f"elsewhere  {doubtful}not on this machine, or not in this engine yet: the twin's {CALLED[found.measure]}"
     for moved in found.elsewhere:
         yield from told(moved, found)
     for name, reason in found.unknown.items():

@@ -74,11 +74,11 @@ class Traffic:
         return self.users is not None
 
     def told(self) -> str:
-        users = "1 user who asks again when he is answered" if self.users == 1 else f"{self.users} users who take turns"
+        users = "1 user who asks again once answered" if self.users == 1 else f"{self.users} users who take turns"
         who = users if self.users is not None else f"{self.rate:.3g} requests a second"
         if self.crowd is not None and self.crowd.answered is not None:
-            who += f", of which {self.crowd.answered:.3g} are answered: the others wait, longer and longer while that lasts"
-        common = f", {self.shared:.0%} of prompts in common" if self.shared else ""
+            who += f", of which {self.crowd.answered:.3g} are answered, so the queue keeps growing"
+        common = f", {self.shared:.0%} of prompt tokens shared" if self.shared else ""
         return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}"
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
@@ -116,7 +116,7 @@ def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
     tally = seen.tally
     inside, rate = tally.mean_running + tally.mean_queued, seen.requests_per_s
     if (most := max(inside, tally.mean_found)) > MOST_AT_ONCE:
-        raise PenstockError(f"{most:.3g} requests were there at once on average, and the twin plays {MOST_AT_ONCE:,} at most")
+        raise PenstockError(f"{most:.3g} requests were in the engine at once on average, but the twin plays at most {MOST_AT_ONCE:,}")
     crowded = saturated(seen)
     turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
     if turns and crowded:  # of a long queue any change is small

@@ -37,8 +37,8 @@ class Trust:
         """In one line."""
         seen = f"{counted(self.requests, 'request')} and {counted(self.steps, 'step')} in {self.seconds:.3g} s"
         if not self.errors:
-            return f"{seen}; nothing came of them that the twin could be compared with"
-        return f"{seen}; the twin, with everything as it is, has {listed(self.errors)}"
+            return f"{seen}; they give nothing to compare the twin with"
+        return f"{seen}; with nothing changed, the twin has {listed(self.errors)}"
 
     def as_json(self) -> dict[str, Any]:
         return {"requests": self.requests, "steps": self.steps, "seconds": self.seconds, "errors": dict(self.errors),
@@ -60,27 +60,27 @@ def few(count: int, seconds: float, closed: bool) -> list[str]:
     if count >= LEAST_REQUESTS:
         return []
     if not count:
-        return [f"no request ended in these {seconds:.3g} s: lengths and traffic are those of earlier ones"]
+        return [f"no request ended in these {seconds:.3g} s: lengths and traffic are taken from earlier ones"]
     longer = math.ceil(seconds * LEAST_REQUESTS / count)
-    tell = "tells" if count == 1 else "tell"
-    chance = "a mean over so many, of times that spread as widely as they are long," if closed else "a rate"
-    return [f"{counted(count, 'request')} {tell} too little: by chance alone {chance} is {count**-0.5:.0%} off with so many, and gains are "
+    are = "is" if count == 1 else "are"
+    chance = "the mean of such widely spread times" if closed else "a rate"
+    return [f"{counted(count, 'request')} {are} too few: with so many, chance alone puts {chance} {count**-0.5:.0%} off, and gains are "
             f"promised within {FAR:.0%}, which takes {LEAST_REQUESTS} requests, or about {longer:,} s of this traffic"]
 
 
 def far(off: Mapping[str, float]) -> list[str]:
     if not off:
         return []
-    return [f"the twin is more than {FAR:.0%} off before anything is moved ({listed(off)}): "
-            "what it says of the levers is off by as much at least"]
+    return [f"the twin is more than {FAR:.0%} off even with nothing changed ({listed(off)}): "
+            "what it predicts for the levers is off by at least as much"]
 
 
 def divided(off: Mapping[str, float]) -> list[str]:
     """Of users who take turns: their tokens/s and end-to-end times stand all the same."""
     if not off:
         return []
-    return [f"the twin is more than {FAR:.0%} off in how a turn divides ({listed(off)}): among users who take turns it hangs on who "
-            "began together and who is back before the next step begins; its tokens/s and end-to-end times stand, not these"]
+    return [f"the twin is more than {FAR:.0%} off in how a turn splits up ({listed(off)}): among users who take turns that depends on who "
+            "started together and who is back before the next step; trust its tokens/s and end-to-end times, not these"]
 
 
 def lost(seen: Observed, present: Figures, measure: str) -> str | None:
@@ -90,9 +90,9 @@ def lost(seen: Observed, present: Figures, measure: str) -> str | None:
         if measured and not 1 / LOST < told / measured < LOST:
             called = NAMES.get(name, GOOD)
             unit, scale = (called, 1.0) if name.endswith("per_s") else (f"ms of {called}", 1e3)
-            return (f"with everything as it is the twin has {short(told * scale)} {unit}, where {short(measured * scale)} were measured, "
-                    "so that no lever is judged: traffic of several kinds in that time does this, and other programs beside the server; "
-                    "ask again, or for longer (--duration 60)")
+            return (f"with nothing changed the twin predicts {short(told * scale)} {unit}, but {short(measured * scale)} were measured, "
+                    "so no lever is judged: mixed traffic in that time, or other programs beside the server, can cause this; "
+                    "try again, or for longer (--duration 60)")
     return None
 
 
@@ -104,8 +104,8 @@ def unkept(measured: float | None, told: float | None) -> list[str]:
     """Of requests that keep the objectives the shares, as measured and as the twin says."""
     if measured is None or told is None or abs(told - measured) <= FAR:
         return []
-    return [f"with the twin {told:.0%} of the requests keep the objectives, where {measured:.0%} did: "
-            "what it says of goodput is as doubtful"]
+    return [f"in the twin {told:.0%} of the requests keep the objectives, but {measured:.0%} did: "
+            "its goodput is just as doubtful"]
 
 
 def counted(count: int, noun: str) -> str:

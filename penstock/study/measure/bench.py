@@ -81,7 +81,7 @@ class Observer:
         try:
             self.readings.append(Reading(now_s, sum(meter.joules() for meter in self.meters)))
         except (OSError, ValueError) as error:
-            self.unread = f"the energy could not be read to the end, so it is not told as measured: {error}"
+            self.unread = f"the energy could not be read to the end, so it is not reported as measured: {error}"
             self.meters = ()
             self.readings.clear()
 
@@ -118,11 +118,11 @@ async def measure(
     cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples))
     lost = await target.lost() if found.counts.failed and cut is None else None
     left = [] if lost is None else [lost]
-    left += [f"the recording has more than the {load.extent.num_sessions} requests that were asked: --requests"] if ahead.is_left() else []
+    left += [f"the recording has more than the {load.extent.num_sessions} requests that were sent: --requests"] if ahead.is_left() else []
     if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
         left.append(lacked)
     if was_restarted(observer.scrapes):
-        left.append("the server's counters began anew during the run, as of one that was started again: nothing is told of them")
+        left.append("the server's counters were reset during the run, as by a restart: they are not reported")
     left += [] if observer.unread is None else [observer.unread]
     mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
@@ -190,10 +190,10 @@ def lengths_told(samples: Sequence[Sample]) -> list[str]:
     """What is odd about the number of tokens in answers, in sentences."""
     done, said = [sample for sample in samples if sample.ok and sample.num_output], []
     if uncounted := sum(sample.uncounted for sample in done):
-        said.append(f"the server told no number of tokens of {uncounted:,} of {len(done):,} answers: each event counts as one; where one "
-                    "holds several, output tokens are too few and TPOT is too long")
+        said.append(f"the server gave no token count for {uncounted:,} of {len(done):,} answers: each event counts as one; if events "
+                     "hold several, output tokens are too low and TPOT is too high")
     pairs = [(sample.num_output or 0, sample.wanted_output) for sample in done if sample.wanted_output and not sample.uncounted]
     if other := sum(found != wanted for found, wanted in pairs):
         came, asked = map(sum, zip(*pairs, strict=True))
-        said.append(f"{other:,} of {len(pairs):,} answers have another length than was asked for: {came:,} tokens in all, not {asked:,}")
+        said.append(f"{other:,} of {len(pairs):,} answers differ in length from what was asked for: {came:,} tokens in all, not {asked:,}")
     return said

@@ -86,7 +86,7 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
             break
         rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
     if not probes and cut is None:
-        raise PenstockError(f"no request came at {start_rate:.3g} requests/s and {MAX_TRIES - 1} times twice as many, {low:.3g} at last: "
-                            "that takes a higher --start-rate, or a longer --duration")
+        raise PenstockError(f"no request came at {start_rate:.3g} requests/s, nor in {MAX_TRIES - 1} doublings of that, up to {low:.3g}: "
+                            "give a higher --start-rate, or a longer --duration")
     best = max((probe for probe in probes if probe.kept >= share), key=lambda probe: probe.came, default=None)
     return Found(best, tuple(probes), cut)

@@ -97,6 +97,6 @@ class Interrupt:
         return False
 
     def _end(self) -> None:
-        self._say(f"{self.by}: the run ends here; once more leaves without what was measured")
+        self._say(f"{self.by}: ending the run; once more quits without its results")
         if self._work is not None:
             self._work.cancel()

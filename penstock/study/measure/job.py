@@ -167,7 +167,7 @@ def _shown(found: Found, share: float) -> Result:
         assert found.cut is not None
         return replace(found.cut, notes=(*found.cut.notes, "no rate was tried to its end"))
     best = found.best or min(found.probes, key=lambda probe: probe.rate)
-    told = [] if found.best is not None else [f"no rate down to {best.rate:.3g} requests/s keeps the SLO; shown is that one"]
+    told = [] if found.best is not None else [f"no rate down to {best.rate:.3g} requests/s keeps the SLO; that one is shown"]
     if found.cut is not None:
         tried = f"{len(found.probes)} rate{'s' if len(found.probes) > 1 else ''}"
         other = "lower" if found.best is None else "higher"
@@ -185,14 +185,14 @@ def _answered(result: Result) -> Result:
         return result
     counts = result.figures.counts
     if not counts.sent:
-        raise PenstockError("; ".join(("not one request was sent", *result.notes)))
+        raise PenstockError("; ".join(("no request was sent", *result.notes)))
     if not counts.measured:
         raise PenstockError(all_in_warmup(counts.sent))
     if not counts.completed:
         told = counts.refusals | counts.errors
         reason = max(told, key=lambda each: told[each], default="no reason is known")
         said = "; ".join((reason, *result.remedies))
-        raise PenstockError(f"not one of {counts.measured} measured requests was answered; most often: {said}")
+        raise PenstockError(f"none of {counts.measured} measured requests was answered; most often: {said}")
     return result
 
 
@@ -200,7 +200,7 @@ def _open_inside(job: Job, inner: Inner, watch: Stopwatch) -> Opened:
     built, asking = inner.built, job.asking
     wish = asking.wish
     if not wish.stream:
-        raise UsageError("an engine in this process has no other answers than streamed ones: --no-stream is for servers")
+        raise UsageError("an engine in this process always streams: --no-stream is for servers")
     tokenizer = built.tokenizer if asking.tokenizer is None else tokenizer_of(asking.tokenizer)
     writer = writer_for(replace(asking, vocab_size=asking.vocab_size or built.spec.vocab_size), tokenizer)
     told = {"model": job.engine.model, "in_process": True, "fingerprint": built.fingerprint}
@@ -257,7 +257,7 @@ class LateTextWriter:
 
     def write(self, parts: Any) -> Any:
         if self._tokenizer is None:
-            raise UsageError("text of an exact number of tokens needs a tokenizer that counts: --tokenizer MODEL")
+            raise UsageError("text prompts of an exact number of tokens need a tokenizer: --tokenizer MODEL")
         if self._writer is None:
             self._writer = TextWriter(self._tokenizer, self._special)
         return self._writer.write(parts)

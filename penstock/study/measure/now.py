@@ -27,8 +27,8 @@ def limits_of_this_machine(
     if kept is not None and lacking is None:
         return kept
     if kept is not None:
-        say(f"what was kept of {kept.measured} does not say {lacking}")
-    say("measuring for some eighteen seconds, a few more where it does not come out alike; what else runs now lowers the figures")
+        say(f"the result kept from {kept.measured} lacks {lacking}")
+    say("measuring for about eighteen seconds, a few more if runs disagree; anything else that runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
     began = look()
@@ -36,11 +36,11 @@ def limits_of_this_machine(
     found = replace(found, signs=(*sign(began, look(), here.num_cpus), *found.signs))
     before = cached(file, wanted)
     if found.doubts and before is not None and not before.doubts and _lacking(before, probe) is None:
-        say(f"not kept: this is in doubt, and what was kept of {before.measured} is not")
+        say(f"not kept: this result is in doubt, and the one kept from {before.measured} is not")
     elif wanted == here.num_cpus:
         say(_kept(found, file))
     else:
-        say(f"not kept: this is of --threads {wanted}, not of all {here.num_cpus} processors")
+        say(f"not kept: this was measured with --threads {wanted}, not with all {here.num_cpus} processors")
     return found
 
 
@@ -49,7 +49,7 @@ def _kept(found: Limits, file: Path) -> str:
     try:
         save(found, file)
     except PenstockError as error:
-        return f"not kept, so that nothing else can use it: {error}; XDG_CACHE_HOME names another folder"
+        return f"not kept, so nothing else can use it: {error}; set XDG_CACHE_HOME to another folder"
     return f"kept in {file}"
 
 
@@ -58,8 +58,8 @@ def _lacking(kept: Limits, probe: Probe) -> str | None:
     if probe.method != "native":
         return None
     if not kept.all_threads.products:
-        return "what products reach in each weight format"
-    return None if kept.exposed else "how much of the time of reading weights products take longer"
+        return "the rate of products in each weight format"
+    return None if kept.exposed else "how much longer products take than reading their weights"
 
 
 def cached(file: Path, threads: int) -> Limits | None:

@@ -82,7 +82,7 @@ def length(parts: Sequence[Part]) -> int:
     """Raises UsageError for more tokens than anybody could be asked."""
     wanted = sum(part.num_tokens for part in parts)
     if wanted > MAX_TOKENS:
-        raise UsageError(f"a prompt of {wanted:,} tokens is more than the {MAX_TOKENS:,} that are written at most")
+        raise UsageError(f"a prompt of {wanted:,} tokens is more than the most that can be made, {MAX_TOKENS:,}")
     return wanted
 
 
@@ -96,4 +96,4 @@ def whole_words(tokenizer: Encoder) -> list[str]:
         words = sorted({text for text in found if len(tokenizer.encode(text + text, add_special_tokens=False)) == 2})
         if len(words) >= 20:
             return words
-    raise PenstockError("the tokenizer has hardly a word that is one token, so no text of an exact length can be written; use token ids")
+    raise PenstockError("the tokenizer has too few words of one token to make text of an exact length; use token ids")

@@ -245,7 +245,7 @@ def test_the_log_names_the_first_differing_token(caplog):
     caplog.set_level(logging.DEBUG, logger="penstock.prefix")
     kv = make_kv(num_blocks=32)
     serve(kv, make_seq(0, range(12)))
-    assert "request r0: 0 of 12 prompt tokens are cached, and nothing that goes on from there" in caplog.text
+    assert "request r0: 0 of 12 prompt tokens are cached, and nothing cached continues from there" in caplog.text
     serve(kv, make_seq(1, [*range(6), 60, *range(7, 12)]))
     assert "request r1: 4 of 12 prompt tokens are cached; the first differing token is at 6" in caplog.text
     caplog.clear()

@@ -102,7 +102,7 @@ def test_pins_give_way_to_a_request_that_needs_the_whole_cache(caplog):
     assert kv.admit(big, alone=True)
     assert kv.grow(big, 32) is None
     assert kv.grow(big, 32, break_pins=True) == []
-    assert "request r1 runs alone and cannot go on without 4 pinned blocks" in caplog.text
+    assert "request r1 runs alone and needs 4 pinned blocks to continue" in caplog.text
     assert kv.tree.num_pinned == 0
     kv.check_integrity()
 

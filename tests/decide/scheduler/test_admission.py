@@ -87,7 +87,7 @@ def test_who_can_be_in_time_is_taken_in_and_who_cannot_is_refused_at_once():
     assert play.scheduler.counters.refused == 2
     refusal = play.refused[3]
     assert (refusal.status, refusal.param, refusal.code) == (429, "slo", "slo_overloaded")
-    assert "would come after 296 ms, and should within 230 ms" in str(refusal)
+    assert "would come after 296 ms, and should come within 230 ms" in str(refusal)
     play.run()
     assert all(play.kept(seq) for seq in play.seqs)
 
@@ -148,7 +148,7 @@ def test_of_those_that_cannot_all_be_in_time_the_one_goes_that_takes_most():
     play.step()
     assert all(play.ask(number, 48, 1, ttft_slo_s=0.16) for number in (2, 3)) and not play.refused
     play.run()
-    assert set(play.refused) == {1} and "after 74 ms it gives way to others that take less" in str(play.refused[1])
+    assert set(play.refused) == {1} and "after 74 ms it makes way for cheaper requests" in str(play.refused[1])
     assert play.seqs[1].finish_reason == "abort" and all(play.kept(seq) for seq in play.seqs if seq.seq_id != 1)
     assert play.scheduler.counters.refused == 1 and play.refused[1].retry_after_s > 0
 
@@ -157,7 +157,7 @@ def test_of_those_that_cannot_all_be_in_time_the_one_goes_that_takes_most():
 def test_nobody_gives_way_to_who_takes_no_less_or_would_be_late_all_the_same(size):
     play = deadline(reserve=0.0)
     assert play.ask(0, 64, 1, ttft_slo_s=0.2) and play.ask(1, size, 1, ttft_slo_s=0.22) and play.ask(2, size, 1, ttft_slo_s=0.25)
-    assert not play.ask(3, 64, 1, ttft_slo_s=0.2) and "takes 74 ms of the machine, and would make others late" in str(play.refused[3])
+    assert not play.ask(3, 64, 1, ttft_slo_s=0.2) and "takes 74 ms of machine time, and would make cheaper" in str(play.refused[3])
     assert not play.ask(4, 8, 1, ttft_slo_s=0.07)  # the step that is next takes longer, whoever goes
     play.run()
     assert set(play.refused) == {3, 4} and all(play.kept(seq) for seq in play.seqs)

@@ -68,7 +68,7 @@ def test_who_would_be_late_is_refused_and_leaves_nothing_behind() -> None:
 
 
 def test_a_request_is_late_by_the_time_since_it_arrived() -> None:
-    with pytest.raises(OverloadedError, match="would come after 114 ms, and should within 100 ms"):
+    with pytest.raises(OverloadedError, match="would come after 114 ms, and should come within 100 ms"):
         engine().add(request(0, ttft_slo_s=0.1, arrival_s=99.96))
 
 

@@ -56,7 +56,7 @@ def test_a_full_disk_and_a_locked_folder_are_told(make: Make, tmp_path: Path, mo
 
     monkeypatch.setattr(storage.tempfile, "TemporaryFile", refused)
     locked = storage.caches(host)
-    assert locked.status is Status.ERROR and locked.hint.startswith(f"{tmp_path} cannot be written: mend its rights"), "each folder once"
+    assert locked.status is Status.ERROR and locked.hint.startswith(f"{tmp_path} cannot be written: fix its"), "each folder once"
 
 
 def test_a_cache_below_what_is_no_folder_cannot_be_written(make: Make, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_packed_weights_that_take_much_of_the_disk_are_told_with_how_to_delete_t
         monkeypatch.setattr(storage.shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free << 30))
         found = storage.caches(host)
         assert found.status is (Status.WARN if much else Status.PASS) and found.details["packed"]["bytes"] == 9 << 30
-        told = f"packed weights take 9.0 GiB, which is more than 25% of what is free: to delete them, rm -r '{packed.parent}';"
+        told = f"packed weights take 9.0 GiB, which is more than 25% of the free space: to delete them, rm -r '{packed.parent}';"
         assert (told in found.hint) is much and ("free 5.0 GiB" in found.hint) is (free == 2)
     packed.write_bytes(b"x" * 100)
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))

@@ -163,7 +163,7 @@ def test_levers_are_judged_by_objectives_where_there_are_any(model: Path) -> Non
     best, told = found.recommended[0], list(lines(found))
     assert found.present.kept_share == 0 and best.figures.kept_share == 1 and best.gain > 100
     assert best.figures.good_tokens_per_s == pytest.approx(best.figures.output_tokens_per_s, rel=0.1)
-    assert f"verdict    {best.change.option} would let 100% of the requests keep the objectives, which none does now" in told
+    assert f"verdict    {best.change.option} would let 100% of the requests keep the objectives; now none does" in told
     assert "objective  ttft=100ms,tpot=20ms" in told and any(line.startswith("  from none  --max-num-seqs") for line in told)
     json = found.as_json()
     assert json["slo"] == {"ttft_s": 0.1, "tpot_s": 0.02} and json["twin"][json["measure"]] == 0
@@ -183,7 +183,7 @@ def test_goodput_that_was_measured_is_compared_with_the_twins(model: Path) -> No
     load, options = PLANTED["queueing"]
     _, found = explained(model, load, only="speculation", slo="tpot=9ms", **options)
     far = replace(found, case=replace(found.case, seen=replace(found.case.seen, kept_share=0.5)))
-    assert found.trust.doubts == () and "100% of the requests keep the objectives, where 50% did" in far.trust.doubts[0]
+    assert found.trust.doubts == () and "100% of the requests keep the objectives, but 50% did" in far.trust.doubts[0]
 
 
 def test_times_of_users_who_take_turns_are_judged_too(model: Path) -> None:
@@ -196,7 +196,7 @@ def test_times_of_users_who_take_turns_are_judged_too(model: Path) -> None:
     assert told[1] == f"beside     {off.trust.beside[0]}" and not any("doubtful" in line for line in told)
     assert replace(off, measure="good_tokens_per_s").trust.doubts and not found.trust.beside
     worse = replace(found, present=replace(found.present, output_tokens_per_s=found.present.output_tokens_per_s / 3))
-    assert "before anything is moved" in worse.trust.doubts[0]
+    assert "even with nothing changed" in worse.trust.doubts[0]
 
 
 def test_static_batches_are_told_to_go(model: Path) -> None:
@@ -264,7 +264,7 @@ def test_who_is_answered_as_he_comes_may_be_answered_sooner(model: Path) -> None
     planted, found = explained(model, load, only="prefix-caching", prefix_cache=False)
     best = found.recommended[0]
     assert found.case.limit.name == "arrival_limited" and found.measure == "e2e_s" and found.at_the_limit
-    assert found.verdict == ("nothing: you are at the limit of what is asked; more requests would be answered as they come, and without "
+    assert found.verdict == ("nothing: you are at the limit of demand; more requests would be answered as they come, and without "
                              f"--no-prefix-cache would shorten mean end-to-end time by {1 - 1 / (1 + best.gain):.0%}")
     moved = Planted(model)
     moved.run(load)
@@ -274,7 +274,7 @@ def test_who_is_answered_as_he_comes_may_be_answered_sooner(model: Path) -> None
 
 @pytest.mark.parametrize(("name", "verdict"), [
     ("weight_bandwidth", "nothing: you are at the limit of this machine"),
-    ("arrival_limited", "nothing: you are at the limit of what is asked; more requests would be answered as they come"),
+    ("arrival_limited", "nothing: you are at the limit of demand; more requests would be answered as they come"),
 ])
 def test_at_the_limit_it_says_so(model: Path, name: str, verdict: str) -> None:
     load, options = PLANTED[name]
@@ -287,7 +287,7 @@ def test_a_machine_whose_limits_were_not_measured_is_not_said_to_be_at_one(model
     load, options = PLANTED["weight_bandwidth"]
     _, found = explained(model, load, **options)
     unmeasured = replace(found, case=replace(found.case, limit=replace(found.case.limit, name=UNMEASURED)))
-    assert unmeasured.verdict == "nothing that was tried; whether the machine could do more is not known: run `penstock limits` there"
+    assert unmeasured.verdict == "nothing that was tried helps; whether the machine could do more is not known: run `penstock limits` there"
 
 
 def test_another_machine_helps_where_this_one_is_at_its_limit(model: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_short_window_is_doubted_in_the_first_lines(model: Path) -> None:
     told = list(lines(found))
     count = found.case.seen.tally.num_requests
     assert 0 < count < LEAST_REQUESTS and told[0].startswith(f"basis      {count} requests and ") and "the twin" in told[0]
-    assert told[1].startswith(f"doubtful   {count} requests tell too little: by chance alone a mean over so many")
+    assert told[1].startswith(f"doubtful   {count} requests are too few: with so many, chance alone puts the mean")
     assert f"takes {LEAST_REQUESTS} requests" in told[1]
     best = found.recommended[0]
     assert f"verdict    doubtful, see above: {best.change.option} would give" in "\n".join(told)
@@ -331,7 +331,7 @@ def test_a_twin_that_is_far_off_is_not_believed(model: Path) -> None:
     case = case_of(Evidence(values_of(planted.scrape()), None, state | {"steps": slow}, "planted"), {}, [])
     told = list(lines(explain(case, {})))
     assert "has 1/4.0 of the tokens/s" in told[0] and any(
-        line.startswith("doubtful   the twin is more than 15% off before anything is moved (1/4.0 of the tokens/s,") for line in told[:3])
+        line.startswith("doubtful   the twin is more than 15% off even with nothing changed (1/4.0 of the tokens/s,") for line in told[:3])
 
 
 def test_without_measured_limits_it_says_what_is_missing(model: Path) -> None:

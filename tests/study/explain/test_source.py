@@ -53,13 +53,13 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda told: "text", "is not JSON|is no report"), (lambda told: told | {"format": 0}, "is no report"),
     (lambda told: told | {"server": None}, "is no report"),
-    (lambda told: told | {"server": {}}, "a counter in it is no number"),
-    (lambda told: told | {"server": {"counters": {"penstock_engine_seconds_total": -3.0}}}, "a counter in it is no number"),
+    (lambda told: told | {"server": {}}, "a counter in it is not a number"),
+    (lambda told: told | {"server": {"counters": {"penstock_engine_seconds_total": -3.0}}}, "a counter in it is not a number"),
     (lambda told: told | {"goodput": {"slo": {}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": "soon"}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": 1.0}, "kept_share": {"value": float("nan")}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"a": 1}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
-    (lambda told: told | {"came_per_s": "many"}, "its came_per_s is no number"),
+    (lambda told: told | {"came_per_s": "many"}, "its came_per_s is not a number"),
     (lambda told: told | {"engine": None}, "none of|is no Penstock"),
 ])
 def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, change: Any, message: str) -> None:
@@ -89,14 +89,14 @@ def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:
     (("steps_at_begin",), 10**400)])
 def test_a_state_that_cannot_be_is_refused(report: dict[str, Any], path: Sequence[Any], value: Any) -> None:
     told = source.Evidence(report["server"]["counters"], None, put(report["engine"], path, value), "x")
-    with pytest.raises(PenstockError, match="x says of itself what cannot be understood"):
+    with pytest.raises(PenstockError, match="x describes itself in a way that cannot be read"):
         source.case_of(told, {}, [])
 
 
 @pytest.mark.parametrize(("counter", "value", "message"), [
-    ('penstock_requests_total{finish_reason="length"}', 1e-300, "no request has ended"),
-    ("penstock_requests_found_total", 1e17, "were there at once"),
-    ('penstock_request_seconds_total{state="waiting"}', 1e17, "were there at once")])
+    ('penstock_requests_total{finish_reason="length"}', 1e-300, "no request ended"),
+    ("penstock_requests_found_total", 1e17, "were in the engine at once"),
+    ('penstock_request_seconds_total{state="waiting"}', 1e17, "were in the engine at once")])
 def test_counters_that_cannot_be_are_refused(report: dict[str, Any], counter: str, value: float, message: str) -> None:
     counters = dict(report["server"]["counters"])
     assert counter in counters
@@ -150,7 +150,7 @@ def test_a_server_that_was_started_anew_is_asked_again(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(source, "_scrape", scrape)
     monkeypatch.setattr(source.Server, "state", state)
-    with pytest.raises(PenstockError, match="was started anew while it was watched"):
+    with pytest.raises(PenstockError, match="was restarted while it was watched"):
         source.ask(Access(address_of("http://127.0.0.1:9")), 0.01, lambda line: None)
 
 
@@ -164,7 +164,7 @@ def test_another_server_is_refused_before_it_is_watched(monkeypatch: pytest.Monk
     said: list[str] = []
     monkeypatch.setattr(source, "_scrape", scrape)
     monkeypatch.setattr(source.Server, "state", state)
-    with pytest.raises(PenstockError, match="it is no Penstock server"):
+    with pytest.raises(PenstockError, match="it is not a Penstock server"):
         source.ask(Access(address_of("http://127.0.0.1:9")), 60, said.append)
     assert not said
 
@@ -172,13 +172,13 @@ def test_another_server_is_refused_before_it_is_watched(monkeypatch: pytest.Monk
 def test_counters_of_others_are_refused() -> None:
     with pytest.raises(PenstockError, match="no Penstock server's"):
         observed({"vllm:request_success_total": 5.0})
-    with pytest.raises(PenstockError, match="no request has ended"):
+    with pytest.raises(PenstockError, match="no request ended"):
         observed({"penstock_engine_seconds_total": 3.0})
 
 
 def test_where_nothing_is_served_now_there_is_nothing_to_judge_by() -> None:
     ever = counters(30.0, 90.0)
-    with pytest.raises(PenstockError, match=r"not a token was made in 3 s, so there is no traffic to judge by: .*--duration 0"):
+    with pytest.raises(PenstockError, match=r"no token was generated in 3 s, so there is no traffic to judge by: .*--duration 0"):
         observed({"penstock_engine_seconds_total": 3.0}, ever)
     slow = observed({"penstock_engine_seconds_total": 3.0, 'penstock_step_tokens_total{kind="decode"}': 30.0}, ever)
     assert slow.output_tokens_per_s == pytest.approx(10.0) and slow.output.mean == 20  # none of them has ended

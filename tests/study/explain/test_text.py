@@ -10,8 +10,8 @@ def test_traffic_is_told_by_who_asks_for_what() -> None:
     lengths = Lengths(256.0, 0.0), Lengths(64.0, 0.0)
     assert Traffic(*lengths, rate=2.5).told() == "2.5 requests a second, 256 tokens in, 64 out"
     crowd = Traffic(*lengths, rate=2.5, crowd=Crowd(0, 25, 0.0, 10.0, 1.25))
-    assert crowd.told().startswith("2.5 requests a second, of which 1.25 are answered: the others wait, longer and longer")
-    assert Traffic(*lengths, users=8, shared=0.5).told() == "8 users who take turns, 256 tokens in, 64 out, 50% of prompts in common"
+    assert crowd.told().startswith("2.5 requests a second, of which 1.25 are answered, so the queue keeps growing")
+    assert Traffic(*lengths, users=8, shared=0.5).told() == "8 users who take turns, 256 tokens in, 64 out, 50% of prompt tokens shared"
 
 
 def test_a_gain_stands_beside_what_the_twin_has_as_it_is() -> None:

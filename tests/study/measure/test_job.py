@@ -187,9 +187,9 @@ def test_lengths_that_nobody_told_or_asked_for_are_doubted() -> None:
     asked = {"end_s": 1.0, "wanted_output": 4}
     fine, short, pieces = (Sample(0, 0.0, num_output=count, uncounted=count == 2, **asked) for count in (4, 1, 2))
     assert not lengths_told([fine, replace(short, error="lost")])
-    assert lengths_told([fine, fine, short]) == ["1 of 3 answers have another length than was asked for: 9 tokens in all, not 12"]
+    assert lengths_told([fine, fine, short]) == ["1 of 3 answers differ in length from what was asked for: 9 tokens in all, not 12"]
     told, = lengths_told([fine, pieces])
-    assert told.startswith("the server told no number of tokens of 1 of 2 answers: each event counts as one")
+    assert told.startswith("the server gave no token count for 1 of 2 answers: each event counts as one")
 
 
 def test_a_warm_up_that_takes_all_is_told(model: str) -> None:
@@ -202,13 +202,13 @@ def test_an_empty_dataset_is_told(model: str) -> None:
         def sessions(self) -> Any:
             return iter([])
 
-    with pytest.raises(PenstockError, match="not one request was sent; the dataset is empty"):
+    with pytest.raises(PenstockError, match="no request was sent; the dataset is empty"):
         run(job(model, Closed(ClosedOptions(1)), dataset=lambda writer, seed: Nothing()), Watchers(lambda line: None))
 
 
 def test_a_time_too_short_for_a_request_is_told(model: str) -> None:
     short = replace(job(model, Poisson(RateOptions(0.01))), extent=Extent(seconds=0.5))
-    with pytest.raises(PenstockError, match=r"not one request was sent; the first comes at [0-9.]+ s, and --duration is 0.5 s"):
+    with pytest.raises(PenstockError, match=r"no request was sent; the first comes at [0-9.]+ s, and --duration is 0.5 s"):
         run(short, Watchers(lambda line: None))
 
 

@@ -122,7 +122,7 @@ def test_what_is_in_doubt_replaces_nothing_that_is_not(tmp_path: Path) -> None:
     calm = limits_of_this_machine(None, True, said.append, environ, Fake())
     assert not calm.doubts and "kept in" in said[-1]
     worse = Disturbed({number: 0.3 + 0.03 * number for number in range(40)})
-    assert limits_of_this_machine(None, True, said.append, environ, worse).doubts and said[-1].startswith("not kept: this is in doubt")
+    assert limits_of_this_machine(None, True, said.append, environ, worse).doubts and said[-1].startswith("not kept: this result is in")
     assert limits_of_this_machine(None, False, said.append, environ, Fake()) == calm
 
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_kept_is_told_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = list[str]()
     found = limits_of_this_machine(None, False, said.append, {"XDG_CACHE_HOME": str(tmp_path / "file")}, Fake())
-    assert found.all_threads.read_bytes_per_s and said[-1].startswith("not kept, so that nothing else can use it: the limits cannot be")
+    assert found.all_threads.read_bytes_per_s and said[-1].startswith("not kept, so nothing else can use it: the limits cannot be")
 
 
 def test_what_is_broken_is_measured_again(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_what_products_take_longer_for_reading_is_measured_at_their_best_rates(t
     assert kept is not None and hardware_of(kept).exposed == {} and hardware_of(kept).products
     said.clear()
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).exposed == found.exposed
-    assert said[0].endswith("does not say how much of the time of reading weights products take longer")
+    assert said[0].endswith("lacks how much longer products take than reading their weights")
 
 
 def test_no_more_weights_are_read_than_fit_into_half_of_the_free_memory() -> None:
@@ -246,5 +246,5 @@ def test_what_was_kept_without_products_is_read_and_measured_again_by_who_can(tm
     said.clear()
     doubtful = Disturbed({number: 0.3 + 0.03 * number for number in range(40)})
     assert limits_of_this_machine(None, False, said.append, environ, doubtful).doubts
-    assert said[0].endswith("does not say what products reach in each weight format") and "kept in" in said[-1]
+    assert said[0].endswith("lacks the rate of products in each weight format") and "kept in" in said[-1]
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).one_thread.products

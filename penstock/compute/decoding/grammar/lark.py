@@ -39,8 +39,8 @@ ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported h
     "temperature": "the request's temperature is that of the whole answer",
     "max_tokens": "a rule can be held to a number of characters, as in /.{1,80}/",
     "stop": "what ends a rule stays in the answer: suffix= or lazy ends it there",
-    "stop_capture": "captures are not told",
-    "capture": "captures are not told",
+    "stop_capture": "captures are not reported",
+    "capture": "captures are not reported",
 }
 
 

@@ -289,7 +289,7 @@ def _unreachable() -> str:
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return f"is not in the cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to download it"
+        return f"is not in the cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids downloading it"
     advice = f"check the network and HTTPS_PROXY, or take a folder or a bundled model ({', '.join(BUNDLED)})"
     return f"is not in the cache {constants.HF_HUB_CACHE}, and the hub at {constants.ENDPOINT} cannot be reached: {advice}"
 

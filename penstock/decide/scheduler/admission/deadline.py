@@ -101,10 +101,10 @@ class Deadline:
         last_s = max(first_s, forecast.first_token_s(claim, ()))  # wherever it would stand
         retry_s = self._retry_s(load, last_s - latest_s)
         if first_s <= latest_s:
-            return refusal(f"it takes {told(claim.work_s)} of the machine, and would make others late that take less", retry_s)
+            return refusal(f"it takes {told(claim.work_s)} of machine time, and would make cheaper requests late", retry_s)
         soon, wanted = told(first_s - claim.seq.arrival_s), told(latest_s - claim.seq.arrival_s)
         kept = f", its objective less the reserve of {self._reserve:.0%}" if self._reserve else ""
-        return refusal(f"its first token would come after {soon}, and should within {wanted}{kept}", retry_s)
+        return refusal(f"its first token would come after {soon}, and should come within {wanted}{kept}", retry_s)
 
     def _check_alone(self, claim: Claim) -> None:
         """Raises RequestError for objectives that are too tight for any load."""
@@ -148,11 +148,11 @@ def unattainable(what: str) -> RequestError:
 
 
 def gave_way_to(waited_s: float) -> str:
-    return f"after {told(waited_s)} it gives way to others that take less of the machine, since not all can be in time"
+    return f"after {told(waited_s)} it makes way for cheaper requests, since not all can be in time"
 
 
 def overtaken_by(waited_s: float) -> str:
-    return f"after {told(waited_s)} its first token can no longer come in time, others having been more urgent"
+    return f"after {told(waited_s)} its first token can no longer come in time, because others were more urgent"
 
 
 def told(seconds: float) -> str:

@@ -18,8 +18,8 @@ def initial(target: Target, program: Program, seed: int) -> dict[str, Tensor]:
     own = sum(prod(weight.shape) for name, weight in program.weights.items() if name not in target.tables)
     needed, free = own * BYTES, look().memory_bytes
     if needed > free:
-        raise CapacityError(f"{own:,} parameters need {needed / 2**30:.1f} GiB to learn in, and {free / 2**30:.1f} are free, which is "
-                            f"enough for {free // BYTES:,}: ask for fewer heads, or for heads of a smaller model")
+        raise CapacityError(f"{own:,} parameters need {needed / 2**30:.1f} GiB to be trained, and {free / 2**30:.1f} are free, which is "
+                         f"enough for {free // BYTES:,}: train fewer heads, or heads for a smaller model")
     generator = torch.Generator().manual_seed(seed)
     found = {}
     for name, weight in program.weights.items():

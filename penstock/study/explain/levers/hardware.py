@@ -1,4 +1,4 @@
-"""Another machine: steps from the figures of its makers, as `penstock plan` has them."""
+"""Another machine: steps from the vendor's figuress, as `penstock plan` has them."""
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ class OtherHardware:
             if tokens < min(config.max_model_len or 0, config.kv_tokens or 0):
                 continue
             way = replace(case.way, config=replace(config, kv_tokens=tokens), timer=Roofline(stored.program, stored.numbers, part))
-            yield Change(name, way, costs(part), here=False, source="from the figures of its maker")
+            yield Change(name, way, costs(part), here=False, source="from the vendor's figures")
 
     def unknown(self, case: Case) -> str | None:
         return None if case.forms is not None else "the model's config was not found here"

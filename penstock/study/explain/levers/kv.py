@@ -23,7 +23,7 @@ class KV:
             if form is not None:
                 config = replace(case.config, kv_tokens=self._tokens(case, form))
                 here = name in form.kv_formats
-                costs = ("its drift is not measured yet",) if here else ("this engine does not keep keys and values so yet",)
+                costs = ("its drift is not measured yet",) if here else ("this engine does not support it yet",)
                 yield from self._change(case, f"--kv-dtype {name}", form, config, costs, here)
 
     def unknown(self, case: Case) -> str | None:

@@ -10,7 +10,7 @@ class Replicas:
 
     def changes(self, case: Case) -> Iterator[Change]:
         yield Change("a second machine", replace(case.way, replicas=2), (
-            f"twice the machines: {si_bytes(case.weight_bytes)} of weights once more, a prefix cache each, and a router",), here=False)
+            f"twice the machines: a second {si_bytes(case.weight_bytes)} of weights, a prefix cache each, and a router",), here=False)
 
     def unknown(self, case: Case) -> str | None:
         return None

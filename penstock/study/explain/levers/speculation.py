@@ -20,4 +20,4 @@ class Speculation:
     def unknown(self, case: Case) -> str | None:
         if case.config.propose is not None:
             return None
-        return "how many drafts would be accepted is a matter of the text: `--propose auto` tries, and drafts only where that pays"
+        return "how many drafts would be accepted depends on the text: `--propose auto` finds out, and drafts only where it pays"

@@ -130,7 +130,7 @@ class Inside:
 
     def notes(self) -> list[str]:
         served = not self._wish.objectives or times_steps(self._inner.built.resolved.engine)
-        return [] if served else ["requests carried the SLO, and nothing was done to keep it: this engine runs without --order deadline"]
+        return [] if served else ["requests carried the SLO, but nothing was done to keep it: this engine runs without --order deadline"]
 
     async def lost(self) -> str | None:
         health = self._inner.loop.health()

@@ -114,7 +114,7 @@ class Server:
         return told if isinstance(told, dict) else None
 
     def notes(self) -> list[str]:
-        said = [] if self._warning is None else [f"the server says of the SLO that requests carried: {self._warning}"]
+        said = [] if self._warning is None else [f"the server warns about the SLO that requests carried: {self._warning}"]
         if again := self._connections.num_again:
             times = "once" if again == 1 else f"{again:,} times"
             said.append(f"requests were sent again {times}: the server closed a connection that it had kept, without an answer")
@@ -126,7 +126,7 @@ class Server:
         except (BadAnswer, TimeoutError):
             return None
         except OSError as error:
-            return f"{self.url} cannot be reached any more: {reason(error)}"
+            return f"{self.url} can no longer be reached: {reason(error)}"
         return None
 
     async def close(self) -> None:
@@ -197,11 +197,11 @@ async def first_model(server: Server) -> Mapping[str, Any]:
     except OSError as error:
         raise PenstockError(f"{server.url} cannot be reached: {reason(error)}") from None
     except BadAnswer as error:
-        raise PenstockError(f"{server.url} is no HTTP server: {error}") from None
+        raise PenstockError(f"{server.url} is not an HTTP server: {error}") from None
     except (ValueError, KeyError, TypeError):
         raise PenstockError(f"{server.url}/models is not a list of models") from None
     if status in (401, 403):
-        raise PenstockError(f"{server.url} wants another key (status {status}): --api-key")
+        raise PenstockError(f"{server.url} refused the key (status {status}): give one with --api-key")
     if not listed:
         raise PenstockError(f"{server.url} does not say which models it has (status {status}): --served-model-name NAME")
     return listed[0]

@@ -61,7 +61,7 @@ class ShareGpt:
             many = f"{self._skipped} conversations were" if self._skipped > 1 else "1 conversation was"
             said.append(f"{many} left out: no user says anything that was answered")
         if self._uncounted:
-            said.append(f"answers have {self._options.output} tokens: without --tokenizer the recorded ones are not counted")
+            said.append(f"answers have {self._options.output} tokens, because without --tokenizer the recorded ones cannot be counted")
         return said
 
     def _conversations(self) -> Iterator[tuple[str, Any]]:

@@ -74,7 +74,7 @@ def throughput_charts(result: Result) -> Iterator[Chart]:
     series = result.series
     for name, values, colour in (("Output", series.output_tokens_per_s, 1), ("Input", series.input_tokens_per_s, 2)):
         line = Line(_steps(values, series.width_s), name.lower(), colour)
-        yield Chart(f"{name} tokens a second over time", Axis("s", *_time(result)), Axis("tokens/s", *spread(values)), [line])
+        yield Chart(f"{name} tokens per second over time", Axis("s", *_time(result)), Axis("tokens/s", *spread(values)), [line])
 
 
 def running_chart(result: Result) -> Chart:
@@ -92,7 +92,7 @@ def _time(result: Result) -> tuple[float, float]:
 
 
 def roofline_chart(hardware: Hardware, compute_type: str | None, intensity: float, rate: float) -> Chart:
-    """What the machine reaches at so many operations for each byte, and where the run's steps were on average."""
+    """What the machine reaches at so many operations per byte, and where the run's steps were on average."""
     bandwidth = hardware.memory_bandwidth()
     left, right = min(0.1, intensity / 2), max(1000.0, intensity * 2)
     top = max(hardware.ops_per_s.values(), default=rate)
@@ -102,7 +102,7 @@ def roofline_chart(hardware: Hardware, compute_type: str | None, intensity: floa
         lines.append(Line([(at, min(most, at * bandwidth)) for at in grid], dtype, min(colour, 4), dashed=dtype != compute_type))
     low = min(left * bandwidth, rate / 2) if rate else left * bandwidth
     return Chart(
-        "Roofline: what the machine could, and what the run did", Axis("operations for each byte", left, right, log=True),
+        "Roofline: what the machine can do, and what the run did", Axis("operations per byte", left, right, log=True),
         Axis("operations/s", low, top * 1.5, log=True), [*lines, Dots([(intensity, rate)], "this run", 2, 6.0)])
 
 

@@ -44,11 +44,11 @@ def answer(report: Report) -> Iterator[str]:
     above = [probe for probe in report.search if report.found is None or probe.rate > report.found.rate]
     broken = min((probe for probe in above if probe.kept < report.attain), default=None, key=lambda probe: probe.rate)
     if report.found is None:
-        yield f"goodput: none; no rate that was tried has {share}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else (
+        yield f"goodput: none; at no rate that was tried do {share}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else (
             "goodput: no rate was tried to its end")
         return
     end = "no higher rate kept less" if above else "no higher rate was tried"
-    more = end if broken is None else f"of {broken.came:.3g} a second {broken.kept:.1%} did"
+    more = end if broken is None else f"at {broken.came:.3g} requests/s {broken.kept:.1%} did"
     so_far = ", as far as the search came" if report.result.ended_early else ""
     yield f"goodput: {report.found.came:.3g} requests/s is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"
     if (doubt := in_doubt(Found(report.found, report.search), report.attain)) is not None:
@@ -121,7 +121,7 @@ def throughput(figures: Figures) -> Iterator[str]:
     yield f"{'input tokens':{LABEL}}{rates.input_tokens_per_s:,.1f}/s{cached}"
     yield f"{'output tokens':{LABEL}}{rates.output_tokens_per_s:,.1f}/s"
     if speed.count:
-        yield f"{'for each user':{LABEL}}{speed.at(50):,.1f} tokens/s, the slowest tenth below {speed.at(10):,.1f}"
+        yield f"{'per user':{LABEL}}{speed.at(50):,.1f} tokens/s, the slowest tenth below {speed.at(10):,.1f}"
     yield f"{'in flight':{LABEL}}{rates.mean_concurrency:.1f} on average, {rates.peak_concurrency} at most"
     if rates.tokens_per_chunk is not None and rates.tokens_per_chunk > 1.05:
         yield f"{'':{LABEL}}an event held {rates.tokens_per_chunk:.2f} tokens: ITL is between events"
@@ -145,10 +145,10 @@ def money_and_energy(result: Result) -> Iterator[str]:
     cost, energy = result.cost, result.energy
     if cost is not None:
         yield (f"{'cost':{LABEL}}{dollars(cost.usd_per_million_output_tokens)} a million output tokens, "
-               f"{dollars(cost.usd_per_million_input_tokens)} a million input tokens (all of the price on either), "
+               f"{dollars(cost.usd_per_million_input_tokens)} a million input tokens (each bearing the whole price), "
                f"{dollars(cost.usd_per_thousand_requests)} a thousand requests")
         if cost.usd_per_million_output_tokens_by_time is not None:
-            yield (f"{'':{LABEL}}parted by time: {dollars(cost.usd_per_million_output_tokens_by_time)} output, "
+            yield (f"{'':{LABEL}}split by time: {dollars(cost.usd_per_million_output_tokens_by_time)} output, "
                    f"{dollars(cost.usd_per_million_input_tokens_by_time)} input")
     if energy is not None:
         how = METERED.get(energy.source, energy.source.upper())
@@ -162,5 +162,5 @@ def dollars(value: float | None) -> str:
 
 def client(result: Result) -> Iterator[str]:
     own = result.overhead
-    yield (f"{'client':{LABEL}}sends late by {ms(own.send_delay.at(50))} ms (p99 {ms(own.send_delay.at(99))}), looks late by "
+    yield (f"{'client':{LABEL}}sends late by {ms(own.send_delay.at(50))} ms (p99 {ms(own.send_delay.at(99))}), reads late by "
            f"{ms(own.lag.at(50))} (p99 {ms(own.lag.at(99))}), takes {own.cpu_share:.0%} of a processor")

@@ -79,7 +79,7 @@ def test_a_server_that_serves_no_objectives_says_so() -> None:
         await target.send(target.prepare(ASK), Sample(0, watch()))
         return target.notes()
 
-    assert run(notes("X-SLO-Warning: only counted\r\n")) == ["the server says of the SLO that requests carried: only counted"]
+    assert run(notes("X-SLO-Warning: only counted\r\n")) == ["the server warns about the SLO that requests carried: only counted"]
     assert not run(notes(""))
 
 

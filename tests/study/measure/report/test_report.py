@@ -164,7 +164,7 @@ def test_columns_of_long_times_stay_apart() -> None:
 def test_the_terminal_is_told_the_same() -> None:
     said = "\n".join(lines(report()))
     for word in ("54 measured", "goodput", "queue (server)", "MBU of decode 70.0%", "a million output tokens", "not measured",
-                 "note: a note", "<- most that came at a rate that keeps the SLO", "looks late by"):
+                 "note: a note", "<- most that came at a rate that keeps the SLO", "reads late by"):
         assert word in said, word
 
 
@@ -177,7 +177,7 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     assert "; of " in told[1], "a higher one kept less than nine tenths"
     assert "no higher rate kept less" in list(lines(replace(whole, attain=0.5)))[1]
     none = list(lines(replace(whole, goodput_rate=None)))
-    assert none[1].startswith("goodput: none; no rate that was tried has 90% of the requests keep ")
+    assert none[1].startswith("goodput: none; at no rate that was tried do 90% of the requests keep ")
     assert not list(answer(replace(whole, search=())))
     few = replace(report(result(samples(12))), attain=0.9)
     doubt = in_doubt(Found(few.found, few.search), 0.9)

@@ -133,7 +133,7 @@ class Reader:
         if isinstance(item, Edge | Look | WordEdge):
             self._fail("it repeats what has no length")
         if self._peek() == "+" and self._at < len(self._text):
-            self._fail("possessive quantifiers are not read")
+            self._fail("possessive quantifiers are not supported")
         self._take("?")  # lazy or not, the texts are the same
         if self._bounds() is not None:
             self._fail("it has a quantifier behind a quantifier")
