@@ -33,12 +33,12 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:17
     ([*SLO, "--levers", ","], "--levers names options to try"), ([*SLO, "--levers", ""], "and '' names none"),
     ([*SLO, "--body", '{"speed": 1}'], "has no field 'speed'"), ([*SLO, "--body", '{"temperature": "hot"}'], 'temperature is "hot"'),
     ([*SLO, "--rate", "1", "--levers", "quant"], "--levers quant leaves nothing to search: quant: it changes the answers, and there is no"),
-    ([*SLO, "--rate", "1", "--levers", "propose,draft_control"], "propose: prompts are random tokens, of which nothing can be learned"),
-    ([*SLO, "--rate", "1", "--levers", "draft_control"], "draft_control: it says nothing without propose"),
+    ([*SLO, "--rate", "1", "--levers", "propose,draft_control"], "propose: prompts are random tokens, which say nothing about drafts"),
+    ([*SLO, "--rate", "1", "--levers", "draft_control"], "draft_control: it has no effect without propose"),
     ([*SLO, "--find-goodput", "--arrivals", "closed"], "in a closed loop the server sets the rate"),
     ([*SLO, "--dataset", "nothing"], "unknown dataset 'nothing'"), ([*SLO, "--body", "["], "--body is not JSON"),
     ([*SLO, "--text", "nowhere.txt"], "--text: cannot read nowhere.txt"),
-    (["llama-2-7b", *SLO], "a search runs the model, and of 'llama-2-7b' only the config is known"),
+    (["llama-2-7b", *SLO], "a search runs the model, but of 'llama-2-7b' only the config is known"),
 ])
 def test_what_cannot_be_is_refused(penstock: Command, tmp_path: Path, args: list[str], told: str) -> None:
     status, _, err = penstock(["tune", *args, "--output", str(tmp_path / "tuned.toml")])

@@ -86,7 +86,7 @@ class Evaluator:
         """Why it does not fit; empty where it does."""
         longest = self._goal.load.most_tokens
         if longest > trial.max_position:
-            return f"a request takes {longest:,} tokens, the model's context is {trial.max_position:,}"
+            return f"a request takes {longest:,} tokens, but the model's context is {trial.max_position:,}"
         if trial.space.missing(self._most_cached):
             return trial.space.told(self._most_cached, trial.candidate.part)
         return ""
@@ -200,7 +200,7 @@ class Evaluator:
             if queue is not None and name != "tpot":
                 share = queue.share_within(within)
                 if share < ATTAINED:
-                    missed.append(f"{name} within {ms(most)} is kept for {share:.0%} of requests")
+                    missed.append(f"{share:.0%} of requests keep {name} within {ms(most)}")
             elif value > most:
                 missed.append(f"{name} is {ms(value)}, not {ms(most)}")
         return missed

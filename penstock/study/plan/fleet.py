@@ -159,8 +159,8 @@ def wanting(row: Configuration) -> str:
     if share > 1:
         each = " for each replica" if row.replicas > 1 else ""
         return f"needs {row.devices} of {row.hardware}, {share} of them in one node{each}, and these are not free"
-    free = "none is free" if row.devices == 1 else "so many are not free"
-    return f"needs {row.devices} of {row.hardware}: {free}, nor have those that are taken room and time for it"
+    free = "none is free" if row.devices == 1 else "not enough are free"
+    return f"needs {row.devices} of {row.hardware}: {free}, and those in use have no room or time for it"
 
 
 def cost_of(part: Part) -> float:

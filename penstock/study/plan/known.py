@@ -55,10 +55,10 @@ def has_weights(name: str) -> bool:
 def check_weights(name: str, what: str) -> None:
     """Raises UsageError for a short name or a config.json, which say no weights. `what`: that needs more, as `penstock tune`."""
     if name.endswith(".json"):
-        raise UsageError(f"{what} runs the model, and {name} is its config alone: give the folder or the GGUF file with its weights")
+        raise UsageError(f"{what} runs the model, but {name} is only its config: give the folder or the GGUF file with its weights")
     told = _told().get(name.lower())
     if told is not None and hub.local_path(name) is None:
-        raise UsageError(f"{what} runs the model, and of {name!r} only the config is known: give a folder or a GGUF file with its weights, "
+        raise UsageError(f"{what} runs the model, but of {name!r} only the config is known: give a folder or a GGUF file with its weights, "
                          f"or its name on the hub, {told['hub']}")
 
 

@@ -55,7 +55,7 @@ def load_of(asked: Asked, rows: Sequence[Row] = ()) -> Load:
     if asked.traffic is None:
         return Load(asked.input or INPUT, asked.output or OUTPUT, asked.batch, asked.rate)
     if asked.input is not None or asked.output is not None:
-        raise UsageError("--traffic tells the lengths of requests: leave out --input and --output")
+        raise UsageError("--traffic sets the lengths of requests: leave out --input and --output")
     return of_trace(rows, asked.rate, asked.traffic)
 
 

@@ -92,8 +92,8 @@ def doubt(config: EngineConfig, made: Made | None, times: tuple[float, str] | No
 
 def since(made: Made | None, now: Made) -> str:
     if made is None:
-        return "by an older Penstock, which did not keep with what"
-    return f"on {made.date}" + (", and the native module was built anew since" if made.build != now.build else "")
+        return "by an older Penstock, which did not record its conditions"
+    return f"on {made.date}" + (", and the native module was rebuilt since" if made.build != now.build else "")
 
 
 def limits_apart(made: Made | None, now: Made) -> tuple[float, str] | None:

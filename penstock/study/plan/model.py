@@ -105,7 +105,7 @@ class Fp8:
         return None if table else fp8_coding(shape)
 
     def quantize(self, matrix: object, coding: Coding) -> object:
-        raise NotImplementedError("it is planned with alone")
+        raise NotImplementedError("fp8 is for plans only: it is not served")
 
     def bits_per_weight(self) -> float | None:
         return 8.0

@@ -136,9 +136,9 @@ class Course:
         """`found`: what an earlier sweep left."""
         for phase, kept in found.items():
             self._count(phase, kept)
-        told = f", of which {len(found)} are there from one that was stopped: {lasting(self.left_s)} to come" if found else (
-            f": {lasting(self.left_s)} where steps are short")
-        self._say(f"a sweep of {len(self.phases)} phases{told}; stopped, it goes on where it was when it is started again")
+        told = f", {len(found)} of them done by one that was stopped: {lasting(self.left_s)} to come" if found else (
+            f": {lasting(self.left_s)} if steps are short")
+        self._say(f"a sweep of {len(self.phases)} phases{told}; if stopped, it continues from there when started again")
 
     def done(self, phase: Phase, found: Measured) -> None:
         self._count(phase, found)

@@ -246,8 +246,8 @@ def check_here(request: Request) -> None:
     parts, _ = both(request)
     objectives(request.slo)
     if all(part.name != HERE for part in parts):
-        raise UsageError(f"--calibrate measures this machine, and a plan for --hardware {request.hardware} uses nothing of it: "
-                         f"name {HERE} there, or leave one of the two out")
+        raise UsageError(f"--calibrate measures this machine, but a plan for --hardware {request.hardware} does not use that: "
+                         f"add {HERE} there, or leave one of the two out")
 
 
 def catalogue_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> Catalogue:
@@ -263,7 +263,7 @@ def objectives(slo: str | None) -> dict[str, float]:
         return {}
     most_s = dict(parse_slo(slo).most_s)
     if strange := [name for name in most_s if name not in MEASURES]:
-        raise UsageError(f"--slo {', '.join(strange)} is not predicted; plan knows {', '.join(MEASURES)}")
+        raise UsageError(f"--slo {', '.join(strange)} is not predicted; plan predicts {', '.join(MEASURES)}")
     return most_s
 
 

@@ -43,9 +43,9 @@ def lines(config: EngineConfig, found: Calibration) -> Iterator[str]:
     yield "  rows       " + "".join(f"{rows:>9}" for rows in SHOWN)
     yield "  ms a step  " + "".join(f"{timer.of_rows(rows) * 1e3:>9.3g}" for rows in SHOWN)
     yield (f"  beside that {timer.seq_s * 1e6:.3g} us a sequence, {timer.logit_s * 1e6:.3g} us a row of logits, "
-           f"{timer.read_s * 1e9:.3g} ns a key that is read, {timer.pair_s * 1e9:.3g} ns a pair of row and key")
+           f"{timer.read_s * 1e9:.3g} ns a key read, {timer.pair_s * 1e9:.3g} ns a pair of row and key")
     extra = timer.extra
     yield (f"  {extra.cold_s * 1e3:.3g} ms more after a step of {MANY} rows more, {extra.come_s * 1e6:.3g} us for a request that comes "
            f"meanwhile, {extra.end_s * 1e6:.3g} us for one that ends")
     yield f"  a client waits {2 * found.delay_s * 1e3:.3g} ms beside its steps"
-    yield f"  predicted again: single steps {found.error:.1%} off on average, all together {found.drift:+.1%}"
+    yield f"  fit: single steps {found.error:.1%} off on average, all together {found.drift:+.1%}"

@@ -79,7 +79,7 @@ def head(plan: Plan) -> str:
     much = f"{load.batch} at once" if load.batch else rate if load.rate else "as many as pay"
     return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
             + (f" ({load.told})" if load.told else "") + (f"; {plan.dtype_told}" if plan.dtype_told else "")
-            + (f"; what if {plan.what_if}: the figures are of hardware that is changed so" if plan.what_if else ""))
+            + (f"; what if {plan.what_if}: the figures are for hardware changed like this" if plan.what_if else ""))
 
 
 def cells(number: int, row: Configuration) -> dict[str, str]:
@@ -162,7 +162,7 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     """`rows`: that are seen."""
     said = ["* nothing that it is compared with is both cheaper and faster"]
     if any(row.predicted_by != ARITHMETIC for row in rows):
-        said.append("~ played by the twin, request for request: the scheduler itself on a virtual clock; rows without it are arithmetic")
+        said.append("~ played by the twin, request by request: the real scheduler on a virtual clock; rows without it are arithmetic")
     said += on_what(plan, rows)
     if plan.left_out:
         said.append(plan.left_out)
@@ -202,9 +202,9 @@ def on_what(plan: Plan, rows: Sequence[Configuration]) -> list[str]:
     else:
         said = roofline
     if plan.what_if and any(row.hardware == HERE for row in rows):
-        said.append("with --what-if no steps are taken that were timed here: they are those of the machine as it is")
+        said.append("with --what-if, steps that were timed here are not used: they are those of the machine as it is")
     if plan.timed_where_played:
-        said.append("steps that `--calibrate` timed here count where the twin plays them: give --rate or --traffic")
+        said.append("steps that `--calibrate` timed here count only where the twin plays: give --rate or --traffic")
     if plan.calibrate:
         said.append(f"to time what was not measured, some minutes a format: {plan.calibrate}")
     return said

@@ -144,7 +144,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypat
     assert measured == [*phases[:5], *phases[4:]]
     assert found.num_steps == 9 * len(phases) and calibrate.kept(config) == found
     assert found.made is not None and found.made.build == native_build() and (found.made.threads or 0) >= 1
-    assert any("4 are there from one that was stopped" in line for line in said)
+    assert any("4 of them done by one that was stopped" in line for line in said)
     assert not list(tmp_path.rglob("*.sweep")) and not list(tmp_path.rglob("*.part"))
 
 

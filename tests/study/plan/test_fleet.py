@@ -52,13 +52,13 @@ def test_what_there_is_no_device_for_is_told() -> None:
     lost = next(each for each in placements if each.configuration is None)
     assert "4 of h100-sxm" in lost.reason and not lost.devices and "room" not in lost.reason
     _, [_, alone] = placed([wish(BIG), Wish("m", [replace(SMALL, hardware="h100-sxm")], {})], {"h100-sxm": 4})
-    assert alone.reason == "needs 1 of h100-sxm: none is free, nor have those that are taken room and time for it"
+    assert alone.reason == "needs 1 of h100-sxm: none is free, and those in use have no room or time for it"
 
 
 @pytest.mark.parametrize(("share", "replicas", "told"), [
     (4, 1, "needs 4 of l4, 4 of them in one node, and these are not free"),
     (2, 2, "needs 4 of l4, 2 of them in one node for each replica, and these are not free"),
-    (1, 4, "needs 4 of l4: so many are not free, nor have those that are taken room and time for it")])
+    (1, 4, "needs 4 of l4: not enough are free, and those in use have no room or time for it")])
 def test_only_devices_of_one_replica_have_to_stand_in_one_node(share: int, replicas: int, told: str) -> None:
     row = replace(SMALL, running=30.0, tensor_parallel=share, replicas=replicas, devices=share * replicas)
     _, [lost] = placed([Wish("m", [row], {})], {"l4": 3})

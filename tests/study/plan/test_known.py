@@ -40,9 +40,9 @@ def test_names_of_the_hub_are_known_too_in_any_case() -> None:
 def test_a_short_name_has_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert not has_weights("llama-2-7b") and not has_weights("meta-llama/Llama-2-7b-hf") and has_weights("rill")
-    with pytest.raises(UsageError, match="runs the model, and of 'llama-2-7b' only the config is known"):
+    with pytest.raises(UsageError, match="runs the model, but of 'llama-2-7b' only the config is known"):
         check_weights("llama-2-7b", "a search")
-    with pytest.raises(UsageError, match="runs the model, and some/config.json is its config alone"):
+    with pytest.raises(UsageError, match="runs the model, but some/config.json is only its config"):
         check_weights("some/config.json", "a search")
     (tmp_path / "llama-2-7b").mkdir()
     for name in ("llama-2-7b", "meta-llama/Llama-2-7b-hf", "rill"):  # a folder, and names that can be had

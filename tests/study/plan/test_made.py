@@ -31,14 +31,14 @@ def test_steps_that_take_another_time_now_are_told_with_the_command_that_renews(
 def test_another_build_is_told_though_steps_take_as_long() -> None:
     now = replace(THEN, build="def")
     assert doubt(CONFIG, THEN, (1.04, "steps that decode take"), now).endswith(
-        "the native module was built anew since; steps that decode take 1.04 times as long now, so it stands")
-    assert doubt(CONFIG, THEN, None, now).endswith(f"the native module was built anew since: {RENEWED}")
+        "the native module was rebuilt since; steps that decode take 1.04 times as long now, so it stands")
+    assert doubt(CONFIG, THEN, None, now).endswith(f"the native module was rebuilt since: {RENEWED}")
     far = doubt(CONFIG, THEN, (1.9, "steps that decode take"), now)
-    assert "the native module was built anew since; steps that decode take 1.90 times" in far and RENEWED in far
+    assert "the native module was rebuilt since; steps that decode take 1.90 times" in far and RENEWED in far
 
 
 def test_a_file_that_does_not_say_with_what_is_told() -> None:
-    assert "by an older Penstock, which did not keep with what" in doubt(CONFIG, None, None, THEN)
+    assert "by an older Penstock, which did not record its conditions" in doubt(CONFIG, None, None, THEN)
     assert RENEWED in doubt(CONFIG, None, (2.0, "steps that decode take"), THEN)
 
 

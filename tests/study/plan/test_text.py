@@ -131,7 +131,7 @@ def test_words_are_listed_with_commas() -> None:
 def test_steps_that_nothing_plays_are_told_where_they_count(found: Plan) -> None:
     told = replace(found, calibrate="penstock plan brook --calibrate --quant none", timed_where_played=True)
     said = lines(told, None, None)
-    at = said.index("steps that `--calibrate` timed here count where the twin plays them: give --rate or --traffic")
+    at = said.index("steps that `--calibrate` timed here count only where the twin plays: give --rate or --traffic")
     assert said[at + 1].endswith(told.calibrate) and said[at] not in lines(found, None, None)
 
 

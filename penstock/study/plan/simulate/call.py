@@ -62,7 +62,7 @@ def calls(schedule: Iterator[tuple[float, Session]], stretches: Stretches) -> It
     """Of a dataset that `stretches` wrote. Raises UsageError for what has no length of its own: conversations, answers of any length."""
     for at_s, session in schedule:
         if len(session.turns) > 1:
-            raise UsageError("the twin takes requests on their own, not conversations: what is asked next depends on what was answered")
+            raise UsageError("the twin takes requests on their own, not conversations: the next question depends on the last answer")
         turn = session.turns[0]
         if not isinstance(turn.prompt, tuple) or turn.num_output is None:
             raise UsageError("the twin needs the length of each prompt and answer: take a trace or synthetic prompts")

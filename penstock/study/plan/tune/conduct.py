@@ -63,7 +63,7 @@ class Terms:
         if name == QUANT and not self.budget.most:
             return "it changes the answers, and there is no --quality-budget"
         if name in (DRAFTS, CONTROL[0]) and self.made_up:
-            return ("prompts are random tokens, of which nothing can be learned about drafts: give --text FILE, or a dataset of text")
+            return ("prompts are random tokens, which say nothing about drafts: give --text FILE, or a dataset of text")
         return None
 
 

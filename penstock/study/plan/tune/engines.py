@@ -150,7 +150,7 @@ class Engines:
     def _played(self, config: EngineConfig, rate: float | None) -> Score:
         asked = self._calls(rate)
         if not asked:
-            raise UsageError(f"not one request comes in a run of {self.traffic.extent.seconds or 0:g} s: give a longer --duration, or a "
+            raise UsageError(f"no request comes in a run of {self.traffic.extent.seconds or 0:g} s: give a longer --duration, or a "
                              "higher --rate")
         return score(*self._figures(config, asked, rate))
 

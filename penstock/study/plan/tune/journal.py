@@ -52,7 +52,7 @@ class Journal:
 
     def damaged(self, key: str) -> UsageError:
         """What is kept under this key is nothing that was made."""
-        return UsageError(f"{self.path} holds for {key} what no search found: give another --output, or --restart to begin anew")
+        return UsageError(f"{self.path} holds an invalid answer for {key}: give another --output, or --restart to start over")
 
     def __len__(self) -> int:
         return len(self._found)
@@ -110,7 +110,7 @@ class Journal:
         differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
         if differing:
             told = " and ".join(f"{name} {said(before.get(name))}, not {said(now.get(name))}" for name in differing)
-            raise UsageError(f"{self.path} was begun with {told}: give another --output, or --restart to begin anew")
+            raise UsageError(f"{self.path} was begun with {told}: give another --output, or --restart to start over")
 
     def _write(self, line: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")

@@ -65,14 +65,14 @@ def levers(given: EngineConfig, resolved: EngineConfig, choices: Choices, num_cp
     values, left_out = {}, []
     for name in wanted or tried:
         if getattr(given, name) != defaults[name]:
-            left_out.append((name, f"it was given as {getattr(given, name)}"))
+            left_out.append((name, f"it was set to {getattr(given, name)}"))
         else:
             values[name] = tuple([value for value in tried[name] if value != getattr(resolved, name)])
     if CONTROL[0] in values and DRAFTS not in values and given.propose is None:
-        left_out.append((CONTROL[0], f"it says nothing without {DRAFTS}, which is neither given nor searched"))
+        left_out.append((CONTROL[0], f"it has no effect without {DRAFTS}, which is neither given nor searched"))
         del values[CONTROL[0]]
-    left_out += [(f"{RULE}={rule}", "it is lossy: where it takes a draft the distribution is one token, which no budget of KL or flips "
-                  "of the model's own choices bounds") for rule in choices.lossy if DRAFTS in values]
+    left_out += [(f"{RULE}={rule}", "it is lossy in a way that no budget of KL or flips bounds: where it takes a draft, "
+                "the distribution is one token") for rule in choices.lossy if DRAFTS in values]
     return Levers(values, left_out)
 
 

@@ -30,7 +30,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
             yield f"  {', '.join(alike)}: {why}"
     if outcome.pairs is not None and (spread := unrest([other for _, other in outcome.pairs.scores])) > RESTLESS:
         yield ""
-        yield (f"the defaults' own runs differ by {spread:.2g} times: something else runs on this machine, and smaller gains are not seen; "
+        yield (f"the defaults' own runs differ by {spread:.2g} times: something else runs on this machine, so smaller gains are not seen; "
                "a quiet machine, longer runs (--duration) and more --pairs would see them")
     yield ""
     yield outcome.sentence
@@ -54,7 +54,7 @@ def compared(outcome: Outcome) -> Iterator[str]:
     yield line("", *[name for name, _ in rows], "ratio")
     for name, *values in zip(FIGURES, *(figures(score) for _, score in rows), strict=True):
         yield line(name, *values, ratios.get(name, ""))
-    yield "came/s: requests that a run brought, over its time to the last answer; arrivals at random are more or fewer than their rate"
+    yield "came/s: requests of a run over the time to its last answer; random arrivals can be more or fewer than the rate asked for"
     if outcome.rates is not None:
         other = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
         yield f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults{other}; compared at {outcome.rate:.3g}"

@@ -52,8 +52,8 @@ class Trust:
         if expected is None or self.is_lost or (times := apart(expected, found, self.closed)) <= FACTOR:
             return
         self.is_lost = True
-        self.say(f"the twin is wrong here: it expected {brief(expected)} of {setting}, and {brief(found)} were measured, {times:.3g} times "
-                 f"apart, which is more than {FACTOR:g}; what is measured decides from here on what is tried next")
+        self.say(f"the twin is wrong here: it expected {brief(expected)} of {setting}, but {brief(found)} were measured, {times:.3g} times "
+                 f"apart, which is more than {FACTOR:g}; from here on, measurements decide what is tried next")
 
 
 def apart(one: Score, other: Score, closed: bool) -> float:

@@ -161,7 +161,7 @@ def test_where_the_twin_is_far_off_what_is_measured_rules(journal):
     found = searched.run()
     assert found.best.as_json() == {"max_num_seqs": 128, "evict": "lfu", "block_size": 64}
     warned = [line for line in searched.say.__self__ if "the twin is wrong here" in line]
-    assert len(warned) == 1 and "more than 2; what is measured decides" in warned[0]
+    assert len(warned) == 1 and "more than 2; from here on, measurements decide" in warned[0]
     races = [line.partition(":")[0] for line in searched.say.__self__ if " beside " in line]
     assert races == ["each option alone", "max_num_seqs", "evict", "block_size"]
     assert {left.what for left in found.left} >= {"max_num_seqs=8", "prefix_cache=false"}
@@ -275,5 +275,5 @@ def test_what_no_search_found_is_refused_by_name(tmp_path):
                 searched()
             except PenstockError as error:
                 refused += 1
-                assert "what no search found" in str(error) or "not the state of a search" in str(error)
+                assert "holds an invalid answer" in str(error) or "not the state of a search" in str(error)
     assert refused > 20

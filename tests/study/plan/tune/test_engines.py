@@ -81,7 +81,7 @@ def test_rates_at_which_nothing_comes_are_passed_over(known_steps):
     assert coming(0.01).predicted(Setting()).rate == pytest.approx(coming(10.0).predicted(Setting()).rate, rel=0.3)
     with pytest.raises(PenstockError, match="no request came at 1e-12 requests/s, nor in 23 doublings of that, up to 8.39e-06"):
         coming(1e-12).predicted(Setting())
-    with pytest.raises(UsageError, match="not one request comes in a run"):
+    with pytest.raises(UsageError, match="no request comes in a run"):
         coming(1.0, seconds=0.0, searches=False).predicted(Setting())
 
 

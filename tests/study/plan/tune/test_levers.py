@@ -33,7 +33,7 @@ def test_every_form_can_be_parsed():
 def test_what_the_user_chose_is_not_tried_otherwise():
     found = levers(replace(GIVEN, max_num_seqs=32, threads=2), RESOLVED, choices(), 4)
     assert not found.of("max_num_seqs") and not found.of("threads") and found.of("block_size")
-    assert ("max_num_seqs", "it was given as 32") in found.left_out
+    assert ("max_num_seqs", "it was set to 32") in found.left_out
 
 
 def test_what_the_engine_has_is_no_candidate():

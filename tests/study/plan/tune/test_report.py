@@ -16,7 +16,7 @@ SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None)
 def test_a_winner_is_shown_beside_the_defaults():
     pairs = Pairs(((FAST, SLOW),) * 3)
     outcome = Outcome(Setting((("max_num_seqs", 8),)), pairs, (Gain("max_num_seqs", 8, pairs),), left=(
-        Left("quant=int8", "no budget"), Left("threads", "it was given as 2"), Left("quant=int4", "no budget")),
+        Left("quant=int8", "no budget"), Left("threads", "it was set to 2"), Left("quant=int4", "no budget")),
                       rate=12.0, rates=(10.0, 15.0))
     text = list(lines(outcome))
     assert [line.split() for line in text[:11]] == [line.split() for line in (
@@ -25,7 +25,7 @@ def test_a_winner_is_shown_beside_the_defaults():
         "TPOT p99 - 20.0 ms")]
     assert max(map(len, text[:11])) <= 80
     assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
-    assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was given as 2" in text
+    assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was set to 2" in text
     assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came)") for line in text)
     assert text[-1] == "max_num_seqs=8 is confirmed: 1.99 times the defaults' good requests/s (3 pairs of runs, 95 %: 1.99 to 1.99)"
     assert not any("something else runs" in line for line in text)
@@ -38,7 +38,7 @@ def test_more_good_requests_than_the_rate_are_those_that_came_by_chance():
     outcome = Outcome(Setting((("threads", 2),)), pairs, checked=(Checked(Setting(), lucky, [lucky]),))
     text = list(lines(outcome))
     assert text[3].split() == ["came/s", "14.4", "14.4"] and text[4].split() == ["good/s", "10", "14.4", "1.44"]
-    assert text[11].startswith("came/s: requests that a run brought") and "1.44 times the defaults' good requests/s" in text[-1]
+    assert text[11].startswith("came/s: requests of a run") and "1.44 times the defaults' good requests/s" in text[-1]
     assert any("14.4 good requests/s (100% of 14.4 that came)" in line for line in text)
 
 

@@ -13,7 +13,7 @@ from tests.tiny import write_model
 def test_levers_that_are_all_given_leave_nothing_to_search(tmp_path) -> None:
     output = tmp_path / "tuned.toml"
     request = make_request(TuneOptions(slo="ttft=1s", rate=1.0, levers="threads", output=str(output)), EngineConfig(threads=1))
-    with pytest.raises(UsageError, match="--levers threads leaves nothing to search: threads: it was given as 1"):
+    with pytest.raises(UsageError, match="--levers threads leaves nothing to search: threads: it was set to 1"):
         tune(request, Watchers(lambda line: None))
     assert not list(tmp_path.iterdir())
 
