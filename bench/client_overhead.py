@@ -3,8 +3,8 @@
 
     python bench/client_overhead.py [--rate 500] [--requests 5000] [--ttft 0.05] [--itl 0.01] [--tokens 20]
 
-The server (clock.py) is a process of its own that computes nothing: it sends a token when its timer says so, and tells in its usage how
-late it was itself, which is taken off. Nothing else should run; client and server take most of a processor each at 500 requests a second.
+The server (clock.py) is a separate process that computes nothing: it sends each token when its timer says so, and reports in its usage how
+late it was itself, which is subtracted. Nothing else should run: at 500 requests/s, client and server take most of a processor each.
 The last line is JSON: errors of TTFT and TPOT, the client's own delays, all in milliseconds.
 """
 import argparse
@@ -64,12 +64,12 @@ def told(values: list[float]) -> dict[str, float]:
 
 def make_parser() -> Parser:
     made = Parser(__doc__)
-    made.add_argument("--rate", type=amount(above=0), default=500.0, help="requests a second, Poisson; default: %(default)s")
-    made.add_argument("--requests", type=whole(), default=5000, help="that are sent; default: %(default)s")
-    made.add_argument("--prompt", type=whole(), default=256, help="tokens of each prompt; default: %(default)s")
+    made.add_argument("--rate", type=amount(above=0), default=500.0, help="requests per second, Poisson; default: %(default)s")
+    made.add_argument("--requests", type=whole(), default=5000, help="requests to send; default: %(default)s")
+    made.add_argument("--prompt", type=whole(), default=256, help="tokens per prompt; default: %(default)s")
     made.add_argument("--ttft", type=amount(above=0), default=0.05, help="seconds until the server's first token; default: %(default)s")
     made.add_argument("--itl", type=amount(), default=0.01, help="seconds between two of its tokens; default: %(default)s")
-    made.add_argument("--tokens", type=whole(2), default=20, help="of each answer; default: %(default)s")
+    made.add_argument("--tokens", type=whole(2), default=20, help="tokens per answer; default: %(default)s")
     return made
 
 

@@ -3,11 +3,12 @@
 
     python bench/clients.py [--guidellm PATH/guidellm] [--vllm PATH/python] [--load clock,users,rate,chat] [--rounds 2] [--record]
 
-A server with known latencies (clock.py), then `penstock serve brook` without prefix cache. In every round all clients get the same new
-prompts, one client after another, and another one begins. Each is a process of its own: ours, a plain `openai` one, guidellm's
-executable, and `vllm bench serve` by a Python that has it; whose path is not given takes no part. Ratios are medians of the rounds:
-rival over ours, which holds what the machine did meanwhile, and each client over what the server itself counted of the same requests.
-The quotient of two of the latter is the `agreement`: it parts clients that measure otherwise from clients that were served otherwise.
+They measure a server with known latencies (clock.py), then `penstock serve brook` without prefix cache. In every round all clients send
+the same new prompts, one client after another, starting with a different one. Each runs in its own process: ours, a plain `openai` client,
+guidellm's executable, and `vllm bench serve` in a Python that has it; a client without a path is left out. Ratios are medians over the
+rounds: rival over ours, which includes what the machine did meanwhile, and each client over what the server counted for the same requests.
+The quotient of two of the latter is the `agreement`: it separates clients that measure differently from clients that were served
+differently.
 The last line is JSON; `--record` keeps it in bench/results.
 """
 import argparse
@@ -194,10 +195,10 @@ def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
 
 def make_parser() -> Parser:
     made = Parser(__doc__)
-    made.add_argument("--guidellm", type=file, help="its executable; default: it takes no part")
-    made.add_argument("--vllm", type=file, help="the Python of an environment that has it; default: it takes no part")
-    made.add_argument("--load", type=listed(one_of(QUESTIONS)), default=",".join(QUESTIONS), help="what is asked; default: %(default)s")
-    made.add_argument("--rounds", type=whole(), default=2, help="in which every client is asked once; default: %(default)s")
+    made.add_argument("--guidellm", type=file, help="its executable; default: left out")
+    made.add_argument("--vllm", type=file, help="the Python of an environment that has it; default: left out")
+    made.add_argument("--load", type=listed(one_of(QUESTIONS)), default=",".join(QUESTIONS), help="loads to run; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=2, help="rounds, in each of which every client runs once; default: %(default)s")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A server that computes nothing and whose latencies are known: each answer's tokens come when the timer says so.
+"""A server that computes nothing and has known latencies: each answer's tokens are sent when a timer says so.
 
     python bench/clock.py [--ttft 0.05] [--itl 0.01] [--tokens 20] [--port 0]      # prints its port
 
-Completions and chat, always streamed, always of so many tokens; /health, /v1/models, and /metrics with Penstock's names, in which it tells
-what it did: its own lateness included. All times are seconds.
+It serves completions and chat, always streamed and always of --tokens tokens; /health, /v1/models; and /metrics with Penstock's names,
+which report what it did, its own lateness included. All times are in seconds.
 """
 import asyncio
 import json
@@ -130,8 +130,8 @@ def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--ttft", type=amount(), default=0.05, help="seconds until the first token; default: %(default)s")
     made.add_argument("--itl", type=amount(), default=0.01, help="seconds between two tokens; default: %(default)s")
-    made.add_argument("--tokens", type=whole(), default=20, help="of each answer; default: %(default)s")
-    made.add_argument("--port", type=whole(0, 65535), default=0, help="of 127.0.0.1; default: any that is free")
+    made.add_argument("--tokens", type=whole(), default=20, help="tokens per answer; default: %(default)s")
+    made.add_argument("--port", type=whole(0, 65535), default=0, help="port on 127.0.0.1; default: any free one")
     return made
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How fast is one sequence decoded, and how near to the memory's bandwidth: 128 tokens after a short prompt and at depth.
+"""How fast is one sequence decoded, and how close to memory bandwidth? 128 tokens, after a short prompt and after long contexts.
 
     python bench/cpu_decode.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
                                [--depths 0,2048,8192,16384] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
 
-A context is computed once and taken from the prefix cache afterwards where an engine has one, else computed anew; only the tokens
-after it are timed. `of limit`: weights at their bits and keys and values of two bytes, read once a token at the bandwidth that was
-measured just before and after. The last line is JSON.
+A context is computed once and then taken from the prefix cache, or recomputed by engines without one; only the tokens after it are timed.
+`of limit` is relative to reading the weights at their bit width, and keys and values of two bytes, once per token, at the bandwidth that
+was measured just before and after. The last line is JSON.
 """
 from versus.arguments import Parser, listed, whole
 from versus.bench import conclude, run, say

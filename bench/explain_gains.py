@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Whether a lever gains what `penstock explain` says: each that it recommends is moved, and both ways are measured in turns.
+"""Does a lever gain what `penstock explain` predicts? Each recommended lever is measured, with and without it in turns.
 
     python bench/explain_gains.py [--model brook] [--case queueing,kv_capacity,...] [--seconds 6] [--rounds 3] [--levers 3] \\
         [--calibrate] [--record]
 
-Each case plants a bottleneck in an engine in this process. Its counters go through `explain`; then, for each lever, the engine as it is
-and the engine with the lever moved answer the same traffic one after the other, round by round. `error` compares speed-ups, (1 +
-predicted) over (1 + measured) less one, and `gain_error` the gains themselves; the goal is that of the former. --calibrate measures other
-weight formats' steps first, instead of scaling them by the roofline. The last line is JSON.
+Each case plants a bottleneck in an engine in this process. `explain` reads its counters; then, for each lever, the engine as it is and the
+engine with the lever moved answer the same traffic one after the other, round by round. `error` compares speed-ups, (1 + predicted) /
+(1 + measured) - 1, and `gain_error` the gains themselves; the goal is set for the former. --calibrate measures the steps of other weight
+formats first, instead of scaling them by the roofline. The last line is JSON.
 """
 import argparse
 import asyncio
@@ -168,11 +168,11 @@ def judge(bench: Bench, name: str, plant: Plant, args: argparse.Namespace, kept:
 
 def make_parser() -> Parser:
     made = Parser(__doc__)
-    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a hub name; default: %(default)s")
     made.add_argument("--case", type=listed(one_of(PLANTS)), default=",".join(PLANTS), help="bottlenecks, comma-separated; default: all")
-    made.add_argument("--seconds", type=amount(above=0), default=6.0, help="of each run; default: %(default)s")
-    made.add_argument("--rounds", type=whole(), default=3, help="in which both ways are measured once; default: %(default)s")
-    made.add_argument("--levers", type=whole(), default=3, help="the best so many of each case are moved; default: %(default)s")
+    made.add_argument("--seconds", type=amount(above=0), default=6.0, help="seconds per run; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=3, help="rounds, in each of which both are measured once; default: %(default)s")
+    made.add_argument("--levers", type=whole(), default=3, help="how many of the best levers of each case to move; default: %(default)s")
     made.add_argument("--calibrate", action="store_true", help="measure other weight formats' steps first")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Goodput over load: requests a second that keep their TTFT and TPOT, by who goes first.
+"""Goodput over load: requests per second that keep their TTFT and TPOT, for each scheduling order.
 
     python bench/goodput.py [--model brook] [--loads 0.5,0.75,1,1.25,1.5,2] [--seconds 15] [--orders fcfs,...,shortest+slo]
                             [--rounds 1] [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin] [--record]
 
-Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are so
-many times what one such request takes alone on this machine. Capacity is what first-come completes when everybody is there at once. Every
-order serves the same requests, one engine of this process after the other at each load, with other requests and another order first in
-every round; `priority` puts chat first; ORDER+slo has the
-admission control and the chunks that come with `deadline`. What is refused keeps nothing. With --twin the same is asked of the twin
-instead, after a sweep from which it learns what steps take. The last line is JSON; `deadline_over_fcfs` counts at least one kept by fcfs;
-`--record` keeps it in bench/results.
+Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are
+multiples of what one such request takes alone on this machine. Capacity is what first-come completes when all requests are there at once.
+All orders serve the same requests, one engine after another in this process at each load; every round has new requests and starts with
+another order. `priority` puts chat first; ORDER+slo adds the admission control and the chunking that come with `deadline`. Refused requests
+count as missed. --twin runs the same on the twin, after a sweep from which it learns step times. The last line is JSON, in which
+`deadline_over_fcfs` counts at least one kept by fcfs; `--record` keeps it in bench/results.
 """
 import argparse
 import asyncio
@@ -209,7 +208,7 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
         for number in range(args.rounds):
             asked = poisson(load * rate, args.seconds, f"{args.seed}/{load}/{number}")
             if not asked:
-                raise SystemExit(f"nobody comes within --seconds {args.seconds:g} at {load * rate:.3g} requests a second: give more")
+                raise SystemExit(f"no request arrives within --seconds {args.seconds:g} at {load * rate:.3g} requests/s: give more")
             for name in turned(list(made), number):
                 found[name].append(row_of(asked, made[name].play(asked, slos, runner, patience_s), slos))
         for name, each in found.items():
@@ -238,20 +237,20 @@ def order(text: str) -> str:
 
 def make_parser() -> Parser:
     made, longest = Parser(__doc__), max(kind.prompt[1] + kind.output[1] for kind in KINDS)
-    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a hub name; default: %(default)s")
     made.add_argument("--orders", type=listed(order), default="fcfs,priority,shortest,deadline,shortest+slo",
-                      help="who goes first, comma-separated; ORDER+slo: with admission and chunks by objectives; default: %(default)s")
+                      help="scheduling orders, comma-separated; ORDER+slo: with admission and chunking by objectives; default: %(default)s")
     made.add_argument("--loads", type=listed(amount(above=0)), default="0.5,0.75,1,1.25,1.5,2",
-                      help="times the capacity, comma-separated; default: %(default)s")
-    made.add_argument("--seconds", type=amount(above=0), default=15.0, help="in which requests come, at each load; default: %(default)s")
-    made.add_argument("--rounds", type=whole(), default=1, help="of --seconds at each load; default: %(default)s")
+                      help="loads as multiples of the capacity, comma-separated; default: %(default)s")
+    made.add_argument("--seconds", type=amount(above=0), default=15.0, help="seconds of arrivals at each load; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=1, help="rounds of --seconds at each load; default: %(default)s")
     made.add_argument("--ttft-times", type=amount(above=0), default=10.0,
-                      help="objective, as a multiple of a lone request's TTFT; default: %(default)s")
-    made.add_argument("--tpot-times", type=amount(above=0), default=30.0, help="the same of TPOT; default: %(default)s")
+                      help="TTFT objective, as a multiple of a lone request's; default: %(default)s")
+    made.add_argument("--tpot-times", type=amount(above=0), default=30.0, help="TPOT objective, likewise; default: %(default)s")
     made.add_argument("--max-num-seqs", type=whole(), default=32, help="sequences that run at once; default: %(default)s")
-    made.add_argument("--kv-tokens", type=whole(longest), default=65536, help="that the KV cache holds; default: %(default)s")
-    made.add_argument("--seed", type=int, default=1, help="of arrivals and lengths; default: %(default)s")
-    made.add_argument("--twin", action="store_true", help="ask the twin instead of the engine")
+    made.add_argument("--kv-tokens", type=whole(longest), default=65536, help="size of the KV cache, in tokens; default: %(default)s")
+    made.add_argument("--seed", type=int, default=1, help="seed for arrivals and lengths; default: %(default)s")
+    made.add_argument("--twin", action="store_true", help="run the twin instead of the engine")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 

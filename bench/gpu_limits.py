@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What does the GPU that is here reach of its entry in the catalogue, and how long do steps take of what `penstock plan` says?
+"""How much of its catalogue entry does this machine's GPU reach, and how long do steps take relative to what `penstock plan` says?
 
     python bench/gpu_limits.py --part h100-sxm [--layers llama-3.1-8b,...] [--models llama-3.1-8b,...] [--record]
 
 With torch's own products and attention, in CUDA graphs: copies within memory, the four products of a layer by format and rows, attention
 over prompts and over caches, what a kernel and a token cost beside their work, copies from and to the host. Then steps of whole models
-(random weights, bf16), each beside the planner's prediction for that part without its host. Energy is read as `penstock bench` does,
-beside what nvidia-smi says of the power. The last line is JSON.
+(random weights, bf16), each compared with the planner's prediction for that GPU without its host. Energy is read as in `penstock bench`,
+next to the power that nvidia-smi reports. The last line is JSON.
 """
 import json
 from importlib.util import find_spec
@@ -20,11 +20,11 @@ from penstock.core.catalogue.read import Catalogue
 
 def make_parser() -> Parser:
     parser = Parser(__doc__)
-    parser.add_argument("--part", type=one_of(Catalogue().names()), required=True, help="name in the catalogue of what is here")
+    parser.add_argument("--part", type=one_of(Catalogue().names()), required=True, help="name of this GPU in the catalogue")
     parser.add_argument("--layers", type=listed(one_of(LAYERS), 0), default=",".join(LAYERS),
-                        help="whose products are timed; '': none; default: %(default)s")
+                        help="models whose products are timed; '': none; default: %(default)s")
     parser.add_argument("--models", type=listed(one_of(MODELS), 0), default=",".join(MODELS),
-                        help="whose steps are timed; '': none; default: %(default)s")
+                        help="models whose steps are timed; '': none; default: %(default)s")
     parser.add_argument("--record", action="store_true", help=RECORD)
     return parser
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Microseconds that a grammar adds to a token: with brook's vocabulary, and with a made one of some 150 thousand tokens.
+"""Microseconds that a grammar adds per token, with brook's vocabulary and with a made-up one of about 150 thousand tokens.
 
     python bench/grammar_mask.py --schemas PATH [--most 300] [--tokens 96] [--rows 1 32] [--vocabulary 151936] [--form json] [--record]
 
 PATH is a `.jsonl` file with a JSON schema in the field `schema` of each line, or a folder of such files and of `.json` files that are one
-schema each. brook writes an answer to each schema (temperature 1); the answers are replayed token by token in both vocabularies, each in
-as many lanes as there are rows. Timed are, of each step, divided by its rows:
+schema each. brook writes an answer to each schema (temperature 1); the answers are replayed token by token in both vocabularies, in
+as many lanes as there are rows. For each step these are timed, and divided by its rows:
 
   mask    what may come next, a bit for each token: done by another thread while the model computes
-  handed  the same from giving the work to that thread until it is told to be done; a model's step hides it
-  apply   striking what may not come out of the rows' logits: after the model
-  follow  going on over the tokens chosen, and finding what must come next: after the model
+  handed  the same, from handing the work to that thread until it reports back; a model's step hides it
+  apply   masking what may not come in the rows' logits: after the model
+  follow  advancing over the chosen tokens, and finding what must come next: after the model
 
 With `--form grammar` each schema stands in a Lark grammar, where what must come next is found from masks: that is part of `mask`. With
-`--form unforced` nothing is looked for there.
+`--form unforced` that search is left out.
 
 The made vocabulary has, in the proportions of real ones of that size: all bytes; brook's own tokens; numbers of up to three digits; runs
 of blanks and line breaks; pairs and triples of JSON's punctuation; words made of two to four of brook's pieces, most of them behind a
@@ -162,11 +162,11 @@ def some(text: str) -> list[Any]:
 def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--schemas", type=some, required=True, metavar="PATH", help="a file or a folder of JSON schemas")
-    made.add_argument("--most", type=whole(), default=300, help="schemas that are taken; default: %(default)s")
-    made.add_argument("--tokens", type=whole(), default=96, help="of an answer at most; default: %(default)s")
-    made.add_argument("--rows", type=whole(), nargs="+", default=[1, 32], help="of a step; default: 1 32")
-    made.add_argument("--vocabulary", type=whole(LEAST_VOCABULARY), default=151936, help="tokens of the made one; default: %(default)s")
-    made.add_argument("--form", choices=FORMS, default="json", help="how a schema is asked for; default: %(default)s")
+    made.add_argument("--most", type=whole(), default=300, help="most schemas to take; default: %(default)s")
+    made.add_argument("--tokens", type=whole(), default=96, help="most tokens per answer; default: %(default)s")
+    made.add_argument("--rows", type=whole(), nargs="+", default=[1, 32], help="rows per step; default: 1 32")
+    made.add_argument("--vocabulary", type=whole(LEAST_VOCABULARY), default=151936, help="size of the made one; default: %(default)s")
+    made.add_argument("--form", choices=FORMS, default="json", help="form in which schemas are given; default: %(default)s")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 
@@ -178,8 +178,8 @@ def main() -> None:
     own = llm.get_tokenizer()
     answers = written(llm, args.schemas[: args.most], args.tokens, args.form)
     if (steps := sum(len(tokens) for _, tokens in answers) // max(args.rows)) < LEAST_STEPS:
-        parser.error(f"the answers to {len(answers)} schemas that can be obeyed make {steps} steps of {max(args.rows)} rows, and "
-                     f"{LEAST_STEPS} are needed: give more --schemas, or fewer --rows")
+        parser.error(f"the answers to {len(answers)} schemas that can be obeyed make {steps} steps of {max(args.rows)} rows, but "
+                         f"{LEAST_STEPS} are needed: give more --schemas, or fewer --rows")
     size = llm._built.spec.vocab_size
     pieces = [text for token in range(size) if token not in own.special_ids and (text := own.token_bytes(token))]
     other: Made = made(args.vocabulary, pieces)

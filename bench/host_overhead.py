@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What Python costs between two native calls: microseconds a step besides the model's step and the native sampler.
+"""What Python costs between two native calls: microseconds per step beyond the model's step and the native sampler.
 
     python bench/host_overhead.py [--model brook] [--seqs 1 32] [--steps 400] [--paths engine loop http]
 
-Every native call is timed where Python makes it; what lies between the end of one step of the model and the beginning of the next, less
-the sampler, is the host's work: scheduling, laying out the batch, keeping books, text. Only steps that decode one token for every
-sequence count, beside others that do too. Paths: `engine` steps the engine in a plain loop; `loop` is the engine's thread with one reader
-a request on an event loop; `http` are streaming completions through the whole application, handed over in memory, without sockets.
-Readers run on a thread of their own beside the model's; what they cost is told as processor time for each token.
+Every native call is timed where Python makes it. The time between the end of one step of the model and the start of the next, minus the
+sampler, is the host's work: scheduling, laying out the batch, bookkeeping, text. Only steps that decode one token for every sequence count,
+and only between others like them. Paths: `engine` steps the engine in a plain loop; `loop` is the engine's thread with one reader per
+request on an event loop; `http` streams completions through the whole application, in memory, without sockets. Readers run on a separate
+thread; what they cost is reported as processor time per token.
 The last line is JSON: medians and the fastest tenth.
 """
 import asyncio
@@ -173,13 +173,13 @@ def describe(row: dict[str, Any]) -> str:
 
 def make_parser() -> Parser:
     made = Parser(__doc__)
-    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a hub name; default: %(default)s")
     made.add_argument("--seqs", type=whole(1, EngineConfig().max_num_seqs), nargs="+", default=[1, 32],
-                      help="sequences at once; default: 1 32")
-    made.add_argument("--steps", type=whole(LEAST_STEPS), default=400, help="of each measurement; default: %(default)s")
-    made.add_argument("--paths", nargs="+", default=[*PATHS], choices=PATHS, help="that tokens take; default: all")
+                      help="numbers of sequences at once; default: 1 32")
+    made.add_argument("--steps", type=whole(LEAST_STEPS), default=400, help="steps per measurement; default: %(default)s")
+    made.add_argument("--paths", nargs="+", default=[*PATHS], choices=PATHS, help="paths that tokens take; default: all")
     made.add_argument("--choices", nargs="+", default=[*CHOICES], choices=[*CHOICES], help="how tokens are chosen; default: all")
-    made.add_argument("--threads", type=whole(), help="of the engine; default: as many as the model gets by itself")
+    made.add_argument("--threads", type=whole(), help="threads of the engine; default: as many as it chooses for the model")
     return made
 
 

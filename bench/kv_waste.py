@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How much of the allocated KV cache holds no token: blocks on demand against whole lengths reserved in advance.
+"""How much of the allocated KV cache holds no token? Blocks on demand compared with whole lengths reserved in advance.
 
     python bench/kv_waste.py [--requests 400] [--block-size 16] [--context 2048] [--kv-tokens 65536] [--seed 1]
 
 The same mixed-length load goes twice through the real scheduler and KV manager, with a runner that computes nothing: once
 with blocks, once with one block per sequence as long as the context, which is what a reservation in advance amounts to. A third
-figure reserves prompt + max_tokens of each live sequence, as asked for; it is added up along the first run.
+figure reserves prompt + max_tokens of each live sequence; it is added up during the first run.
 Waste is 1 - filled / allocated slots, summed over all steps. The last line is JSON.
 """
 import json
@@ -102,12 +102,12 @@ def run(load: list[Load], block_size: int, kv_tokens: int) -> SlotUse:
 
 def make_parser() -> Parser:
     made = Parser(__doc__)
-    made.add_argument("--requests", type=whole(), default=400, help="that are served; default: %(default)s")
-    made.add_argument("--block-size", type=whole(), default=16, help="tokens of a block; default: %(default)s")
+    made.add_argument("--requests", type=whole(), default=400, help="requests to serve; default: %(default)s")
+    made.add_argument("--block-size", type=whole(), default=16, help="tokens per block; default: %(default)s")
     made.add_argument("--context", type=whole(ASKED[-1] + LEAST), default=2048,
-                      help="tokens of the longest request, which are reserved; default: %(default)s")
-    made.add_argument("--kv-tokens", type=whole(), default=65536, help="that the KV cache holds; default: %(default)s")
-    made.add_argument("--seed", type=int, default=1, help="of the lengths that are drawn; default: %(default)s")
+                      help="tokens of the longest request, reserved in advance; default: %(default)s")
+    made.add_argument("--kv-tokens", type=whole(), default=65536, help="size of the KV cache, in tokens; default: %(default)s")
+    made.add_argument("--seed", type=int, default=1, help="seed for the lengths; default: %(default)s")
     return made
 
 

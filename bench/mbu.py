@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How near is a decode step to the memory's bandwidth of the same moment: each step is followed by a read of as many bytes.
+"""How close is a decode step to the memory bandwidth at that moment? Each step is followed by a read of as many bytes.
 
     python bench/mbu.py [--models DIR] [--model qwen3-0.6b,llama-3.2-1b] [--formats bf16,int8,int4,int8a8,int4a8]
                         [--depths 0,2048,8192,16384] [--steps 60] [--record]
 
-A shared machine's bandwidth moves by half within seconds, so a rate measured before and after a run says little of it. Here a step and a
-read take turns, tens of milliseconds apart, and the median of their pairs is told: `MBU`, the bytes that the step's StepRecord counts over
-its time, as a share of the read's; `native`, the same of the native call alone. What the read leaves in the caches is its own.
+A shared machine's bandwidth can change by half within seconds, so a rate measured before and after a run says little about it. Here a step
+and a read take turns, tens of milliseconds apart, and the median of the pairs is reported: `MBU`, the bytes that the step's StepRecord
+counts over its time, as a share of the read's rate; `native`, the same for the native call alone. The read leaves only its own data in the
+caches.
 The last line is JSON.
 """
 import argparse
@@ -94,12 +95,12 @@ def measure(path: str, format: str, depths: list[int], args: argparse.Namespace)
 def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--models", type=folder, help="folder of checkpoints")
-    made.add_argument("--model", type=listed(said), help="comma-separated; default: those of the usual ones that are found; also paths")
-    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="of weights; default: %(default)s")
+    made.add_argument("--model", type=listed(said), help="models or paths, comma-separated; default: the usual ones that are found")
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="weight formats; default: %(default)s")
     made.add_argument("--depths", type=listed(whole(0)), default="0,2048,8192,16384",
                       help="tokens of context; 0: a short prompt; default: %(default)s")
-    made.add_argument("--steps", type=whole(2), default=60, help="at each depth; default: %(default)s")
-    made.add_argument("--threads", type=whole(), default=num_cpus(), help="of the engine and of the reads; default: all processors")
+    made.add_argument("--steps", type=whole(2), default=60, help="steps at each depth; default: %(default)s")
+    made.add_argument("--threads", type=whole(), default=num_cpus(), help="threads of the engine and of the reads; default: all processors")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 

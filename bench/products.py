@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Is a matrix product of ours ever slower than torch's? Both on the same matrices, held to the same instruction set, alternately.
+"""Is any of our matrix products slower than torch's? Both run on the same matrices, restricted to the same instructions, alternately.
 
     python bench/products.py [--isa avx2|all] [--shapes qwen3-0.6b,llama-3.2-1b] [--rows 1,4,32,512] [--formats f32,bf16,...]
                              [--threads 2] [--rounds 7] [--check]
 
-Every matrix of a layer, and the head, as ours packs it and as torch likes it best: bf16 and f32 by F.linear, int8 with bf16 rows by
+Every matrix of a layer, and the head, packed by ours and in torch's fastest form: bf16 and f32 by F.linear, int8 with bf16 rows by
 _weight_int8pack_mm, int8 with int8 rows by the dynamic quantized linear, int4 in groups of 32 by _weight_int4pack_mm_for_cpu. Copies of a
-matrix take turns, so that few rows find it in memory and not in a cache. Torch is kept from wider instructions by ATEN_CPU_CAPABILITY,
+matrix take turns, so that with few rows it comes from RAM, not from a cache. Torch is kept from wider instructions by ATEN_CPU_CAPABILITY,
 ONEDNN_MAX_CPU_ISA and MKL_ENABLE_INSTRUCTIONS. `--check` compares results and times nothing. The last line is JSON: medians in
-microseconds a product.
+microseconds per product.
 """
 import argparse
 import json
@@ -141,11 +141,11 @@ def make_parser() -> Parser:
     made, matrices = Parser(__doc__), tuple(SHAPES["qwen3-0.6b"])
     made.add_argument("--isa", choices=list(LIMITS), default="avx2", help="the widest instructions of both; default: %(default)s")
     made.add_argument("--shapes", type=listed(one_of(SHAPES)), default=",".join(SHAPES), help="models; default: %(default)s")
-    made.add_argument("--matrices", type=listed(one_of(matrices)), default=",".join(matrices), help="of a model; default: %(default)s")
-    made.add_argument("--rows", type=listed(whole()), default="1,4,32,512", help="of the other factor; default: %(default)s")
-    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="of the matrix; default: %(default)s")
-    made.add_argument("--threads", type=whole(), default=2, help="of both; default: %(default)s")
-    made.add_argument("--rounds", type=whole(), default=7, help="in which both are timed once; default: %(default)s")
+    made.add_argument("--matrices", type=listed(one_of(matrices)), default=",".join(matrices), help="names; default: %(default)s")
+    made.add_argument("--rows", type=listed(whole()), default="1,4,32,512", help="rows of the other factor; default: %(default)s")
+    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS), help="matrix formats; default: %(default)s")
+    made.add_argument("--threads", type=whole(), default=2, help="threads of both; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=7, help="rounds, in each of which both are timed once; default: %(default)s")
     made.add_argument("--check", action="store_true", help="compare results, time nothing")
     return made
 

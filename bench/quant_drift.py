@@ -1,8 +1,8 @@
-"""What does a weight format cost in quality? Perplexity, KL divergence and flips of next-token choices on held-out text, for each.
+"""What does each weight format cost in quality? Perplexity, KL divergence and flips of next-token choices on held-out text.
 
     python bench/quant_drift.py --text BOOK.txt [BOOK.txt ...] [--model brook] [--quant int8 --quant int4:group=64 ...]
 
-Everything is compared with the same backend on weights as the checkpoint has them. The last line is one JSON object.
+Everything is compared with the same backend on the checkpoint's own weights. The last line is one JSON object.
 """
 import json
 import math
@@ -88,12 +88,12 @@ def compare(scorer: Scorer, quant: str, texts: list[Array], exact: list[Array]) 
 def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--text", type=text_file, nargs="+", required=True, metavar="FILE", help="held-out texts; UTF-8")
-    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a hub name; default: %(default)s")
     made.add_argument("--quant", type=said, action="append",
-                      help=f"a weight format, as penstock has it; more than once for more; default: {len(FORMATS)} of them")
-    made.add_argument("--backend", type=said, default="auto", help="that all are computed on; default: %(default)s")
-    made.add_argument("--windows", type=whole(), default=60, help="stretches of all texts; default: %(default)s")
-    made.add_argument("--length", type=whole(2), default=256, help="tokens of a window; default: %(default)s")
+                      help=f"weight format, as for penstock; may be given several times; default: {len(FORMATS)} of them")
+    made.add_argument("--backend", type=said, default="auto", help="backend for all formats; default: %(default)s")
+    made.add_argument("--windows", type=whole(), default=60, help="windows of text, over all files; default: %(default)s")
+    made.add_argument("--length", type=whole(2), default=256, help="tokens per window; default: %(default)s")
     return made
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Has the engine become slower? A short run of ours against what was recorded on this machine, as shares of the machine's limits.
+"""Has the engine become slower? A short run compared with what was recorded on this machine, as shares of the machine's limits.
 
     python bench/regress.py [--models DIR] [--model ...] [--formats ...] [--rounds 3] [--tolerance 0.08] [--deep]
                             [--against FILE ...] [--fresh FILE ...]
 
-Shares, not tokens a second: a machine that is shared gives more today than yesterday. The newest records of this machine in
-bench/results are taken, or those of --against; --fresh compares other records instead of measuring. Exit status: 0 nothing is
-worse by more than the tolerance, 1 something is, 2 there is nothing to compare. The last line is JSON.
+It compares shares, not tokens per second, because a shared machine may be faster today than yesterday. It uses the newest records of this
+machine in bench/results, or those of --against; --fresh compares given records instead of measuring. Exit status: 0 if nothing is worse by
+more than the tolerance, 1 if something is, 2 if there is nothing to compare. The last line is JSON.
 """
 import json
 import sys
@@ -79,10 +79,10 @@ def recorded(text: str) -> Record:
 def make_parser() -> Parser:
     made = parser(__doc__)
     made.set_defaults(rounds=3)
-    made.add_argument("--tolerance", type=amount(most=1), default=0.08, help="share of the recorded share; default: %(default)s")
-    made.add_argument("--deep", action="store_true", help="also what takes long: decode beyond 4,096 tokens of context")
+    made.add_argument("--tolerance", type=amount(most=1), default=0.08, help="acceptable relative drop; default: %(default)s")
+    made.add_argument("--deep", action="store_true", help="also measure what takes long: decode beyond 4,096 tokens of context")
     made.add_argument("--against", type=recorded, nargs="+", metavar="FILE", help="records; default: the newest of this machine")
-    made.add_argument("--fresh", type=recorded, nargs="+", metavar="FILE", help="records to compare, instead of a run")
+    made.add_argument("--fresh", type=recorded, nargs="+", metavar="FILE", help="records to compare instead of a new run")
     return made
 
 

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""What each proposer gives and costs: tokens a second beside plain decoding, at 1 to 64 requests at once.
+"""What each proposer gains and costs: tokens per second relative to plain decoding, at 1 to 64 requests at once.
 
     python bench/speculation.py --text FILE... [--model brook] [--propose ngram auto ...] [--concurrency 1 8 64] [--record]
     python bench/speculation.py --echo qwen3-0.6b --folder DIR --quant int4 --propose ngram auto --concurrency 1
     python bench/speculation.py --echo qwen3-4b --folder DIR --quant int4 --workloads tell --drafter qwen3-0.6b --agree 0.8
                                 --propose draft_model:k=4 eagle:k=4,depth=4,width=1 --concurrency 1
 
-An engine with a proposer and one without answer the same requests in turns of a few hundredths of a second, in every second round the one
-without first; ratios are of such a pair's rates, and the median and the least of them are told. Two engines that are alike differ too, by
-where their memory lies: `--propose plain` puts a second engine without a proposer beside the first, `--restarts` makes all engines anew so
-many times, and the interval of the median comes from drawing among these. `--switched` measures what that hides, a per cent or less: one
-engine answers all requests with its drafter and without, one after the other, in every second round without first; its rounds are
-independent, so the interval is that of their order; `plain` is the same engine without a drafter both times. It also tells which share of
-the time the drafter itself took, which is all that drafting costs where nothing is drafted, and far steadier than rates. Every answer
-is compared with plain decoding's: one token that differs is an error.
-Workloads: `story` (nothing to copy), `copy` (edits, quotes, JSON echoes) and `mixed` (both beside each other and beside drawn answers, of
-many lengths, some coming later) of the text given; with --echo, on a model of a large shape that is made in --folder and says what is
-known beforehand, `quote` (a page again), `edit` (a page with every tenth token changed is to be corrected) and `tell` (nothing to copy).
-With --drafter `draft_model` has a smaller model there, and `eagle` a head, which are right about so many of the next tokens as --agree
-says: what such drafts are worth when they are right so often, not how often they are. Greedy but for a third of `mixed`; no end of text.
+An engine with a proposer and one without answer the same requests in turns of a few hundredths of a second; in every second round the one
+without goes first. Ratios are of such a pair's rates, and the median and the lowest are reported. Even identical engines differ, by where
+their memory lies: `--propose plain` compares a second engine without a proposer with the first, `--restarts` rebuilds all engines that many
+times, and the interval of the median comes from resampling those. `--switched` measures what that hides, a percent or less: one engine
+answers all requests with its drafter and without, one after the other, in every second round without first. Its rounds are independent, so
+the interval is that of their order; `plain` is the same engine without a drafter both times. It also reports the share of the time that the
+drafter itself took, which is all that drafting costs where nothing is drafted, and far steadier than rates. Every answer is compared with
+plain decoding's: one token that differs is an error.
+Workloads from --text: `story` (nothing to copy), `copy` (edits, quotes, JSON echoes) and `mixed` (both, together with sampled answers, of
+many lengths, some arriving later). With --echo, which makes a model of a large shape in --folder whose answers are known beforehand:
+`quote` (repeat a page), `edit` (correct a page with every tenth token changed) and `tell` (nothing to copy).
+With --drafter, `draft_model` gets a smaller model there and `eagle` a head, which guess the share --agree of the next tokens right: this
+shows what drafts that good are worth, not how good drafts are. Greedy except for a third of `mixed`; no end of text.
 The last line is JSON; `--record` keeps it in bench/results, with the day's earlier rows that were measured in the same way.
 """
 import argparse
@@ -220,27 +220,27 @@ def tokenizer() -> Path:
 
 def make_parser() -> Parser:
     made, shapes = Parser(__doc__), sorted(echo.SHAPES)
-    made.add_argument("--text", type=text_file, nargs="+", metavar="FILE", help="texts that prompts are made of, in paragraphs; UTF-8")
-    made.add_argument("--model", type=said, help="a folder, a GGUF file or a name of the hub; default: brook")
-    made.add_argument("--echo", choices=shapes, help="instead of --model and --text: the shape of a model that is made")
-    made.add_argument("--folder", type=new_folder, help="where what --echo and --drafter name is made, gigabytes, or was before")
-    made.add_argument("--drafter", choices=shapes, help="of --echo: the shape of what draft_model drafts with; eagle's head is made too")
+    made.add_argument("--text", type=text_file, nargs="+", metavar="FILE", help="texts to make prompts from, in paragraphs; UTF-8")
+    made.add_argument("--model", type=said, help="a folder, a GGUF file or a hub name; default: brook")
+    made.add_argument("--echo", choices=shapes, help="make a model of this shape, instead of --model and --text")
+    made.add_argument("--folder", type=new_folder, help="folder for the models of --echo and --drafter (gigabytes), which are reused")
+    made.add_argument("--drafter", choices=shapes, help="with --echo: shape of the model for draft_model; eagle's head is made too")
     made.add_argument("--agree", type=amount(above=0, most=1),
-                      help=f"share of the tokens that what --drafter makes is right about; default: {AGREE}")
+                      help=f"share of the tokens that the drafters of --drafter guess right; default: {AGREE}")
     made.add_argument("--propose", type=said, nargs="+", default=[*PROPOSE], metavar="NAME[:KEY=VALUE,...]",
-                      help=f"proposers, each beside plain decoding; {PLAIN}: none, in an engine of its own; default: {' '.join(PROPOSE)}")
+                      help=f"proposers, each compared with plain decoding; {PLAIN}: a second one without; default: {' '.join(PROPOSE)}")
     made.add_argument("--concurrency", type=whole(), nargs="+", default=[*CONCURRENCY],
-                      help=f"requests at once; default: {' '.join(map(str, CONCURRENCY))}")
+                      help=f"numbers of requests at once; default: {' '.join(map(str, CONCURRENCY))}")
     made.add_argument("--workloads", nargs="+", choices=[*OF_TEXT, *OF_ECHO],
-                      help=f"what is asked; default: {' '.join(OF_TEXT[:USUAL])}, with --echo {' '.join(OF_ECHO[:USUAL])}")
-    made.add_argument("--quant", type=said, default="none", help="weight format of all engines, as penstock has it; default: %(default)s")
-    made.add_argument("--new", type=whole(8), default=128, help="tokens of an answer; default: %(default)s")
-    made.add_argument("--rounds", type=whole(), default=5, help="in which everything is measured once; default: %(default)s")
-    made.add_argument("--threads", type=whole(), help="of all engines; default: as many as the model gets by itself")
+                      help=f"workloads; default: {' '.join(OF_TEXT[:USUAL])}, with --echo {' '.join(OF_ECHO[:USUAL])}")
+    made.add_argument("--quant", type=said, default="none", help="weight format of all engines, as for penstock; default: %(default)s")
+    made.add_argument("--new", type=whole(8), default=128, help="tokens per answer; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=5, help="rounds in which everything is measured once; default: %(default)s")
+    made.add_argument("--threads", type=whole(), help="threads of all engines; default: as many as they choose for the model")
     made.add_argument("--backend", type=said, default=AUTO,
-                      help="of all engines, as penstock has it: cpu:kernels=avx512_vnni takes other kernels; default: %(default)s")
-    made.add_argument("--restarts", type=whole(), default=1, help="times that all engines are made anew; default: %(default)s")
-    made.add_argument("--switched", action="store_true", help="one engine, with its drafter and without")
+                      help="backend of all engines, as for penstock: cpu:kernels=avx512_vnni takes other kernels; default: %(default)s")
+    made.add_argument("--restarts", type=whole(), default=1, help="how often all engines are rebuilt; default: %(default)s")
+    made.add_argument("--switched", action="store_true", help="measure one engine with its drafter and without")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How far the twin is from the engine: cuts of traces at 50, 80 and 95 % of capacity, replayed on both.
+"""How far is the twin from the engine? Cuts of traces at 50, 80 and 95 % of capacity, replayed on both.
 
     python bench/twin_error.py --trace conv.csv:scale=0.2,max_input=900 --trace trace.jsonl:scale=0.05 ... [--model brook] \\
         [--quant int8] [--requests 600] [--loads 0.5,0.8,0.95] [--rounds 2] [--slo ttft=300ms,tpot=20ms] [--record]
 
-The engine runs in this process, asked by the client of `penstock bench`; what its steps take is learned before each trace by the sweep
-of `penstock plan --calibrate`, with other prompts. Capacity is what the twin completes in a closed loop. Replays keep the trace's rhythm,
-faster or slower. Errors are the twin's figure over the median of the engine's rounds, less one. The last line is JSON.
+The engine runs in this process under the client of `penstock bench`. Its step times are learned before each trace by the sweep of `penstock
+plan --calibrate`, with other prompts. Capacity is what the twin completes in a closed loop. Replays keep the trace's rhythm, faster or
+slower. Errors are the twin's figure over the median of the engine's rounds, minus one. The last line is JSON.
 """
 import asyncio
 import itertools
@@ -162,15 +162,15 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
 def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--trace", type=said, action="append", required=True, metavar="PATH[:KEY=VALUE,...]",
-                      help="a trace of Azure, BurstGPT or Mooncake, with options of penstock bench's traces; more than once for more")
-    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
-    made.add_argument("--quant", type=said, default="none", help="weight format, as penstock has it; default: %(default)s")
-    made.add_argument("--requests", type=whole(2), default=600, help="of each trace, its first ones; default: %(default)s")
+                      help="a trace of Azure, BurstGPT or Mooncake, with options as for penstock bench; may be given several times")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a hub name; default: %(default)s")
+    made.add_argument("--quant", type=said, default="none", help="weight format, as for penstock; default: %(default)s")
+    made.add_argument("--requests", type=whole(2), default=600, help="first requests of each trace to use; default: %(default)s")
     made.add_argument("--loads", type=listed(amount(above=0)), default="0.5,0.8,0.95",
-                      help="shares of the capacity, comma-separated; default: %(default)s")
-    made.add_argument("--rounds", type=whole(), default=2, help="in which the engine replays each load once; default: %(default)s")
-    made.add_argument("--slo", default="ttft=300ms,tpot=20ms", help="what goodput counts by; default: %(default)s")
-    made.add_argument("--phase", type=amount(above=0), default=1.5, help="seconds of each phase of the sweep; default: %(default)s")
+                      help="loads as shares of the capacity, comma-separated; default: %(default)s")
+    made.add_argument("--rounds", type=whole(), default=2, help="rounds in which each load is replayed once; default: %(default)s")
+    made.add_argument("--slo", default="ttft=300ms,tpot=20ms", help="objectives for goodput; default: %(default)s")
+    made.add_argument("--phase", type=amount(above=0), default=1.5, help="seconds per phase of the sweep; default: %(default)s")
     made.add_argument("--max-num-seqs", type=whole(), default=32, help="sequences that run at once; default: %(default)s")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made

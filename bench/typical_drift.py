@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What `--accept typical` does to drawn answers: how much likelier they are than exact ones, and what it gives for that.
+"""What does `--accept typical` do to sampled answers? How much likelier they are than exact ones, and what that gains.
 
     python bench/typical_drift.py --text FILE... [--model brook] [--propose eagle ...] [--typical typical ...]
                                    [--temperatures 0.7 1.0] [--prompts 128] [--new 96]
 
-The same openings of paragraphs are answered by plain decoding with two sets of seeds, and with each proposer under the exact and the
-typical rules. The model then tells the log-probabilities of all their tokens, at temperature 1. Printed are, for each way: nats a
-token; the divergence (Jensen-Shannon, nats) of its counts of tokens from those of plain decoding's first seeds, of which the second seeds
-show how much is chance; the share of different pairs of successive tokens (less: it repeats itself more); tokens a pass. Exact answers are
-compared with plain ones: one token that differs is an error. The last line is JSON.
+The same openings of paragraphs are continued by plain decoding with two sets of seeds, and with each proposer under the exact and the
+typical rules. The model then scores all tokens of the answers, at temperature 1. For each combination it prints nats per token; the
+divergence (Jensen-Shannon, nats) of its token counts from those of plain decoding with the first seeds, where the second seeds show how
+much is chance; the share of distinct pairs of successive tokens (lower: more repetitive); and tokens per pass. Exact answers are compared
+with plain ones: one token that differs is an error. The last line is JSON.
 """
 import json
 import math
@@ -79,14 +79,14 @@ def different(found: Sequence[Tokens]) -> float:
 def make_parser() -> Parser:
     made = Parser(__doc__)
     made.add_argument("--text", type=text_file, nargs="+", required=True, metavar="FILE",
-                      help="texts whose paragraphs are told on; UTF-8")
-    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a name of the hub; default: %(default)s")
+                      help="texts whose paragraphs are continued; UTF-8")
+    made.add_argument("--model", type=said, default="brook", help="a folder, a GGUF file or a hub name; default: %(default)s")
     made.add_argument("--propose", type=said, nargs="+", default=["eagle", "draft_model:model=rill"], metavar="NAME[:KEY=VALUE,...]",
                       help="proposers; default: eagle draft_model:model=rill")
-    made.add_argument("--typical", type=said, nargs="+", default=["typical"], help="rules beside the exact one; default: typical")
-    made.add_argument("--temperatures", type=amount(above=0), nargs="+", default=[0.7, 1.0], help="of the answers; default: 0.7 1.0")
-    made.add_argument("--prompts", type=whole(), default=128, help="that are answered in each way; default: %(default)s")
-    made.add_argument("--new", type=whole(2), default=96, help="tokens of an answer; default: %(default)s")
+    made.add_argument("--typical", type=said, nargs="+", default=["typical"], help="rules to compare with exact; default: typical")
+    made.add_argument("--temperatures", type=amount(above=0), nargs="+", default=[0.7, 1.0], help="sampling temperatures; default: 0.7 1.0")
+    made.add_argument("--prompts", type=whole(), default=128, help="prompts to answer in each way; default: %(default)s")
+    made.add_argument("--new", type=whole(2), default=96, help="tokens per answer; default: %(default)s")
     return made
 
 
@@ -114,7 +114,7 @@ def main() -> None:
             shift = divergence(counts(first), counts(found))
             row = Row(temperature, propose, accept, nats(plain, asked, found), shift, different(found), per_pass)
             rows.append(row)
-            passes = "" if per_pass is None else f", {per_pass:.2f} tokens a pass"
+            passes = "" if per_pass is None else f", {per_pass:.2f} tokens per pass"
             print(f"temperature {temperature:g} {propose or 'plain':24} {accept:28} {row.nats:.3f} nats a token, "
                   f"divergence {row.divergence:.4f}, different pairs {row.different:.3f}{passes}", flush=True)
     print(json.dumps({"bench": "typical_drift", "model": args.model, "machine": processor().model, "prompts": args.prompts, "new": args.new,

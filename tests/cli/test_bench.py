@@ -141,7 +141,7 @@ def test_an_address_without_a_scheme_is_told_how_it_is_given(penstock: Command, 
 def test_a_report_may_be_called_like_an_address(penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run:8000").write_text("{}")
-    assert "run:8000 is no report" in penstock(["explain", "run:8000"])[2]
+    assert "run:8000 is not a report" in penstock(["explain", "run:8000"])[2]
 
 
 @pytest.mark.parametrize(("args", "word"), [
@@ -320,7 +320,7 @@ def test_who_interrupts_gets_what_was_measured(served: Any, tmp_path: Path, numb
     result = json.loads(out)
     assert result["cut_short"]["by"] == by and result["requests"]["completed"] >= 10 and result["requests"]["failed"] == 0
     assert result["requests"]["sent"] == result["requests"]["completed"] + result["cut_short"]["num_in_flight"]
-    assert f"{by}: the run ends here" in err and f"note: cut short by {by} after" in err
+    assert f"{by}: ending the run" in err and f"note: cut short by {by} after" in err
     assert json.loads(kept.read_text()) == result and f"cut short by {by}" in page.read_text()
     assert len(samples.read_text().splitlines()) == result["requests"]["sent"]
 
@@ -339,7 +339,7 @@ def test_who_interrupts_twice_leaves_at_once(served: Any) -> None:
     with running(served) as process:
         served.metrics_may_be_read.clear()  # the first one waits for what the server says of itself
         process.send_signal(signal.SIGINT)
-        assert process.stderr is not None and "Ctrl-C: the run ends here" in process.stderr.readline()
+        assert process.stderr is not None and "Ctrl-C: ending the run" in process.stderr.readline()
         time.sleep(2 * SAME_S)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

@@ -51,8 +51,8 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    (lambda told: "text", "is not JSON|is no report"), (lambda told: told | {"format": 0}, "is no report"),
-    (lambda told: told | {"server": None}, "is no report"),
+    (lambda told: "text", "is not JSON|is not a report"), (lambda told: told | {"format": 0}, "is not a report"),
+    (lambda told: told | {"server": None}, "is not a report"),
     (lambda told: told | {"server": {}}, "a counter in it is not a number"),
     (lambda told: told | {"server": {"counters": {"penstock_engine_seconds_total": -3.0}}}, "a counter in it is not a number"),
     (lambda told: told | {"goodput": {"slo": {}}}, "its goodput has no objectives"),
