@@ -302,7 +302,7 @@ def test_traces_are_asked_for_by_option_or_variable() -> None:
     made.close()
     assert url_of("http://a:4318/") == url_of("http://a:4318/v1/traces") == "http://a:4318/v1/traces"
     for wrong in ("localhost:4318", "http://[::1", "http://x:port", "https://"):
-        with pytest.raises(UsageError, match="is no URL"):
+        with pytest.raises(UsageError, match="is not a URL"):
             open_tracing(wrong, {}, "tiny")
     with pytest.raises(UsageError, match="as http/protobuf, not as grpc"):
         open_tracing("http://x", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "tiny")

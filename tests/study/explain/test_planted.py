@@ -351,7 +351,7 @@ def test_what_is_told_is_whole(model: Path) -> None:
     assert best["option"].startswith("--max-num-seqs") and best["gain"] > 1 and any("mean TPOT +" in cost for cost in best["costs"])
     assert best["predicted"][told["measure"]] / told["twin"][told["measure"]] == pytest.approx(1 + best["gain"])
     text = "\n".join(lines(found))
-    assert "what becomes of output tokens/s" in text and told["measure_called"] == "output tokens/s"
+    assert "the twin's output tokens/s for this traffic" in text and told["measure_called"] == "output tokens/s"
     assert told["trust"]["doubts"] == [] and told["trust"]["requests"] > 200 and abs(told["trust"]["errors"]["output_tokens_per_s"]) < 0.05
     for words in ("basis      ", "limit      queueing or admission", "24 users who take turns", "--max-num-seqs", "not known  speculation",
                   "note"):

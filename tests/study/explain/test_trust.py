@@ -23,7 +23,7 @@ def test_traffic_of_several_kinds_gets_no_promise(model: Path) -> None:
     found = explain(case_of(Evidence(values_of(planted.scrape()), None, planted.state(), "planted"), {}, []), LEVERS)
     now, twin = found.case.seen, found.present
     assert now.e2e_s is not None and now.e2e_s > LOST * twin.e2e_s and found.measure == "e2e_s"
-    assert f"the twin has {twin.e2e_s * 1e3:,.0f} ms of end-to-end time, where {now.e2e_s * 1e3:,.0f} were" in found.verdict
+    assert f"the twin predicts {twin.e2e_s * 1e3:,.0f} ms of end-to-end time, but {now.e2e_s * 1e3:,.0f} were" in found.verdict
     assert not found.recommended and not found.elsewhere and not found.at_the_limit
     told = list(lines(found))
     assert f"verdict    {found.verdict}" in told and not any("--max-num-seqs" in line or "would" in line for line in told)

@@ -66,7 +66,7 @@ def test_an_engine_in_this_process_is_told_what_is_asked_for(model: str, order: 
 
 
 def test_what_no_engine_could_keep_is_refused(model: str) -> None:
-    with pytest.raises(PenstockError, match="not one of 4.*a first token within"):
+    with pytest.raises(PenstockError, match="none of 4.*a first token within"):
         run(told_of("ttft=0.001us", model, "deadline"), Watchers(lambda line: None))
     unbounded = told_of("e2e=1s", model, "fcfs")
     with pytest.raises(PenstockError, match="e2e needs max_tokens"):

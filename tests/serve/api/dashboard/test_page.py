@@ -157,7 +157,7 @@ def test_a_missing_key_is_asked_for(browser: Browser, served: Served) -> None:
     assert browser.evaluate("document.getElementById('status').textContent") == "API key needed"
     browser.type("wrong")
     browser.press("Enter")
-    browser.until("document.getElementById('key-why').textContent.includes('not taken') && document.getElementById('ask-key').open")
+    browser.until("document.getElementById('key-why').textContent.includes('not accepted') && document.getElementById('ask-key').open")
     browser.evaluate("document.getElementById('key-text').select(); 1")
     browser.type(KEY)
     browser.press("Enter")

@@ -303,7 +303,7 @@ def test_a_model_is_looked_up_where_it_is_listed() -> None:
 
 def test_the_first_model_is_asked_for() -> None:
     assert models({"data": [{"id": "a"}, {"id": "b"}]})["id"] == "a"
-    for body, status, word in (({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "another key"),
+    for body, status, word in (({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "refused the key"),
                                ({}, 404, "status 404"), ({"data": ["a"]}, 200, "not a list"), ({"data": {"id": "a"}}, 200, "not a list")):
         with pytest.raises(PenstockError, match=word):
             models(body, status)

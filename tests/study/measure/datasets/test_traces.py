@@ -141,5 +141,5 @@ def test_numbers_of_burstgpt_are_finite_and_tokens_whole(tmp_path: Path, fields:
 
 def test_a_prompt_longer_than_anybody_reads_is_refused_before_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "moon").write_text('{"timestamp": 1, "input_length": 1000000000000, "output_length": 1}')
-    with pytest.raises(UsageError, match="1,000,000,000,000 tokens is more than the 16,777,216"):
+    with pytest.raises(UsageError, match="1,000,000,000,000 tokens is more than the most that can be made, 16,777,216"):
         read(f"mooncake:path={tmp_path / 'moon'}")

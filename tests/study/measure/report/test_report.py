@@ -174,7 +174,7 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     assert whole.found is not None
     assert told[1].startswith(f"goodput: {whole.found.came:.3g} requests/s is the most at which 90% of the requests keep ")
     assert f"({whole.found.kept:.1%} did; " in told[1]
-    assert "; of " in told[1], "a higher one kept less than nine tenths"
+    assert "; at " in told[1], "a higher one kept less than nine tenths"
     assert "no higher rate kept less" in list(lines(replace(whole, attain=0.5)))[1]
     none = list(lines(replace(whole, goodput_rate=None)))
     assert none[1].startswith("goodput: none; at no rate that was tried do 90% of the requests keep ")
