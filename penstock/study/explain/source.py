@@ -169,8 +169,8 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
             "`penstock limits --fresh` measures them again, best while nothing else runs there, for the server's next start")
     if age_s is not None and age_s > OLD_S:
         notes.append(
-            f"the limits of the engine's machine were measured {span_told(age_s)} before this was observed; where the machine's pace changes, "
-            "as a shared one's does, they mislead: `penstock limits --fresh` measures them again, for the server's next start")
+            f"the limits of the engine's machine were measured {span_told(age_s)} before this was observed; where its pace changes, as a "
+            "shared machine's does, they mislead: `penstock limits --fresh` measures them again, for the server's next start")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
     calibrations = Calibrations(config, steps, notes)
@@ -184,8 +184,8 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
 
 
 def apart_s(earlier: str, later: str) -> float | None:
-    """Seconds from one moment to another, in ISO 8601; None where one of them is not told (empty). Raises ValueError or TypeError for what is
-    no moment."""
+    """Seconds from one moment to another, in ISO 8601; None where one of them is empty. Raises ValueError or TypeError for what is no
+    moment."""
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds() if earlier and later else None
 
 

@@ -38,7 +38,7 @@ class Limits:
     all_threads: Roofline
     one_thread: Roofline
     kernels: Mapping[str, str] = field(default_factory=dict)  # type -> the instruction set that reached the rate
-    # Weight format, working set, rows -> share of reading; lacks the same. None: kept before it was measured; {}: there was no memory for it.
+    # Weight format, working set, rows -> share of reading; lacks the same. None: kept before it was measured; {}: there was no memory.
     exposed: Mapping[Point, float] | None = None
     signs: tuple[str, ...] = ()  # in sentences: what did not come out alike when it was measured again, what others took meanwhile
 

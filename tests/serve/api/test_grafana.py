@@ -58,7 +58,8 @@ def test_counters_are_told_by_their_growth_and_gauges_as_they_are(families: dict
         of_growth = set(re.findall(r"\b(?:rate|increase)\((penstock_\w+)\{[^}]*\}\[\$__rate_interval\]\)", expression))
         assert of_growth == {name for name in re.findall(r"\bpenstock_\w+", expression) if grows[name]}, expression
         if "_bucket" in expression or "histogram_quantile" in expression:
-            assert re.match(r"(histogram_quantile\(0\.\d+, )?sum by \(le\) \((rate|increase)\(penstock_\w+_bucket\{", expression), expression
+            of_bounds = r"(histogram_quantile\(0\.\d+, )?sum by \(le\) \((rate|increase)\(penstock_\w+_bucket\{"
+            assert re.match(of_bounds, expression), expression
 
 
 def test_an_instance_of_which_nothing_is_known_does_not_hide_the_others() -> None:
