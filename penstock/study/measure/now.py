@@ -59,7 +59,7 @@ def _lacking(kept: Limits, probe: Probe) -> str | None:
         return None
     if not kept.all_threads.products:
         return "what products reach in each weight format"
-    return None if kept.exposed else "how much of the time of reading weights products take longer"
+    return None if kept.exposed is not None else "how much of the time of reading weights products take longer"
 
 
 def cached(file: Path, threads: int) -> Limits | None:
