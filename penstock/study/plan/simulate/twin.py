@@ -3,10 +3,8 @@
 Stretches of steps in which nobody comes and nobody ends are done at once (`Scheduler.steady_steps`): a request costs the twin about what
 its arrival and its end do, not its tokens.
 """
-import gc
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -84,22 +82,9 @@ def _simulate(config: EngineConfig, pace: Pace, coming: Coming, spread: Spread |
         if count < 1:
             raise UsageError(f"requests can be spread over 1 replica or more, not {count}")
         router = make_router(spread.routing, Engines(count, config.block_size, (config.kv_tokens or 0) // config.block_size))
-    with uncollected():
-        twins = [Twin(config, pace) for _ in range(count)]
-        samples, places = play(twins, router if count > 1 else None, coming)
+    twins = [Twin(config, pace) for _ in range(count)]
+    samples, places = play(twins, router if count > 1 else None, coming)
     return Played(samples, summed([twin.census for twin in twins]), places, count, coming.overrun)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No search for cyclic garbage: play makes none, and each search would look through all nodes of the prefix trees."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def make_drafter(config: EngineConfig, pace: Pace) -> SimulatedDrafter | None:
