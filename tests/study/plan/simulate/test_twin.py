@@ -1,8 +1,6 @@
 """The twin against its own parts done slowly: single steps, the prefix tree switched on, a runner that is not predicted."""
-import gc
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -169,30 +167,3 @@ def test_what_the_scheduler_refuses_the_twin_refuses():
     assert len(deadline) == len(calls) and refused and all(sample.status == 429 and "try again" in sample.error for sample in refused)
     assert all(sample.ok for sample in first_come)
     assert sum(map(slo.kept, deadline)) >= 2 * sum(map(slo.kept, first_come)) > 0
-
-
-def test_garbage_is_not_searched_for_while_it_plays_and_is_afterwards():
-    while_played = []
-
-    class Watching:
-        def seconds(self, work):
-            while_played.append(gc.isenabled())
-            return TIMER.seconds(work)
-
-    simulate(CONFIG, Pace(Watching()), asked(3, 3.0))
-    with pytest.raises(ZeroDivisionError):
-        simulate(CONFIG, Pace(SimpleNamespace(seconds=lambda work: 1 / 0)), asked(3, 3.0))
-    assert while_played and not any(while_played) and gc.isenabled()
-
-
-def test_a_play_makes_no_cyclic_garbage_before_its_end():
-    """What is evicted from the prefix tree goes at once."""
-    traffic = [Call(float(i), (range(i << 24, (i << 24) + 300),), 4) for i in range(40)]
-    twin = Twin(replace(CONFIG, kv_tokens=1024), Pace(TIMER))
-    gc.collect()
-    gc.disable()
-    try:
-        twin.run(traffic)
-        assert twin._scheduler.kv.tree.num_evicted > 100 and gc.collect() == 0
-    finally:
-        gc.enable()
