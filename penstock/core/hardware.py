@@ -33,6 +33,7 @@ class Hardware:
     doubts: tuple[str, ...] = ()  # sentences: why these may not be its limits
     products: Products = field(default_factory=dict)  # that the kernels reach where reading does not bind; {}: not measured
     exposed: Mapping[str, Mapping[int, Mapping[int, float]]] = field(default_factory=dict)  # as Exposed; before rows: working set in bytes
+    measured: str = field(default="", compare=False)  # when, ISO 8601 in UTC; empty: not told
 
     def bandwidth(self, working_set_bytes: float) -> float:
         """Bytes a second read from a working set: between measured sizes a straight line in logarithms, beyond them the nearest."""
@@ -175,7 +176,8 @@ def hardware_of(told: Mapping[str, Any], threads: int | None = None) -> Hardware
         rates = {dtype: min(rate, threads * one_rates.get(dtype, rate)) for dtype, rate in rates.items()}
         products = {point: min(rate, threads * one_products.get(point, rate)) for point, rate in products.items()}
     exposed = nested(flat(told.get("exposed_reading", {})))
-    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))), nested(products), exposed)
+    return Hardware(str(told["machine"]), reads, rates, tuple(map(str, told.get("doubts", ()))), nested(products), exposed,
+                    str(told.get("measured", "")))
 
 
 Point = tuple[str, int, int]  # weight format, length of a row, rows

@@ -4,6 +4,8 @@ from typing import Protocol
 
 from penstock.core.message import message
 
+STEP_UNITS = 6  # the host's work for a step, whatever its sequences, equals that for so many sequences: a ratio of brook's steps
+
 
 @message
 class StepWork:

@@ -24,6 +24,7 @@ OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completio
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
+EXPORTER, OTLP = "OTEL_TRACES_EXPORTER", "otlp"
 PATH = "/v1/traces"
 CLOSE_S = 3.0
 
@@ -256,11 +257,15 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
 
     Raises UsageError when they are asked for and cannot be had.
     """
-    off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get(EXPORTER) == "none"
     asked = next((name for name in ENDPOINTS if environ.get(name)), None) if not off else None
     if endpoint is None and asked is None:
         return None
     source = f"--otlp-endpoint {endpoint}" if endpoint is not None else f"{asked} = {environ.get(asked or '')}"
+    if endpoint is None and not is_http(environ[asked or ""]):
+        raise UsageError(f"{source} is not a URL; give one like http://localhost:4318")
+    if environ.get(EXPORTER, OTLP) not in (OTLP, "", "none"):
+        raise UsageError(f"{source}: traces are sent by {OTLP}, not by {EXPORTER} = {environ[EXPORTER]}")
     protocol = next((environ[name] for name in PROTOCOLS if environ.get(name)), PROTOCOL)
     if protocol != PROTOCOL:
         raise UsageError(f"{source}: traces are sent as {PROTOCOL}, not as {protocol}")

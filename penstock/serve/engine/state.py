@@ -1,4 +1,5 @@
 """What an engine says of itself beside its counters, for `penstock explain`: config, model, machine, and how long its steps take."""
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -23,8 +24,8 @@ def make_ledger(built: Built) -> Ledger:
 def state_of(built: Built, ledger: Ledger) -> dict[str, Any]:
     """As JSON."""
     return {
-        "format": FORMAT, "version": penstock.__version__, "fingerprint": built.fingerprint, "config": asdict(built.resolved.engine),
-        "reasons": dict(built.resolved.reasons),
+        "format": FORMAT, "version": penstock.__version__, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "fingerprint": built.fingerprint, "config": asdict(built.resolved.engine), "reasons": dict(built.resolved.reasons),
         "model": {
             "parameters": built.spec.num_parameters(), "weight_bytes": built.weight_bytes,
             "kv_bytes_per_token": built.kv_bytes_per_token, "windows": [list(each) for each in windows_of(built.spec)]},
@@ -45,4 +46,5 @@ def limits_told(hardware: Hardware) -> dict[str, Any]:
     """In the form that `core/hardware.hardware_of` reads."""
     return {"machine": hardware.name, "read_bytes_per_s": {str(size): rate for size, rate in hardware.read_bytes_per_s.items()},
             "ops_per_s": dict(hardware.ops_per_s), "product_ops_per_s": stated(hardware.products),
-            "exposed_reading": stated(hardware.exposed), "doubts": list(hardware.doubts)}
+            "exposed_reading": stated(hardware.exposed), "doubts": list(hardware.doubts),
+            "measured": hardware.measured}

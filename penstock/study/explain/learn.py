@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.compute.fitted import Fitted, climbs, nonnegative, seen
 from penstock.core.amount import MOST, above_zero
-from penstock.core.work import StepTimer, StepWork
+from penstock.core.work import STEP_UNITS, StepTimer, StepWork
 from penstock.serve.engine import ledger
 from penstock.study.sizes import doublings, powers_of_two
 
@@ -23,7 +23,7 @@ ENOUGH = 200  # steps of a size: their mean is known then, and others shall coun
 WEIGHT = 0.01  # of all made-up steps, against all real ones
 EARLIER = 0.01  # of all earlier steps, likewise
 ROUNDS = 3
-STEP_UNITS, REQUEST_UNITS = 6, 80  # a step and a request cost the host as much as so many sequences of a step: 55 us, 770 us, 9 us each
+REQUEST_UNITS = 80  # a request costs the host as much as so many sequences of a step: 770 us, 9 us each
 CONTEXTS = (0.5, 1.0, 2.0)  # of the mean
 FEW = 10  # steps: so many may all be odd, as an engine's first, which finds cold caches
 ALIKE, ALIKE_OF_FEW = 0.5, 1.5  # powers of two farther away than the nearest, in rows and in rows per sequence together

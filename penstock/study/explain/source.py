@@ -3,6 +3,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,6 +24,7 @@ from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, to
 from penstock.study.explain.observed import Observed, observed
 from penstock.study.explain.predict import Way, as_they_came
 from penstock.study.explain.traffic import traffic_of
+from penstock.study.explain.trust import counted
 from penstock.study.measure.client.connections import reason, tcp
 from penstock.study.measure.client.http import BadAnswer
 from penstock.study.measure.client.openai import Wish
@@ -39,6 +41,7 @@ LEAST_STEPS = 8  # that teach something
 MOST_SEATS, MOST_TOKENS = 1 << 20, 1 << 30  # of an engine
 COUNTS = {"max_num_seqs": MOST_SEATS, "threads": MOST_SEATS,
           **dict.fromkeys(("max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len"), MOST_TOKENS)}
+OLD_S = 3600.0  # of limits, beyond which a shared machine may have changed its pace
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
 Say = Callable[[str], None]
 
@@ -148,6 +151,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         hardware = None if limits is None else hardware_of(limits)
         weights, kv_bytes = int(amount(model["weight_bytes"])), amount(model["kv_bytes_per_token"])
         free = amount(state["free_memory_bytes"])
+        age_s = None if hardware is None else apart_s(hardware.measured, state.get("at", ""))
         begin = steps_of(state.get(stated.AT_BEGIN, []), model["windows"])
         steps, earlier = told_apart(steps_of(state["steps"], model["windows"]), begin)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -163,6 +167,10 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         notes.append(
             f"the limits of the engine's machine are in doubt, and with them what binds and what formats gain: {hardware.doubts[0]}; "
             "measure again with `penstock limits --fresh` while nothing else runs there, then restart the server")
+    if age_s is not None and age_s > OLD_S:
+        notes.append(
+            f"the limits of the engine's machine were measured {span_told(age_s)} before this was observed, which misleads where its speed "
+            "changes, as on a shared machine: measure again with `penstock limits --fresh`, then restart the server")
     forms, form = forms_of(config, hardware, notes)
     traffic = traffic_of(seen, told.came_per_s)
     calibrations = Calibrations(config, steps, notes)
@@ -173,6 +181,18 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     return Case(
         way, as_they_came(way, traffic, seen), seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
         calibrations.of, parts, told.slo)
+
+
+def apart_s(earlier: str, later: str) -> float | None:
+    """Seconds from one moment to another, in ISO 8601; None where one of them is empty. Raises ValueError or TypeError for what is no
+    moment."""
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds() if earlier and later else None
+
+
+def span_told(seconds: float) -> str:
+    """5 hours, 3 days."""
+    days, hours = round(seconds / 86400), round(seconds / 3600)
+    return counted(days, "day") if hours >= 48 else counted(hours, "hour")
 
 
 def timer_of(

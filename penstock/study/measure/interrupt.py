@@ -37,6 +37,38 @@ def finishing(now: Callable[[], float] = time.monotonic) -> Iterator[None]:
         leave(heard[0][0])
 
 
+@contextmanager
+def undisturbed(now: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """An engine is stopped within, perhaps by a signal: what follows within SAME_S is heard when it has stopped, whoever hears it then. A
+    thread that is left in native code when the interpreter ends takes the process with it."""
+    heard: list[int] = []
+    begun_s = now()
+    usual: dict[int, Any] = {}
+
+    def give_back() -> None:
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+
+    def hear(number: int, frame: FrameType | None = None) -> None:
+        if now() - begun_s < SAME_S:
+            heard.append(number)
+        else:
+            give_back()
+            signal.raise_signal(number)
+
+    if threading.current_thread() is threading.main_thread():
+        usual = {number: signal.getsignal(number) for number in NAMES}
+        usual = {number: handler for number, handler in usual.items() if handler not in (None, signal.SIG_IGN)}
+    for number in usual:
+        signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        give_back()
+        for number in heard[:1]:
+            signal.raise_signal(number)
+
+
 def leave(number: int) -> NoReturn:
     """Raises what such a signal would have ended the process with: KeyboardInterrupt or SystemExit."""
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(STATUS + number)

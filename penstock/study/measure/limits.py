@@ -38,7 +38,8 @@ class Limits:
     all_threads: Roofline
     one_thread: Roofline
     kernels: Mapping[str, str] = field(default_factory=dict)  # type -> the instruction set that reached the rate
-    exposed: Mapping[Point, float] = field(default_factory=dict)  # weight format, working set, rows -> share of reading; lacks the same
+    # Weight format, working set, rows -> share of reading; lacks the same. None: kept before it was measured; {}: there was no memory.
+    exposed: Mapping[Point, float] | None = None
     signs: tuple[str, ...] = ()  # in sentences: what did not come out alike when it was measured again, what others took meanwhile
 
     @property
@@ -50,7 +51,7 @@ class Limits:
     @property
     def hardware(self) -> Hardware:
         return Hardware(self.processor.model, self.all_threads.read_bytes_per_s, self.all_threads.ops_per_s, tuple(self.doubts),
-                        nested(self.all_threads.products), nested(self.exposed))
+                        nested(self.all_threads.products), nested(self.exposed or {}), self.measured)
 
     def as_json(self) -> dict[str, Any]:
         """What --json prints and the cache holds; `core/hardware.py` reads it again."""
@@ -64,7 +65,7 @@ class Limits:
             "method": self.method,
             "kernels": dict(self.kernels),
             **figures(self.all_threads),
-            "exposed_reading": stated(nested(self.exposed)),
+            **({} if self.exposed is None else {"exposed_reading": stated(nested(self.exposed))}),
             "ridge_ops_per_byte": {dtype: self.hardware.ridge(dtype) for dtype in TYPES},
             "one_thread": figures(self.one_thread),
             "signs": list(self.signs),
@@ -88,9 +89,10 @@ def from_json(told: Mapping[str, Any]) -> Limits:
         return Roofline(threads, reads, rates, flat(part.get("product_ops_per_s", {})))
 
     processor = Processor(told["machine"], told["num_cpus"], tuple(told["instruction_sets"]))
+    exposed = told.get("exposed_reading")
     return Limits(
         processor, told["measured"], told["method"], roofline(told["threads"], told), roofline(1, told["one_thread"]),
-        dict(told["kernels"]), flat(told.get("exposed_reading", {})), tuple(told.get("signs", ())))
+        dict(told["kernels"]), None if exposed is None else flat(exposed), tuple(told.get("signs", ())))
 
 
 def working_sets(memory_bytes: int) -> tuple[int, ...]:
@@ -113,7 +115,7 @@ def measure(
     kernels = found.first(crews, sizes)
     found.again()
     products = found.products(threads)
-    exposed = probe.exposed(threads, products, memory_bytes * MEMORY_SHARE) if products else {}
+    exposed = probe.exposed(threads, products, memory_bytes * MEMORY_SHARE) if products else None
     rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],

@@ -59,7 +59,7 @@ def _lacking(kept: Limits, probe: Probe) -> str | None:
         return None
     if not kept.all_threads.products:
         return "the rate of products in each weight format"
-    return None if kept.exposed else "how much longer products take than reading their weights"
+    return None if kept.exposed is not None else "how much longer products take than reading their weights"
 
 
 def cached(file: Path, threads: int) -> Limits | None:

@@ -9,6 +9,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.study.measure.client.inside import start
 from penstock.study.measure.client.precise import new_loop
+from penstock.study.measure.interrupt import undisturbed
 from penstock.study.plan.calibrate import Calibration, Recorder, arrivals_of, kept, measure
 from penstock.study.plan.made import doubt, made_now, pace
 from penstock.study.plan.phases import Phase, shapes
@@ -54,7 +55,8 @@ def timed_now(config: EngineConfig, progress: Any = None) -> list[Timed]:
             phases = [short(inner.built.resolved.engine, *load) for load in LOADS if load[0] <= config.max_num_seqs]
             return [timed for phase in phases for timed in runner.run(measure(inner, recorder, phase, arrivals_of(phase, None), 1)).timed]
     finally:
-        inner.loop.stop()
+        with undisturbed():
+            inner.loop.stop()
 
 
 def short(config: EngineConfig, users: int, prompt: int, answer: int) -> Phase:

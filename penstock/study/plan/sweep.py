@@ -7,6 +7,7 @@ from penstock.compute.fitted import MANY
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import num_cpus
 from penstock.study.measure.client.inside import start
+from penstock.study.measure.interrupt import undisturbed
 from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
 from penstock.study.plan.made import made_now
 from penstock.study.plan.phases import Kept
@@ -27,7 +28,8 @@ def run(config: EngineConfig, say: Say, progress: Callable[[int, int], None] | N
     try:
         found = replace(calibrate(inner, recorder, say, store=phases), made=made)
     finally:
-        inner.loop.stop()
+        with undisturbed():
+            inner.loop.stop()
     keep(file, found)
     phases.forget()
     say(f"kept in {file}")

@@ -1,20 +1,15 @@
 """The Grafana dashboard in docs/: every metric and label that it names is one that the server has, and its panels do not overlap."""
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.clock import VirtualClock
-from penstock.core.drafting import Drafting
-from penstock.core.events import StepRecord
-from penstock.core.hardware import Hardware
 from penstock.serve.api.metrics import Metrics
-from penstock.serve.engine.requests import Gauges, Usage
-from penstock.serve.engine.utilization import Utilization
+from tests.serve.api.exposition import Family, busy, families_of
 
 BOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/penstock.json").read_text())
 GIVEN_BY_PROMETHEUS = {"instance", "le"}
@@ -29,18 +24,17 @@ def expressions() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def metrics() -> dict[str, set[str]]:
+def families() -> dict[str, Family]:
+    return families_of(busy().render().decode())
+
+
+@pytest.fixture(scope="module")
+def metrics(families: dict[str, Family]) -> dict[str, set[str]]:
     """Every sample that a busy server has, and its labels."""
-    clock = VirtualClock()
-    hardware = Hardware("box", {1: 1e9}, {"fp32": 1e9})
-    made = Metrics(Gauges)
-    made.watch(Gauges, Utilization(hardware, "fp32", clock))
-    made.on_step(StepRecord(1, 0.0, 0.5, 0.4, 1, 4, 2, 2, 1, 10, 10, 10, 10, num_draft_seqs=1, drafting=Drafting(1, 2, (1, 1), (1, 0))))
-    made.on_request("stop", Usage(1, 1), 0.1)
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(made.render().decode()):
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
+    for family in families.values():
+        for name, labels in family.samples:
+            found.setdefault(name, set()).update(dict(labels))
     return found
 
 
@@ -54,6 +48,27 @@ def test_every_label_is_the_metrics(metrics: dict[str, set[str]]) -> None:
         known = GIVEN_BY_PROMETHEUS.union(*(metrics[name] for name in re.findall(r"\bpenstock_\w+", expression)))
         asked = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expression) for label in labels.split(",")}
         assert asked <= known, f"{sorted(asked - known)} in {expression}"
+
+
+def test_counters_are_told_by_their_growth_and_gauges_as_they_are(families: dict[str, Family]) -> None:
+    """And a percentile by the bounds of a histogram."""
+    grows = {name: family.kind == "counter" for name, family in families.items() if family.kind != "histogram"}
+    grows |= {f"{name}_bucket": True for name, family in families.items() if family.kind == "histogram"}
+    for expression in expressions():
+        of_growth = set(re.findall(r"\b(?:rate|increase)\((penstock_\w+)\{[^}]*\}\[\$__rate_interval\]\)", expression))
+        assert of_growth == {name for name in re.findall(r"\bpenstock_\w+", expression) if grows[name]}, expression
+        if "_bucket" in expression or "histogram_quantile" in expression:
+            of_bounds = r"(histogram_quantile\(0\.\d+, )?sum by \(le\) \((rate|increase)\(penstock_\w+_bucket\{"
+            assert re.match(of_bounds, expression), expression
+
+
+def test_an_instance_of_which_nothing_is_known_does_not_hide_the_others() -> None:
+    """A share is NaN without a step, and a mean over instances is NaN with one of them."""
+    unknown = {name for name, family in families_of(Metrics().render().decode()).items() if any(map(math.isnan, family.samples.values()))}
+    assert unknown == {"penstock_mfu_ratio", "penstock_mbu_ratio"}
+    for expression in expressions():
+        for name in unknown & set(re.findall(r"\bpenstock_\w+", expression)):
+            assert re.search(name + r"\{[^}]*\} >= 0\)", expression), expression
 
 
 def test_every_expression_is_balanced_and_of_the_chosen_instances() -> None:

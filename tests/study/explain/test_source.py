@@ -10,7 +10,8 @@ import pytest
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
-from penstock.serve.engine.state import FORMAT
+from penstock.core.hardware import Hardware
+from penstock.serve.engine.state import FORMAT, limits_told
 from penstock.study.explain import source
 from penstock.study.explain.observed import observed
 from penstock.study.explain.traffic import Crowd, traffic_of
@@ -256,3 +257,27 @@ def test_of_refused_requests_only_the_share_is_told(report: dict[str, Any], tmp_
     case = source.case_of(source.read_report(saved(tmp_path, told)), {}, notes)
     assert (case.traffic.prompt.mean, case.traffic.output.mean) == (24, 8) and case.seen.refused_share == pytest.approx(0.75)
     assert any(note.startswith("75% of the requests were refused") for note in notes)
+
+
+@pytest.mark.parametrize(("measured", "at", "age"), [
+    ("2026-01-02T03:00:00Z", "2026-01-02T03:59:00Z", None), ("2026-01-02T03:00:00Z", "2026-01-02T08:10:00Z", "5 hours"),
+    ("2026-01-02T03:00:00Z", "2026-02-02T03:00:00Z", "31 days"), ("2026-01-02T03:00:00Z", "2026-01-02T02:00:00Z", None),
+    ("", "2026-01-02T08:00:00Z", None), ("2026-01-02T03:00:00Z", None, None)])
+def test_limits_of_another_hour_are_told(report: dict[str, Any], tmp_path: Path, measured: str, at: str | None, age: str | None) -> None:
+    limits = limits_told(Hardware("box", {1: 2e10}, {"fp32": 1e11}, measured=measured))
+    state = {name: value for name, value in report["engine"].items() if name != "at"} | {"limits": limits}
+    notes: list[str] = []
+    told = report | {"engine": state if at is None else state | {"at": at}}
+    source.case_of(source.read_report(saved(tmp_path, told)), {}, notes)
+    old = [note for note in notes if "before this was observed" in note]
+    assert len(old) == (age is not None) and all(f"measured {age} before" in note and "limits --fresh" in note for note in old)
+
+
+def test_an_engine_says_when_it_was_asked_and_limits_when_they_were_measured(report: dict[str, Any], tmp_path: Path) -> None:
+    assert 0 <= (source.apart_s(report["began"], report["engine"]["at"]) or 0.0) < 600
+    limits = limits_told(Hardware("box", {1: 2e10}, {"fp32": 1e11}))
+    for name, wrong in (("measured", "yesterday"), ("at", "now"), ("at", 5)):
+        state = report["engine"] | {"limits": limits | {"measured": "2026-01-02T03:00:00Z"}, "at": "2026-01-02T03:00:00Z"}
+        put = {"limits": state["limits"] | {name: wrong}} if name == "measured" else {name: wrong}
+        with pytest.raises(PenstockError, match="cannot be understood"):
+            source.case_of(source.read_report(saved(tmp_path, report | {"engine": state | put})), {}, [])

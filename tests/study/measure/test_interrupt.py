@@ -10,7 +10,7 @@ from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.goodput import Found, find
-from penstock.study.measure.interrupt import SAME_S, Interrupt, finishing
+from penstock.study.measure.interrupt import SAME_S, Interrupt, finishing, undisturbed
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Result
@@ -185,3 +185,20 @@ def test_when_the_loop_is_closed_nothing_is_left_to_keep() -> None:
     assert run(interrupt.cuts(nothing)) is False
     with pytest.raises(KeyboardInterrupt):
         interrupt.heard(signal.SIGINT)
+
+
+def test_a_repeat_is_heard_when_the_engine_has_stopped() -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt), undisturbed(lambda: 0.0):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append("stopped")
+    assert done == ["stopped"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_presses_once_more_while_an_engine_does_not_stop_leaves() -> None:
+    times = iter((0.0, SAME_S, 1.0))
+    with pytest.raises(KeyboardInterrupt), undisturbed(lambda: next(times)):
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("it is waited for")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -248,3 +248,11 @@ def test_what_was_kept_without_products_is_read_and_measured_again_by_who_can(tm
     assert limits_of_this_machine(None, False, said.append, environ, doubtful).doubts
     assert said[0].endswith("lacks the rate of products in each weight format") and "kept in" in said[-1]
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).one_thread.products
+
+
+def test_what_no_memory_is_left_for_is_not_measured_anew_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.measure.now.free_memory", lambda: 14 * MIB)
+    environ, said, unused = {"XDG_CACHE_HOME": str(tmp_path)}, list[str](), Fake()
+    first = limits_of_this_machine(None, False, said.append, environ, Fake())
+    assert first.exposed == {} and first.all_threads.products
+    assert limits_of_this_machine(None, False, said.append, environ, unused) == first and not unused.asked

@@ -2,10 +2,10 @@
 from dataclasses import dataclass, field
 
 from penstock.compute.decoding.control.state import StepInFlight
+from penstock.core.work import STEP_UNITS
 
 FIT_DECAY = 0.98  # weight of a step with drafts relative to the one after it
 FADING = 0.98  # of what is known of the costs of drafts, with each step without drafts that is observed
-STEP_UNITS = 8  # the host's work for a step, whatever its sequences, is that for so many sequences
 PRIOR_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, before anything is known
 TOKENS_TO_ASK = 16  # tokens that the proposer sees for the first time take as long as asking it once
 PRIOR_STEPS = 2  # observed steps with no draft, and as many with PRIOR_DRAFTS for each sequence, that this counts for

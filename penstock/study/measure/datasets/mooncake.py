@@ -5,11 +5,10 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.datasets.jsonl import json_lines
-from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, in_order
+from penstock.study.measure.datasets.traces import MOST, Recorded, Row, TraceOptions, in_order
 from penstock.study.measure.load import Writer
 
 BLOCK_SIZE = 512  # tokens
-MOST = 1e15  # milliseconds, or tokens: above it a number is a mistake
 LENGTHS = ("timestamp", "input_length", "output_length")
 
 

@@ -14,6 +14,8 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.datasets.jsonl import read_text
 from penstock.study.measure.load import Part, Session, Turn, Writer
 
+MOST = 1e15  # tokens, or milliseconds: above it a number is a mistake
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -127,11 +129,17 @@ def check(options: TraceOptions) -> None:
 def table(path: str, owner: str, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """(where it stands, these columns' fields) of each line of a CSV file with a head. Raises UsageError where a column is missing."""
     reader = csv.DictReader(io.StringIO(read_text(path, owner)))
-    missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    try:
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    except csv.Error as error:
+        raise UsageError(f"{path} is no {owner} trace: {error}") from None
     if missing:
         raise UsageError(f"{path} is no {owner} trace: it has no column {missing[0]!r}, but {', '.join(reader.fieldnames or ()) or 'none'}")
-    for row in reader:
-        yield f"{path}:{reader.line_num}", [row[name] or "" for name in columns]
+    try:
+        for row in reader:
+            yield f"{path}:{reader.line_num}", [row[name] or "" for name in columns]
+    except csv.Error as error:
+        raise UsageError(f"{path}:{reader.line_num} is no line of a {owner} trace: {error}") from None
 
 
 def whole(text: str, name: str, at: str) -> int:
@@ -140,8 +148,8 @@ def whole(text: str, name: str, at: str) -> int:
         value = float(text)
     except ValueError:
         value = -1.0
-    if value < 0 or not value.is_integer():
-        raise UsageError(f"{at}: {name} must be a whole number from 0 on, not {text!r}")
+    if not 0 <= value <= MOST or not value.is_integer():
+        raise UsageError(f"{at}: {name} must be a whole number from 0 to {MOST:g}, not {text!r:.60}")
     return int(value)
 
 

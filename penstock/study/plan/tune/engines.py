@@ -20,6 +20,7 @@ from penstock.study.measure.client.inside import Inner, Inside, check_names, sam
 from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.interrupt import undisturbed
 from penstock.study.measure.load import Dataset, Writer
 from penstock.study.measure.metrics import Figures, figures
 from penstock.study.measure.result import Overhead, Probe, Result
@@ -192,7 +193,8 @@ class Engines:
         try:
             return await work(inner, Stopwatch(asyncio.get_running_loop().time))
         finally:
-            inner.loop.stop()
+            with undisturbed():
+                inner.loop.stop()
             del inner
             gc.collect()
 

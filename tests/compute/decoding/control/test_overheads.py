@@ -2,9 +2,10 @@
 import pytest
 
 from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
-from penstock.compute.decoding.control.overheads import STEP_UNITS, StepOverheads
+from penstock.compute.decoding.control.overheads import StepOverheads
 from penstock.compute.decoding.control.priced import Priced
 from penstock.compute.decoding.control.state import StepInFlight
+from penstock.core.work import STEP_UNITS
 
 UNIT_S = 5e-6  # of the host's work in these tests
 
@@ -115,7 +116,7 @@ def test_trials_that_took_less_than_asking_was_thought_to_take_lower_that():
 
 
 def test_host_work_for_sequences_that_come_or_go_is_no_cost_of_drafts() -> None:
-    """Of four steps with drafts the last is followed by one with another sequence, which took the host 10 ms to take in."""
+    """Of four steps with drafts the last is followed by one with another sequence, which the host took 0.2 ms to take in."""
     costs = []
     for num_next in (4, 5):
         controller, now = Priced([1e-4] * 200, 6), 0.0
@@ -124,6 +125,6 @@ def test_host_work_for_sequences_that_come_or_go_is_no_cost_of_drafts() -> None:
             controller.begin_step(now, load)
             now += 2e-4
             controller.end_step(now, DraftingCost(0.0))
-            now += 1e-4 if step == len(loads) - 2 else 0.0
+            now += 2e-4 if step == len(loads) - 2 else 0.0
         costs.append(controller._overheads.drafting_s + 4 * controller._overheads.per_draft_s)
     assert costs[1] < costs[0]

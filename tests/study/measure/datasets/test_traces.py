@@ -132,7 +132,8 @@ def test_a_field_that_is_no_number_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("fields", "said"), [
     ("nan,g,10,2", "Timestamp must be a number of seconds, not 'nan'"), ("inf,g,10,2", "Timestamp"), ("7,g,10.5,2", "Request tokens"),
-    ("7,g,10,nan", "Response tokens"), ("7,g,1e999,2", "Request tokens")])
+    ("7,g,10,nan", "Response tokens"), ("7,g,1e999,2", "Request tokens"),
+    ("7,g,1e300,2", "Request tokens must be a whole number from 0 to 1e\\+15, not '1e300'"), (f"7,g,{10**200},2", "Request tokens")])
 def test_numbers_of_burstgpt_are_finite_and_tokens_whole(tmp_path: Path, fields: str, said: str) -> None:
     (tmp_path / "burst").write_text(f"Timestamp,Model,Request tokens,Response tokens\n3,g,10.0,2\n{fields}\n")
     with pytest.raises(UsageError, match=f"burst:3: {said}"):
@@ -143,3 +144,10 @@ def test_a_prompt_longer_than_anybody_reads_is_refused_before_it_is_written(tmp_
     (tmp_path / "moon").write_text('{"timestamp": 1, "input_length": 1000000000000, "output_length": 1}')
     with pytest.raises(UsageError, match="1,000,000,000,000 tokens is more than the most that can be made, 16,777,216"):
         read(f"mooncake:path={tmp_path / 'moon'}")
+
+
+@pytest.mark.parametrize("text", ["a" * 200_000, f"Timestamp,Request tokens,Response tokens\n3,{'1' * 200_000},2"])
+def test_a_field_that_is_too_long_for_a_csv_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "burst").write_text(text)
+    with pytest.raises(UsageError, match="burst.* is no .*burstgpt trace: field larger than field limit"):
+        read(f"burstgpt:path={tmp_path / 'burst'}")

@@ -1,6 +1,8 @@
 """The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
 import asyncio
 import gc
+import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,3 +137,22 @@ def test_drift_is_that_of_the_format():
     same, fine, coarse = drifts.of("none"), drifts.of("int8"), drifts.of("int4")
     assert (same.kl, same.flips) == (0.0, 0.0)
     assert 0 < fine.kl < coarse.kl and fine.flips <= coarse.flips and fine.places == 128
+
+
+def test_an_interruption_that_is_passed_on_twice_waits_until_the_engine_has_stopped(monkeypatch):
+    """A thread that is left in native code ends the process with an abort."""
+    stopped = []
+
+    def stop():
+        signal.raise_signal(signal.SIGINT)
+        stopped.append(True)
+
+    async def run(*_):
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr("penstock.study.plan.tune.engines.start", lambda *_: SimpleNamespace(loop=SimpleNamespace(stop=stop)))
+    monkeypatch.setattr(Engines, "_run", run)
+    with pytest.raises(KeyboardInterrupt):
+        engines({"ttft": 1.0}).measured(Setting(), "a", None)
+    assert stopped
