@@ -1,8 +1,8 @@
-"""How long the next steps will take: a StepTimer asked in round figures, remembered, and corrected by the steps that were seen.
+"""Predicts how long the next steps will take: a StepTimer asked in rounded sizes, cached, and corrected by the steps that were observed.
 
-A timer knows the model's step; what else goes by between one step and the next (sampling, text, other programs) shows in the steps
-themselves, as a share and as an amount: took = a * predicted + b, by least squares that forget, drawn towards a = 1 and b = 0. Prices do
-not follow every step: they stay until what was learned has moved away from them, so that others may remember what they made of them.
+A timer knows the model's step. What else passes between one step and the next (sampling, text, other programs) shows in the steps
+themselves, as took = a * predicted + b, fitted by least squares with forgetting, drawn towards a = 1 and b = 0. Prices do not change with
+every step: they stay until what was learned has moved away from them, so that others may cache what they derive from them.
 """
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ STALE = 100  # steps after which they are renewed anyway
 
 
 class Correction:
-    """`of(predicted)`: what steps that were predicted so have come to take."""
+    """`of(predicted)`: how long steps with this prediction really take."""
 
     __slots__ = ("_size", "_spread", "_sum", "_weight", "level", "rate")
 
@@ -61,10 +61,9 @@ class Correction:
 
 
 class StepCosts:
-    """Seconds of steps of at most `max_rows` rows and `max_seqs` sequences. Itself a StepTimer, so that whoever asks for one may be given
-    the other.
+    """Seconds of steps of at most `max_rows` rows and `max_seqs` sequences. A StepTimer itself, to be used wherever one is.
 
-    `version`: another number means other prices.
+    `version` changes whenever prices do.
     """
 
     def __init__(self, timer: StepTimer, max_rows: int, max_seqs: int) -> None:
@@ -98,11 +97,11 @@ class StepCosts:
         return seconds
 
     def answer_s(self, num_tokens: int, context: float) -> float:
-        """What `num_tokens` of an answer take of the machine: their share of steps in which every seat is taken."""
+        """The machine time of `num_tokens` of an answer: their share of steps in which every seat is taken."""
         return num_tokens * self.step_s(self.max_seqs, context) / self.max_seqs
 
     def rows_within(self, num_decodes: int, context: float, seconds: float, most: int, start: int = 0) -> int:
-        """The most rows of a prompt, up to `most`, that a step with these decodes has time for in `seconds`; 0 where there is none."""
+        """The most rows of a prompt, up to `most`, for which a step with these decodes has time within `seconds`; 0 if none."""
         low, high = 0, most
         if most < 1 or self.step_s(num_decodes, context, most, start) <= seconds:
             return max(most, 0)
@@ -115,7 +114,7 @@ class StepCosts:
         return low
 
     def learn(self, work: StepWork, took_s: float) -> None:
-        """A step of this work took so long, from its begin to that of the one after it."""
+        """A step of this work took this long, from its beginning to that of the next one."""
         learned = self._learned
         learned.add(self._timer.seconds(work), took_s)
         self._age += 1

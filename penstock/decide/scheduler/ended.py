@@ -1,4 +1,4 @@
-"""Sequences that have ended, until the runner is told."""
+"""Sequences that have ended, until the runner is told about them."""
 from penstock.core.types import Seq, StepPlan
 
 

@@ -8,7 +8,7 @@ from penstock.decide.scheduler.waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """What there is to know at the door. Times are seconds on the scheduler's clock.
+    """What a batching mode may look at. Times are seconds on the scheduler's clock.
 
     A batch is what has entered since last nothing ran: `num_entered` sequences, the first of them at `began_s`.
     """

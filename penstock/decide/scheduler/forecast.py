@@ -1,10 +1,10 @@
-"""When a prompt that waits will have its first token: the scheduler's next steps, run ahead in strides.
+"""Forecasts when a waiting prompt will have its first token, by running the scheduler's next steps ahead in strides.
 
-Prompts fill steps in their order, beside a token of every answer that runs; answers end when they are as long as they may be. A prompt
-enters when there is a seat, room for its keys and values, and an answer more would not make steps slower than all can afford. A stretch in
-which nothing changes is one stride, and the farther back in the queue, the more prompts are taken together, as if they came in and ended
+Prompts fill steps in their order, besides one token of every running answer; answers are assumed to reach their maximum length. A prompt
+enters when there is a seat, room for its keys and values, and one more answer would not make steps slower than all can afford. A stretch in
+which nothing changes is one stride, and the farther back in the queue, the more prompts are treated together, as if they entered and ended
 as one: a sixteenth of those before them, but no more than run beside them. So the first 32 are forecast one by one; those behind them cost
-a fraction of that, and come out a few per cent early or late.
+a fraction of that, and come out a few percent early or late.
 """
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Load:
 
 @message
 class _Bunch:
-    """Prompts that are computed one after the other and answered side by side; in most cases one."""
+    """Prompts that are computed one after the other and answered side by side; usually a single one."""
 
     seqs: Sequence[Seq]
     num_left: int  # tokens to compute, of all of them
@@ -46,17 +46,17 @@ class _Bunch:
 
     @property
     def half(self) -> int:
-        """How many of them have to find room: if half of them wait for it, as many are early as are late."""
+        """How many of them have to find room: if half of them wait for it, errors cancel out, as many being early as late."""
         return (len(self.seqs) + 1) // 2
 
     def tightest(self, now: float) -> Seq:
-        """The one with the least time for each of its tokens."""
+        """The one with the least time per token."""
         return self.seqs[0] if len(self.seqs) == 1 else min(self.seqs, key=lambda seq: tpot_s(seq, now))
 
 
 class Forecast:
-    """The steps from `load` on, in which those that run are served, and of those that wait whoever `serve` says. `reserve`: share of what
-    answers can afford a token that steps do not use."""
+    """The steps from `load` on: running sequences are served, and waiting ones when `serve` names them. `reserve`: share of the time per
+    token of answers that steps leave unused."""
 
     def __init__(self, costs: StepCosts, load: Load, reserve: float) -> None:
         self._costs = costs
@@ -90,8 +90,8 @@ class Forecast:
         self.first_tokens_s(claims)
 
     def first_tokens_s(self, claims: Sequence[Claim]) -> list[float]:
-        """The next in the queue are served, and nobody behind them: when each has its first token. Those that are taken together have it
-        at once."""
+        """When each of the next in the queue has its first token, if none behind them is served. Those that are treated together have it at
+        the same time."""
         found: list[float] = []
         behind = sum([claim.num_left for claim in claims])
         while (first := len(found)) < len(claims):
@@ -117,7 +117,7 @@ class Forecast:
         return ahead._now + ahead._step_s(max(ahead._rows, min(filled, most)))
 
     def next_step_s(self, claims: Sequence[Claim]) -> float:
-        """What the step that begins at `load.now` takes; rows of prompts that wait may fill it."""
+        """How long the step that begins at `load.now` takes; rows of waiting prompts may fill it."""
         return self._step_s(min(self._rows + sum([claim.num_left for claim in claims]), max(self._rows, self._num_rows)))
 
     def _serve(self, bunch: _Bunch, behind: int) -> float:
@@ -206,7 +206,7 @@ class Forecast:
 
     @property
     def _bound_s(self) -> float:
-        """Seconds that a step may take: what all can afford who could keep their pace beside half as many."""
+        """Seconds that a step may take: what all can afford that could keep their pace with half as many running."""
         if self._bound is None:
             paces = self._paces
             helped = bisect_left(paces, self._costs.step_s((self._num_answers + 1) // 2, self._context)) if paces else 0

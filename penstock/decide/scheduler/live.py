@@ -1,4 +1,4 @@
-"""What a scheduler has at any time, as its plug-ins are shown it."""
+"""A scheduler's state, as its plug-ins see it."""
 from dataclasses import dataclass
 
 from penstock.decide.kv.manager import KVManager

@@ -1,4 +1,4 @@
-"""What a scheduler asks about time: who is taken in, how much of prompts a step takes, and what steps turned out to take."""
+"""What a scheduler asks about time: which requests are admitted, how many prompt tokens a step takes, and how long steps really took."""
 from penstock.core.errors import OverloadedError
 from penstock.core.types import Seq
 from penstock.core.work import StepWork
@@ -11,7 +11,7 @@ from penstock.decide.scheduler.live import Live
 
 
 class Pacing:
-    """`costs` learns from steps that follow one another: each took from its begin to that of the next."""
+    """`costs` learns from consecutive steps: each lasts from its beginning to that of the next."""
 
     def __init__(self, admission: Admission | None = None, chunking: Chunking | None = None, costs: StepCosts | None = None) -> None:
         self.chunking: Chunking = chunking or Fixed()
@@ -27,7 +27,7 @@ class Pacing:
         self._began_s, self._done = now, None
 
     def ended(self, work: StepWork | None) -> None:
-        """The step has ended, and more is to do; None where it says nothing of the time until the next one."""
+        """The step has ended with more to do; None if it says nothing about the time until the next one."""
         self._done = work
 
     def check(self, seq: Seq, live: Live, now: float) -> None:
@@ -48,7 +48,7 @@ class Pacing:
             raise late.refusal
 
     def given_up(self, live: Live, now: float) -> list[tuple[Seq, OverloadedError]]:
-        """Waiting sequences that are refused after all, and what they are told. What is deferred instead goes to its new place."""
+        """Waiting sequences that are refused after all, each with its error. Those that are deferred instead move to their new place."""
         refused = []
         for late in self._admission.overtaken(live, now):
             if late.refusal is None:

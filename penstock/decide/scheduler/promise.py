@@ -1,9 +1,9 @@
-"""What a sequence was promised, in times: when its first token is due, and how slow those after it may be.
+"""A sequence's objectives as times: when its first token is due, and how slow those after it may be.
 
-Until its first token it is held to its TTFT. After that it is held to its mean TPOT at every token, so that it is kept wherever the
-answer ends: token k is due at first + k * TPOT. An end-to-end objective becomes both. Of the time that a lone request would leave, half is
-for waiting and half for company: that gives its first token's due time, and what is left then is shared by the tokens that it may have.
-What is deferred was promised nothing.
+Until its first token it is held to its TTFT. After that it is held to its mean TPOT at every token, so that it is kept wherever the answer
+ends: token k is due at first + k * TPOT. An end-to-end objective becomes both. Of the time that the request would leave unused if it ran
+alone, half is for waiting and half for sharing steps: that gives its first token's due time, and the time left after it is divided among
+its maximum number of tokens. A deferred sequence has no objectives.
 """
 from math import inf
 
@@ -14,7 +14,7 @@ from penstock.decide.scheduler.costs import StepCosts
 
 @message
 class Claim:
-    """What a sequence asks for, at the prices of the day. It holds until the sequence computes a token, is deferred, or prices move."""
+    """A sequence's claim at current prices. It holds until the sequence computes a token, is deferred, or prices change."""
 
     seq: Seq
     num_left: int  # tokens to compute until it has its next one
@@ -26,7 +26,7 @@ class Claim:
 
 
 def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
-    """Without prices nothing is due."""
+    """Without prices, nothing is ever due."""
     left, more, first_s = num_left(seq), num_more(seq), seq.first_token_s
     if costs is None or not has_objectives(seq):
         return Claim(seq, left, more, inf, 0.0, 0.0, inf)
@@ -45,7 +45,7 @@ def has_objectives(seq: Seq) -> bool:
 
 
 def num_left(seq: Seq) -> int:
-    """Tokens to compute until it has its next one. What the prefix cache is expected to hold needs no computing."""
+    """Tokens to compute until it has its next one, without those expected to be in the prefix cache."""
     found = seq.num_cached if seq.status is Status.WAITING and seq.num_preemptions == 0 else 0
     return max(1, len(seq.tokens) - max(seq.num_computed, found))
 

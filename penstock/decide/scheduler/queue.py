@@ -12,11 +12,11 @@ Entry = tuple[Key, int, Seq]
 
 
 class Order(Protocol):
-    """Who goes before whom: the smallest key first."""
+    """Sorts sequences: the smallest key goes first."""
 
     @property
     def costs(self) -> StepCosts | None:
-        """The prices that keys depend on, and with them on time and progress; None: a key never changes."""
+        """The prices that keys depend on; such keys also depend on time and progress. None: a key never changes."""
         ...
 
     def key(self, claim: Claim, now: float) -> Key:

@@ -1,12 +1,12 @@
-"""Which sequences go into the next step, with how many tokens each, and what becomes of what the step found.
+"""Decides which sequences go into the next step, with how many tokens each, and commits the step's results.
 
 One rule and no phases: a sequence's `num_computed` catches up with its tokens plus drafts. Chunked prefill, prefix hits,
 speculation, forks and preemption by recompute all follow from it. Sequences that are one token behind go first, so that long
 prompts do not hold up running answers; the rest of the budget goes to prompts, in order.
 
-Progress: the sequence that comes first in the order loses its blocks to nobody, every token that a step yields is kept when
-its sequence is preempted, a sequence that runs alone may use the whole cache, and held ones that wait for a token make room
-when nothing else could go on. So whatever `add` accepts is finished.
+Progress: the first sequence in the order never loses its blocks to another, every token that a step yields is kept when its sequence is
+preempted, a sequence that runs alone may use the whole cache, and held ones that wait for a token make room when nothing else could go on.
+So whatever `add` accepts is finished.
 """
 from itertools import chain, repeat
 
@@ -38,7 +38,7 @@ class Scheduler:
     def __init__(
         self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock, pacing: Pacing | None = None
     ) -> None:
-        """`pacing`: what is done for objectives; None: nothing."""
+        """`pacing`: serves objectives; None: they are ignored."""
         self.limits = limits
         self.kv = kv
         self.counters = Counters()
@@ -75,7 +75,7 @@ class Scheduler:
         return len(self._seqs) - len(self._running)
 
     def seqs(self) -> list[Seq]:
-        """All that run or wait, in the order in which they came."""
+        """All that run or wait, in order of arrival."""
         return list(self._seqs.values())
 
     def seq(self, seq_id: int) -> Seq:
@@ -177,7 +177,7 @@ class Scheduler:
         return self._plan
 
     def steady_steps(self) -> int:
-        """How many of the next steps are sure to be alike: nobody comes in and nobody ends (see `steady`)."""
+        """How many of the next steps are certain to be alike: no sequence enters or ends (see `steady`)."""
         if self._plan is not None or len(self._running) > self._most_seqs or any(map(has_objectives, self._waiting)):
             return 0  # who waits for a deadline may be given up at any moment
         opens = len(self._waiting) and len(self._running) < self._most_seqs
@@ -186,7 +186,7 @@ class Scheduler:
         return steady.num_steps(list(self._running), self.kv)
 
     def run_steady(self, num_steps: int, token: int) -> None:
-        """So many steady steps at once, without plans: every running sequence gains `token` in each."""
+        """Makes this many steady steps at once, without plans: every running sequence gains `token` in each."""
         self._pacing.ended(None)
         running = list(self._running)
         steady.run(running, self.kv, num_steps, token)
@@ -246,7 +246,7 @@ class Scheduler:
         self._running.push(seq, now)
 
     def _take_back_plan(self) -> None:
-        """Makes good for a step that was planned but not committed: what it told the runner is told again."""
+        """Recovers from a step that was planned but not committed: what it told the runner will be told again."""
         if self._plan is not None:
             self.ended.give_back(self._plan)
             self._copies.extend(self._plan.copies)
@@ -321,8 +321,8 @@ class Scheduler:
                 self.waits_for = "kv"
 
     def _lacks(self, seq: Seq, step: Step, now: float) -> str | None:
-        """What keeps the first in the queue out: seats, tokens of the step, the batching mode, the pace of those that run, blocks. None:
-        nothing, and it has them."""
+        """What keeps the first in the queue waiting: seats, the step's tokens, the batching mode, the pace of running sequences, blocks.
+        None: nothing, and its blocks are allocated."""
         if len(self._running) >= self._most_seqs or not step.num_seqs_left:
             return "seqs"
         if not step.num_tokens_left:
@@ -334,7 +334,7 @@ class Scheduler:
         return None if self.kv.admit(seq, alone=not len(self._running)) else "kv"
 
     def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
-        """A step that appends no token: it is not the last of the prompt, or what it found is not for the scheduler to append."""
+        """Commits a step that appends no token: it is not the last of the prompt, or its token is not for the scheduler to append."""
         prompt_logprobs = self._new_prompt_logprobs(seq, planned, found)
         seq.num_computed = planned.start + len(planned.tokens)
         self.kv.commit(seq)

@@ -1,6 +1,6 @@
-"""A stretch of steps that are sure to be alike: every running sequence computes the one token that it is behind and gains one.
+"""A stretch of steps that are certain to be alike: every running sequence computes the one token that it is behind and gains one.
 
-The twin does a whole stretch at once; what comes of it is what so many steps would have come to.
+The twin does a whole stretch at once, with the same result as that many single steps.
 """
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from penstock.decide.kv.manager import KVManager
 
 
 def num_steps(running: Sequence[Seq], kv: KVManager) -> int:
-    """How many steps from here on no sequence ends, drafts or lacks a block; 0 where the next one may be unlike these."""
+    """For how many steps from here no sequence ends, drafts or lacks a block; 0 if the next step may already differ."""
     if not running or any(
             seq.num_computed != len(seq.tokens) - 1 or seq.first_token_s is None or seq.drafts or seq.held for seq in running):
         return 0

@@ -53,7 +53,7 @@ class Step:
 
 
 def describe(seq: Seq) -> SeqInfo:
-    """What the runner is told of a sequence that it does not know."""
+    """What the runner is told about a sequence that is new to it."""
     return SeqInfo(
         params=seq.params,
         prompt=tuple(seq.tokens[: seq.num_prompt]),

@@ -7,7 +7,7 @@ from penstock.core.types import Seq
 
 @message
 class Ending:
-    """How many of a step's tokens a sequence keeps, and why it ends with them (None: it goes on)."""
+    """How many of a step's tokens a sequence keeps, and why it ends with them (None: it continues)."""
 
     num_kept: int
     reason: str | None = None

@@ -1,7 +1,7 @@
 """Sequences that wait, in the order in which they should be served, and what each of them claims.
 
-A sequence that waits stays as it is, so nothing is computed anew but what may have changed: its claim and its key when it comes, its key
-when its claim becomes hopeless, and everything when prices move.
+A waiting sequence does not change, so only what may have changed is recomputed: its claim and its key when it arrives, its key when its
+claim becomes hopeless, and everything when prices change.
 """
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Entry = tuple[Key, int, Claim]  # the id makes entries differ before claims are 
 
 
 class Waiting:
-    """Looks at the queue are made at times that do not fall."""
+    """Times passed to its methods must not decrease."""
 
     def __init__(self, order: Order, costs: StepCosts | None = None) -> None:
         """`costs`: what claims are priced with; None: what the order asks, if it asks."""
@@ -60,7 +60,7 @@ class Waiting:
         return [claim for _, _, claim in self._entries]
 
     def hopeless(self, now: float) -> list[Claim]:
-        """Those that can no longer be kept, in order."""
+        """Those whose claims can no longer be met, in order."""
         self._renew(now)
         return [entry[2] for entry in sorted([self._of[seq_id] for seq_id in self._hopeless])] if self._hopeless else []
 

@@ -48,7 +48,7 @@ class EngineHost:
     """A propose.contract.Host."""
 
     def __init__(self, config: EngineConfig, find: Callable[[EngineConfig], Any], found: Any, own: Own, sampler: Sampler) -> None:
-        """`config`: resolved. `find` reads a model's config; `found` is what it gave for the engine's own."""
+        """`config`: resolved. `find` reads a model's config; `found` is the one of the engine's own model."""
         self.own = own
         self.sampler = sampler
         self.spec: ModelSpec = found.spec
@@ -89,8 +89,7 @@ class EngineHost:
 
 
 def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:
-    """Where a model's heads are: at `path`, a file or a folder, else beside the model, which is at `own`. Raises ModelError where there
-    are none."""
+    """The file of a model's heads: `path` or in the folder `path`, else in the model's folder `own`. Raises ModelError if there is none."""
     file = Path(path) if path is not None else own.parent if own.is_file() else own
     if not file.is_file():
         file = file / f"{kind}.safetensors"

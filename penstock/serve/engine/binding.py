@@ -24,7 +24,8 @@ LACKS = {"seqs": "a seat (--max-num-seqs)", "tokens": "tokens in a step (--max-n
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`share`: of the time, that speaks for it. `reached`: of the machine's measured limit, where it is one of those."""
+    """`share`: of the time in which it binds. `reached`: share of the machine's measured limit that is reached, where it is such a
+    limit."""
 
     name: str
     sentence: str
@@ -33,7 +34,7 @@ class Limit:
 
 
 def evidence(tally: Tally) -> dict[str, float]:
-    """The numbers that the name follows from: shares of the time, and means."""
+    """The numbers from which the limit's name is derived: shares of the time, and means."""
     wall = tally.wall_s or 1.0
     found = {f"{bound}_share": seconds / wall for bound, seconds in tally.bound_s.items()}
     found |= {f"waits_for_{reason}_share": seconds / wall for reason, seconds in tally.waiting_s.items()}
@@ -44,7 +45,8 @@ def evidence(tally: Tally) -> dict[str, float]:
 
 
 def limit_of(tally: Tally) -> Limit:
-    """First what keeps requests out where more of them would pay, then whether there is enough to do, then what steps are bound by."""
+    """Checks first what keeps requests waiting though a larger batch would pay, then whether there is enough to do, then what binds the
+    steps."""
     if not tally.busy_s:
         return Limit(ARRIVALS, "Idle: there was nothing to compute.", 1.0)
     waiting = {reason: min(1.0, seconds / tally.wall_s) for reason, seconds in tally.waiting_s.items()}
@@ -59,7 +61,7 @@ def limit_of(tally: Tally) -> Limit:
 
 
 def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
-    """KV capacity or queueing, where it is one of them."""
+    """KV capacity or queueing, if one of them is the limit."""
     blocks, seats = waiting.get("kv", 0.0), sum(share for reason, share in waiting.items() if reason != "kv")
     thrashes, pays, queue = thrashing(tally), growth(tally) >= GROWS, tally.mean_queued
     if thrashes >= THRASHES and blocks > seats:
@@ -78,7 +80,7 @@ def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
 
 
 def _bound(tally: Tally) -> Limit:
-    """What most of the busy time is bound by."""
+    """What binds most of the busy time."""
     sums: dict[str, float] = {}
     for bound, seconds in tally.bound_s.items():
         sums[OF_BOUND[bound]] = sums.get(OF_BOUND[bound], 0.0) + seconds
@@ -109,18 +111,19 @@ def _sentence(name: str, tally: Tally, share: float, reached: float | None) -> s
 
 
 def idle_share(tally: Tally) -> float:
-    """Of the time: nothing is computed, and nobody waits for the batching mode meanwhile."""
+    """The share of the time in which nothing is computed and no request waits for the batching mode."""
     return max(0.0, tally.wall_s - tally.busy_s - tally.held_s) / (tally.wall_s or 1.0)
 
 
 def growth(tally: Tally) -> float:
-    """How many times the tokens a batch of twice the size would give: what a step pays once is halved for each sequence."""
+    """How many times the tokens/s a batch of twice the size would give: the cost that a step has once is then shared by twice the
+    sequences."""
     once = sum(tally.bound_s.get(bound, 0.0) for bound in ONCE) / tally.busy_s if tally.busy_s else 0.0
     return 1 / (1 - once / 2)
 
 
 def thrashing(tally: Tally) -> float:
-    """Preemptions for each request."""
+    """Preemptions per request."""
     return tally.num_preempted / max(1, tally.num_requests)
 
 

@@ -98,20 +98,20 @@ class Built:
 
 
 def find(config: EngineConfig) -> Found:
-    """Reads the config of a model that is to be run, downloading nothing else. Raises ModelError as `look_up`, and for a model that is
-    planned with alone."""
+    """Reads the config of a model to run, downloading nothing else. Raises ModelError as `look_up` does, and for a model that can only be
+    planned for."""
     found = look_up(config)
     check_served(build_program(found.spec, found.family.names))
     return found
 
 
 def look_up(config: EngineConfig) -> Found:
-    """A model that is told of, or planned with. Raises ModelError when there is none or it is not understood."""
+    """A model to describe or to plan for. Raises ModelError when it does not exist or is not understood."""
     return understand(hub.fetch_config(config.model, config.revision))
 
 
 def understand(source: Source) -> Found:
-    """A model of a config that was read, whose weights may be nowhere. Raises ModelError when it is not understood."""
+    """The model of a config that was already read; its weights need not exist. Raises ModelError when it is not understood."""
     name = hf.architecture(source.config, families.TABLE)
     family: Family = families.TABLE.load(name)
     with source.refusals():
@@ -119,14 +119,14 @@ def understand(source: Source) -> Found:
 
 
 def parse_quant(text: str) -> QuantScheme:
-    """A weight format, to be planned with. Raises UsageError for one that there is none of."""
+    """A weight format, for planning. Raises UsageError for an unknown one."""
     scheme_class, options = quant.TABLE.parse(text)
     scheme: QuantScheme = scheme_class(options)
     return scheme
 
 
 def choose_backend(config: EngineConfig) -> tuple[EngineConfig, str]:
-    """(the config with a backend's name, why that one)."""
+    """(the config with the backend's name filled in, the reason for the choice)."""
     if config.backend != "auto":
         return config, "as asked"
     if config.device is not None and not config.device.startswith("cpu"):
@@ -143,7 +143,7 @@ def parse_backend(config: EngineConfig) -> tuple[Any, Any]:
 
 
 def caps_of(config: EngineConfig) -> Caps:
-    """What the backend that a config asks for offers."""
+    """The capabilities of the backend that a config asks for."""
     backend_class, options = parse_backend(choose_backend(config)[0])
     caps: Caps = backend_class(options).caps
     return caps
@@ -151,7 +151,7 @@ def caps_of(config: EngineConfig) -> Caps:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A backend, and the form that it is given the weights in."""
+    """A backend, and the form in which it gets the weights."""
 
     config: EngineConfig  # with the backend's name
     backend: Any
@@ -162,7 +162,7 @@ class Chosen:
 
 
 def choose(config: EngineConfig, found: Found) -> Chosen:
-    """What a config asks for, put together; nothing is loaded. Raises UsageError for what does not go together."""
+    """Everything that a config asks for, wired but not loaded. Raises UsageError for options that do not go together."""
     config, why = choose_backend(config)
     backend_class, options = parse_backend(config)
     scheme_class, scheme_options = quant.TABLE.parse(config.quant)
@@ -228,12 +228,12 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
 
 
 def fingerprint(config: EngineConfig, backend: Any) -> str:
-    """What answers depend on beside the weights: backend, types and weight format."""
+    """What answers depend on besides the weights: backend, types and weight format."""
     return f"{config.backend} {backend.dtype} {config.dtype} {config.quant}"
 
 
 def told(found: Found, chosen: Chosen, resolved: Resolved) -> Iterator[str]:
-    """What a name of the hub turned out to be and what it takes of the memory; what a weight format makes of the matrices."""
+    """Notes for the user: what a hub name resolved to and how much memory it takes; what a weight format does to the matrices."""
     held, config = chosen.holding.held, resolved.engine
     if found.source.repo is not None:
         kv = (config.kv_tokens or 0) * found.spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
@@ -245,7 +245,7 @@ def told(found: Found, chosen: Chosen, resolved: Resolved) -> Iterator[str]:
 
 
 def make_sampler(fused: Sampling | None) -> Sampler:
-    """A backend's own form of the arithmetic is taken where it knows all filters that there are, in their order."""
+    """Uses the backend's fused form of the arithmetic if it covers all existing filters, in their order."""
     names = tuple(filters.TABLE)
     return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
 
@@ -270,7 +270,7 @@ def check_proposer(config: EngineConfig, backend: Any) -> None:
 
 
 def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> DraftMemory:
-    """The memory of what drafts. Raises UsageError for options without sense, ModelError for another model that there is none of."""
+    """The memory that drafting takes. Raises UsageError for invalid options, ModelError if the draft model does not exist."""
     if config.propose is None or config.propose == AUTO:
         return DraftMemory()
     plugin, options = propose.TABLE.parse(config.propose)
@@ -283,7 +283,7 @@ def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> DraftM
 
 
 def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clock) -> Drafter | None:
-    """What is drafted and how much of it. None: nothing is."""
+    """The drafter and its controller; None: no drafting."""
     if config.propose is None:
         return None
     plugin, options = propose.TABLE.parse(config.propose)
@@ -297,7 +297,7 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:
-    """The beginning of a built-in text, as much as is tried out in well under a second."""
+    """The beginning of a built-in text, short enough to be computed in well under a second."""
     return tokenizer.encode(drift.TEXT)[: drift.num_tokens(spec.num_parameters(), layout.num_blocks * layout.block_size)]
 
 
@@ -319,14 +319,14 @@ def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: S
 
 
 def make_router(text: str, engines: Engines) -> Router:
-    """What spreads requests over several engines. Raises UsageError for a policy that there is none of."""
+    """The router that spreads requests over several engines. Raises UsageError for an unknown policy."""
     plugin, options = routing.TABLE.parse(text)
     router: Router = plugin(engines) if options is None else plugin(engines, options)
     return router
 
 
 def check_scheduler(config: EngineConfig) -> None:
-    """Raises UsageError for options of the scheduler that there are none of: before anything is loaded."""
+    """Raises UsageError for unknown options of the scheduler, before anything is loaded."""
     timed_plugins(config)
     for table, text in ((batching.TABLE, config.batching), (evict.TABLE, config.evict)):
         table.parse(text)
@@ -334,8 +334,8 @@ def check_scheduler(config: EngineConfig) -> None:
 
 
 def timed_plugins(config: EngineConfig) -> list[tuple[Any, Any]]:
-    """Classes and options of order, admission and chunking: "auto" is what serves to a deadline where the order does, and nothing
-    elsewhere. Raises UsageError for a name that there is none of."""
+    """Classes and options of order, admission and chunking; "auto" means the deadline-aware plug-in with a deadline order, and the plain
+    one otherwise. Raises UsageError for an unknown name."""
     parsed = order.TABLE.parse(config.order)
     serves = parsed[0].needs.step_timer
     chosen = config.admission if config.admission != AUTO else "deadline" if serves else "none"
@@ -344,12 +344,13 @@ def timed_plugins(config: EngineConfig) -> list[tuple[Any, Any]]:
 
 
 def times_steps(config: EngineConfig) -> bool:
-    """Whether somebody asks how long steps take, so that they have to be timed first."""
+    """Whether any plug-in asks how long steps take, so that steps have to be timed first."""
     return any(plugin.needs.step_timer for plugin, _ in timed_plugins(config))
 
 
 def make_timer(config: EngineConfig, found: Found, backend: Any, loaded: Any, clock: Clock) -> StepTimer | None:
-    """What the scheduler's plug-ins ask how long steps take; None where they do not. Takes its time, and the first blocks of the cache."""
+    """The timer that the scheduler's plug-ins ask how long steps take; None if none of them asks. Making it takes some time, and uses the
+    first blocks of the cache."""
     if not times_steps(config):
         return None
     return sweep(backend, loaded, (config.max_num_seqs, config.max_num_batched_tokens), windows_of(found.spec), clock)
@@ -361,7 +362,7 @@ def _plugin(parsed: tuple[Any, Any]) -> Any:
 
 
 def _timed(parsed: tuple[Any, Any], costs: StepCosts | None) -> Any:
-    """A plug-in that is handed what it needs. Raises UsageError where steps were not timed."""
+    """Makes a plug-in with what it needs. Raises UsageError if that includes step times and steps were not timed."""
     plugin, options = parsed
     if lacks := unmet(plugin.needs, NO_CAPS, costs is not None):
         raise UsageError(f"{plugin.__name__} of the scheduler needs {' and '.join(lacks)}")

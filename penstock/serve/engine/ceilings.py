@@ -1,5 +1,5 @@
-"""Tokens a second that the machine's measured limits allow a model: the roofline's ceilings, which nothing can exceed, and what the
-kernels' own products would allow of them."""
+"""Tokens per second that the machine's measured limits allow for a model: the roofline's ceilings, which nothing can exceed, and the lower
+ones that follow from the measured speed of the kernels' matrix products."""
 from dataclasses import dataclass
 
 from penstock.compute.price import Price
@@ -35,6 +35,6 @@ def least_seconds(price: Price, hardware: Hardware, rate: float | None, work: St
 
 
 def product_rate(hardware: Hardware, product_format: str, rows: int) -> float | None:
-    """Operations a second of so many of the longest rows that were measured; None where none were."""
+    """Operations per second with this many rows, for the longest rows measured; None if none were."""
     lengths = hardware.products.get(product_format)
     return between(lengths[max(lengths)], rows) if lengths else None

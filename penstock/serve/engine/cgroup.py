@@ -21,7 +21,7 @@ class Memory:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Processors' worth of time that the process may take; None where that is not limited."""
+    """The CPU quota of the process, in processors; None if it is unlimited."""
     found = [quota for folder in _folders(root, "") if (quota := _max(folder / "cpu.max")) is not None]
     for folder in _folders(root, "cpu"):
         quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
@@ -31,7 +31,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def memory(root: Path = Path("/")) -> Memory | None:
-    """The group that has the least memory left; None where none has a limit. Above memory.high a process is slowed until it takes less."""
+    """The group with the least memory left; None if no group has a limit. Above memory.high a process is slowed until it takes less."""
     found = []
     for controller, limit, used in (
         ("", "memory.max", "memory.current"), ("", "memory.high", "memory.current"),

@@ -1,4 +1,4 @@
-"""What a model is and what of it fits here, from its config.json alone."""
+"""What a model is and how much of it fits here, from its config.json alone."""
 from dataclasses import dataclass, field
 
 from penstock.compute.ops import check_served

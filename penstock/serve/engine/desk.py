@@ -1,4 +1,4 @@
-"""What an answer in the making may do: bring sequences to the scheduler, fork them, end them."""
+"""What an unfinished answer may do with the scheduler: add sequences, fork them, end them."""
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Owner(Protocol):
     request_id: str
 
     def take(self, output: SeqOutput) -> Delta | None:
-        """What came of the sequence in a step."""
+        """What a step computed for the sequence."""
         ...
 
 
@@ -31,7 +31,7 @@ class Answer(Protocol):
     def start(self) -> None: ...
 
     def settle(self) -> Sequence[Delta]:
-        """Called after all of a step's outputs were taken, where the answer is due."""
+        """Called after all of a step's outputs were taken, if the answer is in `due`."""
         ...
 
     def seqs(self) -> list[Seq]:

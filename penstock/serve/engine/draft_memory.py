@@ -1,4 +1,5 @@
-"""The memory that drafting takes beside a model, known before any weight is read: a proposer is made for a host that only adds it up."""
+"""The memory that drafting takes besides the model, known before any weight is read: the proposer is constructed for a host that only adds
+it up."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ SAMPLE_BLOCKS = 64
 
 @dataclass(frozen=True, slots=True)
 class DraftMemory:
-    """Bytes whatever the model's cache holds, and bytes for each token that it holds."""
+    """Fixed bytes, and bytes per token in the target's KV cache."""
 
     fixed: int = 0
     per_token: int = 0
@@ -42,7 +43,7 @@ class CountingHost:
     """A propose.contract.Host that loads nothing: `num_bytes` adds up what would be loaded."""
 
     def __init__(self, config: EngineConfig, find: Callable[[str], Any], target: Target, kv_tokens: int) -> None:
-        """`find` reads the config of another model. `kv_tokens`: of the target's cache, as if it were of this size."""
+        """`find` reads the config of another model. `kv_tokens`: the assumed size of the target's cache."""
         self.spec: ModelSpec = target.found.spec
         self.max_num_seqs = config.max_num_seqs
         self.max_model_len = config.max_model_len or self.spec.max_position
@@ -55,14 +56,14 @@ class CountingHost:
         self._target = target
 
     def model(self, name: str, kv_tokens: int) -> LoadedAuxModel:
-        """Raises ModelError for a model that there is none of."""
+        """Raises ModelError if there is no such model."""
         found = self._find(name)
         program = build_program(found.spec, found.family.names)
         held = holding(program, found.source, self._target.backend, Forming(self._target.dtype, self._target.scheme)).held
         return self._count(found.spec, program, held.weight_bytes, kv_tokens)
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
-        """Raises ModelError where there are no such heads."""
+        """Raises ModelError if there are no such heads."""
         heads_file(path, kind, self._target.found.source.path, self._model)
         program, target = build(self.spec, self._target.found.family.names), self._target
         forms = Forming(target.dtype, target.scheme).forms(program)
@@ -78,8 +79,8 @@ class CountingHost:
 
 
 def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost], block_size: int) -> DraftMemory:
-    """What a proposer takes that `make` makes for a host. `host` makes one for a cache of so many tokens. Raises what making it raises, and
-    UsageError for one that drafts more than can be."""
+    """The memory of the proposer that `make` constructs for a host; `host` makes a host for a cache of so many tokens. Raises whatever
+    `make` raises, and UsageError for a proposer that drafts more than MAX_DRAFTS."""
     sample = SAMPLE_BLOCKS * block_size
     empty, filled = host(0), host(sample)
     for each in (empty, filled):

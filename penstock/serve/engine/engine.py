@@ -27,12 +27,12 @@ class Runner(Protocol):
 
 
 class Listener(Protocol):
-    """Is told what happens, on the engine's thread."""
+    """Is notified of what happens, on the engine's thread."""
 
     def on_step(self, record: StepRecord) -> None: ...
 
     def on_queue(self, seconds: float) -> None:
-        """A request was given a place in a step `seconds` after it came."""
+        """A request was scheduled into its first step `seconds` after it arrived."""
         ...
 
 
@@ -161,7 +161,7 @@ class Engine:
         return deltas
 
     def watch(self, watch: Watch | None) -> None:
-        """Has each step shown to `watch` from now on; None: to nobody."""
+        """Shows each step to `watch` from now on; None stops that."""
         self._watch = watch
 
     def look(self, watch: Watch) -> None:
@@ -169,7 +169,7 @@ class Engine:
         watch.look_at(self._scheduler, self.clock.now())
 
     def take_refused(self) -> list[tuple[str, OverloadedError]]:
-        """Requests that were queued and have ended without an answer, since it would have come too late; told once."""
+        """Requests that were queued and have ended without an answer, because it would have come too late. Each is returned once."""
         refused, self._refused = self._refused, []
         return refused
 
@@ -238,8 +238,8 @@ class Engine:
             self._listener.on_queue((seq.first_scheduled_s or 0.0) - seq.arrival_s)
 
     def _collect(self, outputs: list[SeqOutput]) -> tuple[list[tuple[str, Delta]], Drafting]:
-        """What comes of a step's outputs, each with its request's id; what became of the step's drafts, of which only those count as
-        accepted that are in an answer."""
+        """The deltas of a step's outputs, each with its request's id, and the outcome of the step's drafts; only drafts that are in an
+        answer count as accepted."""
         deltas: list[tuple[str, Delta]] = []
         tally = DraftTally()
         owners = self._desk.owners
@@ -278,7 +278,7 @@ class Engine:
             held_s, rested)
 
     def _let_go(self, now: float) -> None:
-        """Nobody waits any more for a step that could not be planned."""
+        """Ends the wait for a step that could not be planned."""
         if self._held_since_s is not None:
             self._held_s += now - self._held_since_s
             self._held_since_s = None

@@ -19,7 +19,8 @@ from penstock.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a backend holds: the dtypes and weight formats it takes, what it computes in and keeps keys and values in, and where."""
+    """What a backend can hold: the dtypes and weight formats it accepts, the types that it computes in and keeps keys and values in, and
+    the device."""
 
     dtypes: tuple[str, ...]
     dtype: str
@@ -32,7 +33,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A program's weights as they will be: their forms, and what a backend makes of them."""
+    """A program's weights as they will be held: their forms, and what a backend makes of them."""
 
     program: Program
     forms: Mapping[str, Form]
@@ -41,7 +42,7 @@ class Holding:
 
     @property
     def stored_bytes(self) -> int:
-        """Of the weights in their forms, without what a backend adds."""
+        """Bits per weight in these forms, without what a backend adds."""
         return sum(form_bytes(self.forms[name], weight.shape) for name, weight in self.program.weights.items())
 
     @property
@@ -50,13 +51,13 @@ class Holding:
 
     @property
     def matrices(self) -> dict[str, int]:
-        """How many are held in which form, the most common first."""
+        """How many matrices are held in which form, the most common first."""
         names = Counter(form_name(self.forms[name], weight.shape[-1]) for name, weight in self.program.weights.items() if weight.matrix)
         return dict(names.most_common())
 
     @property
     def product_format(self) -> str:
-        """What `Hardware.products` calls most of its products."""
+        """The name in `Hardware.products` of most of its products."""
         coded = most_coded(self.program, self.forms)
         if coded is None:
             return self.held.compute_type
@@ -86,7 +87,7 @@ def holding(program: Program, source: Any, backend: Backend, forming: Forming) -
 
 
 def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | None:
-    """Where quantized weights are kept packed. None for those that are numbers: these are packed about as fast as they would be read."""
+    """The folder for packed quantized weights; None for unquantized ones, which are packed about as fast as they would be read."""
     if not any(isinstance(form, Coding) for form in weights.forms.values()):
         return None
     return PackedCache(folder, f"{__version__} {quant} {weights.fingerprint()}")

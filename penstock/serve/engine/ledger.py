@@ -1,4 +1,5 @@
-"""Keeps an engine's `Tally` up to date, step by step, and what steps of every size took, from which a timer can be learned at any time."""
+"""Keeps an engine's `Tally` up to date, step by step, and the mean times of steps by size, from which a timer can be learned at any
+time."""
 import threading
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -42,7 +43,7 @@ class Ledger:
             self._last = record
 
     def tally(self) -> Tally:
-        """Of the time since the start. A step that is under way belongs, with all its time, to what comes after."""
+        """The tally of the time since the start. A step that is under way is left out, with all its time."""
         with self._lock:
             found = deepcopy(self._tally)
             found.wall_s = self._until_s() - self._began_s
@@ -61,8 +62,9 @@ class Ledger:
         return now if began_s is None or recorded else min(now, began_s)
 
     def _arrive(self, record: StepRecord) -> None:
-        """Those who came since the last step. Who comes while it is computed finds all that it began with. During a long pause
-        they came one by one; else all find all: users whose answers ended in one step come back together."""
+        """Counts the requests that arrived since the last step. One that arrives while a step is computed finds all sequences of that step.
+        During a long pause requests arrive one by one; otherwise each finds all others: users whose answers ended in one step come back
+        together."""
         last, count = self._last, len(record.waited_s)
         self._tally.queued_s += sum(record.waited_s)
         if last is None:
@@ -81,7 +83,7 @@ class Ledger:
             self._tally.arrive(count - early, present)
 
     def _pause(self, last: StepRecord, following: StepRecord) -> None:
-        """What was between two steps."""
+        """The time between two steps."""
         seconds = max(0.0, following.began_s - last.began_s - last.seconds)
         running, waiting = (0, 0) if following.rested else (last.num_running, last.num_waiting)
         if running:

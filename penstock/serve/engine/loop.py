@@ -23,7 +23,7 @@ Item = Delta | PenstockError
 
 @dataclass(slots=True)
 class Mailbox:
-    """Where one request's deltas go, and on which event loop. `times`: of each one that was handed over, for who wants them."""
+    """Where one request's deltas go, and on which event loop. `times`, if given, gets the time at which each was handed over."""
 
     loop: asyncio.AbstractEventLoop
     queue: "asyncio.Queue[Item]"
@@ -131,7 +131,7 @@ class Loop:
                 self.abort(request_id)
 
     def _tell(self, command: Callable[[], None]) -> None:
-        """Has it called on the engine's thread, between two steps; after its end there is nothing left to do."""
+        """Runs it on the engine's thread, between two steps; does nothing after the thread has ended."""
         with self._wake:
             if not self._ended:
                 self._commands.append(command)
@@ -175,7 +175,7 @@ class Loop:
             self._end_all(self._failure)
 
     def _obey(self) -> None:
-        """What was asked for; of a burst no more than running answers can wait for."""
+        """Takes the next commands; of a burst, no more than running answers can wait for."""
         until_s = self._engine.clock.now() + OBEY_S
         while self._commands:
             self._commands.popleft()()
@@ -199,7 +199,7 @@ class Loop:
             self._outgoing = ()
 
     def _deliver(self, items: Sequence[tuple[str, Item]]) -> None:
-        """One call into each event loop, however many requests there are."""
+        """Makes one call into each event loop, however many requests there are."""
         parcels: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Item], Item]]] = {}
         now_s = self._engine.clock.now()
         for request_id, item in items:

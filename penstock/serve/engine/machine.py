@@ -1,4 +1,4 @@
-"""What this process may use of the machine: memory and processors, as the cgroup allows them, and the limits that were measured of it."""
+"""What this process may use of the machine: memory and processors, within its cgroup, and the machine's measured limits."""
 import hashlib
 import os
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def look(root: Path = ROOT) -> Machine:
 
 
 def num_cpus(root: Path = ROOT) -> int:
-    """Processors that may be busy at once: those that the process may run on, no more than its quota of their time."""
+    """Processors that the process can keep busy: those in its affinity, but no more than its quota."""
     quota = cgroup.cpu_quota(root)
     return affine_cpus() if quota is None else max(1, min(affine_cpus(), int(quota)))
 
@@ -46,14 +46,14 @@ def affine_cpus() -> int:
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes available, no more than the cgroup has left."""
+    """Bytes available, but no more than the cgroup has left."""
     limit = cgroup.memory(root)
     free = _available(root)
     return free if limit is None else min(free, limit.free_bytes)
 
 
 def processor(root: Path = ROOT) -> Processor:
-    """This machine, as its limits are kept by."""
+    """This machine's identity, under which its limits are kept."""
     return Processor(processor_model(root), num_cpus(root), instruction_sets(root))
 
 
@@ -66,7 +66,7 @@ def has_native() -> bool:
 
 
 def without_native() -> str:
-    """Why the native kernels are not there."""
+    """Why there are no native kernels."""
     try:
         native_module()
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""How much a prefix cache would find where there is none, for `penstock explain`. Keys of blocks alone are kept, no tokens."""
+"""How much a prefix cache would find while it is switched off, for `penstock explain`. Only keys of blocks are kept, no tokens."""
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ class Repeats:
     """One thread adds, any may read."""
 
     def __init__(self, block_size: int, max_blocks: int) -> None:
-        """`max_blocks`: that a cache would hold; the least recently used are forgotten."""
+        """`max_blocks`: the size of the imagined cache; the least recently used are forgotten."""
         self._block_size, self._max_blocks = block_size, max_blocks
         self._seen: OrderedDict[int, None] = OrderedDict()
         self.num_tokens = 0  # of prompts that stand in blocks with which an earlier prompt began, too

@@ -108,7 +108,8 @@ class EngineClient(Protocol):
 
 
 class Forwarding:
-    """An EngineClient over another one, which it passes everything on to: what stands between the API and the engine overrides `submit`."""
+    """An EngineClient that forwards everything to another one. Layers between the API and the engine derive from it and override
+    `submit`."""
 
     def __init__(self, engine: EngineClient) -> None:
         self.model_name = engine.model_name

@@ -1,4 +1,4 @@
-"""An EngineConfig with gaps -> one without, and the reason of every value that was chosen. Pure: the same facts give the same answer."""
+"""Fills the gaps of an EngineConfig, and records the reason for every value that was chosen. Pure: the same facts give the same answer."""
 from dataclasses import dataclass, replace
 
 from penstock.core.config import EngineConfig, Resolved
@@ -15,7 +15,7 @@ ACTIVATIONS_BYTES = 64 << 20
 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:
-    """(dtype that weights are rounded to, why). Raises UsageError for one that the backend does not take."""
+    """(the dtype that weights are rounded to, the reason). Raises UsageError for one that the backend does not support."""
     if config.dtype != "auto":
         if config.dtype not in dtypes:
             raise UsageError(f"--dtype {config.dtype}: the {config.backend} backend takes {', '.join(dtypes)}")
@@ -26,8 +26,8 @@ def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...])
 
 
 def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine, drafting: DraftMemory = NOTHING) -> Resolved:
-    """`drafting`: the memory that it takes. Raises UsageError for values that contradict each other, CapacityError for a model, what
-    drafts for it, or a cache that does not fit."""
+    """`drafting`: the memory that drafting takes. Raises UsageError for values that contradict each other, CapacityError if the model, its
+    drafter or the cache does not fit."""
     reasons: dict[str, str] = {}
     _check_numbers(config)
     if config.quant.partition(":")[0] not in held.quant_schemes:
@@ -58,7 +58,7 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
 
 
 def _drafting(config: EngineConfig) -> tuple[str, str]:
-    """(who says how much is drafted, why). Raises UsageError for what nothing would come of."""
+    """(the draft controller, the reason). Raises UsageError for options that would have no effect."""
     known = ("auto", "always", "priced")
     if config.draft_control not in known:
         raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(known)}")
@@ -73,7 +73,7 @@ def _drafting(config: EngineConfig) -> tuple[str, str]:
 
 
 def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine: Machine) -> tuple[int, str]:
-    """(how many compute, why). `least_share`: of Caps."""
+    """(the number of threads, the reason). `least_share`: see Caps."""
     if config.threads is not None:
         return config.threads, "as asked"
     shares = max(1, spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) // least_share)
@@ -100,7 +100,7 @@ def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Bytes of a token in the model's cache, and of the same one where drafts for it are made."""
+    """Bytes of a token in the model's KV cache, and in the drafter's."""
 
     own: int
     drafting: int

@@ -59,7 +59,7 @@ class Voice:
         return NO_DRAFTS if self._tally is None else self._tally.total()
 
     def _count_drafts(self, check: DraftCheck | None, num_kept: int) -> tuple[tuple[int, ...], Drafting | None]:
-        """`Delta.drafted` and `Delta.drafting` of a step of which the answer keeps `num_kept` tokens."""
+        """`Delta.drafted` and `Delta.drafting` of a step from which the answer keeps `num_kept` tokens."""
         tally = self._tally = self._tally or DraftTally()
         num_drafted = 0
         if check is not None:
@@ -113,7 +113,7 @@ class Sampled:
             self._desk.due.append(self)
 
     def settle(self) -> Sequence[Delta]:
-        """Nothing is left to say: each delta came in its step."""
+        """Does nothing: each delta was given in its step."""
         return ()
 
     def _voice(self, seq: Seq, index: int) -> Voice:

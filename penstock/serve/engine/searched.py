@@ -1,4 +1,4 @@
-"""Answers that are searched for: the search says which sequences go on with which token, the scheduler forks their keys and values."""
+"""Answers found by search: the search decides which sequences continue with which tokens, and the scheduler forks their keys and values."""
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -78,7 +78,7 @@ class Searched:
             queued_s=first.queued_s)
 
     def _go_on(self, forks: Any) -> None:
-        """A parent goes on as the first of its children, after the others were forked from it; one without children ends."""
+        """A parent continues as the first of its children, after the others were forked from it; one without children ends."""
         heirs: dict[int, Seq] = {}
         live, appended = [], []
         for fork in forks:

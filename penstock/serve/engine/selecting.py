@@ -1,5 +1,5 @@
-"""An EngineClient over another one: requests that want the best of several answers are asked for as such, and answered once it is known
-which those are."""
+"""An EngineClient that wraps another one: for a request that wants the best of several answers it asks for all of them, and replies once it
+is known which are the best."""
 import asyncio
 import contextlib
 import threading
@@ -21,7 +21,7 @@ class Selecting(Forwarding):
         self._places: dict[str, asyncio.Semaphore] = {}  # by what is waited for: hosts that may be asked, and the like
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
-        """As the engine does. Raises RequestError at once for a scorer that cannot be had."""
+        """As the engine does. Raises RequestError at once for a scorer that is not available."""
         selection = self._selections.of(request)
         if selection is None:
             return self._engine.submit(request)
@@ -34,7 +34,7 @@ class Selecting(Forwarding):
             yield delta
 
     async def _wait(self, selection: Selection) -> list[Delta]:
-        """A client that goes away leaves its thread behind, which keeps its place until it ends."""
+        """The thread of a client that disconnects runs on, and keeps its place until it ends."""
         if not selection.waits_for:
             return await asyncio.wrap_future(on_thread(selection.chosen))
         places = self._places.setdefault(selection.waits_for, asyncio.Semaphore(AT_ONCE))

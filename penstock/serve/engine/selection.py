@@ -1,6 +1,6 @@
-"""Of several answers to one prompt some are chosen: best-of-n and self-consistency.
+"""Chooses some of several answers to one prompt: best-of-n and self-consistency.
 
-The engine knows nothing of it: it is asked for all answers, with their log-probabilities, and computes the prompt once for them.
+The engine does not know about it: it is asked for all answers, with their log-probabilities, and computes their prompt once.
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ LIKELIEST, MAJORITY = "logprob", "votes"  # the scorers of best_of, where none i
 
 @dataclass(slots=True)
 class Collected:
-    """A whole answer, kept back until it is known whether it is among the best."""
+    """A complete answer, held back until it is known whether it is among the best."""
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Collected:
 
 
 class Selection:
-    """One request. `request` is what the engine is to be asked; all deltas of its answer are taken, then `chosen` gives the client's."""
+    """One request. `request` goes to the engine; once all its deltas were taken, `chosen` gives those for the client."""
 
     def __init__(self, asked: Request, scorer: Scorer, tells_scores: bool, prompt: Callable[[], str]) -> None:
         """`prompt`: its text."""
@@ -96,7 +96,7 @@ class Selections:
         self._allows = allows
 
     def of(self, request: Request) -> Selection | None:
-        """None where all answers come back as they are. Raises RequestError, naming the field, for a scorer that cannot be had."""
+        """None if all answers are returned as they are. Raises RequestError, naming the field, for a scorer that is not available."""
         params = request.params
         wish = wanted(params)
         if wish is None:

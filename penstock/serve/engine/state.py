@@ -1,4 +1,4 @@
-"""What an engine says of itself beside its counters, for `penstock explain`: config, model, machine, and how long its steps take."""
+"""What an engine reports about itself besides its counters, for `penstock explain`: config, model, machine, and how long its steps take."""
 import time
 from collections.abc import Mapping
 from dataclasses import asdict

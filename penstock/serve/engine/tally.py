@@ -1,9 +1,8 @@
-"""An engine's time, added up: by what bound each step, and by what kept requests waiting. What `binding.py` names a limit from.
+"""An engine's time, added up by what bound each step and by what kept requests waiting. `binding.py` derives the limit from it.
 
 A step's time in the backend belongs to whichever of the machine's measured limits would take longest: its arithmetic, or reading its
 weights, keys and values (Williams, Waterman, Patterson, "Roofline", 2009). Kernels that reach less than `1 / SLOW` of that limit are not
-bound by it: what they take beyond is their own. The rest of a step, and the time until the next one where there is more to do, is the
-host's.
+bound by it: the time beyond is counted as theirs. The rest of a step, and the time until the next one while there is work, is the host's.
 """
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -59,8 +58,8 @@ class Tally:
 
     @property
     def dispersion(self) -> float | None:
-        """Of how many others a request finds that arrives the variance over the mean: about 1 where they come on their own (Poisson
-        arrivals see averages), 0 where so many users take turns. None where nobody found anybody."""
+        """Variance over mean of the number of others that an arriving request finds: about 1 if requests arrive independently (Poisson
+        arrivals see time averages), 0 if a fixed number of users take turns. None if no request found another."""
         mean = self.mean_found
         return max(0.0, self.found_squared / self.num_arrived - mean * mean) / (mean - 1) if mean > 1 else None
 
@@ -71,7 +70,7 @@ class Tally:
         self.found_squared += count * total * total
 
     def wake(self, seconds: float) -> None:
-        """A request came to an engine with nothing to do, and its step began so much later."""
+        """A request arrived at an engine with nothing to do, and its step began this much later."""
         self.num_wakes += 1
         self.wake_s += seconds
 
@@ -83,7 +82,7 @@ class Tally:
             self.waiting_s[waits_for] = self.waiting_s.get(waits_for, 0.0) + seconds
 
     def hold(self, seconds: float) -> None:
-        """For so long a batch that nobody was in before waited for company. What its requests waited is added up elsewhere."""
+        """For this long an empty batch waited for more requests. The waiting time of its requests is added up elsewhere."""
         if seconds:
             self.held_s += seconds
             self.waiting_s[BATCHING] = self.waiting_s.get(BATCHING, 0.0) + seconds

@@ -1,4 +1,4 @@
-"""How near to the machine's measured limits steps came: MFU of those that prefill, MBU of those that only decode.
+"""How close steps came to the machine's measured limits: MFU of those that prefill, MBU of those that only decode.
 
 Time is that of whole steps, scheduling and sampling included; bytes are weights, keys and values. A step's share is the least time that
 the limits allow over the time that it took; several steps' share is the sum of the former over the sum of the latter.
@@ -42,7 +42,7 @@ class Shares:
 
     @property
     def mfu(self) -> float | None:
-        """None without a step, or where the rate of the type computed in is not known."""
+        """None without a step, or if the rate of the compute type is not known."""
         return self.prefill_least_s / self.prefill_s if self.prefill_s else None
 
     @property

@@ -1,8 +1,8 @@
-"""What somebody who looks on is shown of the engine's steps.
+"""What an observer, such as the dashboard, sees of the engine's steps.
 
-An engine that nobody watches pays one test of an attribute a step. With a watch, its thread leaves references to what the step has made
-anyway (plan, outputs, record), and now and then, between two steps, a `Look` at the sequences and the KV blocks. Everything else is done by
-whoever takes it, on a thread of its own. What is not taken in time is dropped and counted: a watch never grows and never waits.
+Without a watch, the engine pays one test of an attribute per step. With one, its thread leaves references to what the step has made anyway
+(plan, outputs, record), and now and then, between two steps, a `Look` at the sequences and the KV blocks. Everything else is done by the
+observer, on its own thread. What it does not take in time is dropped and counted: a watch never grows and never waits.
 """
 import threading
 from collections import deque
@@ -67,7 +67,7 @@ class Watch:
         self.looked.set()
 
     def take(self) -> tuple[list[Seen], int]:
-        """The steps since the last time, and how many there were beside them that nobody took in time."""
+        """The steps since the last call, and the number of those that were dropped because they were not taken in time."""
         steps = []
         while self._steps:
             steps.append(self._steps.popleft())
@@ -81,7 +81,7 @@ class Watchable(Protocol):
     """An engine on its thread that can be looked at. Called from any thread; nothing waits for the engine."""
 
     def watch(self, watch: Watch | None) -> None:
-        """From the next step on, `watch` is told of steps; None: nobody is."""
+        """From the next step on, `watch` sees the steps; None stops that."""
         ...
 
     def look(self, watch: Watch) -> None:

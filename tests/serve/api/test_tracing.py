@@ -305,7 +305,7 @@ def test_traces_are_asked_for_by_option_or_variable() -> None:
         with pytest.raises(UsageError, match="is not a URL"):
             open_tracing(wrong, {}, "tiny")
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
-        with pytest.raises(UsageError, match=f"{name} = localhost:4318 is no URL"):
+        with pytest.raises(UsageError, match=f"{name} = localhost:4318 is not a URL"):
             open_tracing(None, {name: "localhost:4318"}, "tiny")
     with pytest.raises(UsageError, match="by otlp, not by OTEL_TRACES_EXPORTER = console"):
         open_tracing(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_TRACES_EXPORTER": "console"}, "tiny")

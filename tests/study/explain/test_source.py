@@ -279,5 +279,5 @@ def test_an_engine_says_when_it_was_asked_and_limits_when_they_were_measured(rep
     for name, wrong in (("measured", "yesterday"), ("at", "now"), ("at", 5)):
         state = report["engine"] | {"limits": limits | {"measured": "2026-01-02T03:00:00Z"}, "at": "2026-01-02T03:00:00Z"}
         put = {"limits": state["limits"] | {name: wrong}} if name == "measured" else {name: wrong}
-        with pytest.raises(PenstockError, match="cannot be understood"):
+        with pytest.raises(PenstockError, match="cannot be read"):
             source.case_of(source.read_report(saved(tmp_path, report | {"engine": state | put})), {}, [])

@@ -1,4 +1,4 @@
-"""Who is taken in at all; one `Admission` (see `contract`) per file."""
+"""Which requests are admitted at all; one `Admission` (see `contract`) per file."""
 from penstock.core.registry import Table
 
 TABLE = Table(

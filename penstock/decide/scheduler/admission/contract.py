@@ -10,8 +10,8 @@ from penstock.decide.scheduler.live import Live
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A sequence that could not be served in time. `refusal`: what it is told; None: it is deferred, to be served without its objectives
-    and behind all others."""
+    """A sequence that could not be served in time. `refusal`: the error for its client; None: it is deferred, to be served without its
+    objectives and after all others."""
 
     seq: Seq
     refusal: OverloadedError | None
@@ -19,12 +19,12 @@ class Late:
 
 class Admission(Protocol):
     def late(self, seq: Seq, live: Live, now: float) -> Late | None:
-        """What becomes of a sequence that has just arrived and stands in `live.waiting`; None: it is taken in.
+        """The verdict on a sequence that has just arrived and is in `live.waiting`; None: it is admitted.
 
-        Raises RequestError for objectives that could not be met on an idle machine.
+        Raises RequestError for objectives that could not be met even on an idle machine.
         """
         ...
 
     def overtaken(self, live: Live, now: float) -> Sequence[Late]:
-        """Of those that were taken in and that no step has held yet: who can no longer be in time."""
+        """Which of the admitted sequences that have not been in a step yet can no longer be in time."""
         ...

@@ -1,11 +1,11 @@
-"""Taken in is whose first token can come in time, as can those of all others that wait, beside answers that keep their TPOT.
+"""Admits a request if its first token, and those of all others that wait, can come in time while running answers keep their TPOT.
 
-Under overload somebody must miss. Without admission control everybody does: queues grow until no first token comes in time. Here a forecast
-(see `forecast`) is made of the queue with the new sequence at its place in it. Where somebody would be late, the one goes, of all up to
-there, that takes most of the machine: of jobs on one machine that leaves the most in time (Moore, 1968). If that is the new one, it is
-refused at once, while its client can still go elsewhere, and told when it would not have been; if another, that one is given up before any
-work is spent on it. One goes for one that comes: where that is not enough, the new one is refused. So whoever waits is expected to be in
-time; who is not after all (steps took longer) keeps nobody out, and is given up as soon as it could not be in time even if it were next.
+Under overload some requests must miss their objectives. Without admission control all do: queues grow until no first token comes in time.
+So the queue is forecast (see `forecast`) with the new sequence at its place. If any would be late, the most expensive one up to that place
+is dropped, which leaves the most jobs of one machine in time (Moore, 1968). If that is the new one, it is refused at once, while its client
+can still go elsewhere, and told when to retry; if it is another, that one is dropped before any work is spent on it. At most one is dropped
+per arrival: if that is not enough, the new one is refused. So every waiting request is expected to be in time. One that turns out late
+after all (steps took longer) keeps no other out, and is dropped as soon as it could not be in time even if it were next.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ LATE = ("refuse", "defer")
 
 
 class Deadline:
-    """`costs`: what steps take here. Its answers are forecasts, and no better than these."""
+    """`costs`: predicts how long steps take here; decisions are only as good as its predictions."""
 
     needs = Needs(step_timer=True)
 
@@ -89,7 +89,7 @@ class Deadline:
         return Forecast(self._costs, load, self._reserve).first_tokens_s(waiting)
 
     def _first_late(self, load: Load, waiting: Sequence[Claim], latest_s: Sequence[float]) -> int | None:
-        """The place of the first whose first token comes after what it may."""
+        """The place of the first sequence whose first token would be late."""
         return next((at for at, first_s in enumerate(self._first_tokens_s(load, waiting)) if first_s > latest_s[at]), None)
 
     def _refusal(self, load: Load, waiting: Sequence[Claim], place: int) -> OverloadedError:
@@ -119,17 +119,17 @@ class Deadline:
             raise unattainable(f"a token every {told(allowed_s)}: alone on the machine it takes {told(step_s)}, reserve included")
 
     def _latest_s(self, claim: Claim) -> float:
-        """When its first token may be foreseen for."""
+        """The latest time for which its first token may be forecast."""
         return claim.seq.arrival_s + (1 - self._reserve) * (claim.due_s - claim.seq.arrival_s)
 
     def _retry_s(self, load: Load, late_s: float) -> float:
-        """When a request like one that was late by so much is sent again. If it comes so much later, and is seen as soon after it came, the
-        end of the queue, as it is now, is as near as its objective. Before the step that begins now has ended nobody is taken in."""
+        """When a request like one that would be late by this much should be sent again. If it comes that much later, it meets its objective
+        behind the queue as it is now. No request is admitted before the step that begins now has ended."""
         return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.waiting))
 
 
 def costliest(waiting: Sequence[Claim], new: int) -> int:
-    """The place of who is to go of these: of those on whom no work was spent, who takes most; among equals the one at `new`."""
+    """The place of the one of these to drop: the most expensive of those on which no work was spent; among equals the one at `new`."""
     may_go = [at for at, claim in enumerate(waiting) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
     return max([new, *may_go], key=lambda at: waiting[at].work_s)
 

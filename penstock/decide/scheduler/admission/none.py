@@ -1,4 +1,4 @@
-"""Everybody is taken in; whose objectives are met shows later."""
+"""Admits every request, whether or not its objectives can be met."""
 from collections.abc import Sequence
 
 from penstock.core.needs import Needs

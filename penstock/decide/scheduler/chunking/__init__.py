@@ -1,4 +1,4 @@
-"""How much of prompts a step takes beside the tokens of running answers; one `Chunking` (see `contract`) per file."""
+"""How many prompt tokens a step takes besides the tokens of running answers; one `Chunking` (see `contract`) per file."""
 from penstock.core.registry import Table
 
 TABLE = Table(

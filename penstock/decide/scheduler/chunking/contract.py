@@ -1,4 +1,4 @@
-"""What the scheduler asks when the tokens of running answers are planned and prompts are next. Tokens do not depend on what is said."""
+"""What the scheduler asks once the tokens of running answers are planned and prompts are next. The answer affects speed, never tokens."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +9,7 @@ from penstock.decide.scheduler.waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class ChunkView:
-    """A step half planned. `now`: seconds on the scheduler's clock."""
+    """A step in which only running answers are planned so far. `now`: seconds on the scheduler's clock."""
 
     now: float
     decodes: Sequence[Seq]  # running, one token behind
@@ -19,9 +19,9 @@ class ChunkView:
 
 class Chunking(Protocol):
     def num_rows(self, view: ChunkView, most: int) -> int:
-        """How many rows of prompts the step may take, of the `most` that it has left."""
+        """How many rows of prompts the step may take, at most `most`."""
         ...
 
     def may_start(self, seq: Seq, running: Iterable[Seq], now: float) -> bool:
-        """Whether the answers that run can bear one more. Not asked when none does."""
+        """Whether the running answers can bear one more. Not asked when none is running."""
         ...

@@ -1,4 +1,4 @@
-"""As much of prompts as the step's budget of tokens holds."""
+"""As many prompt tokens as fit in the step's token budget."""
 from collections.abc import Iterable
 
 from penstock.core.needs import Needs

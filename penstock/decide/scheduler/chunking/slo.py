@@ -1,9 +1,9 @@
-"""As much of prompts as the tightest TPOT in the batch leaves time for.
+"""As many prompt tokens as the tightest TPOT in the batch leaves time for.
 
-A step takes no longer than any answer that runs can afford a token, for all of its tokens. When prompts would then miss their TTFT, a step
-may use up all that the answers are ahead of their next tokens' deadlines, which still breaks none. Nor is an answer begun whose company
-would make decoding alone slower than that. Answers beyond help hold nobody back: those that could not keep their TPOT beside half as many.
-Without objectives every step takes all that it can.
+A step takes no longer than every running answer can afford per token over all its remaining tokens. If prompts would then miss their TTFT,
+a step may use up the slack that the answers have before their next tokens' deadlines, which breaks none of them. No answer is started that
+would make decoding alone slower than that. Answers that could not keep their TPOT even with half as many running are ignored. Without
+objectives every step takes all that it can.
 """
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Slo:
         return bound == inf or self._costs.step_s(len(seqs), context) <= bound
 
     def _bounds(self, answers: Iterable[Seq], helpless_s: float, now: float) -> tuple[float, float]:
-        """(seconds a token that all of the answers can afford, seconds until the first of their next tokens is due). Those that cannot
+        """(seconds per token that all of the answers can afford, seconds until the first of their next tokens is due). Answers that cannot
         even afford `helpless_s` are left out."""
         afforded = spare = inf
         for seq in answers:
@@ -69,7 +69,7 @@ class Slo:
         return self._planned * afforded, self._planned * spare
 
     def _presses(self, view: ChunkView, rows: int, step_s: float) -> bool:
-        """Whether a prompt that could be in time would be late with so many rows in steps of `step_s`."""
+        """Whether a prompt that could be in time would be late with this many rows per step of `step_s`."""
         now, ahead = view.now, 0
         for claim in chain([claim_of(seq, self._costs) for seq in view.prefills], view.waiting.claims(now)):
             ahead += claim.num_left

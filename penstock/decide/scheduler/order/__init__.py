@@ -1,4 +1,4 @@
-"""Who goes first; one `Order` (see `penstock.decide.scheduler.queue`) per file."""
+"""Which request goes first; one `Order` (see `penstock.decide.scheduler.queue`) per file."""
 from penstock.core.registry import Table
 
 TABLE = Table(

@@ -1,13 +1,14 @@
-"""The earliest deadline that can still be met first; then requests without one; then those that are late beyond help or deferred.
+"""Earliest deadline first, among deadlines that can still be met; then requests without one; then those that are hopelessly late or
+deferred.
 
 Until its first token a request's deadline is that of its TTFT, and it is hopeless when its prompt can no longer be computed by then.
 After that the deadline is its next token's, and it is hopeless when even alone its last token would come too late for its mean TPOT.
 Among equals the smaller priority goes first.
 
-Earliest deadline first meets all deadlines that can be met (Jackson, 1955; Liu and Layland, 1973). Where they cannot, it does not ask what
-each costs: so a request stands behind its deadline by some times the seconds that it takes of a full machine (its prompt, and its answer's
-share of steps), and of two that cannot both be served in time the one goes that leaves room for others. While there is time for all, that
-changes little.
+Earliest deadline first meets all deadlines if that is possible (Jackson, 1955; Liu and Layland, 1973). If it is not, that order ignores
+what each request costs. So a request's deadline is moved back by `work` times the seconds that it takes of a full machine (its prompt, and
+its answer's share of steps): of two that cannot both be in time, the expensive one yields. While there is time for all, that changes
+little.
 """
 from dataclasses import dataclass
 from math import inf

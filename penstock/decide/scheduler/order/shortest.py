@@ -1,4 +1,4 @@
-"""The shortest request first, by the most tokens that it may come to; first come among equals.
+"""The shortest request first, by its maximum number of tokens; first come among equals.
 
 The length of an answer is not known before it ends, but its bound (prompt plus max_tokens) is. Long requests can
 wait for as long as shorter ones keep coming.
