@@ -84,10 +84,10 @@ TABLE: tuple[Field, ...] = (
         response_format="text, json_object, or json_schema: the answer conforms to the schema (strict or not)",
         structured_outputs="an object with one of json, json_object, regex, choice, grammar (Lark or EBNF), and whitespace_pattern, "
                            "disable_any_whitespace, disable_additional_properties",
-        guided_json="an older name of structured_outputs.json", guided_json_object="likewise, of structured_outputs.json_object",
-        guided_regex="likewise, of structured_outputs.regex", guided_choice="likewise, of structured_outputs.choice",
-        guided_grammar="likewise, of structured_outputs.grammar",
-        guided_whitespace_pattern="likewise, of structured_outputs.whitespace_pattern",
+        guided_json="an older name of structured_outputs.json", guided_json_object="an older name of structured_outputs.json_object",
+        guided_regex="an older name of structured_outputs.regex", guided_choice="an older name of structured_outputs.choice",
+        guided_grammar="an older name of structured_outputs.grammar",
+        guided_whitespace_pattern="an older name of structured_outputs.whitespace_pattern",
     ),
     *_obeyed(ALL, slo='objectives, for --order deadline: "ttft=200ms,tpot=50ms,e2e=5s", or an object with ttft_ms, tpot_ms, e2e_ms; '
                       'or the header x-slo; see deadlines.md',

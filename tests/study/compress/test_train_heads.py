@@ -143,7 +143,7 @@ def test_answers_that_are_under_way_are_told_of_now_and_then(monkeypatch: pytest
     watch(0.5, 40)
     monkeypatch.setattr(module, "SAY_S", -1.0)
     watch(1.5, 40)
-    assert said == ["  3.8% of 40 answers made"]
+    assert said == ["  3.8% of 40 answers generated"]
 
 
 def test_a_number_of_steps_is_repeatable(folder: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path) -> None:
     assert again.right[0] > first.right[0] / 2 > 0.03
     with pytest.raises(ModelError, match=r"first/medusa\.safetensors has no medusa\.1\.\S+: it holds less than --kind asks for"):
         trained(folder, tmp_path, "medusa:heads=3", 1, begin=tmp_path / "first")
-    with pytest.raises(ModelError, match="there is no .*nowhere/eagle.safetensors to go on with"):
+    with pytest.raises(ModelError, match="there is no .*nowhere/eagle.safetensors to continue from"):
         trained(folder, tmp_path, "eagle", 1, begin=tmp_path / "nowhere")
     with pytest.raises(ModelError, match="holds heads trained for .*, but heads fit one model alone, here other "):
         trained(write_model(tmp_path / "other"), tmp_path, "medusa:heads=1", 1, begin=tmp_path / "first")

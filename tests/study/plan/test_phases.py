@@ -20,4 +20,4 @@ def test_what_a_sweep_takes_is_told_from_what_its_phases_took() -> None:
     assert course.left_s == 4 * (2 * 10 + 9 * 20)
     assert "12 phases: about 4 minutes" in said[0] and said[1] == "1 of 12, 1 at once: 0 steps; about 13 minutes to come"
     course.begin({phase: Measured([], [], 0.0) for phase in phases[1:]})
-    assert course.left_s == 0 and "of which 11 are there" in said[-1]
+    assert course.left_s == 0 and "11 of them done" in said[-1]

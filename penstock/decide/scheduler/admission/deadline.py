@@ -112,11 +112,11 @@ class Deadline:
         prompt_s = claim.prompt_s / planned
         allowed_s = claim.due_s - seq.arrival_s
         if prompt_s > allowed_s:
-            raise unattainable(f"a first token within {told(allowed_s)}: this prompt alone takes {told(prompt_s)}, reserve included")
+            raise unattainable(f"a first token within {told(allowed_s)}, but this prompt alone takes {told(prompt_s)}, reserve included")
         step_s = self._costs.step_s(1, seq.max_len) / planned
         allowed_s = tpot_s(seq, seq.arrival_s + prompt_s)
         if seq.max_len > seq.num_prompt + 1 and step_s > allowed_s:
-            raise unattainable(f"a token every {told(allowed_s)}: alone on the machine it takes {told(step_s)}, reserve included")
+            raise unattainable(f"a token every {told(allowed_s)}, but even alone it takes {told(step_s)}, reserve included")
 
     def _latest_s(self, claim: Claim) -> float:
         """The latest time for which its first token may be forecast."""
