@@ -122,7 +122,7 @@ def test_who_gives_way_gets_the_refusal_instead_of_an_answer() -> None:
         zero, one, two, three = asyncio.run(main())
     finally:
         loop.stop()
-    assert (zero, two, three) == (1, 1, 1) and isinstance(one, OverloadedError) and "gives way" in str(one)
+    assert (zero, two, three) == (1, 1, 1) and isinstance(one, OverloadedError) and "makes way" in str(one)
     assert not loop._mailboxes and loop.gauges().num_refused == 1
 
 

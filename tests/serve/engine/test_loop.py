@@ -187,7 +187,7 @@ def test_refusals_come_at_once(loop: Loop) -> None:
         tasks = [asyncio.ensure_future(collect(loop, request(i, max_tokens=100))) for i in range(20)]
         await asyncio.sleep(0)
         await until(gate.reached)
-        with pytest.raises(OverloadedError, match="20 requests run or wait"):
+        with pytest.raises(OverloadedError, match="20 requests are running or waiting"):
             loop.submit(request(99))
         gate.open()
         for task in tasks:
@@ -320,4 +320,4 @@ def test_figures_that_fail_do_not_end_the_engine(folder: Path, caplog: pytest.Lo
         assert len(asyncio.run(collect(made, request(1)))) == 8 and made.health().ok
     finally:
         made.stop()
-    assert "figures of step" in caplog.text
+    assert "metrics of step" in caplog.text

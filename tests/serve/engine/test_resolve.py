@@ -135,11 +135,11 @@ def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:
     config = EngineConfig(max_num_seqs=4096, propose="draft_model:model=x")
     found = resolve(config, SPEC, HELD, machine, DraftMemory(4 << 20, KV_BYTES))
     assert found.engine.kv_tokens == int((6 << 20) * 0.6) // (2 * KV_BYTES) // 16 * 16
-    assert f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for what drafts" in found.reasons["kv_tokens"]
+    assert f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for drafting" in found.reasons["kv_tokens"]
     with pytest.raises(CapacityError, match=r"weights .* and --propose draft_model:model=x 0\.0 GiB, but 0\.1 GiB of memory are free"):
         resolve(config, SPEC, HELD, machine, DraftMemory(free, 0))
     fits = (6 << 20) // (2 * KV_BYTES) // 16 * 16
-    with pytest.raises(CapacityError, match=f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for what drafts.*: {fits:,} tokens would fit"):
+    with pytest.raises(CapacityError, match=f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for drafting.*: {fits:,} tokens would fit"):
         resolve(replace(config, kv_tokens=fits + 16), SPEC, HELD, machine, DraftMemory(4 << 20, KV_BYTES))
 
 
@@ -205,5 +205,5 @@ def test_more_heads_than_were_trained_are_refused() -> None:
 
 @pytest.mark.parametrize("fields", [{"accept": "typical:epsilon=0.2"}, {"draft_control": "always"}])
 def test_what_says_nothing_without_a_proposer_is_refused(fields: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(fields.values()))} says nothing without --propose"):
+    with pytest.raises(UsageError, match=f"{next(iter(fields.values()))} has no effect without --propose"):
         build(EngineConfig(model="rill", **fields))
