@@ -205,7 +205,7 @@ def _gauge_families(now: Gauges) -> Iterator[Metric]:
     for name, text, value in rows:
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
     yield CounterMetricFamily(PREFIX + "slo_refused", "Requests refused because they could not be served in time.", value=now.num_refused)
-    yield CounterMetricFamily(PREFIX + "slo_deferred", "Requests too late for their objectives, accepted to go last.", value=now.num_deferred)
+    yield CounterMetricFamily(PREFIX + "slo_deferred", "Requests too late for their objectives, put last.", value=now.num_deferred)
 
 
 def _least_families(total: Shares) -> Iterator[Metric]:
