@@ -4,8 +4,9 @@ from math import ceil, inf
 
 SAVED_SHOW_STEPS = 8  # steps whose whole time the budget for showing may hold: many answers may end together
 MAX_LOSS_SHARE, SAVED_LOSS_STEPS, WON_STEPS = 0.004, 4, 64  # of the time, that drafts may lose; steps whose time is saved; with gains
-PARTING_SHARE, PARTING_STEPS = 0.002, (4, 64)  # of the time, for parting; steps whose time it costs: times sequences squared; at most
-ENOUGH = 0.75  # share of what a parting costs that must be there, since steps vary
+PARTING_SHARE, PARTING_STEPS = 0.002, (4, 64)  # of the time, for parting; steps whose time may be saved: times sequences squared; at most
+PARTED_SHARE, MAX_DEBT = 0.02, 4  # of the time, that sequences cost which were parted; owed for it at most, times what may be saved
+ENOUGH = 0.75  # share of what may be saved that pays for a parting, since steps vary
 
 
 @dataclass(slots=True)
@@ -67,9 +68,15 @@ class Budgets:
         self.losses.spend(seconds)
         self.parting.spend(seconds)
 
-    def pay_for_parting(self) -> bool:
-        """Whether sequences in lockstep may be parted. If so, that is paid for."""
-        is_paid = self.parting.left_s >= ENOUGH * self.parting.most_s
-        if is_paid:
-            self.parting.spend(self.parting.most_s)
-        return is_paid
+    def charge_parted(self, num_steps: int) -> None:
+        """This many steps were made of sequences that drafts have parted."""
+        owed_s = PARTED_SHARE * self.step_s * num_steps
+        self.parting.spend(min(owed_s, max(0.0, self.parting.left_s + MAX_DEBT * self.parting.most_s)))
+
+    def pays_for_parting(self) -> bool:
+        """Whether sequences in lockstep may be parted, whatever that promises."""
+        return self.parting.left_s >= ENOUGH * self.parting.most_s
+
+    def is_parting_owed(self) -> bool:
+        """Whether those that were parted before have cost more than drafts gained since."""
+        return self.parting.left_s < 0

@@ -27,8 +27,9 @@ spent there are no drafts until it holds half a step's time again: so they lose 
 
 **Lockstep** (`_may_part`). Sequences that begin together and have the same `max_tokens` end together, so that the prompts of the next ones
 are computed together too. A single accepted draft parts them, and from then on prompts come one by one, which costs 1 to 3 % of the time
-for as long as requests queue. No step shows that loss. So they are parted where decisions have promised much for long (`Promise`), or if
-it can be paid from what drafts have really gained before and a small share of the time (`Budgets.pay_for_parting`).
+for as long as requests queue. No step shows that loss. So it is taken to be PARTED_SHARE of the time, and charged to a budget that what
+drafts really gain and a small share of the time are added to. Sequences are parted where decisions have promised much for long (`Promise`)
+and nothing is owed for earlier partings, or somewhat less if that budget is nearly full (`Budgets.pays_for_parting`).
 
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
 SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, or of more where steps are short, to follow what plain steps take.
@@ -47,7 +48,7 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
-LOCKSTEP_PROMISE = 0.25  # added speed that decisions must have promised, on average, to part sequences in lockstep unpaid
+LOCKSTEP_PROMISE, PAID_PROMISE = 0.25, 0.15  # added speed that decisions must promise on average to part a lockstep: unpaid, paid
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 MAX_SHOW_SHARE = 0.002  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
@@ -86,6 +87,7 @@ class Priced:
 
     _budgets: Budgets = field(default_factory=Budgets)
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
+    _is_parted: bool = False  # drafts were made for sequences in lockstep, which have not come together since
     _budget_step: int = 0  # the latest step that has added to the budgets
     _share_decided_at: int | None = None  # `made_at` of the decision for which the shares of trials and of showing were computed
     _has_tried: bool = False
@@ -128,6 +130,9 @@ class Priced:
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
         self._budgets.add(num_steps)
+        self._is_parted &= not load.in_lockstep or self._decision.limits is not None
+        if self._is_parted:
+            self._budgets.charge_parted(num_steps)
         self._budget_step = self._step
         after_drafts = last is not None and last.load.num_drafts > 0
         self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
@@ -255,6 +260,7 @@ class Priced:
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]
+                self._is_parted |= self._is_in_lockstep()
             limits, expected, min_accepted, _ = best
             valid_until = self._step + DRAFT_DECISION_STEPS + len(seq_ids) // SEQS_PER_STEP
             return Decision(seq_ids, limits, expected, self._step, valid_until, min_accepted=min_accepted)
@@ -265,7 +271,8 @@ class Priced:
         return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps, only_lockstep=best is not None)
 
     def _may_part(self) -> bool:
-        return self._promise.mean >= LOCKSTEP_PROMISE or self._budgets.pay_for_parting()
+        is_promised = self._promise.mean >= LOCKSTEP_PROMISE and not self._budgets.is_parting_owed()
+        return is_promised or self._promise.mean >= PAID_PROMISE and self._budgets.pays_for_parting()
 
     def _is_in_lockstep(self) -> bool:
         return self._in_flight is not None and self._in_flight.load.in_lockstep

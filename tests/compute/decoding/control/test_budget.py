@@ -31,11 +31,26 @@ def test_what_drafts_gain_pays_for_parting_and_the_time_of_steps_does_so_slowly(
     budgets = Budgets()
     budgets.earn_from(1e-3, num_seqs=4, trial_s=0.0)
     budgets.add(1000)
-    assert not budgets.pay_for_parting()
+    assert not budgets.pays_for_parting()
     budgets.spend_on_drafts(-0.05)
-    assert budgets.pay_for_parting() and not budgets.pay_for_parting()
-    budgets.add(40_000)
-    assert budgets.pay_for_parting()
+    assert budgets.pays_for_parting()
+    budgets.charge_parted(1000)
+    assert not budgets.pays_for_parting() and not budgets.is_parting_owed()
+    budgets.charge_parted(100_000)
+    assert budgets.is_parting_owed()
+    budgets.add(100_000)
+    assert budgets.is_parting_owed()
+    budgets.add(80_000)
+    assert budgets.pays_for_parting()
+
+
+def test_parted_sequences_that_gain_owe_nothing() -> None:
+    budgets = Budgets()
+    budgets.earn_from(1e-3, num_seqs=4, trial_s=0.0)
+    for _ in range(1000):
+        budgets.charge_parted(10)
+        budgets.spend_on_drafts(-3e-4)
+    assert budgets.pays_for_parting()
 
 
 def test_gains_are_put_aside_beyond_what_time_gives_and_are_not_cut():
