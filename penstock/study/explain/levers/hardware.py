@@ -1,4 +1,4 @@
-"""Another machine: steps from the vendor's figuress, as `penstock plan` has them."""
+"""Another machine: steps from the vendor's figures, as `penstock plan` has them."""
 import math
 from collections.abc import Iterator
 from dataclasses import replace
