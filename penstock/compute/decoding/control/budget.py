@@ -74,7 +74,7 @@ class Budgets:
         self.parting.spend(min(owed_s, max(0.0, self.parting.left_s + MAX_DEBT * self.parting.most_s)))
 
     def pays_for_parting(self) -> bool:
-        """Whether sequences in lockstep may be parted, whatever that promises."""
+        """Whether enough is saved to part sequences in lockstep for a smaller promise."""
         return self.parting.left_s >= ENOUGH * self.parting.most_s
 
     def is_parting_owed(self) -> bool:
