@@ -3,9 +3,11 @@ from pathlib import Path
 
 import numpy as np
 from corpus import shuffled, split
+from repeats import Repeats
 from tokenizers import Tokenizer
 
 BEGIN, END = 0, 1
+REPEATS_SHARE = 0.3  # of the windows
 
 
 class LooseSpaces:
@@ -28,10 +30,12 @@ class LooseSpaces:
 
 
 class Stream:
-    """All passages, shuffled, one after another: begin token, text, end token."""
+    """All passages, shuffled, one after another: begin token, text, end token. To learn from: some spaces loose, some windows of repeats."""
 
-    def __init__(self, passages: list[str], tokenizer: Tokenizer, loose_spaces: bool = False) -> None:
-        loosen = LooseSpaces(tokenizer, share=0.01 if loose_spaces else 0.0)
+    def __init__(self, passages: list[str], tokenizer: Tokenizer, to_learn: bool = False) -> None:
+        self._passages, self._tokenizer = passages, tokenizer
+        self._repeats_share = REPEATS_SHARE if to_learn else 0.0
+        loosen = LooseSpaces(tokenizer, share=0.01 if to_learn else 0.0)
         ids: list[int] = []
         starts: list[int] = []  # where a paragraph begins
         for encoded, text in zip(tokenizer.encode_batch(passages, add_special_tokens=False), passages, strict=True):
@@ -56,7 +60,22 @@ class Stream:
             windows.append(np.concatenate([[BEGIN], self.ids[begin : begin + length]]))
             at = begin + length
         order = rng.permutation(len(windows))
-        return np.stack(windows)[order]
+        found = np.stack(windows)[order]
+        again = np.flatnonzero(rng.random(len(found)) < self._repeats_share)
+        found[again] = repeated(self._passages, self._tokenizer, len(again), length, seed)
+        return found
+
+
+def repeated(passages: list[str], tokenizer: Tokenizer, count: int, length: int, seed: int) -> np.ndarray:
+    """Windows [count, length + 1] of documents in which a text comes again, one after another, cut where a window ends."""
+    repeats = Repeats(passages, seed)
+    windows = []
+    for _ in range(count):
+        ids: list[int] = []
+        while len(ids) <= length:
+            ids += [BEGIN, *tokenizer.encode(repeats.document(), add_special_tokens=False).ids, END]
+        windows.append(ids[: length + 1])
+    return np.array(windows, dtype=np.int32).reshape(count, length + 1)
 
 
 def _breaks(text: str) -> list[int]:
@@ -71,4 +90,4 @@ def load(corpus: Path, tokenizer_file: Path) -> tuple[Stream, Stream]:
     """(training, held out)."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     train, held_out = split(corpus)
-    return Stream(shuffled(train, seed=1), tokenizer, loose_spaces=True), Stream(held_out, tokenizer)
+    return Stream(shuffled(train, seed=1), tokenizer, to_learn=True), Stream(held_out, tokenizer)

@@ -46,7 +46,7 @@ def main() -> None:
     plan = Plan(int(args.passes * len(train.ids)), args.seed, args.steps)
     teacher = Model(SHAPES["brook"], seed=0)
     teacher.restore(args.teacher)
-    run = Run("rill", args.seed, args.work)
+    run = Run("rill", args.seed, args.work, args.begin)
     student = run.model
     print(f"{student.program.num_parameters():,} parameters; {run.tokens:,} of {plan.total:,} tokens done", flush=True)
     loss = torch.compile(loss_of, dynamic=False) if args.compile else loss_of

@@ -1,6 +1,6 @@
 """Trains brook on the books, through the same program and backend that serve it. Seeded; a killed run goes on where it was.
 
-    python recipes/train.py --corpus FOLDER [--passes 2] [--work checkpoints/brook] [--out penstock/bundled/brook]
+    python recipes/train.py --corpus FOLDER [--passes 2] [--begin FOLDER] [--work checkpoints/brook] [--out penstock/bundled/brook]
 """
 import argparse
 import math
@@ -42,8 +42,10 @@ class Plan:
 class Run:
     """A training run: model, optimizer, and how far it is."""
 
-    def __init__(self, name: str, seed: int, work: Path) -> None:
+    def __init__(self, name: str, seed: int, work: Path, begin: Path | None = None) -> None:
         self.model = Model(SHAPES[name], seed)
+        if begin:
+            self.model.restore(begin)
         self.optimizer = Optimizer(self.model.parameters)
         self.tokens = 0
         self.file = work / "run.pt"
@@ -111,6 +113,7 @@ def options(description: str, work: str, out: str, passes: float) -> argparse.Ar
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path(work), help="where the run is kept, so that it can go on")
     parser.add_argument("--out", type=Path, default=Path(out))
+    parser.add_argument("--begin", type=Path, help="a folder whose weights are trained further, in place of random ones")
     parser.add_argument("--steps", type=int, help="stop after so many steps, to try it")
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: 1.3 times as fast, needs a C++ compiler")
     return parser
@@ -121,7 +124,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     train, held_out = data.load(args.corpus, Path("penstock/bundled/brook/tokenizer.json"))
     plan = Plan(int(args.passes * len(train.ids)), args.seed, args.steps)
-    run = Run("brook", args.seed, args.work)
+    run = Run("brook", args.seed, args.work, args.begin)
     model = run.model
     print(f"{model.program.num_parameters():,} parameters, {len(train.ids):,} training tokens, {len(held_out.ids):,} held out; "
           f"{run.tokens:,} of {plan.total:,} done", flush=True)

@@ -4,25 +4,23 @@ from math import ceil, inf
 
 SAVED_SHOW_STEPS = 8  # steps whose whole time the budget for showing may hold: many answers may end together
 MAX_LOSS_SHARE, SAVED_LOSS_STEPS, WON_STEPS = 0.004, 4, 64  # of the time, that drafts may lose; steps whose time is saved; with gains
-PARTING_SHARE, PARTING_STEPS = 0.002, (4, 64)  # of the time, for parting; steps whose time may be saved: times sequences squared; at most
-PARTED_SHARE, MAX_DEBT = 0.02, 4  # of the time, that sequences cost which were parted; owed for it at most, times what may be saved
-ENOUGH = 0.75  # share of what may be saved that pays for a parting, since steps vary
 
 
 @dataclass(slots=True)
 class Budget:
     """Seconds. It earns a share of the time of steps, as long as it holds less than `most_s`; gains may fill it up to `most_gained_s`. It
-    falls below zero where something took longer than expected: then nothing is spent until that is earned back."""
+    falls below zero, to `least_s` at most, where something took longer than expected: then nothing is spent until that is earned back."""
 
     share: float = 0.0  # of a step's time that it earns
     left_s: float = 0.0  # infinite: it begins full
     income_s: float = 0.0  # of a step
     most_s: float = inf
     most_gained_s: float = inf
+    least_s: float = -inf
 
-    def earn_from(self, step_s: float, most_s: float, most_gained_s: float = 0.0) -> None:
+    def earn_from(self, step_s: float, most_s: float, most_gained_s: float = 0.0, least_s: float = -inf) -> None:
         """Steps take `step_s`."""
-        self.income_s, self.most_s, self.most_gained_s = self.share * step_s, most_s, max(most_s, most_gained_s)
+        self.income_s, self.most_s, self.most_gained_s, self.least_s = self.share * step_s, most_s, max(most_s, most_gained_s), least_s
 
     def add(self, num_steps: int) -> None:
         """This many steps were made."""
@@ -32,7 +30,7 @@ class Budget:
     def spend(self, seconds: float) -> None:
         """Below zero: that much was gained."""
         left_s = self.most_s if self.left_s == inf else self.left_s
-        self.left_s = max(min(left_s, left_s - seconds), min(left_s - seconds, self.most_gained_s))
+        self.left_s = max(min(left_s, left_s - seconds), min(left_s - seconds, self.most_gained_s), self.least_s)
 
     def steps_to(self, seconds: float) -> int:
         """The number of steps after which it holds so much, if nothing is spent meanwhile."""
@@ -42,41 +40,21 @@ class Budget:
 @dataclass(slots=True)
 class Budgets:
     """For trials, recording them, and decisions against drafts; for showing answers that have ended; for drafts that cost more than they
-    give; for parting sequences in lockstep. The shares of the first two are set by the controller; that for losses begins full."""
+    give. The shares of the first two are set by the controller; that for losses begins full."""
 
     trials: Budget = field(default_factory=Budget)
     showing: Budget = field(default_factory=Budget)
     losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))
-    parting: Budget = field(default_factory=lambda: Budget(PARTING_SHARE))
     step_s: float = 0.0  # of a plain step
 
-    def earn_from(self, step_s: float, num_seqs: int, trial_s: float) -> None:
-        """Plain steps of so many sequences take `step_s`, and a trial `trial_s`: trials that take longer than steps can be saved for."""
+    def earn_from(self, step_s: float, trial_s: float) -> None:
+        """Plain steps take `step_s`, and a trial `trial_s`: trials that take longer than steps can be saved for."""
         self.step_s = step_s
         self.trials.earn_from(step_s, max(step_s, 2 * trial_s))
         self.showing.earn_from(step_s, SAVED_SHOW_STEPS * step_s)
         self.losses.earn_from(step_s, SAVED_LOSS_STEPS * step_s, WON_STEPS * step_s)
-        self.parting.earn_from(step_s, min(PARTING_STEPS[0] * num_seqs**2, PARTING_STEPS[1]) * step_s)
 
     def add(self, num_steps: int) -> None:
         """This many steps were made."""
-        for budget in (self.trials, self.showing, self.losses, self.parting):
+        for budget in (self.trials, self.showing, self.losses):
             budget.add(num_steps)
-
-    def spend_on_drafts(self, seconds: float) -> None:
-        """What drafts have lost; below zero: gained."""
-        self.losses.spend(seconds)
-        self.parting.spend(seconds)
-
-    def charge_parted(self, num_steps: int) -> None:
-        """This many steps were made of sequences that drafts have parted."""
-        owed_s = PARTED_SHARE * self.step_s * num_steps
-        self.parting.spend(min(owed_s, max(0.0, self.parting.left_s + MAX_DEBT * self.parting.most_s)))
-
-    def pays_for_parting(self) -> bool:
-        """Whether enough is saved to part sequences in lockstep for a smaller promise."""
-        return self.parting.left_s >= ENOUGH * self.parting.most_s
-
-    def is_parting_owed(self) -> bool:
-        """Whether those that were parted before have cost more than drafts gained since."""
-        return self.parting.left_s < 0

@@ -25,11 +25,7 @@ without it jobs that repeat are not known when their turn comes, so that no tria
 yielded its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, what it saved is added. When the budget is
 spent there are no drafts until it holds half a step's time again: so they lose no more than that share, whichever estimate is wrong.
 
-**Lockstep** (`_may_part`). Sequences that begin together and have the same `max_tokens` end together, so that the prompts of the next ones
-are computed together too. A single accepted draft parts them, and from then on prompts come one by one, which costs 1 to 3 % of the time
-for as long as requests queue. No step shows that loss. So it is taken to be PARTED_SHARE of the time, and charged to a budget that what
-drafts really gain and a small share of the time are added to. Sequences are parted where decisions have promised much for long (`Promise`)
-and nothing is owed for earlier partings, or somewhat less if that budget is nearly full (`Budgets.pays_for_parting`).
+**Lockstep**. Sequences that begin and end together are parted by drafts only where those promise more than parting costs (`Lockstep`).
 
 **Skipped steps** (`num_skippable`). Observing a step costs as much as a trial. While nothing is drafted and no trial is due, only the first
 SAMPLED_STEPS of SAMPLE_PERIOD steps are observed, or of more where steps are short, to follow what plain steps take.
@@ -40,7 +36,8 @@ from dataclasses import dataclass, field
 
 from penstock.compute.decoding.control.budget import Budgets
 from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
-from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected, Promise
+from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected
+from penstock.compute.decoding.control.lockstep import Lockstep
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
 from penstock.compute.decoding.control.state import PLAIN_DECISION_STEPS, TRIAL_BACKOFF, Decision, SeqState, StepInFlight
 
@@ -48,7 +45,6 @@ MIN_SPEEDUP = 1.08  # that drafts must promise to be made, since estimates are u
 DRAFT_DECISION_STEPS, SEQS_PER_STEP = 8, 4  # steps that a decision for drafts holds, and sequences for each step more
 MAX_TURNOVER = 0.25  # share of a decision's sequences that may join or leave before a new one is made
 LOSS_PAUSE, STAKE = (32, 1024), 0.5  # steps without drafts once it is spent: at least, at most; time of a step that it holds then
-LOCKSTEP_PROMISE, PAID_PROMISE = 0.25, 0.15  # added speed that decisions must promise on average to part a lockstep: unpaid, paid
 MAX_TRIAL_SHARE, FULL_SHARE_GAIN = 0.015, 1.6  # of the time; reached where perfect drafts make decoding 1 + 1.6 times as fast
 MAX_SHOW_SHARE = 0.002  # of the time, for showing answers; reached where perfect drafts make decoding twice as fast
 CONFIDENCE_DECAY, MIN_CONFIDENCE = 0.5, 0.15  # of `_trial_confidence`: factor with each decision against drafts after a failed trial; floor
@@ -81,13 +77,12 @@ class Priced:
     _overheads: StepOverheads = field(default_factory=StepOverheads)
     _calibration: Calibration = field(default_factory=Calibration)
 
-    _promise: Promise = field(default_factory=Promise)
     _decision: Decision = field(default_factory=Decision)
     _next_expected: Expected | None = None  # of the drafts of the next step
 
+    _lockstep: Lockstep = field(default_factory=Lockstep)
     _budgets: Budgets = field(default_factory=Budgets)
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
-    _is_parted: bool = False  # drafts were made for sequences in lockstep, which have not come together since
     _budget_step: int = 0  # the latest step that has added to the budgets
     _share_decided_at: int | None = None  # `made_at` of the decision for which the shares of trials and of showing were computed
     _has_tried: bool = False
@@ -126,13 +121,13 @@ class Priced:
                 if load.is_decode and load.num_seqs == last.load.num_seqs:  # else the host has worked for those that came or went
                     self._overheads.observe(last, interval, self._model_s(last.load, last.load.num_rows))
                     self._observe_gain(last, interval)
-            self._budgets.earn_from(self._plain_s(last.load), last.load.num_seqs, self._overheads.trial_s)
+            plain_s = self._plain_s(last.load)
+            self._budgets.earn_from(plain_s, self._overheads.trial_s)
+            self._lockstep.earn_from(plain_s, last.load.num_seqs)
         if last is None or last.expected is None and not last.load.num_drafts:
             self._calibration.fade(num_steps)
         self._budgets.add(num_steps)
-        self._is_parted &= not load.in_lockstep or self._decision.limits is not None
-        if self._is_parted:
-            self._budgets.charge_parted(num_steps)
+        self._lockstep.pass_steps(num_steps, is_together=load.in_lockstep and self._decision.limits is None)
         self._budget_step = self._step
         after_drafts = last is not None and last.load.num_drafts > 0
         self._in_flight, self._next_expected = StepInFlight(now, load, self._next_expected, after_drafts), None
@@ -245,7 +240,9 @@ class Priced:
         """Compares a decode step with drafts with as many plain ones as would yield its tokens. The decision ends when drafts have lost
         what they may."""
         if step.load.num_drafts and self._overheads.unit_s is not None:
-            self._budgets.spend_on_drafts(interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load))
+            lost_s = interval - (1 + step.num_accepted / step.load.num_seqs) * self._plain_s(step.load)
+            self._budgets.losses.spend(lost_s)
+            self._lockstep.spend(lost_s)
             if self._budgets.losses.left_s < 0:
                 self._decision.valid_until = self._step
 
@@ -255,12 +252,14 @@ class Priced:
             self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
             return Decision(seq_ids, made_at=self._step, valid_until=self._pauses_until)
         best, last = self._choose(seq_ids, num_other_rows), self._decision
-        self._promise.follow(self._step, 0.0 if best is None else best[3])
-        if best is not None and (last.limits is not None or not self._is_in_lockstep() or self._may_part()):
+        self._lockstep.promise.follow(self._step, 0.0 if best is None else best[3])
+        in_lockstep = self._in_flight is not None and self._in_flight.load.in_lockstep
+        if best is not None and (last.limits is not None or not in_lockstep or self._lockstep.may_part()):
             self._trial_confidence = min(1.0, 2 * self._trial_confidence)
             if last.limits is None:
                 self._overheads.probe_period = PROBE_PERIOD[0]
-                self._is_parted |= self._is_in_lockstep()
+                if in_lockstep:
+                    self._lockstep.part()
             limits, expected, min_accepted, _ = best
             valid_until = self._step + DRAFT_DECISION_STEPS + len(seq_ids) // SEQS_PER_STEP
             return Decision(seq_ids, limits, expected, self._step, valid_until, min_accepted=min_accepted)
@@ -269,10 +268,6 @@ class Priced:
         if self._trial_failed and best is None:
             self._trial_confidence, self._trial_failed = max(CONFIDENCE_DECAY * self._trial_confidence, MIN_CONFIDENCE), False
         return Decision(seq_ids, None, None, self._step, self._step + num_steps, num_steps, only_lockstep=best is not None)
-
-    def _may_part(self) -> bool:
-        is_promised = self._promise.mean >= LOCKSTEP_PROMISE and not self._budgets.is_parting_owed()
-        return is_promised or self._promise.mean >= PAID_PROMISE and self._budgets.pays_for_parting()
 
     def _is_in_lockstep(self) -> bool:
         return self._in_flight is not None and self._in_flight.load.in_lockstep

@@ -1,7 +1,7 @@
 """What is earned and spent on trials."""
 import pytest
 
-from penstock.compute.decoding.control.budget import Budget, Budgets
+from penstock.compute.decoding.control.budget import Budget
 from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
 from penstock.compute.decoding.control.priced import Priced
 
@@ -27,32 +27,6 @@ def test_when_a_budget_will_hold_the_time_of_some_steps():
     assert budget.left_s == pytest.approx(5e-4)
 
 
-def test_what_drafts_gain_pays_for_parting_and_the_time_of_steps_does_so_slowly():
-    budgets = Budgets()
-    budgets.earn_from(1e-3, num_seqs=4, trial_s=0.0)
-    budgets.add(1000)
-    assert not budgets.pays_for_parting()
-    budgets.spend_on_drafts(-0.05)
-    assert budgets.pays_for_parting()
-    budgets.charge_parted(1000)
-    assert not budgets.pays_for_parting() and not budgets.is_parting_owed()
-    budgets.charge_parted(100_000)
-    assert budgets.is_parting_owed()
-    budgets.add(100_000)
-    assert budgets.is_parting_owed()
-    budgets.add(80_000)
-    assert budgets.pays_for_parting()
-
-
-def test_parted_sequences_that_gain_owe_nothing() -> None:
-    budgets = Budgets()
-    budgets.earn_from(1e-3, num_seqs=4, trial_s=0.0)
-    for _ in range(1000):
-        budgets.charge_parted(10)
-        budgets.spend_on_drafts(-3e-4)
-    assert budgets.pays_for_parting()
-
-
 def test_gains_are_put_aside_beyond_what_time_gives_and_are_not_cut():
     budget = Budget(share=0.01)
     budget.earn_from(1e-3, most_s=4e-3, most_gained_s=6e-2)
@@ -63,6 +37,15 @@ def test_gains_are_put_aside_beyond_what_time_gives_and_are_not_cut():
     budget.spend(-1e-3)
     budget.add(10)
     assert budget.left_s == 6e-2
+
+
+def test_debts_end_where_they_are_said_to():
+    budget = Budget(share=0.01)
+    budget.earn_from(1e-3, most_s=4e-3, least_s=-1e-2)
+    budget.spend(1.0)
+    assert budget.left_s == -1e-2
+    budget.spend(-5e-3)
+    assert budget.left_s == pytest.approx(-5e-3)
 
 
 def test_the_first_of_all_trials_is_not_charged() -> None:

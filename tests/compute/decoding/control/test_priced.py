@@ -271,23 +271,3 @@ def test_after_a_loss_drafts_that_became_right_are_made_within_a_thousand_steps(
     engine.acceptance[0] = 1.0
     engine.speedup(1000)
     assert engine.speedup(1000) > 1.5
-
-
-def drafted_steps(right: float, in_lockstep: bool) -> int:
-    """Of 4,000 steps of four sequences, which are replaced every 100 steps."""
-    engine = SimulatedEngine(3e-4, 6e-5, dict.fromkeys(range(4), right))
-    for _ in range(40):
-        engine.in_lockstep = in_lockstep
-        for _ in range(100):
-            drafted = engine.drafted_steps
-            engine.step()
-            engine.in_lockstep &= engine.drafted_steps == drafted
-        for seq_id in range(4):
-            engine.forget(seq_id)
-    return engine.drafted_steps
-
-
-def test_sequences_in_lockstep_are_parted_only_for_promises_that_last() -> None:
-    """Prompts that are then computed one by one cost more than a lucky guess gains."""
-    assert drafted_steps(0.6, in_lockstep=True) == 0 and drafted_steps(0.6, in_lockstep=False) > 20
-    assert drafted_steps(0.95, in_lockstep=True) > 2000
