@@ -1,4 +1,5 @@
 """Tokens in windows. A window begins at a paragraph of a passage, with the begin token, and may run on into the next passages."""
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,16 @@ from repeats import Repeats
 from tokenizers import Tokenizer
 
 BEGIN, END = 0, 1
-REPEATS_SHARE = 0.3  # of the windows
+REPEATED_CHARACTERS = 1.5  # in a text that comes again, at most, for each token of a window: so that it stands there at least twice
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Windows of `length` tokens, and which share of them hold texts that come again, and which share of these lists of words."""
+
+    length: int
+    repeats: float = 0.0
+    lists: float = 0.0
 
 
 class LooseSpaces:
@@ -30,12 +40,11 @@ class LooseSpaces:
 
 
 class Stream:
-    """All passages, shuffled, one after another: begin token, text, end token. To learn from: some spaces loose, some windows of repeats."""
+    """All passages, shuffled, one after another: begin token, text, end token."""
 
-    def __init__(self, passages: list[str], tokenizer: Tokenizer, to_learn: bool = False) -> None:
+    def __init__(self, passages: list[str], tokenizer: Tokenizer, loose_spaces: bool = False) -> None:
         self._passages, self._tokenizer = passages, tokenizer
-        self._repeats_share = REPEATS_SHARE if to_learn else 0.0
-        loosen = LooseSpaces(tokenizer, share=0.01 if to_learn else 0.0)
+        loosen = LooseSpaces(tokenizer, share=0.01 if loose_spaces else 0.0)
         ids: list[int] = []
         starts: list[int] = []  # where a paragraph begins
         for encoded, text in zip(tokenizer.encode_batch(passages, add_special_tokens=False), passages, strict=True):
@@ -49,8 +58,10 @@ class Stream:
         self.ids = np.array(ids, dtype=np.int32)
         self.starts = np.array(starts, dtype=np.int64)
 
-    def epoch(self, length: int, seed: int) -> np.ndarray:
-        """Windows [N, length + 1] that cover the stream about once: begin token, then text from a paragraph on; shuffled."""
+    def epoch(self, mix: Mix, seed: int) -> np.ndarray:
+        """Windows [N, length + 1] that cover the stream about once: begin token, then text from a paragraph on; shuffled. Some give way to
+        texts that come again."""
+        length = mix.length
         rng = np.random.default_rng(seed)
         windows, at = [], int(rng.integers(length))
         while at + length + 1 < len(self.ids):
@@ -61,21 +72,22 @@ class Stream:
             at = begin + length
         order = rng.permutation(len(windows))
         found = np.stack(windows)[order]
-        again = np.flatnonzero(rng.random(len(found)) < self._repeats_share)
-        found[again] = repeated(self._passages, self._tokenizer, len(again), length, seed)
+        again = np.flatnonzero(rng.random(len(found)) < mix.repeats)
+        if len(again):
+            found[again] = self._repeated(mix, len(again), seed)
         return found
 
-
-def repeated(passages: list[str], tokenizer: Tokenizer, count: int, length: int, seed: int) -> np.ndarray:
-    """Windows [count, length + 1] of documents in which a text comes again, one after another, cut where a window ends."""
-    repeats = Repeats(passages, seed)
-    windows = []
-    for _ in range(count):
-        ids: list[int] = []
-        while len(ids) <= length:
-            ids += [BEGIN, *tokenizer.encode(repeats.document(), add_special_tokens=False).ids, END]
-        windows.append(ids[: length + 1])
-    return np.array(windows, dtype=np.int32).reshape(count, length + 1)
+    def _repeated(self, mix: Mix, count: int, seed: int) -> np.ndarray:
+        """Windows [count, length + 1], one document after another, cut where a window ends."""
+        repeats, rng = Repeats(self._passages, int(REPEATED_CHARACTERS * mix.length), seed), np.random.default_rng(seed)
+        windows = []
+        for is_list in rng.random(count) < mix.lists:
+            ids: list[int] = []
+            while len(ids) <= mix.length:
+                document = repeats.listed() if is_list else repeats.document()
+                ids += [BEGIN, *self._tokenizer.encode(document, add_special_tokens=False).ids, END]
+            windows.append(ids[: mix.length + 1])
+        return np.array(windows, dtype=np.int32)
 
 
 def _breaks(text: str) -> list[int]:
@@ -90,4 +102,4 @@ def load(corpus: Path, tokenizer_file: Path) -> tuple[Stream, Stream]:
     """(training, held out)."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     train, held_out = split(corpus)
-    return Stream(shuffled(train, seed=1), tokenizer, to_learn=True), Stream(held_out, tokenizer)
+    return Stream(shuffled(train, seed=1), tokenizer, loose_spaces=True), Stream(held_out, tokenizer)

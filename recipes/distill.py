@@ -32,7 +32,7 @@ def loss_of(student: Model, teacher: Model, windows: Tensor) -> Tensor:
 @torch.no_grad()
 def agreement(student: Model, teacher: Model, stream: data.Stream, num_windows: int = 24, length: int = 512) -> float:
     """Share of held-out positions at which both would choose the same next token."""
-    windows = torch.from_numpy(stream.epoch(length, seed=0)[:num_windows, :-1].astype(np.int64))
+    windows = torch.from_numpy(stream.epoch(data.Mix(length), seed=0)[:num_windows, :-1].astype(np.int64))
     same = [(student.logits(part).argmax(-1) == teacher.logits(part).argmax(-1)).float().mean() for part in windows.split(4)]
     return float(torch.stack(same).mean())
 
@@ -43,10 +43,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     train, held_out = data.load(args.corpus, args.teacher / "tokenizer.json")
-    plan = Plan(int(args.passes * len(train.ids)), args.seed, args.steps)
+    plan = Plan.of(args, train)
     teacher = Model(SHAPES["brook"], seed=0)
     teacher.restore(args.teacher)
-    run = Run("rill", args.seed, args.work, args.begin)
+    run = Run("rill", plan, args.work)
     student = run.model
     print(f"{student.program.num_parameters():,} parameters; {run.tokens:,} of {plan.total:,} tokens done", flush=True)
     loss = torch.compile(loss_of, dynamic=False) if args.compile else loss_of

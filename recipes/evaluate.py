@@ -1,4 +1,5 @@
-"""What the bundled models are worth: perplexity on books that they never saw, how often rill would choose as brook does, samples.
+"""What the bundled models are worth: perplexity on books that they never saw, how much they copy right, how often rill would choose as
+brook does, samples.
 
     python recipes/evaluate.py --corpus FOLDER
 """
@@ -13,6 +14,7 @@ import torch
 from corpus import split
 from model import Model
 from shapes import SHAPES
+from tokenizers import Tokenizer
 from train import held_out_loss
 
 from penstock import LLM, SamplingParams
@@ -36,6 +38,20 @@ def agreement(student: Model, asked: list[list[int]], answered: list[list[int]])
     return same / total
 
 
+@torch.no_grad()
+def copied(model: Model, passages: list[str], tokenizer: Tokenizer, count: int = 64, characters: int = 600) -> float:
+    """Share of tokens chosen right where the beginning of a passage stands a second time, from its ninth token on."""
+    same = total = 0
+    beginnings = [passage[:characters] for passage in passages[:: len(passages) // count]]
+    for encoded in tokenizer.encode_batch(beginnings, add_special_tokens=False):
+        text = [data.BEGIN, *encoded.ids, *tokenizer.encode("\n\n", add_special_tokens=False).ids, *encoded.ids]
+        wanted = text[-len(encoded.ids) + 8 :]
+        choices = model.logits(torch.tensor([text[:-1]]))[0].argmax(-1).tolist()
+        same += sum(a == b for a, b in zip(choices[-len(wanted) :], wanted, strict=True))
+        total += len(wanted)
+    return same / total
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True)
@@ -48,6 +64,8 @@ def main() -> None:
         models[name] = Model(SHAPES[name], seed=0)
         models[name].restore(args.models / name)
     found: dict[str, float] = {name + "_perplexity": math.exp(held_out_loss(model, held_out, windows=96)) for name, model in models.items()}
+    tokenizer = Tokenizer.from_file(str(args.models / "brook/tokenizer.json"))
+    found |= {name + "_copied": copied(model, split(args.corpus)[1], tokenizer) for name, model in models.items()}
     text_bytes = sum(len(passage.encode()) for passage in split(args.corpus)[1])
     found["bytes_per_token"] = text_bytes / len(held_out.ids)
     found["brook_bits_per_byte"] = math.log2(found["brook_perplexity"]) / found["bytes_per_token"]
@@ -55,7 +73,7 @@ def main() -> None:
     greedy = llm.generate(prompts(args.corpus, args.prompts), SamplingParams(temperature=0, max_tokens=64, ignore_eos=True))
     found["rill_agreement"] = agreement(
         models["rill"], [out.prompt_token_ids for out in greedy], [out.outputs[0].token_ids for out in greedy])
-    windows = torch.from_numpy(held_out.epoch(512, seed=0)[:24, :-1].astype(np.int64))
+    windows = torch.from_numpy(held_out.epoch(data.Mix(512), seed=0)[:24, :-1].astype(np.int64))
     with torch.no_grad():
         choices = [[models[name].logits(part).argmax(-1) for part in windows.split(4)] for name in ("rill", "brook")]
         found["rill_agreement_on_books"] = float(np.mean([(a == b).float().mean() for a, b in zip(*choices, strict=True)]))

@@ -18,7 +18,12 @@ from shapes import SHAPES
 from penstock.study.compress.optimizer import Optimizer
 
 BATCH_TOKENS = 8192
-LENGTHS = ((0.6, 256), (0.85, 512), (1.0, 1024))  # until this share of the run: this window length
+STAGES = (  # until this share of the run: windows
+    (0.15, data.Mix(256, repeats=1.0, lists=1.0)),
+    (0.5, data.Mix(256, repeats=0.35, lists=0.2)),
+    (0.75, data.Mix(512, repeats=0.35, lists=0.2)),
+    (1.0, data.Mix(1024, repeats=0.35, lists=0.1)),
+)
 
 
 def schedule(done: float) -> float:
@@ -28,7 +33,7 @@ def schedule(done: float) -> float:
 
 @torch.no_grad()
 def held_out_loss(model: Model, stream: data.Stream, windows: int = 48, length: int = 1024) -> float:
-    chosen = torch.from_numpy(stream.epoch(length, seed=0)[:windows].astype(np.int64))
+    chosen = torch.from_numpy(stream.epoch(data.Mix(length), seed=0)[:windows].astype(np.int64))
     return sum(model.loss(chosen[at : at + 4]).item() for at in range(0, len(chosen), 4)) / math.ceil(len(chosen) / 4)
 
 
@@ -36,18 +41,24 @@ def held_out_loss(model: Model, stream: data.Stream, windows: int = 48, length: 
 class Plan:
     total: int  # tokens
     seed: int
+    begin: Path | None = None  # the weights, else random ones
+    done: float = 0.0  # share of the total that the run leaves out
     steps: int | None = None  # at most, to try it
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, stream: data.Stream) -> "Plan":
+        return cls(int(args.passes * len(stream.ids)), args.seed, args.begin, args.done, args.steps)
 
 
 class Run:
     """A training run: model, optimizer, and how far it is."""
 
-    def __init__(self, name: str, seed: int, work: Path, begin: Path | None = None) -> None:
-        self.model = Model(SHAPES[name], seed)
-        if begin:
-            self.model.restore(begin)
+    def __init__(self, name: str, plan: Plan, work: Path) -> None:
+        self.model = Model(SHAPES[name], plan.seed)
+        if plan.begin:
+            self.model.restore(plan.begin)
         self.optimizer = Optimizer(self.model.parameters)
-        self.tokens = 0
+        self.tokens = int(plan.done * plan.total) // BATCH_TOKENS * BATCH_TOKENS
         self.file = work / "run.pt"
         work.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
@@ -65,19 +76,19 @@ class Run:
         part.rename(self.file)
 
 
-def length_at(done: float) -> int:
-    return next(length for until, length in LENGTHS if done < until)
+def mix_at(done: float) -> data.Mix:
+    return next(mix for until, mix in STAGES if done < until)
 
 
 def batches(stream: data.Stream, run: Run, total: int, seed: int) -> Iterator[torch.Tensor]:
-    """Batches [BATCH_TOKENS / length, length + 1] from where the run is to its end; a new shuffle for every pass and length."""
+    """Batches [BATCH_TOKENS / length, length + 1] from where the run is to its end; a new shuffle for every pass and mix."""
     while run.tokens < total:
-        length = length_at(run.tokens / total)
-        size = BATCH_TOKENS // length
-        windows = stream.epoch(length, seed=seed + run.tokens // len(stream.ids))
-        first = run.tokens % len(stream.ids) // length
+        mix = mix_at(run.tokens / total)
+        size = BATCH_TOKENS // mix.length
+        windows = stream.epoch(mix, seed=seed + run.tokens // len(stream.ids))
+        first = run.tokens % len(stream.ids) // mix.length
         for at in range(first, len(windows) - size + 1, size):
-            if run.tokens >= total or length != length_at(run.tokens / total):
+            if run.tokens >= total or mix != mix_at(run.tokens / total):
                 break
             yield torch.from_numpy(windows[at : at + size].astype(np.int64))
         else:
@@ -114,6 +125,8 @@ def options(description: str, work: str, out: str, passes: float) -> argparse.Ar
     parser.add_argument("--work", type=Path, default=Path(work), help="where the run is kept, so that it can go on")
     parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("--begin", type=Path, help="a folder whose weights are trained further, in place of random ones")
+    parser.add_argument("--done", type=float, default=0.0,
+                        help="begin as if this share of the run were over: with the learning rate and windows of then")
     parser.add_argument("--steps", type=int, help="stop after so many steps, to try it")
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: 1.3 times as fast, needs a C++ compiler")
     return parser
@@ -123,8 +136,8 @@ def main() -> None:
     args = options(str(__doc__), "checkpoints/brook", "penstock/bundled/brook", passes=2).parse_args()
     torch.manual_seed(args.seed)
     train, held_out = data.load(args.corpus, Path("penstock/bundled/brook/tokenizer.json"))
-    plan = Plan(int(args.passes * len(train.ids)), args.seed, args.steps)
-    run = Run("brook", args.seed, args.work, args.begin)
+    plan = Plan.of(args, train)
+    run = Run("brook", plan, args.work)
     model = run.model
     print(f"{model.program.num_parameters():,} parameters, {len(train.ids):,} training tokens, {len(held_out.ids):,} held out; "
           f"{run.tokens:,} of {plan.total:,} done", flush=True)
