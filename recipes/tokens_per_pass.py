@@ -1,6 +1,6 @@
 """What brook's heads and rill reach on openings of held-out books: tokens per pass, and the share of passes that accept each draft.
 
-    python recipes/drafts.py --corpus FOLDER [--prompts 64] [--propose eagle medusa draft_model] [--temperature 0 0.7 1]
+    python recipes/tokens_per_pass.py --corpus FOLDER [--prompts 64] [--propose eagle medusa draft_model] [--temperature 0 0.7 1]
 """
 import argparse
 import json
