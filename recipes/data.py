@@ -66,7 +66,7 @@ class Stream:
         windows, at = [], int(rng.integers(length))
         while at + length + 1 < len(self.ids):
             begin = self.starts[min(np.searchsorted(self.starts, at), len(self.starts) - 1)]
-            if begin - at > length // 2 or begin + length > len(self.ids):
+            if not 0 <= begin - at <= length // 2 or begin + length > len(self.ids):
                 begin = at + 1
             windows.append(np.concatenate([[BEGIN], self.ids[begin : begin + length]]))
             at = begin + length

@@ -65,8 +65,9 @@ def main() -> None:
         models[name].restore(args.models / name)
     found: dict[str, float] = {name + "_perplexity": math.exp(held_out_loss(model, held_out, windows=96)) for name, model in models.items()}
     tokenizer = Tokenizer.from_file(str(args.models / "brook/tokenizer.json"))
-    found |= {name + "_copied": copied(model, split(args.corpus)[1], tokenizer) for name, model in models.items()}
-    text_bytes = sum(len(passage.encode()) for passage in split(args.corpus)[1])
+    passages = split(args.corpus)[1]
+    found |= {name + "_copied": copied(model, passages, tokenizer) for name, model in models.items()}
+    text_bytes = sum(len(passage.encode()) for passage in passages)
     found["bytes_per_token"] = text_bytes / len(held_out.ids)
     found["brook_bits_per_byte"] = math.log2(found["brook_perplexity"]) / found["bytes_per_token"]
     llm = LLM(str(args.models / "brook"))

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 import penstock
 
 TOKENIZER = Tokenizer.from_file(str(Path(penstock.__file__).parent / "bundled/brook/tokenizer.json"))
-PASSAGES = [f"There was a number {i}. It was {i * i % 97}! What came of it? Nobody knew, but {i + 1} followed.\n\nSo it went on." * 4
-            for i in range(60)]
+PASSAGES = [" ".join(f"Number {7 * i + 1} came before {i * i + 3}, as {(i * 7919 + 5) % 9973} knew." for i in range(start, start + 20))
+            for start in range(0, 1200, 20)]  # no sentence twice
 
 
 def test_lists_stand_there_three_to_six_times():
@@ -25,6 +25,7 @@ def test_documents_end_with_what_has_stood_there_before():
     """Unless the end is what a corrected text is corrected in."""
     repeats = Repeats(PASSAGES, longest=300, seed=0)
     documents = [repeats.document() for _ in range(100)]
+    assert not any(passage.count(passage[-20:]) > 1 for passage in PASSAGES)
     assert sum(document.count(document[-20:]) > 1 for document in documents) >= 85
 
 
