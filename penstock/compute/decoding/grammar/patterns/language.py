@@ -34,6 +34,7 @@ from penstock.compute.decoding.grammar.patterns.tree import (
     Tree,
     alt,
     both,
+    longest,
     other,
     rep,
     seq,
@@ -45,10 +46,14 @@ MOST_NODES = 100_000  # of the tree of one pattern
 A_CHARACTER = 12  # steps per character of a pattern that is parsed
 A_NODE = 12  # steps per node from which an edge is removed
 
+REPEATS = "a pattern that repeats an anchor or what looks around cannot be obeyed"
+UNSEEN = (r"a \b, \B or lookbehind in a group, or after another one, cannot be obeyed unless all that it looks at stands in that group and "
+          "after the other one")
 BEGIN, END = -2, -1  # the edges, as code points that no character has
 BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
 BREAK = Chars(((10, 10),))
 ALL = rep(Chars(chars.union((*chars.EVERY, (BEGIN, END)))), 0, None)
+START = rep(BEGINS, 0, None)  # before a match that begins with the string
 BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), ANYTHING])])  # before a match, which may consume the remaining beginnings
 REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # after a match, which may have consumed some of the ends
 
@@ -56,14 +61,14 @@ REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # after a
 def matching(pattern: str, widely: bool, effort: Effort) -> Tree:
     """The strings in which the pattern is found: by all dialects of regexes, or, `widely`, by any of them. Raises PatternError."""
     node = read(pattern, widely, effort)
-    tree = Following(widely, effort, "a group of a pattern").row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
+    tree = Following(widely, effort).row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
     return writable(without_edges(tree, node, effort))
 
 
 def whole(pattern: str, effort: Effort) -> Tree:
     """The strings that the pattern matches from beginning to end. Raises PatternError."""
     node = read(pattern, False, effort)
-    tree = seq([rep(BEGINS, 0, None), Following(False, effort, "a regex").of(node, rep(ENDS, 0, None))])
+    tree = Following(False, effort).row(START, node.items if isinstance(node, Row) else (node,), rep(ENDS, 0, None))
     return writable(without_edges(tree, node, effort))
 
 
@@ -105,12 +110,11 @@ def most_edges(node: Node, begins: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Translates nodes, given the set `then` of what follows them up to the end of the string. `inside`: how errors name a part whose
-    preceding text is unknown. Its methods raise PatternError for nodes that are not supported there."""
+    """Translates nodes, given the set `then` of what follows them up to the end of the string. Its methods
+    raise PatternError for nodes that are not supported there."""
 
     widely: bool
     effort: Effort
-    inside: str
 
     @property
     def ends(self) -> Tree:
@@ -123,19 +127,16 @@ class Following:
             return seq([plain(node), then])
         if isinstance(node, Edge):
             return seq([BEGINS if node.begins else self.ends, then])
-        if isinstance(node, Look) and not node.behind and most_edges(node.item, begins=True):
-            raise PatternError("a pattern that looks ahead for its beginning cannot be obeyed")
         if isinstance(node, Look) and not node.behind:
-            ahead = self._inside(node).of(node.item, REST)
-            return both([other(ahead) if node.negative else ahead, then])
+            return both([self._ahead(node), then])
         if isinstance(node, Look | WordEdge):
-            raise self._unseen(node)
+            raise PatternError(UNSEEN)
         if isinstance(node, Either):
             return alt([self.of(item, then) for item in node.items])
         if isinstance(node, Repeat):
             if (node.low, node.high) == (0, 1):
                 return alt([self.of(node.item, then), then])
-            raise PatternError("a pattern that repeats an anchor or what looks around cannot be obeyed")
+            raise PatternError(REPEATS)
         assert isinstance(node, Row)
         return self.row(None, node.items, then)
 
@@ -152,20 +153,60 @@ class Following:
                     then, alone = self.of(item, seq([*reversed(alone), then])), []
             then = seq([*reversed(alone), then])
             return then if before is None else seq([before, then])
-        sides, then = self._sides(items[at]), self.row(None, items[at + 1 :], then)
-        last = self.of(items[at - 1], EMPTY) if at and isinstance(items[at], WordEdge) else EMPTY
-        if not nullable(last):  # what stands before is its last character
-            start = self.row(before, items[: at - 1], EMPTY)
+        if any(looks_ahead(item) for item in items[:at]):
+            return self._ahead_of_behind(before, items, then)
+        after = next((place for place in range(at, len(items)) if not looks_behind(items[place])), len(items))
+        nodes = dict.fromkeys(items[at:after])  # which look from one place
+        sides, then = [(ALL, ALL)], self.row(None, items[after:], then)
+        for node in nodes:
+            sides = [(both([left, also_left]), both([right, also_right])) for left, right in sides
+                     for also_left, also_right in self._sides(node)]
+        first = self._first_needed(items[:at]) if all(isinstance(node, WordEdge) for node in nodes) else None
+        if first is not None:  # what stands before ends in a character of these items
+            start, last = self.row(before, items[:first], EMPTY), self.row(None, items[first:at], EMPTY)
             return alt([seq([start, both([last, left]), both([right, then])]) for left, right in sides])
-        if before is None:
-            raise self._unseen(items[at])
         start = self.row(before, items[:at], EMPTY)
+        for node in nodes if before is None else ():
+            if not self._sees(items[:at], start, node):
+                raise PatternError(UNSEEN)
         return alt([seq([both([start, left]), both([right, then])]) for left, right in sides])
 
-    def _unseen(self, node: Node) -> PatternError:
-        if isinstance(node, Look):
-            return PatternError(f"looking behind, by (?<=...) or (?<!...), is not supported in {self.inside}")
-        return PatternError(r"\b and \B are supported only behind ^ or at least one character of the same regex or group")
+    def _ahead_of_behind(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
+        """`row`, where something looks ahead before something looks behind: the one must see all that follows, the other what precedes."""
+        at = next(at for at, item in enumerate(items) if looks_ahead(item))
+        first, node, rest = items[:at], items[at], items[at + 1 :]
+        if not isinstance(node, Look):
+            return alt([self.row(before, [*first, *inner, *rest], then) for inner in ways(node)])
+        is_at_start = all(isinstance(item, Edge) and item.begins for item in first) and (at > 0 or before in (None, START))
+        if is_at_start:  # so there is one place from which it can look
+            ahead = seq([*([] if before is None else [before]), *[BEGINS] * at, self._ahead(node)])
+            return both([ahead, self.row(before, [*first, *rest], then)])
+        if looks_behind(rest[0]):
+            return self.row(before, [*first, rest[0], node, *rest[1:]], then)
+        return self.row(before, first, both([self._ahead(node), self.row(None, rest, then)]))
+
+    def _ahead(self, node: Look) -> Tree:
+        """What may follow a lookahead, up to the end of the string."""
+        if most_edges(node.item, begins=True):
+            raise PatternError("a pattern that looks ahead for its beginning cannot be obeyed")
+        found = seq([START, self._inside(node).of(node.item, REST)])
+        return other(found) if node.negative else found
+
+    def _first_needed(self, items: Sequence[Node]) -> int | None:
+        """The last item that cannot be empty, ends of the string aside."""
+        for at in range(len(items) - 1, -1, -1):
+            tree, is_needed = self.of(items[at], EMPTY), True
+            for _ in range(most_edges(items[at], begins=False) + 1):
+                is_needed = is_needed and not nullable(tree)
+                tree = left(tree, END, self.effort)
+            if is_needed:
+                return at
+        return None
+
+    def _sees(self, items: Sequence[Node], start: Tree, node: Node) -> bool:
+        """Whether these items, whose strings are `start`, are always as long as what a lookbehind looks for."""
+        most = longest(self._inside(node).of(node.item, EMPTY)) if isinstance(node, Look) else None
+        return most is not None and most <= shortest(start) - most_edges(Row(tuple(items)), begins=False)
 
     def _inside(self, look: Look) -> "Following":
         """Of what must not be there the other reading is meant."""
@@ -173,20 +214,43 @@ class Following:
 
     def _sides(self, node: Node) -> list[tuple[Tree, Tree]]:
         """Alternatives of what must precede and what must follow a lookbehind or a word boundary."""
+        ended = rep(self.ends, 0, None)  # by a `$` before
         if isinstance(node, Look):
             if most_edges(node.item, begins=False):
                 raise PatternError("a pattern that looks behind for its end cannot be obeyed")
-            found = seq([ALL, self._inside(node).of(node.item, EMPTY)])
+            found = seq([ALL, self._inside(node).of(node.item, EMPTY), ended])
             return [(other(found) if node.negative else found, ALL)]
         assert isinstance(node, WordEdge)
-        word = Chars(chars.words(self.widely))
-        rest = Chars(chars.union((*(chars.complement(chars.WORD) if self.widely else chars.NO_WORD), (BEGIN, END))))
-        sides = [(seq([ALL, one]), seq([two, ALL])) for one, two in ((word, rest), (rest, word), (word, word), (rest, rest))]
-        return sides[2:] if node.negative else sides[:2]
+        word, rest = Chars(chars.words(self.widely)), Chars(chars.complement(chars.WORD) if self.widely else chars.NO_WORD)
+        before, after = ({each: seq([ALL, each, ended]) for each in (word, rest)}, {each: seq([START, each, ALL]) for each in (word, rest)})
+        no_before, no_after = seq([START, ended]), seq([START, rep(ENDS, 0, None)])
+        if not node.negative:
+            return [(before[word], alt([after[rest], no_after])), (alt([before[rest], no_before]), after[word])]
+        sides = [(before[word], after[word]), (before[rest], alt([after[rest], no_after])), (no_before, after[rest])]
+        return [*sides, (no_before, no_after)] if self.widely else sides  # in an empty string ECMAScript finds \B, Python 3.13 does not
 
 
 def looks_behind(node: Node) -> bool:
     return isinstance(node, WordEdge) or (isinstance(node, Look) and node.behind)
+
+
+def looks_ahead(node: Node) -> bool:
+    """Whether the node, or a part of it, is a lookahead."""
+    if isinstance(node, Row | Either):
+        return any(map(looks_ahead, node.items))
+    return looks_ahead(node.item) if isinstance(node, Repeat) else isinstance(node, Look) and not node.behind
+
+
+def ways(node: Node) -> list[tuple[Node, ...]]:
+    """What may stand in place of a group: the items of a row, in each of its alternatives."""
+    if isinstance(node, Row):
+        return [node.items]
+    if isinstance(node, Either):
+        return [(item,) for item in node.items]
+    assert isinstance(node, Repeat)
+    if (node.low, node.high) != (0, 1):
+        raise PatternError(REPEATS)
+    return [(node.item,), ()]
 
 
 def is_alone(node: Node) -> bool:

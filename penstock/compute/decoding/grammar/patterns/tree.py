@@ -160,3 +160,19 @@ def shortest(tree: Tree) -> int:
     if isinstance(tree, Alt | Both):
         return (min if isinstance(tree, Alt) else max)(map(shortest, tree.items), default=0)
     return 0
+
+
+def longest(tree: Tree) -> int | None:
+    """An upper bound of the length of its strings, in characters; None: none is known."""
+    if isinstance(tree, Chars):
+        return 1
+    if isinstance(tree, Other):
+        return None
+    if isinstance(tree, Rep):
+        each = longest(tree.item)
+        return None if each is None or tree.high is None else each * tree.high
+    found = [longest(item) for item in tree.items]
+    known = [each for each in found if each is not None]
+    if isinstance(tree, Both):
+        return min(known, default=None)
+    return None if len(known) < len(found) else sum(known) if isinstance(tree, Seq) else max(known)

@@ -1,4 +1,5 @@
 """Goals written as the schemas that llguidance knows: types, bounds, patterns, properties, anyOf, references to definitions."""
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -192,7 +193,8 @@ class Writer:
     def _definition(self, worked: Worked) -> Schema:
         possible = [self._least_of(each) <= self.room for each in worked.outlines]
         written = [self._record(record) for record in compress(worked.records, possible)]
-        distinct = [each for at, each in enumerate(written) if len(written) > 64 or each not in written[:at]]
+        texts = [json.dumps(each) for each in written]
+        distinct = [each for at, each in enumerate(written) if len(written) > 64 or texts[at] not in texts[:at]]
         return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
     def _record(self, record: Record) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.compute.decoding.grammar.effort import CHOICES
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.schema import values
-from penstock.compute.decoding.grammar.schema.dialect import keywords
+from penstock.compute.decoding.grammar.schema.dialect import LATEST, keywords
 from penstock.compute.decoding.grammar.schema.disjoint import Disjoint
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, reading
@@ -199,7 +199,10 @@ class Expander:
         if self.loosely:
             return shapes
         names = goal_for(self, node, words.get("unevaluatedProperties", True))
-        items = goal_for(self, node, words.get("unevaluatedItems", True))
+        unevaluated_items = words.get("unevaluatedItems", True)
+        if "contains" in node.schema and node.draft >= LATEST:  # what it finds is evaluated
+            unevaluated_items = {"anyOf": [unevaluated_items, node.schema["contains"]]}
+        items = goal_for(self, node, unevaluated_items)
         found = []
         for shape in shapes:
             objects, arrays = shape.get(OBJECT), shape.get(ARRAY)

@@ -31,6 +31,7 @@ from penstock.compute.decoding.grammar.schema.records import (
 MOST = 64  # choices that one record is made into
 MOST_NAMES = 400  # optional ones in all such choices together: a place in the grammar is at each of them at once
 MOST_WRITTEN = 8192  # names in all choices of those that must be there
+MORE_CONTAINED = 8  # items that may be contained beyond the least, where there is a most: each number of them is a choice
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
 A_RECORD = 20  # steps of making one
 ONE_CHAR = Chars(EVERY_CHAR)
@@ -65,10 +66,10 @@ class Settling:
             yield record
             return
         first, rest = record.contains[0], record.contains[1:]
-        if first.high is not None and first.high < first.low:
-            return
-        for start in dict.fromkeys((0, len(record.prefix))):
-            yield from self._containing(replace(self._placed(record, first, start), contains=rest))
+        most = first.low if first.high is None else min(first.high, first.low + MORE_CONTAINED)
+        for low in range(first.low, most + 1):
+            for start in dict.fromkeys((0, len(record.prefix) if low else 0)):
+                yield from self._containing(replace(self._placed(record, replace(first, low=low), start), contains=rest))
 
     def _placed(self, record: Arrays, wanted: Contained, start: int) -> Arrays:
         length = max(len(record.prefix), start + wanted.low)
@@ -214,5 +215,6 @@ class Settling:
         """Without these properties; `closed`: and without any that has no name."""
         self._algebra.effort.spend(A_RECORD + bulk(record), PARTS)
         nothing = self._document.nothing
-        named = {**record.named, **dict.fromkeys(names, nothing)}
+        kept = {name: goal_of(record, name, self._algebra) for name in record.required}
+        named = {**record.named, **kept, **dict.fromkeys(names, nothing)}
         return replace(record, named=named, regions=(), rest=nothing) if closed else replace(record, named=named)

@@ -97,6 +97,8 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "several at least": (
         {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "additionalProperties": False},
         [{"a": 1, "b": 1}, {"b": 1, "c": 1}, {"a": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}], [{}, {"b": 1}]),
+    "looking ahead and behind": (
+        {"type": "string", "pattern": "^(?!-)[a-z-]{1,5}(?<!-)$"}, ["a", "a-b"], ["-a", "a-", "-"]),
     "looking ahead": ({"type": "string", "pattern": "^(?!(if|else)$)[a-z]+$"}, ["iff", "x"], ["if", "else", "X"]),
     "the edge of a word": ({"type": "string", "pattern": r"\bfox\b"}, ["a fox!", "fox"], ["foxy"]),
     "anchors behind one another": (
@@ -106,6 +108,18 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "not a pattern with two anchors": ({"type": "string", "not": {"pattern": "^^a"}}, ["ba", ""], ["a", "ab"]),
     "contains": ({"type": "array", "items": {"type": ["integer", "string"]}, "contains": {"type": "string"}, "minItems": 2},
                  [["a", 1]], [[1, 2], []]),
+    "contains none or some": (
+        {"type": "array", "contains": {"type": "integer"}, "minContains": 0, "maxContains": 2},
+        [[], [1], [1, 2], ["a"], [1, "a"]], [[1, 2, 3]]),
+    "what is contained was spoken of": (
+        {"type": "array", "contains": {"type": "null"}, "unevaluatedItems": False}, [[None], [None, None]], [[], [None, 1]]),
+    "one property that has no schema": (
+        {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["x"], "maxProperties": 2},
+        [{"x": 1}, {"id": 1, "x": 2}], [{}, {"id": 1}, {"id": 1, "x": 1, "y": 1}]),
+    "one property alone that has no schema": (
+        {"type": "object", "properties": {"id": {"type": "integer"}}, "patternProperties": {"^x": {"type": "null"}}, "required": ["x"],
+         "maxProperties": 1}, [{"x": None}], [{"x": 1}, {"id": 1}]),
+    "true and one": ({"enum": [True, 1, 0, "auto", False]}, [True, 1, 0, "auto", False], [2, None]),
     "contains at most": ({"type": "array", "contains": {"const": 1}, "maxContains": 1}, [[1], [1, 2]], [[1, 1], [2]]),
     "few different items": ({"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "minItems": 2},
                             [["a", "b"], ["a", "b", "c"]], [["a", "a"], ["a"]]),
