@@ -44,6 +44,7 @@ from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
 MOST_NODES = 100_000  # of the tree of one pattern
 A_CHARACTER = 12  # steps per character of a pattern that is parsed
+A_LOOK = 3  # steps per node of a row in which something looks ahead before something looks behind
 A_NODE = 12  # steps per node from which an edge is removed
 
 REPEATS = "a pattern that repeats an anchor or what looks around cannot be obeyed"
@@ -173,6 +174,7 @@ class Following:
 
     def _ahead_of_behind(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
         """`row`, where something looks ahead before something looks behind: the one must see all that follows, the other what precedes."""
+        self.effort.spend(A_LOOK * len(items), PATTERNS)
         at = next(at for at, item in enumerate(items) if looks_ahead(item))
         first, node, rest = items[:at], items[at], items[at + 1 :]
         if not isinstance(node, Look):
