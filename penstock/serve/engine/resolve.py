@@ -1,13 +1,15 @@
 """Fills the gaps of an EngineConfig, and records the reason for every value that was chosen. Pure: the same facts give the same answer."""
+import logging
 from dataclasses import dataclass, replace
 
-from penstock.core.config import EngineConfig, Resolved
+from penstock.core.config import MAX_THREADS, EngineConfig, Resolved, check_threads
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.serve.engine.draft_memory import DraftMemory
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine
 
+log = logging.getLogger("penstock.engine")
 AUTO = "auto"
 NOTHING = DraftMemory()
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
@@ -77,16 +79,26 @@ def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine:
     if config.threads is not None:
         return config.threads, "as asked"
     shares = max(1, spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) // least_share)
-    if shares < machine.num_cpus:
+    if shares < min(machine.num_cpus, MAX_THREADS):
         return shares, f"this model's products are too small for more of the {machine.num_cpus} processors"
+    if machine.num_cpus > MAX_THREADS:
+        return MAX_THREADS, f"as many as there may be, for {machine.num_cpus:,} processors"
     return machine.num_cpus, "one for each processor"
 
 
+def warn_of_shared(threads: int | None, num_cpus: int) -> None:
+    """Logs that there are fewer processors than threads."""
+    if threads is not None and threads > num_cpus:
+        here = "1 processor" if num_cpus == 1 else f"{num_cpus} processors"
+        log.warning("--threads %d is more than the %s here: threads that share one wait for each other, which is slow", threads, here)
+
+
 def _check_numbers(config: EngineConfig) -> None:
-    for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len", "threads"):
+    for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len"):
         value = getattr(config, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_threads(config.threads)
 
 
 def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:

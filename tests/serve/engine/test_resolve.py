@@ -44,6 +44,28 @@ def test_each_thread_has_its_share_of_the_largest_matrix(vocab: int, cpus: int, 
                                         f"this model's products are too small for more of the {cpus} processors")
 
 
+def test_threads_have_a_bound_that_chosen_ones_keep() -> None:
+    found = resolve(EngineConfig(), replace(SPEC, vocab_size=10**7), HELD, Machine(8 << 30, 1536))
+    assert found.engine.threads == 1024 and found.reasons["threads"] == "as many as there may be, for 1,536 processors"
+    assert resolve(EngineConfig(threads=1024), SPEC, HELD, ROOMY).engine.threads == 1024
+
+
+@pytest.mark.parametrize("threads", [1025, 1 << 31])
+def test_too_many_threads_are_refused_before_any_is_made(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr("penstock.serve.engine.build.load_weights", None)
+    with pytest.raises(UsageError, match=f"--threads must be from 1 to 1024, not {threads}"):
+        build(EngineConfig(model="rill", quant="int8", threads=threads))
+
+
+def test_threads_that_share_processors_are_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("penstock.serve.engine.build.num_cpus", lambda: 1)
+    build(EngineConfig(model="rill", threads=1, kv_tokens=64))
+    assert not caplog.messages
+    build(EngineConfig(model="rill", threads=2, kv_tokens=64))
+    assert caplog.messages == [
+        "--threads 2 is more than the 1 processor here: threads that share one wait for each other, which is slow"]
+
+
 def test_the_cache_takes_what_memory_leaves() -> None:
     free = 10 << 20
     small = Machine(SPEC.num_parameters() * 4 + (64 << 20) + free, 2)
@@ -69,7 +91,8 @@ def test_dynamic_rope_may_be_stretched() -> None:
     (EngineConfig(quant="int4"), "int4"),
     (EngineConfig(kv_dtype="int8"), "int8.*float32"),
     (EngineConfig(block_size=0), "--block-size must be at least 1, not 0"),
-    (EngineConfig(threads=-1), "--threads"),
+    (EngineConfig(threads=-1), "--threads must be from 1 to 1024, not -1"),
+    (EngineConfig(threads=1025), "--threads must be from 1 to 1024, not 1025"),
 ])
 def test_contradictions_are_refused(config: EngineConfig, says: str) -> None:
     with pytest.raises(UsageError, match=says):
