@@ -145,5 +145,5 @@ def test_a_model_that_does_not_fit_may_fit_quantized(folder: Path, monkeypatch: 
     held = choose(asked, find(asked)).holding.held.weight_bytes
     monkeypatch.setattr(module, "look", lambda: Machine(ACTIVATIONS_BYTES + held + 60_000, 1))
     assert build(asked).weight_bytes >= held
-    with pytest.raises(PenstockError, match=r"needs .* GiB for its weights with --dtype float32 --quant none"):
+    with pytest.raises(PenstockError, match=r"needs .* KiB for its weights with --dtype float32 --quant none"):
         build(config(folder, "none", backend="cpu", kv_tokens=16))
