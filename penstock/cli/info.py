@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.cli.options import option, takes
 from penstock.core.config import EngineConfig
+from penstock.core.size import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,3 @@ def formats(found: Any) -> str:
 def speed(rate: float) -> str:
     """Three digits at least: 1234.5 -> 1,234 and 12.345 -> 12.3."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def size(num_bytes: float) -> str:
-    """Bytes for people: 1536 -> 1.5 KiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if num_bytes < 1024:
-            return f"{num_bytes:.4g} {unit}"
-        num_bytes /= 1024
-    return f"{num_bytes:.4g} TiB"

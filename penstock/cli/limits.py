@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.options import option, takes
-from penstock.core.errors import UsageError
 
 SHOWN = 5  # doubts
 COLOURS = {"fp32": "cyan", "bf16": "green", "int16": "magenta", "int8": "yellow"}
@@ -21,8 +20,6 @@ class LimitsOptions:
 @takes(LimitsOptions)
 def limits(options: LimitsOptions) -> None:
     """Measure this machine's memory bandwidth and arithmetic rates."""
-    if options.threads is not None and not 1 <= options.threads <= 1024:
-        raise UsageError(f"--threads must be from 1 to 1024, not {options.threads}")
     from penstock.study.measure.now import limits_of_this_machine
 
     found = limits_of_this_machine(options.threads, options.fresh, say=lambda line: print(line, file=sys.stderr))

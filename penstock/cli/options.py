@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.fields import HELP, TABLES
+from penstock.core.config import check_threads
 from penstock.core.errors import UsageError
 from penstock.core.registry import plain, typed
 
@@ -125,10 +126,9 @@ def read(path: str, known: Mapping[str, Option], command: str) -> dict[str, Any]
 
 
 def limit_threads(count: int | None) -> None:
-    """Tells the numeric libraries, which look once, when they are imported. Raises UsageError unless count is at least 1."""
+    """Tells the numeric libraries, which look once, when they are imported. Raises UsageError as `check_threads`."""
+    check_threads(count)
     if count is None:
         return
-    if count < 1:
-        raise UsageError(f"--threads must be at least 1, not {count}")
     for name in THREAD_VARIABLES:
         os.environ[name] = str(count)

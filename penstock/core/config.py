@@ -1,6 +1,10 @@
 """What a user asks for. `serve/engine/resolve.py` turns an EngineConfig into a Resolved one and says why each value was chosen."""
 from dataclasses import dataclass, field
 
+from penstock.core.errors import UsageError
+
+MAX_THREADS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -61,3 +65,9 @@ class Resolved:
 
     engine: EngineConfig
     reasons: dict[str, str] = field(default_factory=dict)
+
+
+def check_threads(count: int | None) -> None:
+    """Raises UsageError for a number of threads beyond MAX_THREADS or below 1; None: it is chosen."""
+    if count is not None and not 1 <= count <= MAX_THREADS:
+        raise UsageError(f"--threads must be from 1 to {MAX_THREADS}, not {count}")

@@ -112,6 +112,13 @@ def test_threads_are_told_to_the_libraries(penstock: Any, called: Any, monkeypat
     assert penstock(["generate", "-p", "x", "--threads", "0"])[0] == 2
 
 
+@pytest.mark.parametrize("command", [["generate", "-p", "x"], ["info", "rill"], ["limits"], ["train-heads"]], ids=lambda each: each[0])
+@pytest.mark.parametrize("threads", ["0", "1025", "2147483648"])
+def test_more_threads_than_there_may_be_are_refused(penstock: Any, called: Any, command: list[str], threads: str) -> None:
+    status, out, err = penstock([*command, "--threads", threads])
+    assert (status, out, err) == (2, "", f"error: --threads must be from 1 to 1024, not {threads}\n") and called.engine is None
+
+
 def test_a_field_without_help_is_an_error() -> None:
     @dataclasses.dataclass(frozen=True)
     class Undocumented:

@@ -3,6 +3,7 @@
 A file is a header (magic, length, JSON, filled up to ALIGNED bytes) and the packed bytes. The JSON says of what layout the bytes are and
 holds a checksum of each chunk, so that a file that is cut, damaged or of another layout is told from a good one.
 """
+import fcntl
 import hashlib
 import json
 import logging
@@ -44,6 +45,7 @@ class PackedCache:
 
     def find(self, made: Mapping[str, Any]) -> Stored | None:
         """The file whose bytes are laid out as `made` says (plain JSON values); None where there is none, or it is not a good one."""
+        self._remove_unfinished()
         path = self._path(made)
         try:
             with path.open("rb") as file:
@@ -70,8 +72,7 @@ class PackedCache:
                 return
             part = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
             try:
-                write(part, json.dumps({"made": made, "sums": list(sums)}).encode(), content)
-                os.replace(part, path)
+                write(part, path, json.dumps({"made": made, "sums": list(sums)}).encode(), content)
             finally:
                 part.unlink(missing_ok=True)
         except OSError as error:
@@ -82,11 +83,9 @@ class PackedCache:
         return self.folder / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}{SUFFIX}"
 
     def _make_room(self, num_bytes: int) -> bool:
-        """Removes what a lost process left unfinished, and the files that were not used for longest until `num_bytes` more are allowed and
+        """Removes unfinished files of lost processes, and the files that were not used for longest until `num_bytes` more are allowed and
         the disk has them. Whether they fit now; no good file goes where they would not."""
-        for file in self.folder.glob(f"*{UNFINISHED}"):
-            if not alive(file):
-                file.unlink(missing_ok=True)
+        self._remove_unfinished()
         files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in self.folder.iterdir() if file.suffix == SUFFIX)
         total = sum(size for _, size, _ in files)
         if num_bytes > self.max_bytes or self._free() + total < num_bytes:
@@ -97,6 +96,13 @@ class PackedCache:
             file.unlink(missing_ok=True)
             total -= size
         return self._free() >= num_bytes
+
+    def _remove_unfinished(self) -> None:
+        """Removes what lost processes left, where they may be removed, and nothing that is still being written."""
+        with suppress(OSError):  # others' files, or a disk that is read only
+            for file in self.folder.glob(f"*{UNFINISHED}"):
+                if not alive(file):
+                    file.unlink(missing_ok=True)
 
     def _free(self) -> int:
         """Bytes of the disk, without those that are left to others."""
@@ -109,16 +115,26 @@ def are_sums(given: Any) -> bool:
 
 
 def alive(part: Path) -> bool:
-    """Whether the process that writes an unfinished file still runs here. One with this process's number is lost: in containers many have
-    the same, and this process asks before it writes."""
+    """Whether the process that writes an unfinished file still runs here, or the file is locked: in containers many processes have the
+    same number, and others' numbers cannot be seen."""
     number = part.name.removesuffix(UNFINISHED).rpartition(".")[2]
     try:
         os.kill(int(number), 0)
     except (ValueError, ProcessLookupError):
-        return False
+        return locked(part)
     except OSError:
         return True
-    return int(number) != os.getpid()
+    return int(number) != os.getpid() or locked(part)
+
+
+def locked(path: Path) -> bool:
+    """Whether anybody holds the lock of `write`, which ends with its process."""
+    with suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def offset_of(length: int) -> int:
@@ -126,11 +142,15 @@ def offset_of(length: int) -> int:
     return -(-(len(MAGIC) + 8 + length) // ALIGNED) * ALIGNED
 
 
-def write(path: Path, header: bytes, content: memoryview) -> None:
-    with path.open("wb", buffering=0) as file:
+def write(part: Path, path: Path, header: bytes, content: memoryview) -> None:
+    """Writes `part` and puts it in the place of `path`, all under a lock."""
+    with part.open("wb", buffering=0) as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         start = MAGIC + len(header).to_bytes(8, "little") + header
         file.write(start.ljust(offset_of(len(header)), b"\0"))
         for at in range(0, len(content), WRITTEN_BYTES):
             piece = content[at : at + WRITTEN_BYTES]
             while len(piece):
                 piece = piece[file.write(piece) :]
+        os.replace(part, path)

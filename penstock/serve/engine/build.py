@@ -58,7 +58,7 @@ from penstock.serve.engine.engine import Engine, Facts, Listener
 from penstock.serve.engine.holding import Holding, check_effects, holding, packed_cache
 from penstock.serve.engine.machine import has_native, look, measured_limits, num_cpus, without_native
 from penstock.serve.engine.recommended import recommended
-from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve
+from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve, warn_of_shared
 from penstock.serve.engine.selection import Selections
 from penstock.serve.scorers.allowed import Allowed, place_of
 from penstock.serve.text import reasoning, tools
@@ -194,6 +194,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
         for line in told(found, chosen, resolved):
             say(line)
     engine_config = resolved.engine
+    warn_of_shared(engine_config.threads, num_cpus())
     layout = KVLayout((engine_config.kv_tokens or 0) // engine_config.block_size, engine_config.block_size, backend.dtype)
     clock = MonotonicClock()
     check_scheduler(engine_config)
@@ -223,8 +224,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     return Built(
         found, engine, tokenizer, ChatTemplate.of(tokenizer), recommended(path), found.spec, program, resolved,
         loaded.weight_bytes, loaded.kv_bytes_per_token,
-        fingerprint(engine_config, backend),
-        measured_limits(backend.caps.devices[0], engine_config.threads), grammars)
+        fingerprint(engine_config, backend), measured_limits(backend.caps.devices[0], engine_config.threads), grammars)
 
 
 def fingerprint(config: EngineConfig, backend: Any) -> str:

@@ -11,7 +11,7 @@ from penstock.compute.backends.packed import PackedCache
 from penstock.compute.models.load.weights import Forming, Weights, codings_of
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
-from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.quant.contract import MIN_COLUMNS, QuantScheme
 from penstock.compute.steptime import ROUNDED
 from penstock.compute.weight import Form, form_bytes, most_coded
 from penstock.core.errors import UsageError
@@ -98,5 +98,7 @@ def check_effects(quant: str, scheme: QuantScheme, backend: Backend, holding: Ho
     have none, and as `Backend.check`."""
     backend.check(holding.program, holding.forms)
     if scheme.activations and not any(isinstance(form, Coding) for form in holding.forms.values()):
-        raise UsageError(f"--quant {quant}: rows are rounded only where matrices are quantized, and none of this model's is: "
-                         f"take int8:activations={scheme.activations}")
+        widest = max(weight.shape[-1] for weight in holding.program.weights.values() if weight.matrix)
+        what = (f"take int8:activations={scheme.activations}" if widest >= MIN_COLUMNS else
+                f"its widest has {widest} columns, and {MIN_COLUMNS} is the least; leave out activations={scheme.activations}")
+        raise UsageError(f"--quant {quant}: rows are rounded only where matrices are quantized, and none of this model's is: {what}")

@@ -1,13 +1,16 @@
 """Fills the gaps of an EngineConfig, and records the reason for every value that was chosen. Pure: the same facts give the same answer."""
+import logging
 from dataclasses import dataclass, replace
 
-from penstock.core.config import EngineConfig, Resolved
+from penstock.core.config import MAX_THREADS, EngineConfig, Resolved, check_threads
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.size import size
 from penstock.serve.engine.draft_memory import DraftMemory
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine
 
+log = logging.getLogger("penstock.engine")
 AUTO = "auto"
 NOTHING = DraftMemory()
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
@@ -39,10 +42,10 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     max_len, reasons["max_model_len"] = _max_model_len(config, spec)
     free = machine.memory_bytes - held.weight_bytes - drafting.fixed - ACTIVATIONS_BYTES
     if free <= 0:
-        also = f" and --propose {config.propose} {drafting.fixed / 2**30:.1f} GiB" if drafting.fixed else ""
+        also = f", {size(drafting.fixed)} for --propose {config.propose}" if drafting.fixed else ""
         raise CapacityError(
-            f"{config.model} needs {held.weight_bytes / 2**30:.1f} GiB for its weights with --dtype {dtype} --quant {config.quant}{also}, "
-            f"but {machine.memory_bytes / 2**30:.1f} GiB of memory are free")
+            f"{config.model} needs {size(held.weight_bytes)} for its weights with --dtype {dtype} --quant {config.quant}{also} and "
+            f"{size(ACTIVATIONS_BYTES)} for activations, but {size(machine.memory_bytes)} of memory are free")
     token = Token(spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), drafting.per_token)
     kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, token, free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:
@@ -77,16 +80,26 @@ def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine:
     if config.threads is not None:
         return config.threads, "as asked"
     shares = max(1, spec.hidden_size * max(2 * spec.intermediate_size, spec.vocab_size) // least_share)
-    if shares < machine.num_cpus:
+    if shares < min(machine.num_cpus, MAX_THREADS):
         return shares, f"this model's products are too small for more of the {machine.num_cpus} processors"
+    if machine.num_cpus > MAX_THREADS:
+        return MAX_THREADS, f"as many as there may be, for {machine.num_cpus:,} processors"
     return machine.num_cpus, "one for each processor"
 
 
+def warn_of_shared(threads: int | None, num_cpus: int) -> None:
+    """Logs that there are fewer processors than threads."""
+    if threads is not None and threads > num_cpus:
+        here = "1 processor" if num_cpus == 1 else f"{num_cpus} processors"
+        log.warning("--threads %d is more than the %s here: threads that share one wait for each other, which is slow", threads, here)
+
+
 def _check_numbers(config: EngineConfig) -> None:
-    for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len", "threads"):
+    for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len"):
         value = getattr(config, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_threads(config.threads)
 
 
 def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
@@ -116,20 +129,20 @@ class Token:
 
 def _kv_tokens(config: EngineConfig, token: Token, free: int, max_len: int) -> tuple[int, str]:
     """Whole blocks. No more than every sequence at full length needs."""
-    size, bytes_per_token = config.block_size, token.both
+    block_size, bytes_per_token = config.block_size, token.both
     if config.kv_tokens is not None:
-        tokens = config.kv_tokens // size * size
+        tokens = config.kv_tokens // block_size * block_size
         if tokens == 0:
-            raise UsageError(f"--kv-tokens {config.kv_tokens} is less than one block of {size} tokens")
+            raise UsageError(f"--kv-tokens {config.kv_tokens} is less than one block of {block_size} tokens")
         if tokens * bytes_per_token > free:
             raise CapacityError(
-                f"--kv-tokens {config.kv_tokens} take {tokens * bytes_per_token / 2**30:.1f} GiB{token.told}, but "
-                f"{free / 2**30:.1f} GiB are free: {max(0, free // bytes_per_token // size * size):,} tokens would fit")
+                f"--kv-tokens {config.kv_tokens} take {size(tokens * bytes_per_token)}{token.told}, but "
+                f"{size(free)} are free: {free // bytes_per_token // block_size * block_size:,} tokens would fit")
         return tokens, "as given, in whole blocks"
-    most = config.max_num_seqs * -(-max_len // size) * size
-    fits = int(free * KV_SHARE) // bytes_per_token // size * size
+    most = config.max_num_seqs * -(-max_len // block_size) * block_size
+    fits = int(free * KV_SHARE) // bytes_per_token // block_size * block_size
     if fits == 0:
-        raise CapacityError(f"{free / 2**20:.0f} MiB of memory are left for the KV cache, not enough for one block of {size} tokens")
+        raise CapacityError(f"{size(free)} of memory are left for the KV cache, not enough for one block of {block_size} tokens")
     if most <= fits:
         return most, f"{config.max_num_seqs} sequences at full length"
-    return fits, f"{KV_SHARE:.0%} of the {free / 2**30:.1f} GiB that the weights leave free{token.told}"
+    return fits, f"{KV_SHARE:.0%} of the {size(free)} that the weights leave free{token.told}"

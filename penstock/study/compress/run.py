@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 
+from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
+from penstock.core.modelspec import ModelSpec
+from penstock.serve.engine.build import find
 from penstock.study.compress.answers import Answers, Sizes, Watch, open_llm
 from penstock.study.compress.measure import told
-from penstock.study.compress.store import Place, make_folder, read, write
+from penstock.study.compress.store import Place, check, made, read, write
 from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
 from penstock.study.compress.train_heads import SAY_S, Length, Lessons, Trained, train
@@ -49,15 +52,22 @@ class Result:
 
 def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]) -> Result:
     """`make` makes the heads for a target, from a seed. Raises ModelError for a model that cannot be read, UsageError for too little text,
-    or where nothing can be written. An interruption is passed on when what was learned is written."""
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
-    make_folder(job.out)
-    torch.manual_seed(job.seed)
-    target = Target.load(job.model)
-    spec, sizes = target.spec, job.sizes
+    for heads that cannot be continued, or where nothing can be written. An interruption is passed on when what was learned is written."""
+    spec, sizes = find(EngineConfig(model=job.model)).spec, job.sizes
     if sizes.shortest + sizes.output > spec.max_position:
         raise UsageError(f"{job.model} has a context of {spec.max_position} tokens; {sizes.shortest + sizes.output} are needed")
+    if job.begin is not None:
+        check(Place(job.begin, job.kind, spec, job.model))
+    with made(job.out):
+        return learn(job, spec, make, say)
+
+
+def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Callable[[str], None]) -> Result:
+    """What `run` does in a folder that is there, from files that it can go on from."""
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    torch.manual_seed(job.seed)
+    target, sizes = Target.load(job.model), job.sizes
     longest = min(sizes.longest, spec.max_position - sizes.output)
     sizes = replace(sizes, longest=longest, batch=max(longest + sizes.output, min(sizes.batch, LOGITS // spec.vocab_size)))
     heads = make(target, job.seed)

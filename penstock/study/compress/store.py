@@ -2,9 +2,11 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,14 +20,23 @@ from penstock.core.modelspec import ModelSpec
 Tensor = torch.Tensor
 
 
-def make_folder(folder: Path) -> None:
-    """Raises UsageError where no file can be written in it, which is better known before training than after."""
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """The folder is there meanwhile; where it was not before and nothing was written in it, it goes again. Raises UsageError where no file
+    can be written in it, which is better known before training than after."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot write in {folder}: {error.strerror or error}") from None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise UsageError(f"cannot write in {folder}: {error.strerror or error}") from None
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            for each in missing:
+                each.rmdir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +78,31 @@ def write(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> P
 
 
 def read(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> None:
-    """Into `parameters`, what `write` wrote. Raises ModelError where there is no such file, or one of other heads or for another model."""
+    """Into `parameters`, what `write` wrote. Raises UsageError as `check`, and for a file with fewer heads."""
+    with opened(place) as file, torch.no_grad():
+        lacking = sorted({tensor for name in parameters for tensor in program.weights[name].tensors}.difference(file.keys()))
+        if lacking:
+            raise UsageError(f"{place.file} has no {lacking[0]}: it holds less than --kind asks for")
+        for name, value in parameters.items():
+            value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
+
+
+def check(place: Place) -> None:
+    """Raises UsageError where there is no file that `write` wrote, or one for another model."""
+    with opened(place):
+        pass
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[Any]:
     path = place.file
     try:
-        with safe_open(path, "pt") as file, torch.no_grad():
+        with safe_open(path, "pt") as file:
             stamp.check(file.metadata() or {}, path, place.kind, place.spec, place.model)
-            lacking = sorted({tensor for name in parameters for tensor in program.weights[name].tensors}.difference(file.keys()))
-            if lacking:
-                raise ModelError(f"{path} has no {lacking[0]}: it holds less than --kind asks for")
-            for name, value in parameters.items():
-                value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
+            yield file
     except FileNotFoundError:
-        raise ModelError(f"there is no {path} to continue from") from None
+        raise UsageError(f"there is no {path} to continue from") from None
+    except ModelError as error:
+        raise UsageError(str(error)) from None
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise ModelError(f"cannot continue from {path}: {error}") from None
+        raise UsageError(f"cannot continue from {path}: {error}") from None

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from penstock.compute.fitted import Fitted
 from penstock.core.amount import MOST, above_zero, amount
 from penstock.core.catalogue.part import Part
-from penstock.core.config import EngineConfig
+from penstock.core.config import MAX_THREADS, EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware, hardware_of
 from penstock.core.modelspec import DTYPE_BYTES
@@ -39,7 +39,7 @@ from penstock.study.plan.model import Model
 A_HUNDREDTH = 0.005  # of the requests, below which it would read 0 %
 LEAST_STEPS = 8  # that teach something
 MOST_SEATS, MOST_TOKENS = 1 << 20, 1 << 30  # of an engine
-COUNTS = {"max_num_seqs": MOST_SEATS, "threads": MOST_SEATS,
+COUNTS = {"max_num_seqs": MOST_SEATS, "threads": MAX_THREADS,
           **dict.fromkeys(("max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len"), MOST_TOKENS)}
 OLD_S = 3600.0  # of limits, beyond which a shared machine may have changed its pace
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go

@@ -79,8 +79,8 @@ def test_what_is_too_large_is_not_kept(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, header: bytes, content: memoryview) -> None:
-        path.write_bytes(b"half")
+    def full(part: Path, path: Path, header: bytes, content: memoryview) -> None:
+        part.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(packed, "write", full)
@@ -119,11 +119,42 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path, caplog: pytest
     assert caplog.messages[0].endswith(f"{tmp_path / 'file' / 'folder'} cannot be written: Not a directory")
 
 
-def test_what_a_lost_process_left_is_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_a_lost_process_left_is_removed(tmp_path: Path, kept: bool) -> None:
+    cache = keep(tmp_path)
     (tmp_path / f"abc.packed.{2**22 + 1}.part").write_bytes(b"half")
     (tmp_path / f"abc.packed.{os.getpid()}.part").write_bytes(b"half")  # of another container, where as many processes had been started
     (tmp_path / f"abc.packed.{os.getppid()}.part").write_bytes(b"half")
     (tmp_path / "readme").write_text("somebody's own")
-    keep(tmp_path)
+    if kept:
+        keep(tmp_path)
+    else:
+        assert cache.find(MADE) is not None
     assert {file.suffix for file in files(tmp_path)} == {".part", ".packed", ""}
     assert [file.name for file in files(tmp_path) if file.suffix == ".part"] == [f"abc.packed.{os.getppid()}.part"]
+
+
+@pytest.mark.parametrize("number", [os.getpid(), 2**22 + 1])  # of a thread beside, of a process in another container
+def test_what_is_being_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    replace, between = os.replace, []
+
+    def replace_later(part: Path, path: Path) -> None:
+        PackedCache(tmp_path, "other").find(MADE)
+        between.append(part.exists())
+        replace(part, path)
+
+    monkeypatch.setattr(packed.os, "replace", replace_later)
+    cache = PackedCache(tmp_path, "k")
+    header = json.dumps({"made": MADE, "sums": []}).encode()
+    packed.write(tmp_path / f"abc.packed.{number}.part", cache._path(MADE), header, memoryview(CONTENT))
+    assert between == [True] and cache.find(MADE) is not None
+
+
+def test_what_may_not_be_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def foreign(path: Path, missing_ok: bool) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    cache = keep(tmp_path)
+    (tmp_path / f"abc.packed.{2**22 + 1}.part").write_bytes(b"half")
+    monkeypatch.setattr(Path, "unlink", foreign)
+    assert cache.find(MADE) is not None

@@ -73,11 +73,20 @@ def test_the_cost_of_rounded_activations_is_told(folder: Path, backend: str) -> 
 
 @pytest.mark.parametrize(("quant", "says"), [
     ("int3", "unknown weight format 'int3'; known: none, int8, int4"), ("int8:bits=3", "no option 'bits'"),
-    ("none:activations=int8", "none of this model's is"), ("int4:activations=fp8", "activations=fp8 is not one of none, int8"),
+    ("none:activations=int8", "none of this model's is: take int8:activations=int8"),
+    ("int4:activations=fp8", "activations=fp8 is not one of none, int8"),
 ])
 def test_what_is_not_known_or_does_nothing_is_refused(folder: Path, quant: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         build(config(folder, quant))
+
+
+@pytest.mark.parametrize("scheme", ["none", "int8", "int4"])
+def test_activations_of_a_model_too_narrow_for_codes_are_refused_with_its_width(tmp_path: Path, scheme: str) -> None:
+    narrow = write_model(tmp_path, hidden_size=16, intermediate_size=24, num_attention_heads=1, num_key_value_heads=1)
+    said = "none of this model's is: its widest has 24 columns, and 32 is the least; leave out activations=int8"
+    with pytest.raises(UsageError, match=said):
+        build(config(narrow, f"{scheme}:activations=int8"))
 
 
 def test_an_option_that_nothing_would_be_dequantized_by_is_refused(folder: Path) -> None:
@@ -145,5 +154,5 @@ def test_a_model_that_does_not_fit_may_fit_quantized(folder: Path, monkeypatch: 
     held = choose(asked, find(asked)).holding.held.weight_bytes
     monkeypatch.setattr(module, "look", lambda: Machine(ACTIVATIONS_BYTES + held + 60_000, 1))
     assert build(asked).weight_bytes >= held
-    with pytest.raises(PenstockError, match=r"needs .* GiB for its weights with --dtype float32 --quant none"):
+    with pytest.raises(PenstockError, match=r"needs .* KiB for its weights with --dtype float32 --quant none"):
         build(config(folder, "none", backend="cpu", kv_tokens=16))

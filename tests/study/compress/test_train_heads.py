@@ -167,16 +167,29 @@ def test_the_file_says_what_it_is_for(folder: Path, target: Target, tmp_path: Pa
         f"(2 layers, hidden size 64, 400 tokens): `penstock train-heads {other} --kind eagle --text TEXTS --out FOLDER` makes some for it")
 
 
-def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path) -> None:
+def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = trained(folder, tmp_path / "first", "medusa:heads=1", 60).trained.agreement
     again = trained(folder, tmp_path / "again", "medusa:heads=1", 1, begin=tmp_path / "first").trained.agreement
     assert again.right[0] > first.right[0] / 2 > 0.03
-    with pytest.raises(ModelError, match=r"first/medusa\.safetensors has no medusa\.1\.\S+: it holds less than --kind asks for"):
-        trained(folder, tmp_path, "medusa:heads=3", 1, begin=tmp_path / "first")
-    with pytest.raises(ModelError, match="there is no .*nowhere/eagle.safetensors to continue from"):
-        trained(folder, tmp_path, "eagle", 1, begin=tmp_path / "nowhere")
-    with pytest.raises(ModelError, match="holds heads trained for .*, but heads fit one model alone, here other "):
-        trained(write_model(tmp_path / "other"), tmp_path, "medusa:heads=1", 1, begin=tmp_path / "first")
+    out = tmp_path / "new" / "out"
+    with pytest.raises(UsageError, match=r"first/medusa\.safetensors has no medusa\.1\.\S+: it holds less than --kind asks for"):
+        trained(folder, out, "medusa:heads=3", 1, begin=tmp_path / "first")
+    monkeypatch.setattr(Target, "load", None)
+    with pytest.raises(UsageError, match="there is no .*nowhere/eagle.safetensors to continue from"):
+        trained(folder, out, "eagle", 1, begin=tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="holds heads trained for .*, but heads fit one model alone, here other "):
+        trained(write_model(tmp_path / "other"), out, "medusa:heads=1", 1, begin=tmp_path / "first")
+    (tmp_path / "eagle.safetensors").write_text("no heads")
+    with pytest.raises(UsageError, match=r"cannot continue from .*/eagle\.safetensors: "):
+        trained(folder, out, "eagle", 1, begin=tmp_path)
+    assert not out.parent.exists()
+
+
+def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    with pytest.raises(UsageError), store.made(tmp_path / "before" / "new" / "out"):
+        raise UsageError("of whatever comes later")
+    assert [path.name for path in tmp_path.rglob("*")] == ["before"]
 
 
 def test_rounds_compute_what_serving_does(target: Target) -> None:
