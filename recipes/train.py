@@ -21,8 +21,8 @@ BATCH_TOKENS = 8192
 STAGES = (  # until this share of the run: windows
     (0.15, data.Mix(256, repeats=1.0, lists=1.0)),
     (0.5, data.Mix(256, repeats=0.35, lists=0.2)),
-    (0.75, data.Mix(512, repeats=0.35, lists=0.2)),
-    (1.0, data.Mix(1024, repeats=0.35, lists=0.1)),
+    (0.65, data.Mix(512, repeats=0.35, lists=0.2)),
+    (1.0, data.Mix(1024, repeats=0.45, lists=0.1)),
 )
 
 
