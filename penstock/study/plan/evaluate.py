@@ -1,10 +1,11 @@
 """From a candidate to a configuration: does it fit, how fast is it, at what cost."""
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
+from penstock.study.digits import rounded_down
 from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
@@ -21,6 +22,7 @@ MOST_BATCH = 4096
 MOST_REPLICAS = 1024
 GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
 ENOUGH = 0.97  # of the best goodput: more at once than give so much slow each other down for hardly anything
+LEAST_RATE, CLOSE = 1e-6, 1.01  # of a rate that is too high, below which none is looked for; how near what is found comes to the highest
 LEAST_MORE = 0.005  # goodput that is told in percent
 DEVIATIONS = 4.0  # of a Poisson number above its mean: seldom are there more
 
@@ -127,10 +129,22 @@ class Evaluator:
             if rows[-1].meets_slo:
                 return self._fewest(trial, steady, count, rows[-1])
         if not rows:
-            return trial.row(f"cannot keep up with {rate:g} requests a second on {self._devices_told(trial)}", fits=True)
+            return self._too_much(trial, steady)
         if len(rows) == 1:
             return rows[0]
         return replace(rows[0], reason=f"{rows[0].reason}; still so on {self._devices_told(trial)}: {rows[-1].reason}")
+
+    def _too_much(self, trial: "_Trial", steady: Steady) -> Configuration:
+        """The rate is more than all devices keep up with: which one is not, and how many devices would do."""
+        rate, limit, most = self._goal.load.rate or 0.0, self._most_replicas(trial), trial.largest_batch(self._goal.load)
+        said = f"cannot keep up with {rate:g} request{'' if rate == 1 else 's'} a second on {self._devices_told(trial)}"
+        each = None if limit < 1 else highest(rate / limit, lambda per_replica: steady.open(per_replica, most) is not None)
+        if each is None:
+            return trial.row(said, fits=True)
+        devices = math.ceil(rate / each) * trial.candidate.split.devices
+        most_per_s = rounded_down(each * limit, 3)
+        row = trial.row(f"{said}: {most_per_s:.3g} a second would be kept up with, or {devices:,} devices would do", fits=True)
+        return replace(row, most_per_s=most_per_s)
 
     def _fewest(self, trial: "_Trial", steady: Steady, count: int, best: Configuration) -> Configuration:
         """Between the number that meets the SLO and the one tried before it."""
@@ -264,7 +278,21 @@ class _Trial:
         return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
 
 
-def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool, float]:
+def highest(failed: float, holds: Callable[[float], bool]) -> float | None:
+    """The highest rate that holds, to one percent below it, under one that does not; None where hardly any does."""
+    low = failed / 2
+    while not holds(low):
+        if low < failed * LEAST_RATE:
+            return None
+        low /= 2
+    high = 2 * low
+    while high > low * CLOSE:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool, float, float]:
     """The best first: what fits, or is nearest to fitting, then what meets the SLO, then cheap, then fast. Of devices whose price is not
     given, which come after the others, those are cheap of which few make many tokens. Where steps of a device were measured, rows without
     such come after those with them; of what costs the same, what the twin has not played comes after what it has."""
@@ -272,7 +300,7 @@ def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool
     if cost is None:
         cost = row.devices / row.output_tokens_per_s if row.output_tokens_per_s else math.inf
     return (not row.fits, row.overfull or 0.0, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost,
-            row.predicted_by == ARITHMETIC, math.inf if row.e2e_s is None else row.e2e_s)
+            row.predicted_by == ARITHMETIC, math.inf if row.e2e_s is None else row.e2e_s, -(row.most_per_s or 0.0))
 
 
 def goodput(row: Configuration) -> float:
