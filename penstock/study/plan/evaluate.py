@@ -1,11 +1,11 @@
 """From a candidate to a configuration: does it fit, how fast is it, at what cost."""
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
-from penstock.study.digits import rounded_down
+from penstock.study.digits import digits, rounded_down
 from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
@@ -22,7 +22,7 @@ MOST_BATCH = 4096
 MOST_REPLICAS = 1024
 GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
 ENOUGH = 0.97  # of the best goodput: more at once than give so much slow each other down for hardly anything
-LEAST_RATE, CLOSE = 1e-6, 1.01  # of a rate that is too high, below which none is looked for; how near what is found comes to the highest
+SHARES = (0.98, 0.9, 0.8, 0.65, 0.5, 0.25, 0.1)  # of what never ceases, at which requests that come at random are tried
 LEAST_MORE = 0.005  # goodput that is told in percent
 DEVIATIONS = 4.0  # of a Poisson number above its mean: seldom are there more
 
@@ -138,12 +138,12 @@ class Evaluator:
         """The rate is more than all devices keep up with: which one is not, and how many devices would do."""
         rate, limit, most = self._goal.load.rate or 0.0, self._most_replicas(trial), trial.largest_batch(self._goal.load)
         said = f"cannot keep up with {rate:g} request{'' if rate == 1 else 's'} a second on {self._devices_told(trial)}"
-        each = None if limit < 1 else highest(rate / limit, lambda per_replica: steady.open(per_replica, most) is not None)
+        each = None if limit < 1 else sustained(steady, most, rate / limit)
         if each is None:
             return trial.row(said, fits=True)
         devices = math.ceil(rate / each) * trial.candidate.split.devices
-        most_per_s = rounded_down(each * limit, 3)
-        row = trial.row(f"{said}: {most_per_s:.3g} a second would be kept up with, or {devices:,} devices would do", fits=True)
+        most_per_s = rounded_down(each * limit, 2)
+        row = trial.row(f"{said}: some {digits(most_per_s, 2)} a second would be kept up with, or {devices:,} devices would do", fits=True)
         return replace(row, most_per_s=most_per_s)
 
     def _fewest(self, trial: "_Trial", steady: Steady, count: int, best: Configuration) -> Configuration:
@@ -278,18 +278,10 @@ class _Trial:
         return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
 
 
-def highest(failed: float, holds: Callable[[float], bool]) -> float | None:
-    """The highest rate that holds, to one percent below it, under one that does not; None where hardly any does."""
-    low = failed / 2
-    while not holds(low):
-        if low < failed * LEAST_RATE:
-            return None
-        low /= 2
-    high = 2 * low
-    while high > low * CLOSE:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+def sustained(steady: Steady, most: int, failed: float) -> float | None:
+    """About the highest rate that a replica keeps up with, below one that is too much; None where it is hardly any."""
+    peak = min(failed, steady.closed(most).requests_per_s)  # of requests that never cease
+    return next((share * peak for share in SHARES if steady.open(share * peak, most) is not None), None)
 
 
 def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool, float, float]:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.errors import ModelError, UsageError
 from penstock.study.plan.configuration import ARITHMETIC, TWIN, Configuration
-from penstock.study.plan.evaluate import LEAST_MORE, Goal, highest, next_told, rank
+from penstock.study.plan.evaluate import LEAST_MORE, Goal, next_told, rank
 from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, plan
 from penstock.study.plan.search import beats, explained, in_order, value
@@ -264,21 +264,16 @@ def test_a_rate_that_is_too_much_says_which_is_not_and_what_would_do(ask: Ask) -
     one = {"input": 1000, "output": 200, "simulate": False, "quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1",
            "pipeline_parallel": "1"}
     row = ask("llama-3-8b", "l4", rate=20.0, max_devices=1, **one)[0]
-    found = re.fullmatch(r"cannot keep up with 20 requests a second on 1 device: (.+) a second would be kept up with, or (\d+) devices "
-                         "would do", row.reason)
+    found = re.fullmatch(r"cannot keep up with 20 requests a second on 1 device: some (.+) a second would be kept up with, or (\d+) "
+                         "devices would do", row.reason)
     assert found is not None and row.most_per_s == float(found[1])
     rate, devices = float(found[1]), int(found[2])
     assert "cannot keep up" not in ask("llama-3-8b", "l4", rate=rate, max_devices=1, **one)[0].reason
-    assert "cannot keep up" in ask("llama-3-8b", "l4", rate=1.02 * rate, max_devices=1, **one)[0].reason
+    assert "cannot keep up" in ask("llama-3-8b", "l4", rate=1.25 * rate, max_devices=1, **one)[0].reason
     enough = ask("llama-3-8b", "l4", rate=20.0, max_devices=devices, **one)[0]
     assert "cannot keep up" not in enough.reason and enough.devices <= devices
     slow = ask("llama-3-70b", "h100-sxm", rate=1.0, max_devices=1, **one | {"quant": ("int4",), "input": 7000})[0]
     assert slow.reason.startswith("cannot keep up with 1 request a second on 1 device: ")
-
-
-def test_the_highest_rate_is_looked_for_below_one_that_is_too_much() -> None:
-    assert highest(20.0, lambda rate: rate < 3.0) == pytest.approx(2.98, abs=0.03)
-    assert highest(20.0, lambda rate: rate < 19.9) == pytest.approx(19.8, abs=0.2) and highest(20.0, lambda rate: False) is None
 
 
 def test_a_context_that_the_model_does_not_have_is_refused(ask: Ask) -> None:
