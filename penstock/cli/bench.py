@@ -103,6 +103,9 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     coming = options.arrivals or (REPLAYED if dataset.has_times else AT_ONCE)
     process, process_options = arrivals.TABLE.parse(coming)
     load = process(process_options)
+    if options.find_goodput and coming == AT_ONCE and options.arrivals is None:
+        raise UsageError(f"--find-goodput varies the rate, and the default is a closed loop ({AT_ONCE}), in which the server sets it: "
+                         "give --arrivals poisson")
     if options.find_goodput:
         load.at_rate(options.start_rate)  # what has no rate is refused before a model is loaded
     seed = secrets.randbits(32) if options.load_seed is None else options.load_seed
@@ -110,6 +113,8 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     if seconds is None and count is None:
         seconds, count = (SEARCH_S, None) if options.find_goodput else (None, REQUESTS)
     slo = None if options.slo is None else parse_slo(options.slo)
+    if slo is not None and slo.streamed and not options.stream:
+        raise UsageError(f"--slo has {', '.join(slo.streamed)}, which only streamed answers tell: leave out --no-stream, or give e2e alone")
     asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options, slo))
     return Job(
         engine, access_of(options, engine), asking, load, lambda writer, seed: dataset(dataset_options, writer, seed),

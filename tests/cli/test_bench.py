@@ -39,6 +39,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if body.get("temperature") == 9:
             self.answer(400, "application/json", json.dumps({"error": {"message": "too hot"}}).encode())
             return
+        if body.get("whole"):
+            told = {"choices": [{"text": "a b", "finish_reason": "length"}], "usage": {"prompt_tokens": 8, "completion_tokens": 2}}
+            self.answer(200, "application/json", json.dumps(told).encode())
+            return
         events = [{"choices": [{"index": 0, "text": "a ", "finish_reason": None}]} for _ in range(body["max_tokens"])]
         events[-1]["choices"][0]["finish_reason"] = "length"  # type: ignore[index]
         usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": body["max_tokens"]}
@@ -83,7 +87,7 @@ def test_a_server_is_measured(penstock: Command, served: Any, tmp_path: Path) ->
     assert status == 0, err
     result = json.loads(out.splitlines()[-1])
     assert result["requests"] == {
-        "sent": 20, "measured": 18, "completed": 18, "refused": 0, "failed": 0, "refusals": {}, "errors": {}}
+        "sent": 20, "measured": 18, "completed": 18, "refused": 0, "failed": 0, "refusals": {}, "errors": {}, "unstreamed": 0}
     assert result["goodput"]["kept_share"]["value"] == 1.0 and result["target"]["model"] == "little" and result["energy"]["source"]
     assert result["ttft_by_prompt_tokens"][0]["from"] == 8 and result["cost"]["usd_per_hour"] == 2.0
     assert json.loads(kept.read_text()) == result and len(samples.read_text().splitlines()) == 20
@@ -158,6 +162,7 @@ def test_a_report_may_be_called_like_an_address(penstock: Command, tmp_path: Pat
     (["--send-slo", "--slo", "ttft=1s", "--body", '{"slo": "ttft=2s"}'], "leave one of them out"),
     (["--send-slo", "--slo", "ttft=1s", "--header", "X-SLO: ttft=2s"], "leave one of them out"),
     (["--save", "nowhere/at-all/r.json"], "no folder"),
+    (["--no-stream", "--slo", "e2e=1s,tpot=5ms,publish=1s"], "--slo has tpot, publish, which only streamed answers tell"),
 ])
 def test_what_cannot_be_is_refused(penstock: Command, served: Any, args: list[str], word: str) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", *args])
@@ -196,7 +201,7 @@ def test_a_server_that_refuses_a_trace_is_not_all_that_is_said(penstock: Command
     trace.write_text(json.dumps({"timestamp": 0, "input_length": 8, "output_length": 2}))
     words = ["bench", f"http://127.0.0.1:{served.server_port}", "--body", '{"temperature": 9}']
     status, _, err = penstock([*words, "--dataset", f"mooncake:path={trace}"])
-    assert status == 1 and "too hot; of a trace, scale=0.5 in --dataset" in err
+    assert status == 1 and "too hot; of a trace, a smaller scale=... in --dataset" in err
     assert "scale" not in penstock([*words, "--requests", "2"])[2]
 
 
@@ -245,7 +250,18 @@ def test_a_search_ends_with_the_server(penstock: Command, served: Any, monkeypat
 def test_a_search_needs_a_rate(penstock: Command, served: Any) -> None:
     url = f"http://127.0.0.1:{served.server_port}"
     status, _, err = penstock(["bench", url, "--find-goodput", "--slo", "ttft=1s", "--requests", "5"])
-    assert status == 2 and "closed loop" in err
+    assert status == 2 and "the default is a closed loop (closed:users=8)" in err and "--arrivals poisson" in err
+    asked = penstock(["bench", url, "--find-goodput", "--slo", "ttft=1s", "--requests", "5", "--arrivals", "closed"])
+    assert asked[0] == 2 and "in a closed loop the server sets the rate" in asked[2]
+
+
+def test_a_search_ends_where_no_answer_is_streamed(penstock: Command, served: Any) -> None:
+    args = ["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "4", "--dataset", "synthetic:input=8,output=2",
+            "--body", '{"whole": true}', "--slo", "ttft=1s,tpot=1us"]
+    status, _, err = penstock([*args, "--find-goodput", "--arrivals", "constant", "--start-rate", "50"])
+    assert status == 1 and "no answer was streamed, so that its ttft and tpot is not known" in err
+    status, out, _ = penstock([*args, "--warmup", "0"])
+    assert status == 0 and "note: 4 of 4 answers were not streamed" in out and "kept it" not in out
 
 
 def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 A user's folder holds files of the same form, NAME.toml, and links/NAME.toml; one that says `like = "h100-sxm"` gives only what differs.
 """
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,9 @@ EXPOSED = "exposed"  # of reading: likewise, by weight format and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
 LINK_ELSE = {  # of a link that does not say: one protocol for all messages, and a switch
     "small_efficiency": "efficiency", "bulk_base_latency": "base_latency", "bulk_hop_latency": "hop_latency", "peers": None}
+PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}  # powers of ten
+WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([pnumkKMGTP]?)(?:B|B/s|s|W|OPS|FLOPS|ops/s|FLOP/s)?")
+LARGE, APART = 1e6, 1000.0  # bytes and operations; how many times below a part's own figure one is a number whose unit was forgotten
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = (
     "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency")
@@ -140,10 +144,21 @@ def change(told: dict[str, Any], key: str, value: str, owner: str) -> None:
     if isinstance(at[last], str):
         at[last] = value
         return
+    own = at[last]
     try:
         at[last] = float(value)
     except ValueError:
-        raise UsageError(f"{owner} must be a number in SI units, not {value!r}") from None
+        raise UsageError(f"{owner} must be a number in SI units, like {in_si(value)}, not {value!r}") from None
+    if own is not None and own >= LARGE and 0 < at[last] < own / APART:
+        power = min((9, 12, 15), key=lambda power: abs(math.log10(at[last] / own) + power))
+        raise UsageError(f"{owner}={value} is more than {APART:,.0f} times below this part's own {own:g}: figures are in SI units (bytes, "
+                         f"bytes/s, operations/s), such as {value}e{power}")
+
+
+def in_si(text: str) -> str:
+    """A number with a unit as a number: 8TB/s as 8e12. Of what is none, an example."""
+    found = WITH_UNIT.fullmatch(text.strip())
+    return "8e12" if found is None else f"{found[1]}e{PREFIXES[found[2]]}" if found[2] else found[1]
 
 
 def figures(told: Mapping[str, Any], before: str = "") -> list[str]:

@@ -107,11 +107,16 @@ async def _scrape(server: Server, name: str) -> Values:
 def read_report(path: Path) -> Evidence:
     """Raises UsageError for a file that is no report of a Penstock engine's run."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}; explain takes the URL of a running server, as http://127.0.0.1:8000, or a "
+                         "report of `penstock bench --save FILE`") from None
+    except ValueError:
+        raise UsageError(f"{path} is no text: give what `penstock bench --save FILE` writes") from None
+    try:
+        told = json.loads(text)
     except (ValueError, RecursionError):
-        raise UsageError(f"{path} is not JSON: give what `penstock bench --save FILE` writes, not the page of --report") from None
+        raise UsageError(f"{path} {unread(text)}: give what `penstock bench --save FILE` writes") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("server"), dict):
         raise UsageError(f"{path} is not a report of `penstock bench` with the counters of a server")
     if not isinstance(told.get("engine"), dict):
@@ -128,6 +133,14 @@ def read_report(path: Path) -> Evidence:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"{path} is not a report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
     return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came)
+
+
+def unread(text: str) -> str:
+    """What is wrong with a report that is no JSON."""
+    begin = text.lstrip()[:1]
+    if begin == "<":
+        return "is a page, as --report writes it, and no JSON"
+    return "is empty" if not begin else "is JSON that is cut off or broken" if begin == "{" else "is not JSON"
 
 
 def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None]:

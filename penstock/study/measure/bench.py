@@ -22,7 +22,7 @@ from penstock.study.measure.statistics import distribution
 
 OBSERVE_S = 1.0
 DRAW_S = 0.5
-MUCH_OVERHEAD = 0.02  # of the median time to first token
+MUCH_OVERHEAD = 0.02  # of the median time to first token, or to the last where that is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ async def measure(
         found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         energy([meter.name for meter in observer.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
-        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead),
+        (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead, terms.slo is not None),
          *lengths_told(driver.samples), *mended),
         tuple(driver.samples), cut, mended, lost)
 
@@ -174,15 +174,20 @@ async def beside(work: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def doubts(found: Figures, overhead: Overhead) -> list[str]:
-    """What makes a run's figures doubtful, in sentences."""
+def doubts(found: Figures, overhead: Overhead, has_slo: bool = False) -> list[str]:
+    """What makes a run's figures doubtful, in sentences. `has_slo`: whether answers were to be judged."""
     said = []
     counts, latencies = found.counts, found.latencies
     if lost := counts.refused + counts.failed:
         said.append(f"{lost} of {counts.measured} measured requests were refused or failed; latencies are those of the others")
-    own, median = overhead.p99_s, latencies.ttft.at(50)
+    if counts.unstreamed:
+        unjudged = "; --slo is not judged" if has_slo and found.goodput is None else ""
+        said.append(f"{counts.unstreamed} of {counts.completed} answers were not streamed: they have no TTFT, TPOT, ITL or time to publish"
+                    f"{unjudged}")
+    name, median = ("TTFT", latencies.ttft.at(50)) if latencies.ttft.count else ("time to the last token", latencies.e2e.at(50))
+    own = overhead.p99_s
     if own and median and own > MUCH_OVERHEAD * median:
-        said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median TTFT")
+        said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median {name}")
     return said
 
 

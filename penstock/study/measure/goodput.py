@@ -8,6 +8,7 @@ from penstock.study.measure.statistics import enough
 
 TOLERANCE = 0.05  # between the highest rate that kept it and the lowest that did not
 MAX_TRIES = 24
+LATE = 0.95  # of the rate that came: a client that sends less does not put on the load that was asked for
 SHORT_S = 10.0  # of requests that come: in less a queue that grows without end may look like one that passes
 LEAST = 1 / 64  # of the start rate: below this no more is tried
 
@@ -42,12 +43,24 @@ def too_short(probe: Probe, share: float) -> str | None:
     return f"{seconds:.1f} measured seconds are too short to see whether a queue grows: that takes {SHORT_S:g}, so a longer --duration"
 
 
+def not_sent(probe: Probe) -> str | None:
+    """That the requests were sent at a lower rate than the one asked for, so that it tells nothing of that one."""
+    if probe.result.sent_share >= LATE:
+        return None
+    return f"only {probe.sent:.3g} of {probe.came:.3g} requests/s could be sent in time: a client with more or faster processors would tell"
+
+
+def passes(probe: Probe, share: float) -> bool:
+    """Whether enough kept the SLO, of requests that were sent when they were due."""
+    return probe.kept >= share and not_sent(probe) is None
+
+
 def all_in_warmup(num_sent: int) -> str:
     return f"none of {num_sent:,} requests was due after the warm-up, so that nothing was measured: shorten --warmup"
 
 
 def doubt_of(probe: Probe, share: float) -> str | None:
-    return too_few(probe, share) or too_short(probe, share)
+    return not_sent(probe) or too_few(probe, share) or too_short(probe, share)
 
 
 def in_doubt(found: Found, share: float) -> str | None:
@@ -60,7 +73,8 @@ def in_doubt(found: Found, share: float) -> str | None:
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
     """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it,
     with one within TOLERANCE above it that did not. At a rate too low for a request to come, nothing is learned: the search goes on above
-    it. Raises UsageError for a share or rate that cannot be, PenstockError where not one request was measured."""
+    it. A rate that the client cannot send counts as one that did not keep it. Raises UsageError for a share or rate that cannot be,
+    PenstockError where not one request was measured."""
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []
@@ -78,7 +92,7 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
             on_probe(probe)
         elif counts.sent and not probes:
             raise PenstockError(all_in_warmup(counts.sent))
-        if probe.kept >= share or not counts.measured:
+        if not counts.measured or passes(probe, share):
             low = rate
         else:
             high = rate
@@ -88,5 +102,5 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
     if not probes and cut is None:
         raise PenstockError(f"no request came at {start_rate:.3g} requests/s, nor in {MAX_TRIES - 1} doublings of that, up to {low:.3g}: "
                             "give a higher --start-rate, or a longer --duration")
-    best = max((probe for probe in probes if probe.kept >= share), key=lambda probe: probe.came, default=None)
+    best = max((probe for probe in probes if passes(probe, share)), key=lambda probe: probe.came, default=None)
     return Found(best, tuple(probes), cut)

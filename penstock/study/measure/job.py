@@ -136,6 +136,8 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         result = await measure(opened.target, tried, terms, watch, watchers.view, interrupt)
         if not result.figures.counts.sent:
             watchers.say("  no request came")
+        elif result.figures.counts.completed and result.figures.goodput is None:
+            raise PenstockError(unjudged(job.slo))
         elif not any_answered:  # at a higher rate it may be that nobody is answered in time
             any_answered = bool(_answered(result).figures.counts.completed)
         return result
@@ -150,6 +152,12 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     engine = with_begin(await opened.target.state(), began)
     return Report(_shown(found, share), opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, found.probes,
                   None if found.best is None else found.best.rate, share, engine)
+
+
+def unjudged(slo: Slo | None) -> str:
+    """Why a search for goodput has nothing to go by."""
+    names = " and ".join([] if slo is None else slo.streamed)
+    return f"no answer was streamed, so that its {names} is not known: search with --slo e2e=5s alone, or a server that streams"
 
 
 def roof_of(engine: Mapping[str, Any] | None, here: Hardware | None) -> Hardware | None:

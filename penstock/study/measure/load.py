@@ -28,6 +28,7 @@ class Session:
 
     turns: tuple[Turn, ...]
     at_s: float | None = None  # when it came, in seconds after the begin of the recording
+    scale: float = 1.0  # what its recorded lengths were multiplied with
 
 
 @dataclass(frozen=True, slots=True)

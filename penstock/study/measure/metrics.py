@@ -53,6 +53,7 @@ class Counts:
     failed: int
     refusals: dict[str, int]  # why, and how many of them, as `reasons` tells
     errors: dict[str, int]  # the same of those that failed
+    unstreamed: int = 0  # of those completed: the answer came as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def count(samples: Sequence[Sample], measured: Sequence[Sample]) -> Counts:
     refused = [sample for sample in measured if sample.refused]
     failed = [sample for sample in measured if not sample.ok and not sample.refused]
     return Counts(len(samples), len(measured), len(measured) - len(refused) - len(failed), len(refused), len(failed),
-                  reasons(refused), reasons(failed))
+                  reasons(refused), reasons(failed), sum(sample.unstreamed for sample in measured if sample.ok))
 
 
 def reasons(samples: Iterable[Sample]) -> dict[str, int]:
@@ -231,7 +232,9 @@ def completed_per_s(samples: Sequence[Sample]) -> float:
 
 
 def goodput(samples: Sequence[Sample], measured: Sequence[Sample], slo: Slo, window: Window) -> Goodput | None:
-    if not measured:
+    """None where nothing was measured, or all answers lack what the SLO is about, because none was streamed."""
+    done = [sample for sample in measured if sample.ok]
+    if not measured or (slo.streamed and done and all(sample.unstreamed for sample in done)):
         return None
     good = [sample for sample in samples if slo.kept(sample)]
     kept = sum(slo.kept(sample) for sample in measured)

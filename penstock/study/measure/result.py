@@ -75,6 +75,16 @@ class Result:
         due = sorted(sample.due_s for sample in self.samples if not sample.turn and self.figures.window.holds(sample.due_s))
         return (len(due) - 1) / (due[-1] - due[0]) if len(due) > 1 and due[-1] > due[0] else None
 
+    @property
+    def sent_share(self) -> float:
+        """Of the rate at which measured sessions came, the share at which they were sent: 1 where the client kept up."""
+        came = [sample for sample in self.samples if not sample.turn and self.figures.window.holds(sample.due_s)]
+        sent = [(sample.due_s, sample.sent_s) for sample in came if sample.sent_s is not None]
+        if len(sent) < 2:
+            return 1.0
+        due_s, sent_s = (max(times) - min(times) for times in zip(*sent, strict=True))
+        return min(1.0, due_s / sent_s) if sent_s > 0 else 1.0
+
     def as_json(self) -> dict[str, Any]:
         return {
             "cut_short": None if self.cut is None else asdict(self.cut), "lost": self.lost, "came_per_s": self.came_per_s,
@@ -101,6 +111,11 @@ class Probe:
     def came(self) -> float:
         """The rate at which measured sessions came, or were to come where that is not known."""
         return self.result.came_per_s or self.rate
+
+    @property
+    def sent(self) -> float:
+        """The rate at which they were sent, which is less where the client cannot keep up."""
+        return self.result.sent_share * self.came
 
     def as_json(self) -> dict[str, Any]:
         goodput = self.result.figures.goodput

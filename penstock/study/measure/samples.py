@@ -26,6 +26,7 @@ class Sample:
     num_prompt: int | None = None
     num_output: int | None = None
     uncounted: bool = False  # the server told no number of tokens, and `num_output` is that of the pieces
+    unstreamed: bool = False  # the answer came as a whole: nothing is known of when its tokens came
     num_cached: int = 0
     num_reasoning: int = 0
     wanted_output: int | None = None

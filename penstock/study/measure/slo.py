@@ -9,11 +9,13 @@ NAMES = {
     "ttft": "time to first token", "tpot": "time per output token", "itl": "longest gap between tokens", "e2e": "end to end",
     "publish": "time to publish",
 }
+STREAMED = ("ttft", "tpot", "itl", "publish")  # what only a streamed answer tells
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The most seconds of each measure. A request of one token has no time per output token, and keeps it; a failed one keeps nothing."""
+    """The most seconds of each measure. A request of one token has no time per output token, and keeps it; a failed one keeps nothing,
+    and an answer that was not streamed keeps nothing that only a streamed one tells."""
 
     most_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -23,11 +25,16 @@ class Slo:
     def keeps(self, sample: Sample, name: str) -> bool:
         value = measured(sample, name)
         if value is None:
-            return name in ("tpot", "itl")
+            return name in ("tpot", "itl") and (not sample.unstreamed or sample.num_output in (0, 1))
         return value <= self.most_s[name]
 
     def __str__(self) -> str:
         return told(self.most_s)
+
+    @property
+    def streamed(self) -> list[str]:
+        """Its measures that only streamed answers tell."""
+        return [name for name in self.most_s if name in STREAMED]
 
     @property
     def objectives(self) -> Objectives:

@@ -46,6 +46,7 @@ class Configuration:
     output_tokens_per_s: float | None = None
     goodput_per_s: float | None = None  # requests a second that keep the SLO
     goodput_per_usd: float | None = None  # such requests for a dollar
+    most_per_s: float | None = None  # requests a second, where it cannot keep up with what is asked for: the highest rate that it can
     meets_slo: bool | None = None
     kept_share: float | None = None  # of the requests, by the twin
     edge_told: str = ""  # where steps that take a little longer would break the SLO

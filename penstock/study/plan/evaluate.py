@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
+from penstock.study.digits import digits, rounded_down
 from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
@@ -21,6 +22,7 @@ MOST_BATCH = 4096
 MOST_REPLICAS = 1024
 GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
 ENOUGH = 0.97  # of the best goodput: more at once than give so much slow each other down for hardly anything
+SHARES = (0.98, 0.9, 0.8, 0.65, 0.5, 0.25, 0.1)  # of what never ceases, at which requests that come at random are tried
 LEAST_MORE = 0.005  # goodput that is told in percent
 DEVIATIONS = 4.0  # of a Poisson number above its mean: seldom are there more
 
@@ -127,10 +129,22 @@ class Evaluator:
             if rows[-1].meets_slo:
                 return self._fewest(trial, steady, count, rows[-1])
         if not rows:
-            return trial.row(f"cannot keep up with {rate:g} requests a second on {self._devices_told(trial)}", fits=True)
+            return self._too_much(trial, steady)
         if len(rows) == 1:
             return rows[0]
         return replace(rows[0], reason=f"{rows[0].reason}; still so on {self._devices_told(trial)}: {rows[-1].reason}")
+
+    def _too_much(self, trial: "_Trial", steady: Steady) -> Configuration:
+        """The rate is more than all devices keep up with: which one is not, and how many devices would do."""
+        rate, limit, most = self._goal.load.rate or 0.0, self._most_replicas(trial), trial.largest_batch(self._goal.load)
+        said = f"cannot keep up with {rate:g} request{'' if rate == 1 else 's'} a second on {self._devices_told(trial)}"
+        each = None if limit < 1 else sustained(steady, most, rate / limit)
+        if each is None:
+            return trial.row(said, fits=True)
+        devices = math.ceil(rate / each) * trial.candidate.split.devices
+        most_per_s = rounded_down(each * limit, 2)
+        row = trial.row(f"{said}: some {digits(most_per_s, 2)} a second would be kept up with, or {devices:,} devices would do", fits=True)
+        return replace(row, most_per_s=most_per_s)
 
     def _fewest(self, trial: "_Trial", steady: Steady, count: int, best: Configuration) -> Configuration:
         """Between the number that meets the SLO and the one tried before it."""
@@ -264,7 +278,13 @@ class _Trial:
         return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
 
 
-def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool, float]:
+def sustained(steady: Steady, most: int, failed: float) -> float | None:
+    """About the highest rate that a replica keeps up with, below one that is too much; None where it is hardly any."""
+    peak = min(failed, steady.closed(most).requests_per_s)  # of requests that never cease
+    return next((share * peak for share in SHARES if steady.open(share * peak, most) is not None), None)
+
+
+def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool, float, float]:
     """The best first: what fits, or is nearest to fitting, then what meets the SLO, then cheap, then fast. Of devices whose price is not
     given, which come after the others, those are cheap of which few make many tokens. Where steps of a device were measured, rows without
     such come after those with them; of what costs the same, what the twin has not played comes after what it has."""
@@ -272,7 +292,7 @@ def rank(row: Configuration) -> tuple[bool, float, bool, bool, bool, float, bool
     if cost is None:
         cost = row.devices / row.output_tokens_per_s if row.output_tokens_per_s else math.inf
     return (not row.fits, row.overfull or 0.0, not row.meets_slo, row.usd_per_hour is None, row.unmeasured, cost,
-            row.predicted_by == ARITHMETIC, math.inf if row.e2e_s is None else row.e2e_s)
+            row.predicted_by == ARITHMETIC, math.inf if row.e2e_s is None else row.e2e_s, -(row.most_per_s or 0.0))
 
 
 def goodput(row: Configuration) -> float:

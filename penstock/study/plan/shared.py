@@ -3,7 +3,8 @@
 """
 import dataclasses
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -12,7 +13,7 @@ from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.core.registry import plain, typed
 from penstock.study.plan.fleet import Fleet, Placement, Wish
-from penstock.study.plan.request import Request, Watch, catalogue_of, parts_of, plan, unwatched
+from penstock.study.plan.request import Request, Watch, catalogue_of, objectives, parts_of, plan, unwatched
 
 UNPLAYED = ("simulate", "prefill_split")  # of fleets, whose rows are arithmetic, each replica with all that its model takes
 FIELDS = {name: plain(hint) for name, hint in get_type_hints(Request).items() if name not in UNPLAYED}
@@ -46,7 +47,11 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     hardware = given.hardware or (",".join(counts) if counts else None)
     asked = dataclasses.replace(given, hardware=hardware, **dict.fromkeys(UNPLAYED, False))
     requests = [_request(entry, asked, file) for entry in entries]
-    parts: dict[str, Part] = {part.name: part for request in requests for part in parts_of(request)}
+    parts: dict[str, Part] = {}
+    for request in requests:
+        with _naming(file, request.model):
+            parts |= {part.name: part for part in parts_of(request)}
+            objectives(request.slo)  # before any of them is planned
     if counts and (strange := [name for name in counts if name not in parts]):
         raise UsageError(f"{file} has devices {', '.join(strange)}, which no model may use")
     if unpriced := [name for name, part in parts.items() if part.price is None]:
@@ -54,11 +59,21 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
                          f"give --price {unpriced[0]}=DOLLARS")
     wishes = []
     for request in requests:
-        found = plan(request, lambda told, model=request.model: watch(f"{model}: {told}"))
+        with _naming(file, request.model):
+            found = plan(request, lambda told, model=request.model: watch(f"{model}: {told}"))
         wishes.append(Wish(request.model, found.configurations, found.most_s))
     fleet = Fleet(parts, counts)
     placements = fleet.place(wishes)
     return Shared(placements, [device.part.name for device in fleet.devices], fleet.usd_per_hour())
+
+
+@contextmanager
+def _naming(file: Path, model: str) -> Iterator[None]:
+    """What is refused is told with the file and the model that it is of."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{file}, {model}: {error}") from None
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -77,8 +92,11 @@ def _devices(told: Mapping[str, Any], file: Path) -> dict[str, int] | None:
     counts = told.get("devices")
     if counts is None:
         return None
-    if not isinstance(counts, Mapping) or not all(type(count) is int and 0 < count <= MOST_DEVICES for count in counts.values()):
-        raise UsageError(f"{file}: devices are numbers from 1 to {MOST_DEVICES:,} by part, as h100-sxm = 8")
+    if not isinstance(counts, Mapping):
+        raise UsageError(f"{file}: devices is a table of numbers by part, as h100-sxm = 8, not {counts!r:.60}")
+    for name, count in counts.items():
+        if type(count) is not int or not 0 < count <= MOST_DEVICES:
+            raise UsageError(f"{file}: the devices of a part are a number from 1 to {MOST_DEVICES:,}, and of {name} it is {count!r:.60}")
     return dict(counts)
 
 

@@ -66,8 +66,17 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
 def test_what_is_no_report_is_refused(report: dict[str, Any], tmp_path: Path, change: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         source.read_report(saved(tmp_path, change(report)))
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match="cannot read .*explain takes the URL of a running server, as http://127.0.0.1:8000, or a report"):
         source.read_report(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "r.json is empty: give"), (b'{"format": 1, "server": {', "is JSON that is cut off or broken"), (b"\xff\xfe", "is no text"),
+    (b"<!doctype html>", "is a page, as --report writes it"), (b"ttft 5 ms", "is not JSON: give what `penstock bench --save FILE` writes")])
+def test_a_report_that_cannot_be_read_says_why(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "r.json").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        source.read_report(tmp_path / "r.json")
 
 
 def test_a_state_of_another_version_is_refused(report: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,9 +14,10 @@ from penstock.study.measure.goodput import TOLERANCE, Found, find, in_doubt, too
 from penstock.study.measure.load import Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Probe, Result
+from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 from penstock.study.measure.statistics import enough, wilson
-from tests.study.measure.client.virtual import Mock, answer, run, server
+from tests.study.measure.client.virtual import Mock, Reply, answer, plain, run, server
 
 SERVICE_S = 0.02
 
@@ -64,7 +66,7 @@ def test_an_slo_that_cannot_be_kept() -> None:
 def probe(kept: int, count: int, rate: float = 1.0, seconds: float = 30.0) -> Probe:
     figures = SimpleNamespace(
         goodput=SimpleNamespace(kept=wilson(kept, count)), counts=SimpleNamespace(measured=count), window=SimpleNamespace(seconds=seconds))
-    return Probe(rate, cast(Result, SimpleNamespace(figures=figures)))
+    return Probe(rate, cast(Result, SimpleNamespace(figures=figures, sent_share=1.0, came_per_s=rate)))
 
 
 def test_few_requests_at_low_rates_put_no_higher_one_in_doubt() -> None:
@@ -110,7 +112,7 @@ def test_of_rates_that_keep_it_the_one_counts_at_which_most_came() -> None:
     async def lucky(rate: float, number: int) -> Any:
         goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate < 39 else 0.5))
         found = SimpleNamespace(goodput=goodput, counts=SimpleNamespace(measured=9))
-        return SimpleNamespace(ended_early=False, came_per_s=came[rate], figures=found)
+        return SimpleNamespace(ended_early=False, came_per_s=came[rate], sent_share=1.0, figures=found)
 
     found = asyncio.run(find(lucky, 10, 0.9))
     assert found.best is not None and (found.best.rate, found.best.came) == (30, 31.0) and len(found.probes) == len(came)
@@ -121,8 +123,53 @@ def test_a_rate_at_which_nothing_came_breaks_nothing() -> None:
     async def attempt(rate: float, number: int) -> Any:
         came = 0 if rate == 15 else 9
         goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate <= 30 else 0.5)) if came else None
-        return SimpleNamespace(ended_early=False, came_per_s=rate, figures=SimpleNamespace(
+        return SimpleNamespace(ended_early=False, came_per_s=rate, sent_share=1.0, figures=SimpleNamespace(
             goodput=goodput, counts=SimpleNamespace(sent=1, measured=came)))
 
     found = asyncio.run(find(attempt, 7.5, 0.9))
     assert found.best is not None and found.best.rate == 30 and 15 not in [probe.rate for probe in found.probes]
+
+
+def test_a_rate_that_the_client_cannot_send_is_not_one_that_was_kept() -> None:
+    """It sends 30 a second at most, and what it sends keeps the SLO."""
+    async def attempt(rate: float, number: int) -> Any:
+        goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0))
+        figures = SimpleNamespace(goodput=goodput, counts=SimpleNamespace(measured=99), window=SimpleNamespace(seconds=30.0))
+        return SimpleNamespace(ended_early=False, came_per_s=rate, sent_share=min(1.0, 30 / rate), figures=figures)
+
+    found = asyncio.run(find(attempt, 10, 0.9))
+    assert found.best is not None and 28 < found.best.rate < 32 and max(probe.rate for probe in found.probes) == 40
+    assert "only 30 of 32.5 requests/s could be sent in time" in (in_doubt(found, 0.9) or "")
+
+
+def test_the_share_of_the_rate_at_which_requests_were_sent() -> None:
+    result = run(attempt(40.0, 0))
+    due_s = result.figures.window.begin_s
+    late = [Sample(at, due_s + at, sent_s=due_s + 2 * at) for at in range(3)]
+    late += [Sample(3, due_s + 2.5), Sample(4, due_s + 3.0, turn=1, sent_s=due_s + 50.0)]  # not sent; of a conversation that goes on
+    assert result.sent_share == pytest.approx(1.0)
+    assert replace(result, samples=tuple(late)).sent_share == pytest.approx(0.5) and replace(result, samples=(late[0],)).sent_share == 1.0
+
+
+def unstreamed(slo: str, num_output: int = 4) -> Result:
+    """Of a server that answers with one JSON body, whatever it was asked for."""
+    told = {"choices": [{"text": "abc", "finish_reason": "length"}], "usage": {"prompt_tokens": 2, "completion_tokens": num_output}}
+
+    async def measured() -> Result:
+        target, watch = server(Mock(lambda asked: Reply([(0.5, plain(200, told))])))
+        return await measure(target, Load(Poisson(RateOptions(20.0)), lambda seed: Ones(), Extent(20)), Terms(parse_slo(slo)), watch)
+
+    return run(measured())
+
+
+@pytest.mark.parametrize("slo", ["tpot=1us,itl=1us", "ttft=1s", "publish=1s,e2e=9s"])
+def test_what_was_never_streamed_is_not_judged_by_when_its_tokens_came(slo: str) -> None:
+    result = unstreamed(slo)
+    assert result.figures.goodput is None and result.figures.counts.completed == result.figures.counts.unstreamed == 20
+    assert any(note.startswith("20 of 20 answers were not streamed") and note.endswith("--slo is not judged") for note in result.notes)
+
+
+def test_what_was_never_streamed_has_an_end() -> None:
+    result = unstreamed("e2e=1s")
+    assert result.figures.goodput is not None and result.figures.goodput.kept.value == 1.0
+    assert any(note.endswith("or time to publish") for note in result.notes)

@@ -137,9 +137,11 @@ def test_a_trace_that_does_not_fit_says_how_it_would(model: str, tmp_path: Path)
     def asked(**options: Any) -> Job:
         return job(model, Replay(ReplayOptions()), dataset=lambda writer, seed: Mooncake(TraceOptions(str(trace), **options), writer, seed))
 
-    with pytest.raises(PenstockError, match="256.*scale=0.5 in --dataset.*max_input=TOKENS"):
+    with pytest.raises(PenstockError, match="256.*scale=0.25 in --dataset.*max_input=TOKENS"):
         run(asked(), Watchers(lambda line: None))
-    assert run(asked(scale=0.2), Watchers(lambda line: None)).result.samples[0].num_prompt == 200
+    with pytest.raises(PenstockError, match="scale=0.25 in --dataset"):  # of what is recorded, not of what is half of it
+        run(asked(scale=0.5), Watchers(lambda line: None))
+    assert run(asked(scale=0.25), Watchers(lambda line: None)).result.samples[0].num_prompt == 250
 
 
 def test_a_search_in_process(model: str) -> None:

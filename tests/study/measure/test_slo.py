@@ -33,6 +33,13 @@ def test_one_token_has_no_time_per_output_token_to_break() -> None:
     assert parse_slo("tpot=1us,itl=1us").kept(sample(1))
 
 
+def test_several_tokens_that_were_not_streamed_do_not_keep_what_was_not_measured() -> None:
+    whole = Sample(0, 0.0, num_output=4, last_s=1.0, end_s=1.0, unstreamed=True)
+    assert not any(parse_slo(f"{name}=9s").kept(whole) for name in ("ttft", "tpot", "itl", "publish")) and parse_slo("e2e=9s").kept(whole)
+    whole.num_output = 1
+    assert parse_slo("tpot=1us,itl=1us").kept(whole)
+
+
 def test_a_failure_keeps_nothing() -> None:
     failed = sample()
     failed.fail("gone", 2.0)

@@ -121,7 +121,13 @@ def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("text", "said"), [
     ("", "models"), ("[[models]]\nmodel = 'llama-3-8b'\nhardware = 'l4'", "rate"), ("speed = 1", "speed"),
-    ("[devices]\nl4 = 0\n", "devices"), ("[devices]\nl4 = 1_000_000_000\n", "from 1 to 100,000"),
+    ("[devices]\nh100-sxm = 1\nl4 = 0\n", "of l4 it is 0"), ("[devices]\nl4 = 1_000_000_000\n", "from 1 to 100,000"),
+    ("[devices]\nh100-sxm = 1\nl4 = 'two'\n", "fleet.toml: the devices of a part .* of l4 it is 'two'"),
+    ("devices = 3", "devices is a table of numbers by part, as h100-sxm = 8, not 3"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'l4'\n[[models]]\nmodel = 'rill'\nrate = 1\nhardware = 'l4'\nslo = 'ttft=500'",
+     "fleet.toml, rill: --slo ttft must be a time with its unit .* not '500'"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'abacus'", "fleet.toml, brook: unknown hardware 'abacus'"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'l4'\nchunk = 0", "fleet.toml, brook: --chunk must be numbers"),
     ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML"),
     ("[devices]\nl4 = 2\nL4 = 1\n[[models]]\nmodel = 'brook'\nrate = 1", "l4 and L4 are the same part: give one number"),
     ("[[models]]\nmodel = 3\nrate = 1", "model of a model must be a string, not 3"),

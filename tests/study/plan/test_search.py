@@ -1,6 +1,7 @@
 """The plan as a whole: what is tried, what wins, and why the others lost."""
 import itertools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -242,6 +243,11 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"what_if": ""}, "--what-if names no figure"), ({"what_if": ","}, "--what-if names no figure"),
     ({"catalogue": ""}, "--catalogue names no"),
     ({"what_if": "op_latency=-1"}, "from 0 on"), ({"what_if": "memory=0"}, "above 0"),
+    ({"what_if": "memory=80"}, "memory=80 is more than 1,000 times below this part's own 8.55e.10: .*, such as 80e9"),
+    ({"what_if": "memory_bandwidth=3.35"}, "such as 3.35e12"), ({"what_if": "ops.bf16=989"}, "such as 989e12"),
+    ({"what_if": "link.bandwidth=900"}, "such as 900e9"), ({"what_if": "memory_bandwidth=8TB/s"}, "like 8e12, not '8TB/s'"),
+    ({"what_if": "op_latency=3us"}, "like 3e-6, not '3us'"), ({"what_if": "power=700W"}, "like 700, not '700W'"),
+    ({"what_if": "memory=much"}, "like 8e12, not 'much'"),
     ({"price": "cheap"}, "--price must be a number"), ({"price": "l4=2"}, "l4"), ({"watts": "h100-sxm=-1"}, "--watts must be a number"),
     ({"price": "1", "what_if": "price=2"}, "--what-if price and --price"), ({"what_if": "memory=1e9,memory=2e9"}, "memory is given twice"),
     ({"price": "l4=1,l4=2"}, "l4 is given twice"), ({"catalogue": "nowhere"}, "nowhere"),
@@ -252,6 +258,22 @@ def test_what_cannot_be_obeyed_is_refused(options: dict[str, Any], said: str) ->
     given = {"model": "llama-3-70b", "hardware": "h100-sxm", **options}
     with pytest.raises(UsageError, match=said):
         plan(Request(**given))
+
+
+def test_a_rate_that_is_too_much_says_which_is_not_and_what_would_do(ask: Ask) -> None:
+    one = {"input": 1000, "output": 200, "simulate": False, "quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1",
+           "pipeline_parallel": "1"}
+    row = ask("llama-3-8b", "l4", rate=20.0, max_devices=1, **one)[0]
+    found = re.fullmatch(r"cannot keep up with 20 requests a second on 1 device: some (.+) a second would be kept up with, or (\d+) "
+                         "devices would do", row.reason)
+    assert found is not None and row.most_per_s == float(found[1])
+    rate, devices = float(found[1]), int(found[2])
+    assert "cannot keep up" not in ask("llama-3-8b", "l4", rate=rate, max_devices=1, **one)[0].reason
+    assert "cannot keep up" in ask("llama-3-8b", "l4", rate=1.25 * rate, max_devices=1, **one)[0].reason
+    enough = ask("llama-3-8b", "l4", rate=20.0, max_devices=devices, **one)[0]
+    assert "cannot keep up" not in enough.reason and enough.devices <= devices
+    slow = ask("llama-3-70b", "h100-sxm", rate=1.0, max_devices=1, **one | {"quant": ("int4",), "input": 7000})[0]
+    assert slow.reason.startswith("cannot keep up with 1 request a second on 1 device: ")
 
 
 def test_a_context_that_the_model_does_not_have_is_refused(ask: Ask) -> None:

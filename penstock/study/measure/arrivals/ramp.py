@@ -20,9 +20,11 @@ class Ramp:
     users: int | None = None
 
     def __init__(self, options: RampOptions) -> None:
-        if not (0 <= options.start < math.inf and 0 < options.end < math.inf and 0 < options.seconds < math.inf):
-            raise UsageError(f"ramp: start must be 0 or more, end and seconds more than 0, all finite, not {options.start:g}, "
-                             f"{options.end:g}, {options.seconds:g}")
+        if not 0 <= options.start < math.inf:
+            raise UsageError(f"ramp: start must be 0 or more and finite, not {options.start:g}")
+        for name, value in (("end", options.end), ("seconds", options.seconds)):
+            if not 0 < value < math.inf:
+                raise UsageError(f"ramp: {name} must be more than 0 and finite, not {value:g}")
         self._options = options
 
     def schedule(self, sessions: Iterator[Session], seed: str) -> Iterator[tuple[float, Session]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.errors import RequestError
+from penstock.study.digits import rounded_down
 from penstock.study.measure.client.openai import TOO_LONG, Ask
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.load import Session
@@ -15,8 +16,17 @@ DEPTH = 4096  # requests that are prepared ahead
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
 UNANSWERED_S = 0.1  # until a user of a closed loop whom no server answered asks again
-SHORTER = ("of a trace, scale=0.5 in --dataset makes prompts and answers half as long, max_input=TOKENS and max_output=TOKENS leave out "
-           "those that are longer")
+SHORTER = ("of a trace, a smaller scale=... in --dataset makes prompts and answers shorter, max_input=TOKENS and max_output=TOKENS leave "
+           "out those that are longer")
+
+
+def shorter(session: Session, most: int | None) -> str:
+    """What makes a trace's request fit into so many tokens: the scale, rounded down to two digits."""
+    needed = (session.turns[0].num_prompt or 0) + (session.turns[0].num_output or 1)
+    if most is None or needed <= most:
+        return SHORTER
+    scale = rounded_down(session.scale * most / needed, 2)
+    return SHORTER.replace("a smaller scale=...", f"scale={scale:.2g}").replace("shorter", "so short that this one fits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,8 @@ class Ahead:
         except RequestError as error:
             if error.code != TOO_LONG or session.at_s is None:
                 raise
-            raise RequestError(f"{error}; {SHORTER}", error.param, error.status, error.code) from None
+            told = shorter(session, self._target.max_model_len)
+            raise RequestError(f"{error}; {told}", error.param, error.status, error.code) from None
 
     def fill_all(self) -> None:
         while self.fill():

@@ -79,6 +79,10 @@ class Inside:
         self._more = {**inner.built.sampling_defaults, **wish.more}
         self._numbers = itertools.count()
 
+    @property
+    def max_model_len(self) -> int | None:
+        return self._inner.built.engine.facts.max_model_len
+
     def prepare(self, ask: Ask) -> Request:
         built, slo = self._inner.built, self._wish.objectives
         given = {"ignore_eos": self._wish.ignore_eos and ask.num_output is not None, **self._more}

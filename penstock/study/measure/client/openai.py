@@ -99,6 +99,7 @@ class Answer:
             return
         self._take(told, now_s, "message")
         self.ended = True
+        self._sample.unstreamed = True
         self._sample.first_s = self._sample.visible_s = None
         del self._sample.chunk_s[:]
 

@@ -41,7 +41,7 @@ class Server:
     def __init__(self, access: Access, wish: Wish, connect: Connect, watch: Stopwatch, max_model_len: int | None = None) -> None:
         """`max_model_len`: tokens of a prompt and its answer that the server takes at most, where it says so."""
         self._access, self._wish, self._watch = access, wish, watch
-        self._max_model_len = max_model_len
+        self.max_model_len = max_model_len
         self._connections = Connections(connect, watch, access.ahead)
         self._count = 0
         self._told = {HEADER: str(wish.objectives)} if wish.objectives else {}
@@ -53,7 +53,7 @@ class Server:
 
     def prepare(self, ask: Ask) -> bytes:
         """The request's bytes. Raises RequestError for one that the server's context does not hold."""
-        check_length(ask, self._max_model_len)
+        check_length(ask, self.max_model_len)
         keys = self._access.keys
         key = keys[self._count % len(keys)] if keys else None
         self._count += 1

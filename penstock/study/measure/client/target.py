@@ -25,6 +25,11 @@ class Stopwatch:
 
 
 class Target(Protocol):
+    @property
+    def max_model_len(self) -> int | None:
+        """Tokens of a prompt and its answer that it takes at most; None where that is not known."""
+        ...
+
     def prepare(self, ask: Ask) -> Any:
         """What can be done before a request is due. Raises PenstockError for one that cannot be asked here."""
         ...

@@ -25,8 +25,10 @@ class Synthetic:
         for name, value, spread in (
             ("input", options.input, options.input_spread), ("output", options.output, options.output_spread),
         ):
-            if value < 1 or not 0 <= spread < 1:
-                raise UsageError(f"synthetic: {name} must be at least 1 and {name}_spread from 0 to below 1, not {value} and {spread:g}")
+            if value < 1:
+                raise UsageError(f"synthetic: {name} must be at least 1, not {value}")
+            if not 0 <= spread < 1:
+                raise UsageError(f"synthetic: {name}_spread must be from 0 to below 1, not {spread:g}")
         shortest = bounds(options.input, options.input_spread)[0]
         if not 0 <= options.prefix < shortest:
             raise UsageError(f"synthetic: prefix must be below the shortest prompt's {shortest} tokens, not {options.prefix}")

@@ -88,10 +88,10 @@ def parts(row: Row, seed: str, number: int) -> list[Part]:
     return found
 
 
-def sessions(rows: Iterator[Row], writer: Writer, seed: str) -> Iterator[Session]:
+def sessions(rows: Iterator[Row], writer: Writer, seed: str, scale: float) -> Iterator[Session]:
     for number, row in enumerate(rows):
         prompt = writer.write(parts(row, seed, number))
-        yield Session((Turn(prompt, num_prompt=row.num_prompt, num_output=row.num_output),), row.at_s)
+        yield Session((Turn(prompt, num_prompt=row.num_prompt, num_output=row.num_output),), row.at_s, scale)
 
 
 class Recorded:
@@ -106,7 +106,7 @@ class Recorded:
 
     def sessions(self) -> Iterator[Session]:
         self._left = Left()
-        found = sessions(cut(self._rows, self._options, self._left), self._writer, self._seed)
+        found = sessions(cut(self._rows, self._options, self._left), self._writer, self._seed, self._options.scale)
         if (first := next(found, None)) is None:
             told = ", ".join(self._left.told())
             raise UsageError(f"{self._options.path} has no requests" + (f" but those that are left out: {told}" if told else ""))

@@ -226,4 +226,4 @@ def check_lengths(asked: Sequence[Call], most: int) -> None:
 def scored(result: Result) -> Score:
     """Of a run on an engine."""
     grown = {} if result.server is None else result.server.grown
-    return score(result.figures, grown.get(WRITTEN, 0.0) / max(grown.get(BUSY, 0.0), 1e-9))
+    return score(result.figures, grown.get(WRITTEN, 0.0) / max(grown.get(BUSY, 0.0), 1e-9), result.came_per_s)

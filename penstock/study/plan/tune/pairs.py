@@ -115,8 +115,9 @@ class Pairs:
         name, found = self.verdict
         one, other = self.middle
         values = (one.goodput, other.goodput) if name == GOODPUT else (one.tokens_per_busy_s, other.tokens_per_busy_s)
-        noise = ", within the noise" if found.is_noise else ""
-        told = f" ({one.came:.4g} and {other.came:.4g} came)" if name == GOODPUT else ""
+        noise = ", within the noise" if found.is_noise and found.num_pairs > 1 else ""
+        told = "" if name != GOODPUT or one.came_per_s is None or other.came_per_s is None else (
+            f" ({one.came_per_s:.4g} and {other.came_per_s:.4g} came)")
         return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}, {found}{noise}"
 
     def as_json(self) -> dict[str, Any]:

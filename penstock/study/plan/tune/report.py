@@ -6,7 +6,7 @@ from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import told
 
 RESTLESS = 1.3
-LABEL, WIDTH = 16, 14
+LABEL, WIDTH = 16, 16
 GOOD, WORK = "good/s", "tok/s work"  # what the ratios are of
 FIGURES = ("kept", "answered", "came/s", GOOD, "out tok/s", WORK, "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99")
 
@@ -54,7 +54,7 @@ def compared(outcome: Outcome) -> Iterator[str]:
     yield line("", *[name for name, _ in rows], "ratio")
     for name, *values in zip(FIGURES, *(figures(score) for _, score in rows), strict=True):
         yield line(name, *values, ratios.get(name, ""))
-    yield "came/s: requests of a run over the time to its last answer; random arrivals can be more or fewer than the rate asked for"
+    yield "came/s: requests a second while they arrived; random arrivals can be more or fewer than the rate asked for"
     if outcome.rates is not None:
         other = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
         yield f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults{other}; compared at {outcome.rate:.3g}"
@@ -74,5 +74,6 @@ def figures(score: Score) -> tuple[str, ...]:
     """In the order of FIGURES."""
     latencies = (score.ttft_p50_s, score.ttft_p99_s, score.tpot_p50_s, score.tpot_p99_s)
     shown = ["-" if value is None else f"{value * 1000:,.1f} ms" for value in latencies]
-    return (f"{score.share:.1%}", f"{score.answered / score.measured:.1%}", f"{score.came:.3g}", f"{score.goodput:.3g}",
+    came = "-" if score.came_per_s is None else f"{score.came_per_s:.3g}"
+    return (f"{score.share:.1%}", f"{score.answered / score.measured:.1%}", came, f"{score.goodput:.3g}",
             f"{score.output_tokens_per_s:,.0f}", f"{score.tokens_per_busy_s:,.0f}", *shown)

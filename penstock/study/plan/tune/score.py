@@ -29,16 +29,12 @@ class Score:
     tpot_p50_s: float | None = None
     tpot_p99_s: float | None = None
     rate: float | None = None  # the highest that keeps the SLO, where that was searched for: it then stands for the goodput
+    came_per_s: float | None = None  # sessions a second while they came, as bench has it; where at random, not quite their process's rate
 
     @property
     def goodput(self) -> float:
         """Requests a second that kept the SLO."""
         return self.kept / self.seconds
-
-    @property
-    def came(self) -> float:
-        """Requests a second that the run brought: where they come at random, more or fewer than their process's rate."""
-        return self.measured / self.seconds
 
     @property
     def share(self) -> float:
@@ -68,7 +64,8 @@ def brief(score: Score) -> str:
     """In a few words."""
     if score.rate is not None:
         return f"up to {score.rate:.3g} requests/s"
-    good = f"{score.goodput:.3g} good requests/s ({score.share:.0%} of {score.came:.3g} that came)"
+    came = "" if score.came_per_s is None else f" that came at {score.came_per_s:.3g}/s"
+    good = f"{score.goodput:.3g} good requests/s ({score.share:.0%} of {score.measured:,} requests{came})"
     return f"{good}, {score.tokens_per_busy_s:,.0f} tokens per second of work"
 
 
@@ -84,11 +81,12 @@ def of_json(told: Mapping[str, Any]) -> Score:
     return found
 
 
-def score(found: Figures, tokens_per_busy_s: float) -> Score:
+def score(found: Figures, tokens_per_busy_s: float, came_per_s: float | None = None) -> Score:
     """Raises PenstockError where no request was due after the warm-up."""
     if found.goodput is None:
         raise PenstockError("no request was due after the warm-up: give a longer --duration or more --requests")
     counts, ttft, tpot = found.counts, found.latencies.ttft, found.latencies.tpot
     return Score(
         round(found.goodput.kept.value * counts.measured), counts.measured, found.window.seconds, tokens_per_busy_s, counts.completed,
-        found.rates.output_tokens_per_s, ttft.at(50), ttft.at(99), tpot.at(50), tpot.at(99))
+        found.rates.output_tokens_per_s, ttft.at(50), ttft.at(99), tpot.at(50), tpot.at(99),
+        came_per_s=came_per_s)

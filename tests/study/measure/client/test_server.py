@@ -86,7 +86,7 @@ def test_a_server_that_serves_no_objectives_says_so() -> None:
 def test_an_answer_that_is_not_streamed_has_no_first_token() -> None:
     whole = {"choices": [{"text": "abc", "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     sample = one((0.7, plain(200, whole)), wish=Wish("m", stream=False))
-    assert sample.ok and sample.first_s is None and sample.e2e_s == pytest.approx(0.7) and sample.num_output == 4
+    assert sample.ok and sample.unstreamed and sample.first_s is None and sample.e2e_s == pytest.approx(0.7) and sample.num_output == 4
 
 
 TOKEN = event({"choices": [{"index": 0, "text": "a", "finish_reason": None}]})

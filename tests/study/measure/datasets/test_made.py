@@ -43,7 +43,9 @@ def test_another_seed_gives_other_prompts() -> None:
 
 
 @pytest.mark.parametrize(("options", "word"), [
-    ({"input": 0}, "input"), ({"output_spread": 1.0}, "output"), ({"prefix": 256}, "256"), ({"input_spread": 0.5, "prefix": 128}, "128"),
+    ({"input": 0}, "input must be at least 1, not 0$"),
+    ({"output_spread": 1.0}, "output_spread must be from 0 to below 1, not 1$"),
+    ({"prefix": 256}, "256"), ({"input_spread": 0.5, "prefix": 128}, "128"),
     ({"prefixes": 0}, "prefixes"),
 ])
 def test_what_does_not_fit_is_refused(options: dict[str, float], word: str) -> None:

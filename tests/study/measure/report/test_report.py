@@ -271,3 +271,13 @@ def test_milliseconds_have_three_digits() -> None:
 def test_options_are_repeated_as_they_are_given() -> None:
     text = page(Report(result(), {"url": "http://h/v1"}, {"send_slo": False, "request_timeout": 600.0}))
     assert "<th>--send-slo</th><td>no</td>" in text and "<th>--request-timeout</th><td>600.0</td>" in text
+
+
+def test_a_late_client_is_told_where_nothing_is_known_of_first_tokens() -> None:
+    made = samples(7)
+    for sample in made:
+        sample.unstreamed, sample.first_s = True, None
+    found = figures(made, Warmup(), parse_slo("e2e=1s"))
+    late = Overhead(distribution([0.5]), distribution([0.1]), 0.05)
+    assert any("600.00 ms late (p99)" in note and note.endswith("of the median time to the last token") for note in doubts(found, late))
+    assert any(note.endswith("of the median TTFT") for note in doubts(figures(samples(7), Warmup(), None), late))

@@ -16,7 +16,7 @@ SECONDS, RATE = 1000.0, 100.0
 
 
 def score(goodput: float, cost: float = 1000.0) -> Score:
-    return Score(round(goodput * SECONDS), round(RATE * SECONDS), SECONDS, cost)
+    return Score(round(goodput * SECONDS), round(RATE * SECONDS), SECONDS, cost, came_per_s=RATE)
 
 
 @dataclass

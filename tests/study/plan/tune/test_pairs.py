@@ -38,6 +38,10 @@ def test_what_is_better(goodputs, costs, better, measure):
     assert ("within the noise" in str(found)) is found.verdict[1].is_noise
 
 
+def test_one_pair_has_no_noise_to_be_within() -> None:
+    assert str(pairs(0.5)) == "good requests/s 5 for 10 (100 and 100 came), 0.5 times (one pair)"
+
+
 def test_a_run_that_keeps_nothing_has_ratios():
     found = Pairs(((score(10.0), score(0.0)), (score(11.0), score(0.0))))
     assert found.goodput.median > 1000 and found.is_better

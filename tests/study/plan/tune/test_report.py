@@ -9,8 +9,8 @@ from penstock.study.plan.tune.trust import Checked
 from tests.study.plan.tune.fake_bench import score
 from tests.study.plan.tune.test_pairs import pairs
 
-FAST = Score(80, 100, 10.0, 900.0, 95, 400.0, 0.1, 0.2, 0.01, 0.02)
-SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None)
+FAST = Score(80, 100, 10.0, 900.0, 95, 400.0, 0.1, 0.2, 0.01, 0.02, came_per_s=12.5)
+SLOW = Score(40, 100, 10.0, 600.0, 100, 400.0, 0.3, 0.4, 0.03, None, came_per_s=12.5)
 
 
 def test_a_winner_is_shown_beside_the_defaults():
@@ -20,26 +20,26 @@ def test_a_winner_is_shown_beside_the_defaults():
                       rate=12.0, rates=(10.0, 15.0))
     text = list(lines(outcome))
     assert [line.split() for line in text[:11]] == [line.split() for line in (
-        "the defaults tuned ratio", "kept 40.0% 80.0%", "answered 100.0% 95.0%", "came/s 10 10", "good/s 4 8 1.99", "out tok/s 400 400",
+        "the defaults tuned ratio", "kept 40.0% 80.0%", "answered 100.0% 95.0%", "came/s 12.5 12.5", "good/s 4 8 1.99", "out tok/s 400 400",
         "tok/s work 600 900 1.5", "TTFT p50 300.0 ms 100.0 ms", "TTFT p99 400.0 ms 200.0 ms", "TPOT p50 30.0 ms 10.0 ms",
         "TPOT p99 - 20.0 ms")]
-    assert max(map(len, text[:11])) <= 80
+    assert max(map(len, text[:11])) <= 80 and "the defaults           tuned" in text[0]
     assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
     assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was set to 2" in text
-    assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (10 and 10 came)") for line in text)
+    assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (12.5 and 12.5 came)") for line in text)
     assert text[-1] == "max_num_seqs=8 is confirmed: 1.99 times the defaults' good requests/s (3 pairs of runs, 95 %: 1.99 to 1.99)"
     assert not any("something else runs" in line for line in text)
 
 
 def test_more_good_requests_than_the_rate_are_those_that_came_by_chance():
     """Of a rate of 12 a second, of which 14.4 came."""
-    lucky = Score(144, 144, 10.0, 900.0, 144)
+    lucky = Score(144, 144, 10.0, 900.0, 144, came_per_s=14.4)
     pairs = Pairs(((lucky, replace(lucky, kept=100)),) * 2)
     outcome = Outcome(Setting((("threads", 2),)), pairs, checked=(Checked(Setting(), lucky, [lucky]),))
     text = list(lines(outcome))
     assert text[3].split() == ["came/s", "14.4", "14.4"] and text[4].split() == ["good/s", "10", "14.4", "1.44"]
-    assert text[11].startswith("came/s: requests of a run") and "1.44 times the defaults' good requests/s" in text[-1]
-    assert any("14.4 good requests/s (100% of 14.4 that came)" in line for line in text)
+    assert text[11].startswith("came/s: requests a second while they arrived") and "1.44 times the defaults' good requests/s" in text[-1]
+    assert any("14.4 good requests/s (100% of 144 requests that came at 14.4/s)" in line for line in text)
 
 
 def test_a_restless_machine_is_told():
@@ -53,7 +53,7 @@ def test_the_defaults_may_be_best():
     assert list(lines(Outcome(checked=(other,))))[-1] == "the defaults are best: nothing that was tried leads"
     text = list(lines(Outcome(pairs=Pairs(((SLOW, FAST),) * 2), rejected=Setting((("threads", 2),)))))
     assert text[-1].startswith("the defaults are best: threads=2 gave 0.503 times the defaults' good requests/s (2 pairs of runs")
-    assert "the best other" in text[0]
+    assert "the defaults  the best other" in text[0]
 
 
 def sentence(best, goodputs, costs=None, rates=None):
@@ -98,6 +98,6 @@ def lines_of(found):
 def test_what_was_expected_stands_beside_what_was_measured():
     checked = (Checked(Setting(), FAST, [SLOW]), Checked(Setting((("threads", 2),)), None, [FAST]))
     text = list(lines(Outcome(checked=checked)))
-    assert "  the defaults: expected 8 good requests/s (80% of 10 that came), 900 tokens per second of work; " \
-        "measured 4 good requests/s (40% of 10 that came), 600 tokens per second of work" in text
+    assert "  the defaults: expected 8 good requests/s (80% of 100 requests that came at 12.5/s), 900 tokens per second of work; " \
+        "measured 4 good requests/s (40% of 100 requests that came at 12.5/s), 600 tokens per second of work" in text
     assert any(line.startswith("  threads=2: not predicted; measured 8 good requests/s") for line in text)

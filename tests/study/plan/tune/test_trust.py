@@ -26,5 +26,5 @@ def test_it_is_told_once_that_the_twin_is_wrong():
     trust.note(Setting(), ALL, NONE)
     trust.note(Setting(), ALL, NONE)
     assert trust.is_lost and len(said) == 1
-    assert "expected 2 good requests/s (100% of 2 that came)" in said[0] and "21 times apart" in said[0]
+    assert "expected 2 good requests/s (100% of 10 requests)" in said[0] and "21 times apart" in said[0]
     assert [len(each.runs) for each in trust.checked.values()] == [3, 1] and trust.checked[Setting().key].found == NONE
