@@ -10,4 +10,4 @@ def digits(value: float, count: int = 3) -> str:
 def rounded_down(value: float, count: int) -> float:
     """To so many digits that count; of a value above 0."""
     unit = 10.0 ** (math.floor(math.log10(value)) + 1 - count)
-    return math.floor(value / unit * (1 + 1e-12)) * unit
+    return float(f"{math.floor(value / unit * (1 + 1e-12)) * unit:.{count}g}")

@@ -134,7 +134,7 @@ def test_what_a_lost_process_left_is_removed(tmp_path: Path, kept: bool) -> None
     assert [file.name for file in files(tmp_path) if file.suffix == ".part"] == [f"abc.packed.{os.getppid()}.part"]
 
 
-@pytest.mark.parametrize("number", [os.getpid(), 2**22 + 1])  # of a thread beside, of a process in another container
+@pytest.mark.parametrize("number", [os.getpid(), 2**22 + 1], ids=["of a thread beside", "of a process in another container"])
 def test_what_is_being_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     replace, between = os.replace, []
 
