@@ -111,8 +111,8 @@ def most_edges(node: Node, begins: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Translates nodes, given the set `then` of what follows them up to the end of the string. Its methods
-    raise PatternError for nodes that are not supported there."""
+    """Translates nodes, given the set `then` of what follows them up to the end of the string. Its methods raise PatternError for nodes
+    that are not supported there."""
 
     widely: bool
     effort: Effort
