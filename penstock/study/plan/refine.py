@@ -90,7 +90,8 @@ class Twins:
         pace = found or Pace(roofline)
         if found is not None:
             row = replace(row, steps=MEASURED, times_roofline=times_as_long(found.timer, roofline, self.goal.load))
-        rehearsal = Rehearsal(config_of(row, self.goal.load), pace, self.traffic, row.running or 1.0, watch)
+        config = config_of(row, self.goal.load)
+        rehearsal, seats = Rehearsal(config, pace, self.traffic, row.running or 1.0, watch), config.max_num_seqs
         devices = self.goal.most_devices(row.hardware)
         most = None if devices is None else devices // row.tensor_parallel
         crowd: int | None = None  # the most at once in all replicas, of as many as arithmetic asks for
@@ -102,7 +103,7 @@ class Twins:
             crowd = crowd or peak_of_all(played, count)
             sized = self._told(sized, replica, roofline, played)
             unsure = found is not None or count < row.replicas  # of measured steps, and of fewer, arithmetic does not say that they keep up
-            piles_up = unsure and (played.overrun or growth(played.samples) > GROWING)
+            piles_up = unsure and (played.overrun or growth(played.samples, played.num_engines * seats) > GROWING)
             return behind(sized, played, self.goal.load, part) if piles_up else sized
 
         walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, lambda: in_vain(rehearsal, self.goal), most)
@@ -168,16 +169,17 @@ def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str
     return {name: timer.seconds(work) / roofline.seconds(work) for name, work in works.items()}
 
 
-def growth(samples: Sequence[Sample]) -> float:
+def growth(samples: Sequence[Sample], seats: float = math.inf) -> float:
     """Requests more that are there at once, for each that comes: in the last quarter of the time in which they come, than in the third. 0
-    where chance may do as much: what is there by chance (Poisson) varies by its root, and is another one when all have been answered."""
+    where chance may do as much: what is there by chance (Poisson) varies by its root, and is another one when all have been answered. Where
+    more are there than have `seats`, it is a queue that grows."""
     last_s = samples[-1].due_s
     if not last_s:
         return 0.0
     third, fourth = (concurrency(samples, Window(last_s * begin, last_s * (begin + 0.25)))[0] for begin in (0.5, 0.75))
     there = (third + fourth) / 2
     chance = SURE * math.sqrt(2 * there * min(1.0, 8 * there / len(samples)))
-    return 4 * (fourth - third) / len(samples) if fourth - third > chance else 0.0
+    return 4 * (fourth - third) / len(samples) if fourth - third > chance or fourth > seats else 0.0
 
 
 def answered_per_s(played: Played, load: Load, replicas: int) -> float:

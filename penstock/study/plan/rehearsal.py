@@ -4,6 +4,7 @@ Where it does not, one of them is played and dealt every so-manieth request; the
 worth more time than the one that is chosen here.
 """
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,16 +50,20 @@ class Rehearsal:
     running: float
     watch: Callable[[int, int], None] | None = None
     effort: float = 0.0
+    _crowded: set[int] = field(default_factory=set)  # numbers of replicas that, played together, had more at once than there is time for
     _asked: dict[int, list[Call]] = field(default_factory=dict)  # by all replicas together
     _played: dict[Spread, Played] = field(default_factory=dict)
 
     def play(self, count: int, most_open: int | None = None) -> Played:
         """So many replicas, or one of them; `alone` says which. With `most_open`, until more than so many requests are there at once in all
         replicas together."""
-        if self.alone(count):
-            asked = calls_of(self.traffic.load, self.traffic.trace, self._most, count)
-            return self._simulate(asked, None, None if most_open is None else max(1, most_open // count))
-        return self._spread(Spread(count, self._policy()), most_open)
+        if not self.alone(count):
+            played = self._spread(Spread(count, self._policy()), most_open)
+            if played.overrun or self._named or self._is_enough(played.samples):
+                return played
+            self._crowded.add(count)
+        asked = calls_of(self.traffic.load, self.traffic.trace, self._most, count)
+        return self._simulate(asked, None, None if most_open is None else max(1, most_open // count))
 
     def unloaded(self) -> Played:
         """What no number of replicas improves on: one request after the other, by a replica that forgets no prefix."""
@@ -69,7 +74,7 @@ class Rehearsal:
 
     def alone(self, count: int) -> bool:
         """Whether one replica of so many is played, not all."""
-        return count == 1 or self._needed(count) > self._limit(count)
+        return count == 1 or count in self._crowded or self._needed(count) > self._limit(count)
 
     def routing(self, count: int) -> tuple[str | None, str]:
         """The policy that was played, and what it gives, or why it is not the one that was asked for; none where there is nothing to
@@ -114,6 +119,11 @@ class Rehearsal:
         needed, trace = count * max(LEAST_EACH, round(TURNS * self.running)), self.traffic.trace
         return needed if trace is None else min(needed, len(trace))
 
+    def _is_enough(self, samples: Sequence[Sample]) -> bool:
+        """Whether so many were played as it takes for those that turned out to be there at once, or all of a trace."""
+        trace = self.traffic.trace
+        return TURNS * running(samples) <= len(samples) or (trace is not None and len(samples) >= len(trace))
+
     def _would_do(self, count: int) -> str:
         fewer = next((less for less in range(count - 1, 1, -1) if not self.alone(less)), 0)
         least = ", which two replicas do not do with either" if count > 2 else ""
@@ -150,6 +160,11 @@ class Rehearsal:
 def suited(asked: Sequence[Call], cached: bool) -> str:
     """The policy for these requests. `cached`: whether replicas keep prefixes."""
     return SHARED if cached and shares_prefixes(asked) else APART
+
+
+def running(samples: Sequence[Sample]) -> float:
+    """Requests that are there at once, on average over the time in which they come."""
+    return sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or math.inf)
 
 
 def tail_s(samples: Sequence[Sample]) -> float:

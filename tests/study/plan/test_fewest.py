@@ -76,6 +76,19 @@ def test_they_are_more_and_more_where_all_of_them_run() -> None:
     assert 8.0 < one < 10.1 and three == 3 * one, "1,000 rows a second, 600 of them of prompts"
 
 
+def test_more_than_have_seats_are_a_queue_even_if_chance_could_do_as_much() -> None:
+    served = rehearsal(30.0).play(2).samples[:60]
+    grown = growth(served, seats=0.0)
+    assert growth(served) == 0.0 < grown
+
+
+@pytest.mark.parametrize("rate", [20.0, 22.0])
+def test_replicas_that_are_fewer_than_arithmetic_asks_for_are_played_for_as_long_as_it_takes(ask: Any, rate: float) -> None:
+    row = ask("llama-3-8b", "l4", rate=rate, quant=("fp8",), kv_dtype=("fp8",), tensor_parallel="1", pipeline_parallel="1", chunk="8192",
+              prefill_split=False)[0]
+    assert row.replicas == 3 and "pile up with 2 replicas" in row.replicas_told
+
+
 def test_measured_steps_that_do_not_keep_up_are_told(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Calibration(Fitted((1, 4096), (0.02, 2.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
