@@ -20,7 +20,7 @@ from penstock.study.plan.load import Load
 from penstock.study.plan.memory import room
 from penstock.study.plan.model import Model, WeightFormat
 from penstock.study.plan.reached import Replica, binding
-from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, tail_s
+from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, running, tail_s
 from penstock.study.plan.simulate.twin import Pace, Played
 
 ROWS = 6  # of a plan, the best, that are played
@@ -135,13 +135,13 @@ class Twins:
         good, census = rate * kept, played.census
         misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests{with_replicas(row)}"
         each_s = (samples[-1].due_s or 1.0) * len(by_place)  # seconds of all replicas that were played
-        running = sum(sample.e2e_s or 0.0 for sample in samples) / each_s
+        at_once = running(samples) / len(by_place)
         space = room(replica.stored, replica.part, replica.split, row.chunk or 1)
         return replace(
             row, ttft_s=statistics.fmean(sample.ttft_s or 0.0 for sample in samples), ttft_p99_s=tail_s(samples),
             tpot_s=tpot_s, e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, kept_share=kept,
             meets_slo=not misses, reason=misses,
-            utilization=min(1.0, census.mixed.seconds / each_s), running=running, device_bytes=replica.device_bytes(space, load, running),
+            utilization=min(1.0, census.mixed.seconds / each_s), running=at_once, device_bytes=replica.device_bytes(space, load, at_once),
             batch=min(there, seats), batch_told=f"the most at once in {len(samples):,} requests played{among}"
             + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
             **replica.played(census, load, len(samples), tpot_s), **binding(census, roofline, row.steps == MEASURED),

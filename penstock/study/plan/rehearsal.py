@@ -4,7 +4,6 @@ Where it does not, one of them is played and dealt every so-manieth request; the
 worth more time than the one that is chosen here.
 """
 import itertools
-import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -164,7 +163,7 @@ def suited(asked: Sequence[Call], cached: bool) -> str:
 
 def running(samples: Sequence[Sample]) -> float:
     """Requests that are there at once, on average over the time in which they come."""
-    return sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or math.inf)
+    return sum(sample.e2e_s or 0.0 for sample in samples) / (samples[-1].due_s or 1.0)
 
 
 def tail_s(samples: Sequence[Sample]) -> float:

@@ -193,8 +193,7 @@ class Writer:
     def _definition(self, worked: Worked) -> Schema:
         possible = [self._least_of(each) <= self.room for each in worked.outlines]
         written = [self._record(record) for record in compress(worked.records, possible)]
-        texts = [json.dumps(each) for each in written]
-        distinct = [each for at, each in enumerate(written) if len(written) > 64 or texts[at] not in texts[:at]]
+        distinct = [*{json.dumps(each): each for each in written}.values()]  # 1 and true are equal in Python
         return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
     def _record(self, record: Record) -> dict[str, Any]:

@@ -215,6 +215,8 @@ class Settling:
         """Without these properties; `closed`: and without any that has no name."""
         self._algebra.effort.spend(A_RECORD + bulk(record), PARTS)
         nothing = self._document.nothing
-        kept = {name: goal_of(record, name, self._algebra) for name in record.required}
-        named = {**record.named, **kept, **dict.fromkeys(names, nothing)}
-        return replace(record, named=named, regions=(), rest=nothing) if closed else replace(record, named=named)
+        named = {**record.named, **dict.fromkeys(names, nothing)}
+        if not closed:
+            return replace(record, named=named)
+        kept = {name: goal_of(record, name, self._algebra) for name in record.required if name not in record.named}
+        return replace(record, named=named | kept, regions=(), rest=nothing)
