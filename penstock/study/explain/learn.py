@@ -151,12 +151,14 @@ def costs_of(sizes: Array) -> Array:
 
 
 def made_up(span: Span) -> Iterator[StepWork]:
-    """Steps that decode, and steps with a chunk of a prompt, of every size."""
+    """Steps that decode, and steps of a chunk of a prompt or of several prompts, of every size."""
     for count in doublings(span.seqs):
         for times in CONTEXTS:
             yield StepWork(((1, max(1, round(times * span.context))),) * count, count)
     for rows in doublings(span.rows):
-        yield StepWork(((rows, rows),), 1)
+        for length in sorted({min(rows, max(1, round(times * span.prompt))) for times in CONTEXTS}):
+            count = rows // length
+            yield StepWork(((length, length),) * count, count)
 
 
 class Host:

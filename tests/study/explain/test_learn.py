@@ -62,6 +62,23 @@ def test_steps_grow_as_those_of_their_kind_do(count: int) -> None:
     assert learn(steps, Arithmetic(), host_s, SPAN).seconds(decodes(count, 100)) == pytest.approx(taken(decodes(count, 100)), rel=0.12)
 
 
+@pytest.mark.parametrize("prompts", [2, 4, 8, 16])
+def test_a_step_of_several_prompts_is_not_one_of_a_single_long_prompt(prompts: int) -> None:
+    """Keys cost three times what the roof says, rows a fifth more; all large steps that were timed had 512 rows, of prompts of 256."""
+    class Attending:
+        def seconds(self, work: StepWork) -> float:
+            return 1.6e-5 * work.num_tokens + 6.5e-9 * work.windowed(None)[1]
+
+    def taken(work: StepWork) -> float:
+        return 2e-5 * work.num_tokens + 2e-8 * work.windowed(None)[1] + 3e-4
+
+    made = [decodes(16, 280), *(StepWork(((256 - done, 256), *((256, 256),) * full, *((1, 280),) * (15 - full)), 15)
+                                for done in (0, 15, 60, 120) for full in (0, 1))]
+    steps = steps_of([[*size_of(work, WINDOWS), taken(work), 10] for work in made], [[None, 4]])
+    asked = StepWork(((256, 256),) * prompts, prompts)
+    assert learn(steps, Attending(), 3e-4, Span(4096, 16, 288.0, 256.0)).seconds(asked) == pytest.approx(taken(asked), rel=0.1)
+
+
 def test_one_odd_step_does_not_say_how_steps_grow() -> None:
     """An engine's first step, a prompt alone with cold caches, took four times as long; all others have a sequence beside the prompt."""
     mixed = [StepWork(((60, 60), (1, context)), 2) for context in (80, 100)]
