@@ -1,4 +1,4 @@
-"""The page's numbers: rates over the last seconds, latencies of the last minute, a history of five minutes, all bounded in size."""
+"""The page's numbers: rates over the last seconds, latencies of the last minute at most, a history of five minutes, all bounded in size."""
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -115,7 +115,7 @@ class Sample:
 
 
 class Latencies:
-    """Of the last minute."""
+    """Of the last minute, MAX_SAMPLES at most."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
@@ -124,16 +124,19 @@ class Latencies:
         self._samples.append(sample)
 
     def tell(self, now: float, running: Sequence[Sample] = ()) -> dict[str, Any]:
-        """Percentiles in seconds; `slo`: the middle one of those asked for, `met` and `asked`: how many kept theirs, of how many."""
+        """Percentiles in seconds; `slo`: the middle one of those asked for, `met` and `asked`: how many kept theirs, of how many; `span_s`:
+        how far back they go."""
         while self._samples and self._samples[0].at_s < now - LATENCY_S:
             self._samples.popleft()
+        is_full = len(self._samples) == MAX_SAMPLES
         samples = [*self._samples, *running]
         seconds = sorted(sample.seconds for sample in samples)
         promised = sorted(sample.slo_s for sample in samples if sample.slo_s is not None)
         kept = sum(sample.slo_s is not None and sample.seconds <= sample.slo_s for sample in samples)
         return {
             "n": len(seconds), **{f"p{percent}": percentile(seconds, percent) for percent in (50, 90, 99)},
-            "slo": percentile(promised, 50), "asked": len(promised), "met": kept}
+            "slo": percentile(promised, 50), "asked": len(promised), "met": kept,
+            "span_s": now - self._samples[0].at_s if is_full else LATENCY_S}
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:

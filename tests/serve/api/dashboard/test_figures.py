@@ -118,8 +118,17 @@ def test_latencies_are_of_the_last_minute_and_compared_with_their_promise() -> N
     for i in range(100):
         latencies.add(Sample(50.0, (i + 1) / 100, 0.5 if i % 2 else None))
     told = latencies.tell(61.0)
-    assert told == {"n": 100, "p50": 0.5, "p90": 0.9, "p99": 0.99, "slo": 0.5, "asked": 50, "met": 25}
-    assert latencies.tell(200.0) == {"n": 0, "p50": None, "p90": None, "p99": None, "slo": None, "asked": 0, "met": 0}
+    assert told == {"n": 100, "p50": 0.5, "p90": 0.9, "p99": 0.99, "slo": 0.5, "asked": 50, "met": 25, "span_s": 60.0}
+    assert latencies.tell(200.0) == {"n": 0, "p50": None, "p90": None, "p99": None, "slo": None, "asked": 0, "met": 0, "span_s": 60.0}
+
+
+def test_latencies_say_how_far_back_they_go() -> None:
+    """A request each hundredth of a second: no more are kept than those of 41 s."""
+    latencies = Latencies()
+    for number in range(6000):
+        latencies.add(Sample(number / 100, 0.1, None))
+    told = latencies.tell(60.0)
+    assert told["n"] == 4096 and told["span_s"] == pytest.approx(40.96)
 
 
 def test_a_requests_latencies_are_its_own() -> None:

@@ -93,7 +93,7 @@ class Latency {
     }
     this.input.disabled = told.slo !== null;
     this.input.placeholder = told.slo !== null ? figure(told.slo * 1000) : "none";
-    const kept = told.asked ? `${percent(told.met / told.asked)} of ${count(told.asked)} kept theirs` : told.n ? `${count(told.n)} requests, last minute` : "no request in the last minute";
+    const kept = told.asked ? `${percent(told.met / told.asked)} of ${count(told.asked)} kept theirs` : told.n ? `${count(told.n)} requests, last ${told.span_s < 60 ? `${Math.ceil(told.span_s)} s` : "minute"}` : "no request in the last minute";
     this.root.querySelector(".told").textContent = kept;
   }
 }
