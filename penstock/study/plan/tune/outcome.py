@@ -55,6 +55,9 @@ class Outcome:
         name, found = self.pairs.verdict
         spread = f"{found.num_pairs} pairs of runs, 95 %: {digits(found.low)} to {digits(found.high)}"
         measured = f"{digits(found.median)} times the defaults' {name} ({spread})"
+        if self.pairs.lacks_ratio:
+            one, other = self.pairs.middle
+            measured = f"{one.goodput:.3g} {name} for the defaults' {other.goodput:.3g} ({found.num_pairs} pairs of runs)"
         if name == COST:
             measured += f" at {digits(self.pairs.goodput.median)} times the {GOODPUT}"
         if len(self.best):

@@ -111,6 +111,12 @@ class Pairs:
         alone = Pairs((pair,))
         return (alone.goodput if self.verdict[0] == GOODPUT else alone.cost).median
 
+    @property
+    def lacks_ratio(self) -> bool:
+        """Goodput decides, and one of the middle pair kept nothing: the ratio is that of half a request then (`Score.counted`)."""
+        one, other = self.middle
+        return self.verdict[0] == GOODPUT and one.rate is None and not (one.kept and other.kept)
+
     def __str__(self) -> str:
         name, found = self.verdict
         one, other = self.middle
@@ -118,7 +124,8 @@ class Pairs:
         noise = ", within the noise" if found.is_noise and found.num_pairs > 1 else ""
         told = "" if name != GOODPUT or one.came_per_s is None or other.came_per_s is None else (
             f" ({one.came_per_s:.4g} and {other.came_per_s:.4g} came)")
-        return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}, {found}{noise}"
+        times = ("one pair" if found.num_pairs == 1 else f"{found.num_pairs} pairs") if self.lacks_ratio else str(found)
+        return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}, {times}{noise}"
 
     def as_json(self) -> dict[str, Any]:
         one, other = self.middle

@@ -1,6 +1,8 @@
 import pytest
 
+from penstock.study.plan.tune.outcome import Outcome
 from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs, Ratio, ratio
+from penstock.study.plan.tune.setting import Setting
 from tests.study.plan.tune.fake_bench import score
 
 
@@ -46,6 +48,15 @@ def test_a_run_that_keeps_nothing_has_ratios():
     found = Pairs(((score(10.0), score(0.0)), (score(11.0), score(0.0))))
     assert found.goodput.median > 1000 and found.is_better
     assert found.as_json()["goodput"]["low"] is not None
+
+
+def test_where_one_kept_nothing_no_ratio_is_told() -> None:
+    scores = tuple([(score(10.0, 1000.0), score(0.0, 1000.0))] * 3)
+    found = Pairs(scores)
+    assert found.is_better and found.lacks_ratio and not pairs(2.0, 3.0).lacks_ratio
+    assert str(found) == f"{GOODPUT} 10 for 0 (100 and 100 came), 3 pairs" and "times" not in str(Pairs(scores[:1]))
+    best = Outcome(Setting((("order", "deadline"),)), found)
+    assert best.sentence == f"order=deadline is confirmed: 10 {GOODPUT} for the defaults' 0 (3 pairs of runs)"
 
 
 def test_ratios_are_told_without_powers_of_ten() -> None:
