@@ -22,7 +22,8 @@ from penstock.core.work import StepWork
 # writing of keys and values are one kernel, heads are split by nobody. So a layer with gated feed-forward has nine.
 KERNELS: Mapping[str, float] = {
     "embed": 1, "rms_norm": 1, "linear": 1, "split_heads": 0, "rope": 0, "kv_write": 1, "attention": 1, "act_mul": 1, "add": 0, "gather": 0,
-    "softcap": 1, "moe_route": 1, "moe_experts": 3, "moe_route_grouped": 1,
+    "softcap": 1, "moe_route": 1, "moe_route_grouped": 1,
+    "moe_experts": 5,  # rows are sorted by expert, multiplied, activated, multiplied again, and each row's are summed
     "latent_write": 1, "latent_attention": 3,  # a product before it and one behind
 }
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
@@ -122,6 +123,7 @@ class Roofline:
         self._numbers = numbers
         self._part = part
         self._split = split or Split()
+        self._halves = {name for op in program.ops if op.kind in HALVES for name in op.outputs}
         self._groups = list(self._grouped())
         self._stage = math.ceil(program.kv.num_layers / self._split.pipeline_parallel) / program.kv.num_layers
         hidden = program.buffers[program.outputs["hidden"]][1]
@@ -209,10 +211,10 @@ class Roofline:
                    *((held[name], coded.get(name)) for name in op.weights))
             counts[key] = (op, counts[key][1] + 1 if key in counts else 1)
         for op, count in counts.values():
-            group = self._group(op)
-            group.count = count
-            if group.kernels or group.weight_s or group.act_row_s:
-                yield group
+            for group in self._experts(op) if op.kind == "moe_experts" else (self._group(op),):
+                group.count = count
+                if group.kernels or group.weight_s or group.act_row_s:
+                    yield group
 
     def _group(self, op: Op) -> _Group:
         program, part, ranks = self._program, self._part, self._split.tensor_parallel
@@ -223,25 +225,53 @@ class Roofline:
         group = _Group(of_logits, layered=not of_logits and op.kind not in ("embed", "gather"), kernels=KERNELS[op.kind])
         self._reads_weights(op, group, share / bandwidth)
         if op.kind not in SILENT:
-            group.act_row_s = share * self._moved(op, one) / bandwidth
+            group.act_row_s = self._moved(op, one, share) / bandwidth
         if (attends := KINDS[op.kind].attends) is not None:
             self._attends(attends(op, program), group, bandwidth)
         else:
             group.compute_row_s = share * KINDS[op.kind].operations(op, program, one) / self._rate(op)
-            if op.weights and program.weights[op.weights[0]].matrix and part.efficiency.by_rows:
-                computed = part.computes(self._numbers.coded_dtype)
-                group.product = (self._numbers.form(op.weights[0], computed), program.weights[op.weights[0]].shape[-1])
+            group.product = self._product(op.weights[0]) if op.weights else None
         return group
 
-    def _moved(self, op: Op, one: StepWork) -> float:
-        """Bytes of activations for a row. What a norm reads and writes includes the residual that is summed on the way."""
-        values = sum(numel(self._program.buffers[name], one) for name in (*op.inputs, *op.outputs))
+    def _experts(self, op: Op) -> Iterator[_Group]:
+        """Each expert's two products, and what is done before, between and after them, for as many copies of a row as experts that it is
+        sent to. What is as wide as the hidden states, every device of a tensor parallel group moves whole."""
+        part, held, program = self._part, self._numbers.storage.weights, self._program
+        num_experts, _, hidden = program.weights[op.weights[0]].shape
+        inner = program.weights[op.weights[1]].shape[-1]
+        active = int(program.buffers[op.inputs[1]][1])
+        bandwidth = part.memory_bandwidth * part.efficiency.memory
+        share = 1 / self._split.tensor_parallel
+        value_s = self._numbers.storage.activation / bandwidth
+        for name, made, width, moved in ((op.weights[0], 2 * inner, hidden, hidden + 2 * inner * share),
+                                         (op.weights[1], hidden, inner, inner * share + hidden)):
+            slower = part.efficiency.unpacking(self._unpacked(name))
+            yield _Group(
+                False, layered=True, kernels=1, weight_s=held[name] * share / bandwidth / slower, others=1 - active / num_experts,
+                act_row_s=active * moved * value_s, product=self._product(name),
+                compute_row_s=share * active * 2 * made * width / self._rate(op) / part.efficiency.experts)
+        yield _Group(False, layered=True, kernels=1, act_row_s=active * 3 * inner * share * value_s)
+        yield _Group(False, layered=True, kernels=KERNELS[op.kind] - 3, act_row_s=2 * (1 + active) * hidden * value_s)  # sorted, summed
+
+    def _product(self, weight: str) -> tuple[str, int] | None:
+        """What `Efficiency.reached` tells the shares of a matrix by; None for what is none, and where none are known."""
+        if not self._program.weights[weight].matrix or not self._part.efficiency.by_rows:
+            return None
+        return self._numbers.form(weight, self._part.computes(self._numbers.coded_dtype)), self._program.weights[weight].shape[-1]
+
+    def _moved(self, op: Op, one: StepWork, share: float) -> float:
+        """Bytes of activations for a row, on one device. What a norm reads and writes includes the residual that is summed on the way; the
+        side of a matrix that is as wide as the hidden states is not divided: before columns that are, and behind rows that are."""
+        wide: tuple[str, ...] = ()
+        if op.kind == "linear":
+            wide = tuple(op.outputs if op.inputs[0] in self._halves else op.inputs)
+        values = sum(numel(self._program.buffers[name], one) * (1.0 if name in wide else share) for name in (*op.inputs, *op.outputs))
         if op.kind == "rms_norm":
             values *= 2
         return values * self._numbers.storage.activation
 
     def _reads_weights(self, op: Op, group: _Group, seconds_per_byte: float) -> None:
-        """Weights once a step; of embeddings, a row for each row; of experts, those that rows are sent to."""
+        """Weights once a step; of embeddings, a row for each row."""
         if not op.weights:
             return
         held = self._numbers.storage.weights
@@ -251,9 +281,6 @@ class Roofline:
             group.act_row_s = num_bytes / self._program.weights[op.weights[0]].shape[0] * seconds_per_byte
             return
         group.weight_s = num_bytes * seconds_per_byte / slower
-        if op.kind == "moe_experts":
-            _, active = self._program.buffers[op.inputs[1]]
-            group.others = 1 - int(active) / self._program.weights[op.weights[0]].shape[0]
 
     def _unpacked(self, weight: str) -> int | None:
         """Bits of codes that are made numbers before they are multiplied; None where they are multiplied as they are."""

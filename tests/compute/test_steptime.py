@@ -107,6 +107,39 @@ def test_rows_read_the_experts_they_are_sent_to() -> None:
     assert many - one == pytest.approx(experts * (1 - 2 / 16), rel=0.01)
 
 
+def test_experts_move_a_copy_of_a_row_for_each_of_those_that_it_is_sent_to() -> None:
+    """Sorted, two products, activated between them, summed: for each, four hidden states and six inner ones. Hidden states are moved whole
+    by every device of a tensor parallel group, inner ones in parts."""
+    part = dataclasses.replace(PART, ops={"fp32": 1e30, "bf16": 1e30}, efficiency=dataclasses.replace(EVERYTHING, experts=0.5))
+    rows = StepWork(((1000, 1000),))
+
+    def moved(experts: ExpertsSpec, ranks: int) -> float:
+        return timer(part, Split(ranks), spec(experts)).told(rows).activations
+
+    for ranks in (1, 4):
+        one, two = (moved(ExpertsSpec(16, 2, inner, True), ranks) for inner in (256, 512))
+        assert two - one == pytest.approx(4 * 1000 * 2 * 6 * 256 / ranks * 2 / 1e12)
+        fewer, more = (moved(ExpertsSpec(16, active, 256, True), ranks) for active in (2, 4))
+        chosen = 2 * 2  # the router's weights and indices of two more
+        assert more - fewer == pytest.approx(4 * 1000 * (2 * (4 * 512 + 6 * 256 / ranks) + chosen) * 2 / 1e12)
+
+
+def test_products_with_experts_reach_a_share_of_others() -> None:
+    made, rows = spec(ExpertsSpec(16, 2, 256, True)), StepWork(((4000, 4000),))
+    slow = dataclasses.replace(PART, ops={"fp32": 1e12, "bf16": 1e12, "int8": 1e12})
+    half = dataclasses.replace(slow, efficiency=dataclasses.replace(EVERYTHING, experts=0.5))
+    assert timer(half, made=made).seconds(rows) - timer(slow, made=made).seconds(rows) == pytest.approx(4 * 4000 * 2 * 6 * 512 * 256 / 1e12)
+    assert timer(half).seconds(rows) == timer(slow).seconds(rows)
+
+
+def test_hidden_states_beside_divided_matrices_are_moved_whole() -> None:
+    """A layer: two norms that read and write with their residuals, the inputs of two products and the outputs of two others."""
+    fast, rows = dataclasses.replace(PART, ops=dict.fromkeys(RATES, 1e30)), StepWork(((1000, 1000),))
+    one, four = (timer(fast, Split(ranks)).told(rows).activations for ranks in (1, 4))
+    whole = (4 * (2 * 4 + 4) + 2 + 4) * 512 * 1000 * 2 / 1e12  # and the table of embeddings, its row, and the last norm
+    assert four == pytest.approx((one - whole) / 4 + whole, rel=0.02)
+
+
 def test_tensor_parallelism_divides_bytes_and_adds_sums() -> None:
     one, two = timer().told(DECODE), timer(split=Split(2)).told(DECODE)
     assert two.weights == pytest.approx(one.weights / 2, rel=0.02) and two.kv == pytest.approx(one.kv / 2)
@@ -125,8 +158,9 @@ def latents(layers: int = 4) -> ModelSpec:
 
 def test_latents_are_read_whole_on_every_device() -> None:
     """288 values a token and layer, that no number of ranks divides; what is made of them is divided by heads."""
-    one, eight = (timer(made=latents(), split=split) for split in (Split(), Split(8)))
-    assert one.told(DECODE).kv == pytest.approx(4 * 3 * 300 * 288 * 2 / 1e12) == pytest.approx(eight.told(DECODE).kv)
+    fast = dataclasses.replace(PART, memory_bandwidth=1e13, ops={**RATES, "fp32": 1e16})
+    one, eight = (timer(fast, split, latents()) for split in (Split(), Split(8)))
+    assert one.told(DECODE).kv == pytest.approx(4 * 3 * 300 * 288 * 2 / 1e13) == pytest.approx(eight.told(DECODE).kv)
     long = StepWork(((4000, 4000),))
     program = build(latents(), FAMILY.names)
     operations = Price(program, numbers(program).storage).count(long).operations

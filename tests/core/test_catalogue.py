@@ -81,9 +81,20 @@ def test_products_reach_what_was_measured_and_what_lies_between() -> None:
 
 
 def test_a_file_may_say_what_products_reach_by_rows(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('like = "a100-80gb-sxm"\n[efficiency.by_rows.bf16.256]\n1 = 0.5\n16 = 1\n')
+    (tmp_path / "mine.toml").write_text('like = "a10g"\n[efficiency.by_rows.bf16.256]\n1 = 0.5\n16 = 1\n')
     assert Catalogue(tmp_path).part("mine").efficiency.by_rows == {"bf16": {256: {1: 0.5, 16: 1.0}}}
-    assert CATALOGUE.part("a100-80gb-sxm").efficiency.by_rows == {}
+    assert CATALOGUE.part("a10g").efficiency.by_rows == {}
+
+
+def test_a_file_may_say_what_products_with_experts_reach(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('like = "a10g"\n[efficiency]\nexperts = 0.6\n')
+    assert Catalogue(tmp_path).part("mine").efficiency.experts == 0.6
+    assert CATALOGUE.part("a10g").efficiency.experts == 1.0
+
+
+def test_a_gh200_is_an_h100_with_other_memory() -> None:
+    one, other = CATALOGUE.part("gh200"), CATALOGUE.part("h100-sxm")
+    assert one.efficiency.by_rows == other.efficiency.by_rows and one.memory_bandwidth > other.memory_bandwidth
 
 
 def test_a_file_may_say_what_reading_adds_to_products(tmp_path: Path) -> None:
@@ -96,6 +107,7 @@ def test_a_file_may_say_what_reading_adds_to_products(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "said"), [
     ('like = "h100-sxm"\n[efficiency]\nby_rows = 1', "ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency]\nexposed = 1', "each weight format: ROWS = SHARE"),
+    ('like = "h100-sxm"\n[efficiency]\nexperts = 2', "efficiency.experts is a share"),
     ('like = "h100-sxm"\n[efficiency.exposed.bf16]\n16 = 0', "each weight format: ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\nmany = 1', "ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\n16 = -1', "ROWS = SHARE"),

@@ -58,6 +58,7 @@ class Efficiency:
     products: Mapping[str, float]  # of the operation rates, by type
     by_rows: Products = field(default_factory=dict)  # of those rates again, by weight format, length of a row and rows; {}: all of them
     exposed: Exposed = field(default_factory=dict)  # of the time of reading weights; {}: reading and products hide each other
+    experts: float = 1.0  # of `products`, where rows are multiplied with the matrices of the experts that they are sent to
 
     def reached(self, form: str, inner: int, rows: float) -> float:
         """Of `products`, with so many rows, each so long, and a matrix in a weight format; all of it where that is not known."""

@@ -32,6 +32,7 @@ GROWING = 0.02  # of the requests that come: so many more are there at once, sin
 SURE = 2.0  # standard deviations
 LONGER = 1.1  # times: by so much a step may well be longer than a roofline or a sweep says
 BLOCK = 16  # tokens
+BLOCKS = 128  # that a request holds, where it holds BLOCK tokens each: those that are half empty are no more than 1/256 of the cache
 Measured = Callable[[Configuration], Pace | None]
 
 
@@ -214,10 +215,14 @@ def placed(played: Played) -> list[list[Sample]]:
 
 
 def config_of(row: Configuration, load: Load) -> EngineConfig:
-    """Seats for all that the cache holds, as far as a step has a row for each: how many are needed is seen."""
-    chunk, fit = row.chunk or 1, row.kv_tokens // (load.input + load.output)
+    """Seats for all that the cache holds, as far as a step has a row for each: how many are needed is seen. The blocks of long requests are
+    larger, since each takes the twin as long as another."""
+    tokens = load.input + load.output
+    chunk, fit, block = row.chunk or 1, row.kv_tokens // tokens, BLOCK
+    while block * 2 * BLOCKS <= tokens:
+        block *= 2
     return EngineConfig(
-        max_num_seqs=max(1, min(fit, chunk)), max_num_batched_tokens=chunk, kv_tokens=row.kv_tokens // BLOCK * BLOCK, block_size=BLOCK)
+        max_num_seqs=max(1, min(fit, chunk)), max_num_batched_tokens=chunk, kv_tokens=row.kv_tokens // block * block, block_size=block)
 
 
 def peak(samples: Sequence[Sample]) -> int:

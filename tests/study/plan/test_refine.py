@@ -203,3 +203,10 @@ def test_rows_that_come_first_when_others_fall_behind_are_played(ask: Any, tmp_p
     unplayed = ask("llama-2-7b", "l4", **asked | {"pipeline_parallel": "1,2", "quant": ("none",), "kv_dtype": ("auto",)})[0]
     assert (unplayed.pipeline_parallel, unplayed.predicted_by) == (2, "arithmetic")
     assert unplayed.reason.startswith("the cheapest that meets the SLO, by its means: it was not played; ")
+
+
+@pytest.mark.parametrize(("tokens", "block"), [(500, 16), (4095, 16), (4096, 32), (12_000, 64), (131_072, 1024)])
+def test_long_requests_are_played_in_larger_blocks(ask: Any, tokens: int, block: int) -> None:
+    row = ask("llama-2-7b", "l4", batch=1, input=16, output=16)[0]
+    config = refine.config_of(row, Load(input=tokens - 100, output=100))
+    assert config.block_size == block and (config.kv_tokens or 0) % block == 0 and 0 <= row.kv_tokens - (config.kv_tokens or 0) < block
