@@ -199,6 +199,20 @@ NARROWER: dict[str, tuple[Any, list[Any], list[Any]]] = {
          "http://1.2.3.4.5/", "http://1:2:3/", "http://a:99999/", "a:/%zz", "\\\\a\\b"]),
     "an IRI reference": (
         {"type": "string", "format": "iri-reference"}, ["//a/größe", "?q", "ä", ""], ["http://a b", "x\u202e", "1:2", "\\a"]),
+    "mail": (
+        {"type": "string", "format": "email"}, ["ann@mail.example.org", "o'neil+x@a-1.io"],
+        ["ann@localhost", "ann@a.b", "ann@[10.0.0.1]", '"a b"@example.org', "ann@a--b.org", "a" * 65 + "@example.org"]),
+    "mail in other scripts": (
+        {"type": "string", "format": "idn-email"}, ["jörg.groß@example.org", "ann@example.org", "ж" * 10 + "@a.example"],
+        ["jörg@örtchen", "ann@localhost", "ж" * 33 + "@a.example"]),
+    "a URI": (
+        {"type": "string", "format": "uri"}, ["https://[2001:db8::7]:80/a?b#c", "file:///tmp/x", "mailto:ann@example.org", "a:/b"],
+        ["a:", "a:?b", "a:#b", "/b"]),
+    "addresses that are listed": ({"enum": ["root@localhost", "a:"], "format": "email"}, ["root@localhost", "a:"], []),
+    "a URI template": (
+        {"type": "string", "format": "uri-template"}, ["/a/{b}", "{?x*,y:30}", "%20"], ["it's", "{x:3000}", "{", "a b"]),
+    "a relative pointer": (
+        {"type": "string", "format": "relative-json-pointer"}, ["0", "10/a", "25#"], ["01", "105", "/a", "-1"]),
     "cents that floating point cannot check": ({"type": "number", "multipleOf": 0.01}, [0.25, 7], [0.1, 0.11]),
     "a dot and another line break": ({"type": "string", "pattern": "^.$"}, ["x"], ["\u2028"]),
 }
