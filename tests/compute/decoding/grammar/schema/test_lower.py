@@ -129,6 +129,14 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "at most one of the properties": (
         {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False, "maxProperties": 1}, [{}, {"b": 1}],
         [{"a": 1, "b": 2}]),
+    "at most two properties, with a name or without": (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "maxProperties": 2},
+        [{}, {"a": 1, "x": 2}, {"b": 1, "x": 2}, {"a": 1, "b": 2}, {"x": 1, "y": 2}],
+        [{"a": 1, "b": 2, "x": 3}, {"a": 1, "x": 2, "y": 3}, {"a": "x", "y": 1}]),
+    "at least two properties, one of which may have no name": (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 3},
+        [{"a": 1, "x": 2}, {"c": 1, "x": 2, "y": 3}, {"a": 1, "b": 2}, {"a": 1, "c": 2, "x": 3}],
+        [{"a": 1}, {"x": 1}, {"a": 1, "b": 1, "c": 1, "x": 1}, {"b": 1, "x": 1, "y": 1, "z": 1}]),
     "no other property was spoken of": (
         {"type": "object", "allOf": [{"properties": {"a": {}}}], "anyOf": [{"properties": {"b": {}}, "required": ["b"]}, {}],
          "unevaluatedProperties": False}, [{"a": 1}, {"a": 1, "b": 2}], [{"c": 1}]),
