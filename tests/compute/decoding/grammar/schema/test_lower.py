@@ -56,6 +56,10 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "not a constant": ({"type": "string", "not": {"enum": ["a", "ab"]}}, ["", "b", "abc"], ["a", "ab"]),
     "not a pattern": ({"type": "string", "not": {"pattern": "^[ab]+$"}}, ["", "abc"], ["ab"]),
     "not a number": ({"type": ["integer", "null"], "not": {"const": 3}}, [2, 4, None], [3]),
+    "not a large number": ({"type": "number", "not": {"const": 2**53}}, [1, -2.5, 2**53 + 2], [2**53]),
+    "not a large number below zero": (
+        {"type": ["number", "null"], "not": {"enum": [-(2**58), 5]}}, [1, 6, -(2**58) - 2**8, None], [5, -(2**58)]),
+    "not a number beyond all that are told apart": ({"type": "number", "not": {"enum": [1e300, -1e25]}}, [1, -2.5], [1e300, -1e25]),
     "not an object": ({"not": {"type": "object"}, "type": ["object", "boolean"]}, [True], [{}]),
     "if, then, else": (
         {**KINDS, "if": {"properties": {"kind": {"const": "x"}}}, "then": {"required": ["a"]}, "else": {"properties": {"a": False}},
