@@ -191,6 +191,7 @@ class Settling:
         elif not optional:
             yield record
         else:
+            assert room is not None
             yield replace(self._without(record, []), low=0, high=None)
             yield from self._with_others(record, optional, range(room))
 

@@ -76,6 +76,12 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "patterns that overlap": (
         {"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b$": {"minimum": 3}}, "additionalProperties": False},
         [{"ax": 1}, {"ab": 4}], [{"ab": 1}, {"ax": "y"}, {"c": 1}]),
+    "how names begin and how they end": (
+        {"type": "object", "patternProperties": {"^x-": {"type": "string"}, "id$": {"type": "integer"}}},
+        [{"x-note": "a", "id": 1, "user_id": 2, "age": None}], [{"x-note": 1}, {"user_id": "a"}, {"x-id": 1}, {"x-id": "a"}]),
+    "two letters that are found anywhere in names": (
+        {"type": "object", "patternProperties": {"k.*": {"type": "integer"}, "m.*": False}, "additionalProperties": {"type": "null"}},
+        [{"kit": 1, "a": None}], [{"kit": "x"}, {"ham": 1}, {"milk": 1}, {"a": 1}]),
     "a pattern and a name": (
         {"type": "object", "properties": {"ab": {"type": "integer"}}, "patternProperties": {"^a": {"maximum": 5}}},
         [{"ab": 3}], [{"ab": 7}]),
