@@ -15,6 +15,7 @@ from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.expand import ONE_OF, Expander
+from penstock.compute.decoding.grammar.schema.formats import AGREED
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER
 from penstock.compute.decoding.grammar.schema.meet import goal_of
 from penstock.compute.decoding.grammar.schema.merge import merged
@@ -265,6 +266,7 @@ def string_written(record: Strings, algebra: Algebra) -> dict[str, Any]:
     if record.high is not None:
         found["maxLength"] = min(record.high, MOST_COUNTED)
     patterns = patterns_written(record, algebra)
+    patterns += [pattern_written(algebra.whole(AGREED[each]), algebra) for each in record.formats if each in AGREED]
     if len(patterns) + len(record.formats) > 1:
         return {"allOf": [{**found, "pattern": each} for each in patterns] + [{**found, "format": each} for each in record.formats]}
     if patterns:

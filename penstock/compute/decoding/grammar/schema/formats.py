@@ -21,9 +21,14 @@ _LABEL = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,30}"  # never two hyphens, which begin 
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"  # at most 253 characters
 _AUTHORITY = rf"(?:{_HOST}(?::[0-9]{{1,5}})?)?"
 _NAMED = rf"(?:{_LABEL}\.){{0,3}}[A-Za-z](?:-?[A-Za-z0-9]){{0,30}}"  # no address of four numbers
+_DOMAIN = rf"(?:{_LABEL}\.){{1,3}}[A-Za-z](?:-?[A-Za-z0-9]){{1,30}}"  # of mail
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00A1-\uD7FF\-]+"
-_EXPRESSION = r"\{[+#./;?&]?[A-Za-z0-9_]+(?::[1-9][0-9]{0,3}|\*)?(?:,[A-Za-z0-9_]+(?::[1-9][0-9]{0,3}|\*)?)*\}"
+_MAIL = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
+_WIDE_MAIL = rf"[{_MAIL}\u00A1-\uD7FF]{{1,10}}"
+_MAILBOX = rf"(?:[{_MAIL}]{{1,20}}(?:\.[{_MAIL}]{{1,20}}){{0,2}}|{_WIDE_MAIL}(?:\.{_WIDE_MAIL})?)"  # at most 64 bytes
+_LITERAL = rf"(?:[A-Za-z0-9._~!$&()*+,;=:@/?#\-]|{_PCT})"
+_VARIABLE = r"[A-Za-z0-9_]+(?::[1-9][0-9]{0,2}|\*)?"
+_EXPRESSION = rf"\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}}"
 _REGEX_ATOM = r"(?:[A-Za-z0-9 _,:;=!@#%&<>\-]|\\[dDwWsS.*+?()|/\\^$]|\.|\[[A-Za-z0-9_ ]+\])(?:[*+?]|\{[1-9]\})?"
 
 
@@ -39,10 +44,13 @@ PATTERNS = {
     "uri-reference": _reference(_CHAR, _FIRST), "iri-reference": _reference(_WIDE, _WIDE_FIRST),
     "iri": rf"[A-Za-z][A-Za-z0-9+.\-]+:(?://{_NAMED}(?::[0-9]{{1,4}})?(?:/{_WIDE}*)*|{_WIDE}+(?:/{_WIDE}*)*)"
            rf"(?:\?(?:{_WIDE}|[/?])*)?(?:#(?:{_WIDE}|[/?])*)?",
-    "uri-template": rf"(?:{_CHAR}|[/?#]|{_EXPRESSION})*",
-    "json-pointer": _POINTER, "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
-    "idn-email": rf"{_ATOM}(?:\.{_ATOM})*@{_HOST}", "idn-hostname": _HOST, "hostname": _HOST,
+    "uri-template": rf"(?:{_LITERAL}|{_EXPRESSION})*",
+    "json-pointer": _POINTER, "relative-json-pointer": rf"(?:0|[1-9]+0?)(?:#|{_POINTER})",  # jsonschema knows no digit after a 0
+    "idn-email": rf"{_MAILBOX}@{_DOMAIN}", "idn-hostname": _HOST, "hostname": _HOST,
     "regex": rf"\^?(?:{_REGEX_ATOM}|\((?:{_REGEX_ATOM})+(?:\|(?:{_REGEX_ATOM})+)*\)[*+?]?)*\$?",
+}
+AGREED = {  # of what llguidance takes for these formats, the texts that the common validators do, too
+    "email": rf"[^@]{{1,64}}@{_DOMAIN}", "uri": r"[^:]+:[^?#][!-~]*",
 }
 _CSS = "aqua|black|blue|fuchsia|gray|green|lime|maroon|navy|olive|orange|purple|red|silver|teal|white|yellow"  # CSS 2.1
 OLD = {  # draft 3, whose words mean something else, or nothing, in later ones

@@ -23,7 +23,7 @@ from penstock.compute.decoding.grammar.schema.records import (
     listed_in,
 )
 
-MAX_PATTERN = 400  # characters
+MAX_PATTERN = 1200  # characters of its regex in JSON
 
 
 def meet(a: Shape, b: Shape, algebra: Algebra) -> Shape:
@@ -154,7 +154,8 @@ def together(a: Sequence[Region], b: Sequence[Region], algebra: Algebra) -> tupl
 def are_short(regions: Sequence[Region], algebra: Algebra) -> bool:
     """Whether llguidance is going to see that they do not overlap."""
     try:
-        return len(regions) < 2 or all(is_plain(region.names) or len(algebra.regex(region.names)) < MAX_PATTERN for region in regions)
+        combined = [region.names for region in regions if not is_plain(region.names)]
+        return len(regions) < 2 or all(len(algebra.regex(names, in_json=True)) < MAX_PATTERN for names in combined)
     except PatternError:
         return False
 

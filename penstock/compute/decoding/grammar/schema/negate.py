@@ -13,6 +13,7 @@ from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Literal, Node, join
 from penstock.compute.decoding.grammar.schema.keywords import Shapes, Words, Work, children, goal_for, union, without
 from penstock.compute.decoding.grammar.schema.meet import outside
+from penstock.compute.decoding.grammar.schema.numbers import EXACT, LAST_WHOLE
 from penstock.compute.decoding.grammar.schema.records import (
     ARRAY,
     BOOLEAN,
@@ -23,6 +24,7 @@ from penstock.compute.decoding.grammar.schema.records import (
     Arrays,
     Booleans,
     Bound,
+    Number,
     Numbers,
     Objects,
     Region,
@@ -61,8 +63,17 @@ def no_value(work: Work, value: Any) -> Shapes:
         return [{**EVERY, BOOLEAN: Booleans(frozenset((not value,)))}]
     if value is None:
         return [{kind: record for kind, record in EVERY.items() if kind != "null"}]
-    others = {kind: record for kind, record in EVERY.items() if kind != NUMBER}
-    return [others, only(NUMBER, Numbers(low=Bound(value, True))), only(NUMBER, Numbers(high=Bound(value, True)))]
+    return [{kind: record for kind, record in EVERY.items() if kind != NUMBER}, *no_number(value)]
+
+
+def no_number(value: Number) -> Shapes:
+    """Smaller ones and larger ones: where every double is an integer, those integers that are told apart."""
+    found = []
+    if value <= LAST_WHOLE:
+        found.append(only(NUMBER, Numbers(integer=value >= EXACT, low=Bound(value, True))))
+    if value >= -LAST_WHOLE:
+        found.append(only(NUMBER, Numbers(integer=value <= -EXACT, high=Bound(value, True))))
+    return found
 
 
 def no_const(work: Work, node: Node, value: Any, words: Words) -> Shapes:

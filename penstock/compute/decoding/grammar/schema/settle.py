@@ -31,6 +31,7 @@ from penstock.compute.decoding.grammar.schema.records import (
 MOST = 64  # choices that one record is made into
 MOST_NAMES = 400  # optional ones in all such choices together: a place in the grammar is at each of them at once
 MOST_WRITTEN = 8192  # names in all choices of those that must be there
+MOST_MIXED = 2048  # the same where others without a name are beside them
 MORE_CONTAINED = 8  # items that may be contained beyond the least, where there is a most: each number of them is a choice
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
 A_RECORD = 20  # steps of making one
@@ -186,12 +187,20 @@ class Settling:
             for kept in islice(combinations(optional, size), max(1, min(MOST, MOST_NAMES // max(1, size)))):
                 yield replace(self._without(record, frozenset(optional).difference(kept)), low=0, high=None)
             if is_open and room:
-                yield self._without(record, optional, closed=False)
+                yield from self._with_others(record, optional, range(room))
         elif not optional:
             yield record
         else:
+            assert room is not None
             yield replace(self._without(record, []), low=0, high=None)
-            yield self._without(record, optional, closed=False)
+            yield from self._with_others(record, optional, range(room))
+
+    def _with_others(self, record: Objects, optional: list[str], sizes: Iterable[int]) -> Iterator[Objects]:
+        """So many of those that are optional, and others without a name."""
+        chosen = (each for size in sizes for each in combinations(optional, size))
+        for kept in islice(chosen, max(1, min(MOST, MOST_MIXED // max(1, len(optional))))):
+            required = (*record.required, *kept)
+            yield self._without(replace(record, required=required), frozenset(optional).difference(kept), closed=False)
 
     def _with_more(self, record: Objects, optional: list[str], need: int, is_open: bool) -> Iterator[Objects]:
         """At least `need` of those that are optional, or one without a name: of several such, nothing says that their names differ.
@@ -203,13 +212,10 @@ class Settling:
             before = frozenset(optional[: optional.index(chosen[-1])]).difference(chosen)
             absent = {**record.named, **dict.fromkeys(before, self._document.nothing)}
             yield from self._counted(replace(record, named=absent, required=(*record.required, *chosen)))
-        if is_open and need == 1:
-            yield self._without(record, optional, closed=False)
-        elif is_open and len(optional) < need:
-            if optional:
-                yield from self._with_more(replace(record, required=(*record.required, *optional)), [], need - len(optional), True)
-            else:
-                raise UnsupportedError(f"minProperties asks for {record.low} names that differ, which a grammar cannot compare")
+        if is_open and need <= len(optional) + 1:
+            yield from self._with_others(record, optional, (need - 1,))
+        elif is_open:
+            raise UnsupportedError(f"minProperties asks for {record.low} names that differ, which a grammar cannot compare")
 
     def _without(self, record: Objects, names: Iterable[str], closed: bool = True) -> Objects:
         """Without these properties; `closed`: and without any that has no name."""
