@@ -56,7 +56,9 @@ def train_heads(options: TrainHeadsOptions) -> None:
     train, held_out = (documents, text.read(options.held_out)) if options.held_out else text.split(documents, HELD_OUT)
     name = options.kind.partition(":")[0]
     begin = None if options.begin is None else Path(options.begin)
-    job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads, begin=begin)
+    measured_on = "text to measure on" + ("" if options.held_out else " (the last twentieth of --text; --held-out names other)")
+    job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads, begin=begin,
+              measured_on=measured_on)
     result = run(job, lambda target, seed: kind(settings, target, seed), lambda line: print(line, file=sys.stderr, flush=True))
     if options.json:
         print(jsonlib.dumps(result.as_json()))

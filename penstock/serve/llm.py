@@ -47,6 +47,8 @@ class LLM:
         """`options` are the fields of EngineConfig. Raises UsageError for an unknown one or one of another type, ModelError for a
         model that cannot be loaded."""
         given = {"model": os.fspath(model) if isinstance(model, os.PathLike) else model, **options}
+        if given.get("propose") == "none":  # as the command line has it
+            given["propose"] = None
         check_options(given)
         self._open(EngineConfig(**given), None, None)
 

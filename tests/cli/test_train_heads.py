@@ -25,8 +25,8 @@ class Trainer:
             module.__dict__.update(content)
             monkeypatch.setitem(sys.modules, module.__name__, module)
 
-    def Job(self, *given: Any, begin: Path | None) -> Any:
-        return SimpleNamespace(given=(*given, begin), kind=given[1])
+    def Job(self, *given: Any, begin: Path | None, measured_on: str) -> Any:
+        return SimpleNamespace(given=(*given, begin, measured_on), kind=given[1])
 
     def Eagle(self, options: Any, target: Any, seed: int) -> None:
         self.made.append((options, target, seed))
@@ -53,9 +53,9 @@ def test_what_was_told_is_passed_on(penstock: Any, trainer: Trainer, text: Path)
     args = ["--kind", "eagle", "--text", str(text), "--out", "there", "--steps", "9", "--seed", "3", "--begin", "before"]
     status, out, err = penstock(["train-heads", "rill", *args])
     assert (status, err) == (0, "half done\n") and "1,234 parameters" in out and "--propose eagle:path=there" in out
-    ((model, kind, train, held_out, folder, length, seed, threads, begin),) = trainer.jobs
+    ((model, kind, train, held_out, folder, length, seed, threads, begin, measured_on),) = trainer.jobs
     assert (model, kind, folder, length, seed, threads, begin) == ("rill", "eagle", Path("there"), (None, 9), 3, None, Path("before"))
-    assert train[0] + "\n\n" + held_out[0] == TEXT
+    assert train[0] + "\n\n" + held_out[0] == TEXT and measured_on.endswith(" (the last twentieth of --text; --held-out names other)")
     assert trainer.made == [(None, "target", 7)]
 
 
@@ -65,7 +65,7 @@ def test_text_to_measure_on_may_be_given(penstock: Any, trainer: Trainer, text: 
     args = ["train-heads", "--kind", "eagle", "--text", str(text / "a.txt"), "--held-out", str(other), "--out", "there", "--json"]
     status, out, _ = penstock(args)
     assert status == 0 and json.loads(out) == {"steps": 3}
-    assert trainer.jobs[0][2:4] == ([TEXT], ["something else"])
+    assert trainer.jobs[0][2:4] == ([TEXT], ["something else"]) and trainer.jobs[0][-1] == "text to measure on"
 
 
 @pytest.mark.parametrize(("more", "said"), [

@@ -60,6 +60,10 @@ def test_options_of_another_type_are_refused(name: str, value: Any) -> None:
         LLM(**{name: value})
 
 
+def test_no_proposer_is_called_none_as_on_the_command_line(folder: Path) -> None:
+    assert LLM(folder, propose="none").generate("a", SamplingParams(max_tokens=1))[0].drafting.passes == 0
+
+
 def test_threads_take_turns(llm: LLM) -> None:
     prompts = [f"story {number}" for number in range(6)]
     alone = [llm.generate(prompt, SHORT)[0].outputs[0].token_ids for prompt in prompts]

@@ -148,7 +148,7 @@ class Drafter:
             asked = [(place, room) for place, room in rooms if room > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications) for place, room in asked]
             num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
-            for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
+            for (place, room), row, proposed in zip(asked, rows, self._ask(rows), strict=True):
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
                 if limits.dry:
                     self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
@@ -162,6 +162,20 @@ class Drafter:
         self.skip.begin()
         self._set_num_shown()
         return missing
+
+    def _ask(self, rows: Sequence[Draftable]) -> Sequence[Drafts]:
+        """Raises RuntimeError, naming the proposer, for whatever it raises, and for drafts of fewer or more sequences."""
+        name = f"the proposer {type(self._proposer).__name__}"
+        try:
+            found = self._proposer.propose(rows)
+            num_found = len(found)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise RuntimeError(f"{name} failed: {type(error).__name__}: {error}") from error
+        if num_found != len(rows):
+            raise RuntimeError(f"{name} made drafts for {num_found} sequences, but was asked for {len(rows)}")
+        return found
 
     def _end_trials(self) -> None:
         for seq_id, trial in list(self._trials.items()):

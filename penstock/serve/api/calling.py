@@ -75,7 +75,7 @@ def read_choice(choice: Any) -> tuple[str, Sequence[str] | None]:
         listed, mode = values.get("tools"), Values(values, "tool_choice.allowed_tools.").choice("mode", "auto", ("auto", "required"))
         if isinstance(listed, list) and listed and values.keys() <= {"mode", "tools"}:
             return mode, [name_of(tool) for tool in listed]
-    wanted = '"auto", "none", "required", {"type": "function", "function": {"name": ...}}, or allowed_tools with mode and tools'
+    wanted = '"auto", "none", "required", {"type": "function", "function": {"name": ...}}, or allowed_tools with mode and one tool or more'
     raise RequestError(f"tool_choice must be {wanted}, not {show(choice)}", param="tool_choice")
 
 

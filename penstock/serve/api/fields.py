@@ -83,7 +83,7 @@ TABLE: tuple[Field, ...] = (
         cache_salt="prefixes are shared only between requests with the same salt",
         response_format="text, json_object, or json_schema: the answer conforms to the schema (strict or not)",
         structured_outputs="an object with one of json, json_object, regex, choice, grammar (Lark or EBNF), and whitespace_pattern, "
-                           "disable_any_whitespace, disable_additional_properties",
+                           "disable_any_whitespace, disable_additional_properties (disable_fallback is harmless: there is none)",
         guided_json="an older name of structured_outputs.json", guided_json_object="an older name of structured_outputs.json_object",
         guided_regex="an older name of structured_outputs.regex", guided_choice="an older name of structured_outputs.choice",
         guided_grammar="an older name of structured_outputs.grammar",

@@ -114,6 +114,8 @@ def exchange(place: Place, query: str, body: bytes, seconds: float) -> bytes:
         reply = response.read(MAX_REPLY + 1)
         if len(reply) > MAX_REPLY:
             raise ValueError(f"its reply is longer than {MAX_REPLY} bytes")
+        if response.length:  # of what it announced, that did not come
+            raise ValueError(f"its reply ended after {len(reply)} of {len(reply) + response.length} bytes")
         return reply
     finally:
         connection.close()

@@ -34,6 +34,7 @@ class Job:
     threads: int | None = None
     sizes: Sizes = Sizes()
     begin: Path | None = None  # the folder of heads to go on with
+    measured_on: str = "text to measure on"  # `held_out`, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     say(f"generating answers of {job.model} to train and measure on")
     llm, watch = open_llm(job.model, sizes, job.threads), told_now_and_then(say)
     tokenizer = llm.get_tokenizer()
-    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name="text to measure on"), sizes, seed=0, watch=watch)
+    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name=job.measured_on), sizes, seed=0, watch=watch)
     lessons = Lessons(Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed, watch),
                       [measured.draw() for _ in range(MEASURED)], job.length)
 

@@ -1,6 +1,8 @@
 """What the controller observes of steps with a grammar's drafts, and what the proposer sees after skipped steps."""
 from collections.abc import Sequence
 
+import pytest
+
 from penstock.compute.decoding.control.contract import Always, StepLoad
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
@@ -87,6 +89,25 @@ class Generation:
             self.asks = self.drafter.propose(plan, self.cached, [SeqResult(0, tuple(chosen))])
         self.tokens += chosen
         self.steps += 1
+
+
+class FailingProposer(RecordingProposer):
+    def __init__(self, made: list[Drafts] | None) -> None:
+        super().__init__()
+        self._made = made
+
+    def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
+        if self._made is None:
+            raise KeyError("lost")
+        return self._made
+
+
+@pytest.mark.parametrize(("made", "said"), [
+    (None, "failed: KeyError: 'lost'"), ([], "made drafts for 0 sequences, but was asked for 1"),
+    ([Drafts(())] * 2, "made drafts for 2 sequences, but was asked for 1")])
+def test_a_proposer_that_fails_is_named(made: list[Drafts] | None, said: str) -> None:
+    with pytest.raises(RuntimeError, match=f"^the proposer FailingProposer {said}$"):
+        Generation(Drafter(FailingProposer(made), Always(8), VirtualClock())).step()
 
 
 def test_a_proposer_sees_every_token_after_skipped_steps() -> None:

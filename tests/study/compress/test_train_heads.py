@@ -89,7 +89,7 @@ def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: P
 
 @pytest.mark.parametrize("text", ["medusa:heads=99999", "medusa:heads=33", "medusa:heads=0", "eagle:depth=33", "eagle:depth=0"])
 def test_numbers_of_places_without_sense_are_refused_when_they_are_read(text: str) -> None:
-    with pytest.raises(UsageError, match=f"is from 1 to 32, not {text.partition('=')[2]}$"):
+    with pytest.raises(UsageError, match=f"must be between 1 and 32, not {text.partition('=')[2]}$"):
         heads.TABLE.parse(text)
 
 
@@ -293,7 +293,7 @@ def test_short_texts_are_enough_and_shorter_ones_are_refused(folder: Path, tmp_p
     """Beginnings are no longer than every other text."""
     lines = [f"{word} sees {other}" for word in "abcdefgh" for other in "stuvwxyz"]
     assert trained(folder, tmp_path, "medusa:heads=1", 2, texts=lines, held_out=lines).trained.tokens > 0
-    needed = "paragraphs of at least 4 tokens are needed, and every other has at most 3"
+    needed = "half of its paragraphs must have 4 tokens or more, and have at most 3"
     with pytest.raises(UsageError, match=f"too little text: {needed}"):
         trained(folder, tmp_path, "medusa", 1, texts=["ab"] * 9)
     with pytest.raises(UsageError, match=f"too little text to measure on: {needed}"):

@@ -11,7 +11,7 @@ from penstock.core.types import StructuredOutputsParams
 class Choice:
     def checked(self, value: Any) -> tuple[str, ...]:
         if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) and text for text in value):
-            raise RequestError(f"choice is {value!r:.80}, but must be a list of strings, none of them empty", "choice")
+            raise RequestError(f"choice is {value!r:.80}, but must be a list of one string or more, none of them empty", "choice")
         if (longest := max(map(len, value))) > MOST_NEEDED:
             raise RequestError(f"choice has a text of {longest:,} characters; at most {MOST_NEEDED:,} are written", "choice")
         return tuple(dict.fromkeys(value))

@@ -26,7 +26,9 @@ def described(spec: ModelSpec, name: str) -> str:
 
 
 def check(metadata: Mapping[str, str], file: Path, kind: str, spec: ModelSpec, name: str) -> None:
-    """Raises ModelError unless the file's heads were trained for a model of this shape. `name`: as in `described`."""
+    """Raises ModelError unless the file's heads are of this kind and were trained for a model of this shape. `name`: as in `described`."""
+    if (held := metadata.get(KIND, kind)) != kind:
+        raise ModelError(f"{file} holds {held} heads, not those of {kind}")
     if metadata.get(TARGET) == fingerprint(spec):
         return
     trained = metadata.get(MODEL, "a model of another shape") if TARGET in metadata else "no model that it tells of"

@@ -13,7 +13,7 @@ MOST_PLACES = 32  # of a draft: a third of the answers that are learned from, so
 def check_places(count: int, said: str) -> None:
     """`said`: the option that tells how many places of a draft are learned. Raises UsageError for none, and for too many."""
     if not 1 <= count <= MOST_PLACES:
-        raise UsageError(f"{said} is from 1 to {MOST_PLACES}, not {count}")
+        raise UsageError(f"{said} must be between 1 and {MOST_PLACES}, not {count}")
 
 
 @dataclass(frozen=True, slots=True)

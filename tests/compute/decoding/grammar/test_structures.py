@@ -109,7 +109,7 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(regex="a$b"), "no text matches it"), (Wanted(regex=r"(a)\1"), "refers back"),
     (Wanted(regex="(?=.*a)(?=.*b)[ac]{2,9}"), "no text matches it"), (Wanted(regex="(?=a)(?!.*b).*b"), "no text matches it"),
     (Wanted(regex="".join(f"(?=.*{each})" for each in "abcdefg") + ".{9,60}"), "with 4 lookaheads, not 7, it could be followed"),
-    (Wanted(choice=[]), "list of strings"), (Wanted(choice=["a", ""]), "list of strings"), (Wanted(choice="ab"), "list of strings"),
+    (Wanted(choice=[]), "list of one string or more"), (Wanted(choice=["a", ""]), "list of one string or more"), (Wanted(choice="ab"), "list of one string or more"),
     (Wanted(grammar=" "), "grammar as text"), (Wanted(grammar="start: x"), 'unknown name "x"'),
     (Wanted(grammar='root ::= "a" x'), "the rule x is not defined"), (Wanted(grammar="start: A\nA: /a/ & /b/"), "no answer is possible"),
     (Wanted(grammar='start: %json {"type": "strange"}'), 'type is "strange"'), (Wanted(grammar="start: %json {"), "without a JSON schema"),

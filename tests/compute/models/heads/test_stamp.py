@@ -17,6 +17,11 @@ def test_heads_fit_the_model_they_were_trained_for_whatever_its_weights_are_stor
     stamp.check(facts, Path("a.safetensors"), "eagle", replace(SPEC, dtype="bfloat16"), "m")
 
 
+def test_heads_of_another_kind_are_refused() -> None:
+    with pytest.raises(ModelError, match="^a.safetensors holds medusa heads, not those of eagle$"):
+        stamp.check({stamp.TARGET: stamp.fingerprint(SPEC), stamp.KIND: "medusa"}, Path("a.safetensors"), "eagle", SPEC, "m")
+
+
 @pytest.mark.parametrize(("facts", "told"), [
     ({stamp.TARGET: "abc", stamp.MODEL: "n (5 layers, hidden size 288, 99 tokens)"}, "n (5 layers, hidden size 288, 99 tokens)"),
     ({stamp.TARGET: "abc"}, "a model of another shape"),

@@ -89,7 +89,7 @@ def read_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 def read_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """Plain values in one shape, each array and each object in one of its own."""
     if not isinstance(value, list) or not value:
-        raise values.refuse("enum", value, "a list of values")
+        raise values.refuse("enum", value, "a list of one value or more")
     work.algebra.effort.spend(len(value), PARTS)
     plain = [each for each in value if not isinstance(each, list | dict)]
     shapes = [values.scalars(plain)] if plain else []

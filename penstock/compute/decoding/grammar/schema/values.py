@@ -43,7 +43,7 @@ def names(keyword: str, value: Any) -> list[str]:
 
 def schemas(keyword: str, value: Any) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise refuse(keyword, value, "a list of schemas")
+        raise refuse(keyword, value, "a list of one schema or more")
     return value
 
 
