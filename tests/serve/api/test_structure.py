@@ -108,7 +108,7 @@ def test_options_of_json_that_ask_for_nothing_are_harmless_everywhere(server: Ru
     ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported"),
     ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex", "not closed"),
     ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": 1}}, "structured_outputs.disable_any_whitespace", "true or false"),
-    ({"guided_choice": "ab"}, "guided_choice", "list of strings"), ({"guided_json": "{"}, "guided_json", "not JSON"),
+    ({"guided_choice": "ab"}, "guided_choice", "list of one string or more"), ({"guided_json": "{"}, "guided_json", "not JSON"),
     ({"guided_grammar": "start: x"}, "guided_grammar", "unknown name"),
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "only"),
     *(({"structured_outputs": {**asked, option: value}}, f"structured_outputs.{option}", f"{option} is of use only with json")
