@@ -71,7 +71,7 @@ class Drafter:
             self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
         if ended is not None and output and self._controller.invests():
             began, info = self._clock.now(), ended.info
-            self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
+            self._ask([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
             self._controller.invested(self._clock.now() - began)
         self.forget(seq_id)
 

@@ -55,30 +55,20 @@ def test_a_reply_that_is_not_a_score_for_each_is_an_error(server: Rewards, reply
     assert said in fails(server)
 
 
-def test_what_does_not_speak_http_is_an_error_that_shows_none_of_it(server: Rewards) -> None:
+@pytest.mark.parametrize(("reply", "said"), [
+    (b"\x00\x1b[31mgarbage\r\n\r\n", "answered something that is not HTTP"),  # none of it is shown
+    (b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"scores":[1,2,3]}', "failed: its reply ended after 18 of 1000 bytes")])
+def test_what_does_not_speak_http_or_breaks_off_is_an_error(server: Rewards, reply: bytes, said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         def answer() -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(1 << 16)
-                connection.sendall(b"\x00\x1b[31mgarbage\r\n\r\n")
+                connection.sendall(reply)
 
         threading.Thread(target=answer, daemon=True).start()
         server.url = f"http://127.0.0.1:{listening.getsockname()[1]}/score"
-        assert fails(server) == f"the scorer at {server.url} answered something that is not HTTP"
-
-
-def test_a_reply_that_is_cut_off_is_an_error(server: Rewards) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        def answer() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(1 << 16)
-                connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"scores":[1,2,3]}')
-
-        threading.Thread(target=answer, daemon=True).start()
-        server.url = f"http://127.0.0.1:{listening.getsockname()[1]}/score"
-        assert fails(server) == f"the scorer at {server.url} failed: its reply ended after 18 of 1000 bytes"
+        assert fails(server) == f"the scorer at {server.url} {said}"
 
 
 def test_another_status_is_an_error_and_redirections_are_not_followed(server: Rewards) -> None:
