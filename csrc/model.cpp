@@ -154,10 +154,11 @@ void Model::write_token(int layer, int head, std::int64_t slot, const float* key
     const int n = std::min(128, c.dim - from);
     kernels_.to_bf16(key + from, n, narrow[0]);
     kernels_.to_bf16(value + from, n, narrow[1]);
-    for (int d = 0; d < n; ++d) {
-      reinterpret_cast<std::uint16_t*>(k)[c.key_at(lane, from + d)] = narrow[0][d];
-      reinterpret_cast<std::uint16_t*>(v)[c.value_at(lane, from + d)] = narrow[1][d];
-    }
+    auto* to_k = reinterpret_cast<std::uint16_t*>(k) + c.key_at(lane, from);
+    auto* to_v = reinterpret_cast<std::uint16_t*>(v) + c.value_at(lane, from);
+    for (int d = 0; d + 2 <= n; d += 2) std::memcpy(to_k + d * TILE, narrow[0] + d, 4);
+    if (n % 2) to_k[(n - 1) * TILE] = narrow[0][n - 1];
+    for (int d = 0; d < n; ++d) to_v[2 * d] = narrow[1][d];
   }
 }
 

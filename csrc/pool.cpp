@@ -134,28 +134,19 @@ void Work::record_exception() {
   if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();  // published by the phase's `done`
 }
 
-void Work::init_phase(Phase& phase, Range* ranges, int count) {
-  int unclaimed = 0;
-  if (phase.stage.load(std::memory_order_acquire) == 2) return;
-  if (!phase.stage.compare_exchange_strong(unclaimed, 1, std::memory_order_acq_rel))
-    return pool_.wait([&] { return phase.stage.load(std::memory_order_seq_cst) == 2; }, PHASE_SPIN);
+Work::Tasks Work::next_tasks(Range* ranges, int thread, int count, int max_run) {
+  const auto first_of = [&](int owner) { return static_cast<int>(std::int64_t{count} * owner / threads_); };
   for (int i = 0; i < threads_; ++i) {
-    const std::uint64_t first = std::uint64_t(count) * i / threads_, end = std::uint64_t(count) * (i + 1) / threads_;
-    ranges[i].span.store(first << 32 | end, std::memory_order_relaxed);
-  }
-  phase.stage.store(2, std::memory_order_seq_cst);
-  pool_.wake();
-}
-
-Work::Tasks Work::next_tasks(Range* ranges, int thread, int max_run) {
-  for (int i = 0; i < threads_; ++i) {
-    auto& span = ranges[(thread + i) % threads_].span;
+    const int owner = (thread + i) % threads_;
+    auto& span = ranges[owner].span;
     for (std::uint64_t current = span.load(std::memory_order_relaxed);;) {
-      const int first = static_cast<int>(current >> 32), end = static_cast<int>(current & 0xffffffffu);
+      const bool is_untouched = current == UNTOUCHED;
+      const int first = is_untouched ? first_of(owner) : static_cast<int>(current >> 32);
+      const int end = is_untouched ? first_of(owner + 1) : static_cast<int>(current & 0xffffffffu);
       if (first >= end) break;
-      const int count = std::clamp((end - first) / 2, 1, max_run);
-      const Tasks taken = i == 0 ? Tasks{first, first + count} : Tasks{end - count, end};
-      const std::uint64_t left = i == 0 ? std::uint64_t(first + count) << 32 | std::uint64_t(end) : std::uint64_t(first) << 32 | std::uint64_t(end - count);
+      const int taking = std::clamp((end - first) / 2, 1, max_run);
+      const Tasks taken = i == 0 ? Tasks{first, first + taking} : Tasks{end - taking, end};
+      const std::uint64_t left = i == 0 ? std::uint64_t(first + taking) << 32 | std::uint64_t(end) : std::uint64_t(first) << 32 | std::uint64_t(end - taking);
       if (span.compare_exchange_weak(current, left, std::memory_order_relaxed)) return taken;
     }
   }

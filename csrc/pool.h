@@ -57,18 +57,17 @@ class Work {
  private:
   friend class Pool;
   struct alignas(64) Phase {
-    std::atomic<int> stage{0};  // 1: ranges are being initialized, 2: initialized
     std::atomic<int> done{0};
   };
+  static constexpr std::uint64_t UNTOUCHED = ~std::uint64_t{0};  // of a span: all tasks of its thread are left
   struct alignas(64) Range {
-    std::atomic<std::uint64_t> span{0};  // first task << 32 | end
+    std::atomic<std::uint64_t> span{UNTOUCHED};  // first task << 32 | end
   };
   struct alignas(64) Cursor {
     int phase = 0;
   };
-  void init_phase(Phase& phase, Range* ranges, int count);
   struct Tasks { int first, end; };
-  Tasks next_tasks(Range* ranges, int thread, int max_run);  // empty: there are none
+  Tasks next_tasks(Range* ranges, int thread, int count, int max_run);  // empty: there are none
   void record_exception();  // the current exception
 
   Pool& pool_;
@@ -145,9 +144,8 @@ void Work::parallel_for_runs(int thread, int count, int max_run, const Prepare& 
   Phase& phase = phases_[at];
   if (phase.done.load(std::memory_order_acquire) == count) return;
   Range* ranges = &ranges_[static_cast<std::size_t>(at) * threads_];
-  init_phase(phase, ranges, count);
   int done = 0;
-  for (Tasks next; (next = next_tasks(ranges, thread, max_run)).first < next.end; done += next.end - next.first) {
+  for (Tasks next; (next = next_tasks(ranges, thread, count, max_run)).first < next.end; done += next.end - next.first) {
     if (failed_.load(std::memory_order_relaxed)) continue;
     try {
       if (done == 0) prepare();

@@ -24,7 +24,6 @@ inline void multiply_panels(const Task& t) {
   for (int i = 0; i < t.num_panels; ++i) {
     const Task one = t.single(i);
     codes ? tile_codes(one) : multiply_panel(one);
-    one.run_epilogue(0, one.rows);
   }
 }
 

@@ -33,7 +33,7 @@ inline int amx_row_bytes(const Matrix& m, int rows, bool int8) {
 // i8 codes with one scale per column, plain int8 rows.
 inline void tile_plain_int8(const Task& t) {
   tile_dense<false, true>(t);
-  scale_columns(t, [&](int r, const float* out) PENSTOCK_INLINED { return to_float(add_i(load_raw(out), set1_i(t.x.acc_init[r]))); });
+  scale_columns(t, 0, t.rows, [&](int r, const float* out) PENSTOCK_INLINED { return to_float(add_i(load_raw(out), set1_i(t.x.acc_init[r]))); });
 }
 
 // Bytes of packed codes that the k-blocks take.
@@ -95,7 +95,7 @@ inline void tile_codes(const Task& t) {
   else if (t.matrix.format == Format::i4) tile_unpacked_codes(t, UnpackI4{step_i4(t.matrix)});
   else if (t.x.int8 || !uses_int8_tiles(t.matrix)) tile_unpacked_codes(t, UnpackI8{});
   else for_k_block_runs(t, [&](const KBlocks& run) { tile_packed(t, run); });
-  apply_row_scales(t);
+  t.scaled_by(apply_row_scales).finish(0, t.rows);
 }
 
 }  // namespace PENSTOCK_ISA

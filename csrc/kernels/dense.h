@@ -38,7 +38,7 @@ void dense_micro_kernel(const DenseKBlock& of, Bytes x, std::size_t stride, floa
 template <class Step> void multiply_dense_block(const Task& t, const DenseKBlock& of, const PackedWeights& read) {
   for_columns<false, MAX_ROWS>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const DenseKBlock columns{of.begin, of.length, of.w + Step::W_BYTES * v, of.w_step};
-    for_rows<vecs, false, MAX_ROWS>(plan, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+    for_rows<vecs, false, MAX_ROWS>(t, plan, of.begin + of.length == t.matrix.k_padded, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
       dense_micro_kernel<Step, count, vecs>(columns, t.x.data + t.x.stride * r, t.x.stride, t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
   });

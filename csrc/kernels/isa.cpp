@@ -26,11 +26,7 @@ namespace PENSTOCK_ISA {
 constexpr int M_BLOCK_BYTES = 1024;  // Kernels::m_block_bytes
 static void release_tiles() {}
 static void multiply_panels(const Task& t) {
-  for (int i = 0; i < t.num_panels; ++i) {
-    const Task one = t.single(i);
-    multiply_panel(one);
-    one.run_epilogue(0, one.rows);
-  }
+  for (int i = 0; i < t.num_panels; ++i) multiply_panel(t.single(i));
 }
 static int panels_per_call(const Matrix&, int) { return 1; }
 #endif

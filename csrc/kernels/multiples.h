@@ -27,6 +27,7 @@ struct UnitBlock {
   std::size_t record;       // bytes from group to group, of packed codes and of multiples
   const float* units;
 
+  bool is_last(const Matrix& m) const { return first + count == m.num_groups(); }
   UnitBlock at_columns(int v) const {
     UnitBlock b = *this;
     b.codes += 64 * v, b.multiples += LANES * v, b.units += LANES * v;
@@ -84,7 +85,7 @@ void packed_unit_kernel(const Step& step, const UnitBlock& of, const Operand& x,
 template <int MAX, class Step> void multiply_units_in_registers(const Task& t, const Step& step, const UnitBlock& block, const PackedWeights& read) {
   for_columns<true, MAX>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const UnitBlock columns = block.at_columns(v);
-    for_rows<vecs, true, MAX>(plan, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+    for_rows<vecs, true, MAX>(t, plan, block.is_last(t.matrix), [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
       packed_unit_kernel<Step, count, vecs>(step, columns, t.x.at_row(r), t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
   });
@@ -155,7 +156,7 @@ template <class Multiplied> void multiply_units_buffered(const Task& t, const Un
   unpacked.codes = t.unpacked;
   for_columns<false, MAX_ROWS>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const UnitBlock columns = unpacked.at_columns(v);
-    for_rows<vecs, false, MAX_ROWS>(plan, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+    for_rows<vecs, false, MAX_ROWS>(t, plan, block.is_last(t.matrix), [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
       unpacked_unit_kernel<Multiplied, count, vecs>(columns, t.x.at_row(r), t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
   });

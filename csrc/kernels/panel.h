@@ -48,7 +48,8 @@ inline StepI4 step_i4(const Matrix& m) {
   return StepI4{make_i4_table(values)};
 }
 
-inline void multiply_int8_rows(const Task& t) {
+inline void multiply_int8_rows(const Task& unscaled) {
+  const Task t = unscaled.scaled_by(apply_row_scales);
   const Matrix& m = t.matrix;
   const KBlocks all = all_groups(t);
   if (m.format == Format::i8) {
@@ -58,12 +59,12 @@ inline void multiply_int8_rows(const Task& t) {
     if (m.has_units()) multiply_units<MultipliedBytes>(t, t.limits.i4_units_int8, StepI4Int8{table});
     else multiply_codes(t, t.limits.i4_int8, UnpackI4ToInt8{table}, StepI4Int8{table}, all);
   }
-  apply_row_scales(t);
 }
 
 #if defined(PENSTOCK_FIXED16)
 
-inline void multiply_16_bit_rows(const Task& t) {  // fixed point
+inline void multiply_16_bit_rows(const Task& unscaled) {  // fixed point
+  const Task t = unscaled.scaled_by(apply_row_scales);
   using Consecutive = StepI4Pairs<ConsecutiveCodes>;
   const Matrix& m = t.matrix;
   if (m.has_units()) {
@@ -76,31 +77,32 @@ inline void multiply_16_bit_rows(const Task& t) {  // fixed point
       multiply_codes(t, t.limits.i4, UnpackI4{step}, step, run);
     });
   }
-  apply_row_scales(t);
 }
 
 #else
+
+inline void scale_sums(const Task& t, int first, int count) {  // Task::scale_rows of codes that were added as dense numbers
+  scale_columns(t, first, count, [](int, const float* out) PENSTOCK_INLINED { return load(out); });
+}
 
 inline void multiply_16_bit_rows(const Task& t) {  // bf16, perhaps held as float
   const Matrix& m = t.matrix;
   const KBlocks all = all_groups(t);
   if (m.format == Format::i4) {
     const StepI4 step = step_i4(m);
-    multiply_codes(t, t.limits.i4, UnpackI4{step}, step, all);
+    multiply_codes(m.has_units() ? t.scaled_by(apply_units) : t, t.limits.i4, UnpackI4{step}, step, all);
   } else if (m.num_groups() > 1) {
     multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, all);
   } else if (t.rows <= t.limits.i8) {
     multiply_in_registers<false, MAX_ROWS>(t, StepI8{}, all);
   } else {  // a k-block that is all of k does not fit the buffer
-    multiply_dense_buffered(t, UnpackI8{});
-    scale_columns(t, [](int, const float* out) PENSTOCK_INLINED { return load(out); });
+    multiply_dense_buffered(t.scaled_by(scale_sums), UnpackI8{});
   }
-  if (m.has_units()) apply_units(t);
 }
 
 #endif
 
-// out [rows, PANEL] of one panel. Columns beyond the matrix get what the padding holds.
+// out [rows, PANEL] of one panel, and its epilogue. Columns beyond the matrix get what the padding holds.
 inline void multiply_panel(const Task& t) {
   switch (t.matrix.format) {
     case Format::f32: return multiply_dense<StepF32>(t);

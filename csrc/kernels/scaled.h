@@ -140,15 +140,15 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
 template <bool GROUPED, int MAX, class Step> void multiply_k_blocks(const Task& t, const Step& step, const KBlocks& of, const PackedWeights& read) {
   for_columns<GROUPED, MAX>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const KBlocks columns = of.at_columns(v, Step::W_BYTES);
-    for_rows<vecs, GROUPED, MAX>(plan, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+    for_rows<vecs, GROUPED, MAX>(t, plan, of.first + of.count == t.x.groups, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
       scaled_micro_kernel<Step, count, vecs, GROUPED>(step, columns, t.x.at_row(r), t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
   });
 }
 
-// out = f(row, vector of columns, address) for each vector of the panel.
-template <class Function> void each_out(const Task& t, const Function& function) {
-  for (int r = 0; r < t.rows; ++r)
+// out = f(row, vector of columns, address) for each vector of some rows of the panel.
+template <class Function> void each_out(const Task& t, int first, int count, const Function& function) {
+  for (int r = first; r < first + count; ++r)
     for (int v = 0; v < t.vectors(); ++v) {
       float* out = t.out + std::size_t(r) * PANEL + LANES * v;
       store(out, function(r, v, out));
@@ -156,20 +156,21 @@ template <class Function> void each_out(const Task& t, const Function& function)
 }
 
 // Of a finished product, where one group is all of k: out = scale * sum + min * sum of x. sum(r, address): what `out` holds, as floats.
-template <class Sum> void scale_columns(const Task& t, const Sum& sum) {
+template <class Sum> void scale_columns(const Task& t, int first, int count, const Sum& sum) {
   const KBlocks all = all_groups(t);
-  each_out(t, [&](int r, int v, const float* out) PENSTOCK_INLINED {
+  each_out(t, first, count, [&](int r, int v, const float* out) PENSTOCK_INLINED {
     const F scaled = fma(sum(r, out), all.scale(v), zero());
     return all.mins ? fma(all.min(v), set1(t.x.group_sums[r]), scaled) : scaled;
   });
 }
 
-inline void apply_row_scales(const Task& t) {  // of integer rows
-  each_out(t, [&](int r, int, const float* out) PENSTOCK_INLINED { return load(out) * set1(t.x.scales[r]); });
+// Task::scale_rows
+inline void apply_row_scales(const Task& t, int first, int count) {  // of integer rows
+  each_out(t, first, count, [&](int r, int, const float* out) PENSTOCK_INLINED { return load(out) * set1(t.x.scales[r]); });
 }
-inline void apply_units(const Task& t) {  // of codes that were scaled by multiples of them
+inline void apply_units(const Task& t, int first, int count) {  // of codes that were scaled by multiples of them
   const auto* units = reinterpret_cast<const float*>(t.panel + t.matrix.units_offset(t.width));
-  each_out(t, [&](int, int v, const float* out) PENSTOCK_INLINED { return load(out) * load(units + LANES * v); });
+  each_out(t, first, count, [&](int, int v, const float* out) PENSTOCK_INLINED { return load(out) * load(units + LANES * v); });
 }
 
 }  // namespace PENSTOCK_ISA

@@ -47,6 +47,7 @@ struct Task {
   std::uint8_t* unpacked;  // [UNPACKED_BYTES]
   StreamPrefetch stream_prefetch;
   UnpackLimits limits;
+  void (*scale_rows)(const Task&, int first, int count) = nullptr;  // what sums over all of k still need; nullptr: nothing
 
   int vectors() const { return width / LANES; }
   int w_step(int step_bytes) const { return vectors() * step_bytes; }
@@ -55,12 +56,22 @@ struct Task {
     const int vecs = block_vecs(rows, grouped, max_rows);
     return rows <= block_rows(vecs, grouped, max_rows) && vectors() <= vecs;
   }
+  Task scaled_by(void (*scale)(const Task&, int first, int count)) const {
+    Task scaled = *this;
+    scaled.scale_rows = scale;
+    return scaled;
+  }
   Task single(int i) const {
     Task one = *this;
     one.panel += panel_stride() * i, one.first_panel += i, one.num_panels = 1, one.out += std::size_t(rows) * PANEL * i;
     return one;
   }
   void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
+  // Of rows whose sums are complete in all columns of the panel.
+  void finish(int first, int count) const {
+    if (scale_rows) scale_rows(*this, first, count);
+    run_epilogue(first, count);
+  }
   std::size_t panel_stride() const { return matrix.panel_bytes(PANEL); }
 };
 
@@ -81,9 +92,15 @@ template <bool GROUPED, int MAX, class Body> void for_columns(const Task& t, con
   for_column_blocks<GROUPED, MAX>(t.rows, t.width, [&](auto vecs, int v) { body(vecs, v, plan.for_columns(v, vecs)); });
 }
 
-// Calls body(R, r, prefetch) for blocks of R rows from row r on, beside V column vectors.
-template <int V, bool GROUPED, int MAX, class Body> PENSTOCK_INLINE void for_rows(const PrefetchPlan& plan, const Body& body) {
-  for_row_blocks<block_rows(V, GROUPED, MAX)>(plan.rows, [&](auto count, int r) PENSTOCK_INLINED { body(count, r, plan.for_block(r, count)); });
+// Calls body(R, r, prefetch) for blocks of R rows from row r on, beside V column vectors. `is_last`: the body adds the last of k, so rows
+// are finished after the last columns, while L1 holds them.
+template <int V, bool GROUPED, int MAX, class Body>
+PENSTOCK_INLINE void for_rows(const Task& t, const PrefetchPlan& plan, bool is_last, const Body& body) {
+  const bool finishes = is_last && plan.v + V == plan.vectors;
+  for_row_blocks<block_rows(V, GROUPED, MAX)>(plan.rows, [&](auto count, int r) PENSTOCK_INLINED {
+    body(count, r, plan.for_block(r, count));
+    if (finishes) t.finish(r, count);
+  });
 }
 
 }  // namespace PENSTOCK_ISA
