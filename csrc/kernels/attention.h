@@ -244,8 +244,8 @@ inline void merge_spans(const AttentionState& to, const AttentionState& later, i
 }
 
 inline void normalize(const float* acc, float running_sum, int n, float* out) {
-  const F by = set1(running_sum == 0 ? 1.0f : running_sum);
-  for (int i = 0; i < n; i += LANES) store_some(out + i, load_some(acc + i, n - i) / by, n - i);
+  const F by = set1(1.0f / (running_sum == 0 ? 1.0f : running_sum));
+  for (int i = 0; i < n; i += LANES) store_some(out + i, load_some(acc + i, n - i) * by, n - i);
 }
 
 }  // namespace PENSTOCK_ISA

@@ -53,7 +53,7 @@ inline void multiply_int8_rows(const Task& unscaled) {
   const Matrix& m = t.matrix;
   const KBlocks all = all_groups(t);
   if (m.format == Format::i8) {
-    m.num_groups() == 1 ? multiply_in_registers<false, MAX_ROWS>(t, StepInt8{}, all) : multiply_in_registers<true, MAX_ROWS>(t, StepInt8{}, all);
+    m.num_groups() == 1 ? multiply_in_registers<false, MAX_ROWS>(unscaled, StepInt8{}, all) : multiply_in_registers<true, MAX_ROWS>(t, StepInt8{}, all);
   } else {
     const I4ByteTable table = i4_byte_table(m);
     if (m.has_units()) multiply_units<MultipliedBytes>(t, t.limits.i4_units_int8, StepI4Int8{table});

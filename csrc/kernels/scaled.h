@@ -100,7 +100,8 @@ template <class Step, int R, int V> PENSTOCK_INLINE void begin_k_block(typename 
   });
 }
 
-// out (+)= the k-blocks; `x` and `out` at the block's first row. GROUPED: several k-blocks, so that totals are kept in registers.
+// out (+)= the k-blocks; `x` and `out` at the block's first row. GROUPED: several k-blocks, so that totals are kept in registers; integer rows
+// are left to Task::scale_rows then.
 template <class Step, int R, int V, bool GROUPED>
 void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, float* out, Prefetch prefetch) {
   const auto out_at = [&](int r, int v) PENSTOCK_INLINED { return out + r * PANEL + LANES * v; };
@@ -124,7 +125,7 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
         F next = fma(sum, scale, previous);
         if (mins) next = fma(of.load_scale(mins, v), set1(x.group_sums[r * x.groups + g]), next);
         if constexpr (GROUPED) total[r][v] = next;
-        else store(out_at(r, v), next);
+        else store(out_at(r, v), Step::INTEGER ? next * set1(x.scales[r]) : next);
       });
     });
     codes += of.stride, scales += of.scale_stride, x_at += steps * Step::X_BYTES;
