@@ -1,4 +1,5 @@
 """Speculative decoding in the runner: reports what became of a step's drafts, and obtains those of the next step."""
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
+
+log = logging.getLogger("penstock.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,14 @@ class Drafter:
     Called once in each step, in this order: `begin_step`, `record_verified` for each sequence with drafts, `keep_states`, `propose`. A step
     may leave out all of these while `skip.left` exceeds `skip.num_shown`, decrementing `skip.left` instead; the tokens of such steps are
     requested later, by `propose`.
+
+    has_failed: the proposer has raised something and is not asked again. The runner may go on without the drafter: answers stay the same.
     """
 
     def __init__(self, proposer: Proposer, controller: Controller, clock: Clock) -> None:
         self.buffers = proposer.needs.buffers  # that every step must output
         self.skip = Skip(controller)
+        self.has_failed = False
         self._proposer = proposer
         self._controller = controller
         self._clock = clock
@@ -164,18 +170,21 @@ class Drafter:
         return missing
 
     def _ask(self, rows: Sequence[Draftable]) -> Sequence[Drafts]:
-        """Raises RuntimeError, naming the proposer, for whatever it raises, and for drafts of fewer or more sequences."""
-        name = f"the proposer {type(self._proposer).__name__}"
+        """No drafts once the proposer has raised anything but MemoryError, or made drafts for fewer or more sequences."""
+        if self.has_failed:
+            return [Drafts()] * len(rows)
         try:
             found = self._proposer.propose(rows)
-            num_found = len(found)
+            if len(found) != len(rows):
+                raise ValueError(f"it made drafts for {len(found)} sequences, but was asked for {len(rows)}")
+            return found
         except MemoryError:
             raise
         except Exception as error:
-            raise RuntimeError(f"{name} failed: {type(error).__name__}: {error}") from error
-        if num_found != len(rows):
-            raise RuntimeError(f"{name} made drafts for {num_found} sequences, but was asked for {len(rows)}")
-        return found
+            self.has_failed = True
+            log.exception("the proposer %s failed: %s: %s; nothing is drafted any more, and answers stay the same",
+                          type(self._proposer).__name__, type(error).__name__, error)
+            return [Drafts()] * len(rows)
 
     def _end_trials(self) -> None:
         for seq_id, trial in list(self._trials.items()):

@@ -90,7 +90,10 @@ class Runner:
             made.work, asks)
 
     def _look_up(self, plan: StepPlan) -> list[CachedSeq]:
-        """What is kept of each planned sequence, with tokens that the plan brings. Drops the sequences that have finished."""
+        """What is kept of each planned sequence, with tokens that the plan brings. Drops the sequences that have finished, and a
+        drafter that has failed."""
+        if self._drafter is not None and self._drafter.has_failed:
+            self._drafter, self._buffers = None, ()
         for place, seq_id in enumerate(plan.finished):
             ended = self._cached.pop(seq_id, None)
             if self._drafter is not None:

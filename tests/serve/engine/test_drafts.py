@@ -122,3 +122,25 @@ def test_wrong_drafts_of_a_tree_are_told_by_depth(folder: Path) -> None:
     (output,) = llm.generate("one", SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
     drafting = output.drafting
     assert drafting.accepted == (0, 0) and drafting.drafted[0] > drafting.drafted[1] > 0 and drafting.tokens_per_draft_pass == 1
+
+
+class Failing(Wishful):
+    """Fails when it is asked for the fourth time, and must not be asked again."""
+
+    num_asked = 0
+
+    def propose(self, rows: Sequence[Any]) -> list[Any]:
+        self.num_asked += 1
+        if self.num_asked > 3:
+            raise KeyError(rows[0].seq_id)
+        return super().propose(rows)
+
+
+def test_answers_outlive_the_proposer(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    llm, proposer = LLM(folder), Failing()
+    llm._engine._runner._drafter = Drafter(proposer, Always(3), MonotonicClock())
+    outputs = [llm.generate(PROMPTS, PARAMS) for _ in range(2)]
+    assert proposer.num_asked == 4 and len(caplog.records) == 1 and llm._engine._runner._drafter is None
+    for answered in outputs:
+        assert [plain(output) for output in answered] == [plain(output) for output in LLM(folder).generate(PROMPTS, PARAMS)]
+    assert all(output.drafting.num_drafted == 0 for output in outputs[1]) and any(output.drafting.num_drafted for output in outputs[0])
