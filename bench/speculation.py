@@ -54,6 +54,7 @@ PLAIN = "plain"  # of --propose: none, in an engine of its own
 MADE = ("draft_model", "eagle")  # of --propose: what is made with --drafter
 PROPOSE, CONCURRENCY, AGREE = ("ngram", "suffix", "auto"), (1, 2, 4, 8, 16, 32, 64), 0.8
 LENGTH = 1024  # tokens that a request has room for
+NEW = 128  # tokens of an answer
 SECONDS = 1.0  # that a measurement takes at least, by its number of requests
 
 
@@ -234,7 +235,7 @@ def make_parser() -> Parser:
     made.add_argument("--workloads", nargs="+", choices=[*OF_TEXT, *OF_ECHO],
                       help=f"workloads; default: {' '.join(OF_TEXT[:USUAL])}, with --echo {' '.join(OF_ECHO[:USUAL])}")
     made.add_argument("--quant", type=said, default="none", help="weight format of all engines, as for penstock; default: %(default)s")
-    made.add_argument("--new", type=whole(8), default=128, help="tokens per answer; default: %(default)s")
+    made.add_argument("--new", type=whole(8), default=NEW, help="tokens per answer; default: %(default)s")
     made.add_argument("--rounds", type=whole(), default=5, help="rounds in which everything is measured once; default: %(default)s")
     made.add_argument("--threads", type=whole(), help="threads of all engines; default: as many as they choose for the model")
     made.add_argument("--backend", type=said, default=AUTO,
@@ -307,7 +308,7 @@ def main() -> None:
     if args.record:
         usual = [*(OF_ECHO if args.echo else OF_TEXT)[:USUAL]]
         others = ("" if args.workloads == usual else "-" + "-".join(args.workloads)) + "-switched" * args.switched
-        others += f"-agree-{args.agree:g}" * bool(args.drafter)
+        others += f"-agree-{args.agree:g}" * bool(args.drafter) + f"-new-{args.new}" * (args.new != NEW)
         others += "" if args.threads is None else f"-threads-{args.threads}"
         others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
