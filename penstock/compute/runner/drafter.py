@@ -1,5 +1,4 @@
 """Speculative decoding in the runner: reports what became of a step's drafts, and obtains those of the next step."""
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.cached_seq import CachedSeq
+from penstock.compute.runner.guarded import Guarded
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
-
-log = logging.getLogger("penstock.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +49,12 @@ class Drafter:
     Called once in each step, in this order: `begin_step`, `record_verified` for each sequence with drafts, `keep_states`, `propose`. A step
     may leave out all of these while `skip.left` exceeds `skip.num_shown`, decrementing `skip.left` instead; the tokens of such steps are
     requested later, by `propose`.
-
-    has_failed: the proposer has raised something and is not asked again. The runner may go on without the drafter: answers stay the same.
     """
 
-    def __init__(self, proposer: Proposer, controller: Controller, clock: Clock) -> None:
+    def __init__(self, proposer: Proposer, controller: Controller, clock: Clock, vocab_size: int) -> None:
         self.buffers = proposer.needs.buffers  # that every step must output
         self.skip = Skip(controller)
-        self.has_failed = False
-        self._proposer = proposer
+        self._proposer = Guarded(proposer, vocab_size)
         self._controller = controller
         self._clock = clock
         self._verifications: dict[int, Verification] = {}  # by sequence: the drafts that this step verified
@@ -69,6 +64,11 @@ class Drafter:
         self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
         self._set_num_shown()
 
+    @property
+    def has_failed(self) -> bool:
+        """The proposer has failed and is not called again. The runner may go on without the drafter: answers stay the same."""
+        return self._proposer.has_failed
+
     def finish(self, seq_id: int, ended: CachedSeq | None = None, output: Sequence[int] = ()) -> None:
         """A sequence has ended, and with it its dry trial. `output`: to be learned from, since some of it came while nothing was asked."""
         trial = self._trials.pop(seq_id, None)
@@ -77,7 +77,7 @@ class Drafter:
             self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
         if ended is not None and output and self._controller.invests():
             began, info = self._clock.now(), ended.info
-            self._ask([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
+            self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
             self._controller.invested(self._clock.now() - began)
         self.forget(seq_id)
 
@@ -154,7 +154,7 @@ class Drafter:
             asked = [(place, room) for place, room in rooms if room > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications) for place, room in asked]
             num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
-            for (place, room), row, proposed in zip(asked, rows, self._ask(rows), strict=True):
+            for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
                 if limits.dry:
                     self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
@@ -168,23 +168,6 @@ class Drafter:
         self.skip.begin()
         self._set_num_shown()
         return missing
-
-    def _ask(self, rows: Sequence[Draftable]) -> Sequence[Drafts]:
-        """No drafts once the proposer has raised anything but MemoryError, or made drafts for fewer or more sequences."""
-        if self.has_failed:
-            return [Drafts()] * len(rows)
-        try:
-            found = self._proposer.propose(rows)
-            if len(found) != len(rows):
-                raise ValueError(f"it made drafts for {len(found)} sequences, but was asked for {len(rows)}")
-            return found
-        except MemoryError:
-            raise
-        except Exception as error:
-            self.has_failed = True
-            log.exception("the proposer %s failed: %s: %s; nothing is drafted any more, and answers stay the same",
-                          type(self._proposer).__name__, type(error).__name__, error)
-            return [Drafts()] * len(rows)
 
     def _end_trials(self) -> None:
         for seq_id, trial in list(self._trials.items()):

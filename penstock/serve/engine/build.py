@@ -290,10 +290,10 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
     proposer = plugin(options, host)
     most = proposer.lookahead()
     if config.draft_control == "always":
-        return Drafter(proposer, Always(most), clock)
+        return Drafter(proposer, Always(most), clock, host.spec.vocab_size)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
     timer = measure(host.own.backend, loaded, rows, clock)
-    return Drafter(proposer, Priced(timer.table(rows), most, timer.read_s, timer.pair_s), clock)
+    return Drafter(proposer, Priced(timer.table(rows), most, timer.read_s, timer.pair_s), clock, host.spec.vocab_size)
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

@@ -11,6 +11,8 @@ from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import VirtualClock
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 
+VOCAB = 50
+
 
 class RecordingController(Always):
     """Records which steps were decode steps."""
@@ -29,7 +31,7 @@ def plan(step_id: int, drafts: tuple[int, ...] = ()) -> StepPlan:
 
 def test_steps_with_drafts_of_a_grammar_are_no_decode_steps() -> None:
     controller = RecordingController()
-    drafter = Drafter(Ngram(Ngram.Options()), controller, VirtualClock())
+    drafter = Drafter(Ngram(Ngram.Options()), controller, VirtualClock(), VOCAB)
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     drafter.begin_step(plan(0), cached)
     drafter.propose(plan(0), cached, [SeqResult(0, (5,), drafts=(6, 7))])
@@ -92,29 +94,56 @@ class Generation:
 
 
 class FailingProposer(RecordingProposer):
-    def __init__(self, made: list[Drafts] | None) -> None:
+    """Raises an error when it is asked, when it is told to forget, or returns `made`."""
+
+    def __init__(self, made: list[Drafts] | str) -> None:
         super().__init__()
         self._made = made
+        self.num_calls = 0
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        if self._made is None:
+        self.num_calls += 1
+        if self._made == "propose":
             raise KeyError("lost")
-        return self._made
+        return [Drafts(()) for _ in rows] if isinstance(self._made, str) else self._made
+
+    def forget(self, seq_id: int) -> None:
+        self.num_calls += 1
+        if self._made == "forget":
+            raise KeyError("lost")
 
 
 @pytest.mark.parametrize(("made", "said"), [
-    (None, "KeyError: 'lost'"), ([], "ValueError: it made drafts for 0 sequences, but was asked for 1"),
-    ([Drafts(())] * 2, "ValueError: it made drafts for 2 sequences, but was asked for 1")])
-def test_a_proposer_that_fails_is_named(made: list[Drafts] | None, said: str, caplog: pytest.LogCaptureFixture) -> None:
-    generation = Generation(Drafter(FailingProposer(made), Always(8), VirtualClock()))
+    ("propose", "KeyError: 'lost'"), ("forget", "KeyError: 'lost'"),
+    ([], "ValueError: it made drafts for 0 sequences, but was asked for 1"),
+    ([Drafts(())] * 2, "ValueError: it made drafts for 2 sequences, but was asked for 1"),
+    ([Drafts((3, VOCAB - 1, VOCAB))], f"ValueError: it drafted the token {VOCAB} of a vocabulary of {VOCAB}"),
+    ([Drafts((3, -1))], f"ValueError: it drafted the token -1 of a vocabulary of {VOCAB}"),
+    ([Drafts((3, 4), (-1,))], "ValueError: it named 1 parents of 2 drafts"),
+    ([Drafts((3, 4, 5), (-1, 0, 2))], "ValueError: its draft 2 follows draft 2, which is not before it"),
+    ([Drafts((3, 4), (-1, -2))], "ValueError: its draft 1 follows draft -2, which is not before it")])
+def test_a_proposer_that_fails_is_named_and_not_called_again(made: list[Drafts] | str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    proposer = FailingProposer(made)
+    generation = Generation(Drafter(proposer, Always(8), VirtualClock(), VOCAB))
     generation.step()
-    assert generation.drafter.has_failed and generation.cached[0].tokens == generation.tokens
+    generation.drafter.forget(0)
+    num_calls = proposer.num_calls
+    assert generation.drafter.has_failed and num_calls == (2 if made == "forget" else 1)
     assert caplog.messages == [f"the proposer FailingProposer failed: {said}; nothing is drafted any more, and answers stay the same"]
+    generation.drafter.forget(0)
+    generation.step()
+    assert proposer.num_calls == num_calls and generation.cached[0].tokens == generation.tokens
+
+
+def test_drafts_of_a_whole_vocabulary_are_taken() -> None:
+    generation = Generation(Drafter(FailingProposer([Drafts((0, VOCAB - 1, 5), (-1, -1, 1))]), Always(8), VirtualClock(), VOCAB))
+    generation.step()
+    assert not generation.drafter.has_failed
 
 
 def test_a_proposer_sees_every_token_after_skipped_steps() -> None:
     proposer, controller = RecordingProposer(), SkippingController()
-    made = Generation(Drafter(proposer, controller, VirtualClock()))
+    made = Generation(Drafter(proposer, controller, VirtualClock(), VOCAB))
     for _ in range(9):
         made.step()
     assert proposer.shown == [[1, 2, 10], [1, 2, *range(10, 15)], [1, 2, *range(10, 19)]]
@@ -123,7 +152,7 @@ def test_a_proposer_sees_every_token_after_skipped_steps() -> None:
 
 def test_tokens_of_steps_that_yield_several_are_in_order() -> None:
     proposer = RecordingProposer()
-    made = Generation(Drafter(proposer, SkippingController(), VirtualClock()))
+    made = Generation(Drafter(proposer, SkippingController(), VirtualClock(), VOCAB))
     for num_tokens in (1, 1, 3, 2, 1, 1, 1, 2, 1):
         made.step(num_tokens)
     assert proposer.shown == [made.tokens[:3], made.tokens[:10], made.tokens]
@@ -131,7 +160,7 @@ def test_tokens_of_steps_that_yield_several_are_in_order() -> None:
 
 def test_a_sequence_that_joins_or_leaves_ends_skipping_and_every_step_is_reported_once() -> None:
     proposer, controller = RecordingProposer(), SkippingController()
-    made = Generation(Drafter(proposer, controller, VirtualClock()))
+    made = Generation(Drafter(proposer, controller, VirtualClock(), VOCAB))
     for step in range(8):
         if step == 3:
             made.drafter.forget(7)
@@ -152,7 +181,7 @@ class InterruptedController(SkippingController):
 
 def test_the_proposer_is_not_asked_while_tokens_are_missing() -> None:
     proposer = RecordingProposer()
-    made = Generation(Drafter(proposer, InterruptedController(), VirtualClock()))
+    made = Generation(Drafter(proposer, InterruptedController(), VirtualClock(), VOCAB))
     made.step()
     made.step()
     made.drafter.forget(7)
@@ -171,7 +200,7 @@ class Excessive(RecordingProposer):
 
 
 def test_drafts_beyond_the_room_are_cut_off() -> None:
-    drafter = Drafter(Excessive(), Always(4), VirtualClock())
+    drafter = Drafter(Excessive(), Always(4), VirtualClock(), VOCAB)
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     results = [SeqResult(0, (10,))]
     drafter.begin_step(plan(0), cached)
@@ -181,7 +210,7 @@ def test_drafts_beyond_the_room_are_cut_off() -> None:
 
 def test_who_ends_is_shown_whole_to_a_proposer_that_learns() -> None:
     proposer = RecordingProposer()
-    drafter = Drafter(proposer, SkippingController(), VirtualClock())
+    drafter = Drafter(proposer, SkippingController(), VirtualClock(), VOCAB)
     ended = CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0, salt="s"))
     ended.tokens.append(5)  # the tokens of skipped steps are missing here
     drafter.finish(0, ended, (5, 6, 7))

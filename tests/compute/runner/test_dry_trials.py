@@ -67,7 +67,7 @@ class FixedProposer(Ngram):
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_trial_cut_short_is_reported_if_the_sequence_ends_and_not_if_it_starts_anew(ends: bool) -> None:
     controller = TrialController()
-    drafter = Drafter(FixedProposer(Ngram.Options()), controller, VirtualClock())
+    drafter = Drafter(FixedProposer(Ngram.Options()), controller, VirtualClock(), 100)
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     for at, result in enumerate((SeqResult(0, (4,)), SeqResult(0, (4,)), SeqResult(0, (5,), ended="stop")), 1):
         plan = StepPlan(0, (PlannedSeq(0, at, (2 if at == 1 else 4,), (0,), True, 2, at - 1, 0),))

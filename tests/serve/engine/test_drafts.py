@@ -118,7 +118,7 @@ class Wishful:
 
 def test_wrong_drafts_of_a_tree_are_told_by_depth(folder: Path) -> None:
     llm = LLM(folder)
-    llm._engine._runner._drafter = Drafter(Wishful(), Always(3), MonotonicClock())
+    llm._engine._runner._drafter = Drafter(Wishful(), Always(3), MonotonicClock(), llm._built.spec.vocab_size)
     (output,) = llm.generate("one", SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
     drafting = output.drafting
     assert drafting.accepted == (0, 0) and drafting.drafted[0] > drafting.drafted[1] > 0 and drafting.tokens_per_draft_pass == 1
@@ -138,7 +138,7 @@ class Failing(Wishful):
 
 def test_answers_outlive_the_proposer(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     llm, proposer = LLM(folder), Failing()
-    llm._engine._runner._drafter = Drafter(proposer, Always(3), MonotonicClock())
+    llm._engine._runner._drafter = Drafter(proposer, Always(3), MonotonicClock(), llm._built.spec.vocab_size)
     outputs = [llm.generate(PROMPTS, PARAMS) for _ in range(2)]
     assert proposer.num_asked == 4 and len(caplog.records) == 1 and llm._engine._runner._drafter is None
     for answered in outputs:

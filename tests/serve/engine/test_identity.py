@@ -145,7 +145,7 @@ def test_accepted_drafts_change_no_bit(folder: Path, alone: list[Any], options: 
     truths = [[*output.prompt_token_ids, *output.outputs[0].token_ids] for output in plain]
     llm = LLM(str(folder), **options)
     knowing = Knowing(truths, {i: len(output.prompt_token_ids) for i, output in enumerate(plain)}, branches)
-    llm._engine._runner._drafter = Drafter(knowing, Always(knowing.lookahead()), MonotonicClock())
+    llm._engine._runner._drafter = Drafter(knowing, Always(knowing.lookahead()), MonotonicClock(), llm._built.spec.vocab_size)
     outputs = llm.generate([prompt for prompt, _ in made], [params for _, params in made])
     assert [said(output) for output in outputs] == alone
     counters = llm._engine._scheduler.counters

@@ -1,0 +1,67 @@
+"""A proposer that cannot end the engine: what it raises, and drafts that no step could verify, end only the drafting."""
+import logging
+from collections.abc import Sequence
+
+from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer
+
+log = logging.getLogger("penstock.engine")
+
+
+class Guarded:
+    """`propose` and `forget` of a proposer. Once it has failed it is not called again: there are no drafts, and nothing to forget.
+
+    It fails by raising anything but MemoryError, and by drafts that cannot be rows of a step: for another number of sequences, outside the
+    vocabulary, or after a parent that is not before them.
+    """
+
+    def __init__(self, proposer: Proposer, vocab_size: int) -> None:
+        self.has_failed = False
+        self._proposer = proposer
+        self._vocab_size = vocab_size
+
+    def propose(self, rows: Sequence[Draftable]) -> Sequence[Drafts]:
+        if self.has_failed:
+            return [Drafts()] * len(rows)
+        try:
+            found = self._proposer.propose(rows)
+            if len(found) != len(rows):
+                raise ValueError(f"it made drafts for {len(found)} sequences, but was asked for {len(rows)}")
+            for drafts in found:
+                if drafts.tokens:
+                    check(drafts, self._vocab_size)
+            return found
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._fail(error)
+            return [Drafts()] * len(rows)
+
+    def forget(self, seq_id: int) -> None:
+        if self.has_failed:
+            return
+        try:
+            self._proposer.forget(seq_id)
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.has_failed = True
+        log.error("the proposer %s failed: %s: %s; nothing is drafted any more, and answers stay the same",
+                  type(self._proposer).__name__, type(error).__name__, error, exc_info=error)
+
+
+def check(drafts: Drafts, vocab_size: int) -> None:
+    """Raises ValueError for drafts that cannot be a step's rows."""
+    tokens, parents = drafts.tokens, drafts.parents
+    if min(tokens) < 0 or max(tokens) >= vocab_size:
+        wrong = next(token for token in tokens if not 0 <= token < vocab_size)
+        raise ValueError(f"it drafted the token {wrong} of a vocabulary of {vocab_size}")
+    if parents is None:
+        return
+    if len(parents) != len(tokens):
+        raise ValueError(f"it named {len(parents)} parents of {len(tokens)} drafts")
+    for draft, parent in enumerate(parents):
+        if not -1 <= parent < draft:
+            raise ValueError(f"its draft {draft} follows draft {parent}, which is not before it")
