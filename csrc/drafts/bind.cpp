@@ -21,15 +21,17 @@ struct Row {
   std::uint32_t max_tokens;   // longest draft
 };
 
+Row row_of(const nb::tuple& fields) {
+  Row row{nb::cast<std::int64_t>(fields[0]), nb::cast<std::vector<Token>>(fields[1]), nb::cast<std::uint32_t>(fields[2])};
+  for (const Token token : row.tokens)
+    if (token == NO_TOKEN) throw std::invalid_argument("token 4294967295 is above the highest that drafts are made of, 4294967294");
+  return row;
+}
+
 std::vector<Row> rows_of(const nb::list& list) {
   std::vector<Row> rows;
   rows.reserve(list.size());
-  for (const nb::handle item : list) {
-    const nb::tuple fields = nb::cast<nb::tuple>(item);
-    rows.push_back({nb::cast<std::int64_t>(fields[0]), nb::cast<std::vector<Token>>(fields[1]), nb::cast<std::uint32_t>(fields[2])});
-    for (const Token token : rows.back().tokens)
-      if (token == NO_TOKEN) throw std::invalid_argument("token 4294967295 is above the highest that drafts are made of, 4294967294");
-  }
+  for (const nb::handle item : list) rows.push_back(row_of(nb::cast<nb::tuple>(item)));
   return rows;
 }
 
@@ -58,10 +60,12 @@ class AllRuns {
 
   nb::list guess(const nb::list& list) {
     nb::list guesses;
-    for (const Row& row : rows_of(list)) {
+    for (const nb::handle item : list) {
+      const nb::tuple fields = nb::cast<nb::tuple>(item);
+      const Row row = row_of(fields);
       Runs& runs = runs_.try_emplace(row.seq_id, min_run_, max_run_).first->second;
       runs.extend(row.tokens);
-      guesses.append(to_tuple(runs.guess(row.max_tokens)));
+      guesses.append(to_tuple(runs.guess(row.max_tokens, nb::cast<bool>(fields[3]))));
     }
     return guesses;
   }

@@ -24,12 +24,15 @@ void Runs::extend(const std::vector<Token>& tokens) {
   }
 }
 
-std::vector<Token> Runs::guess(std::uint32_t max_tokens) const {
+std::vector<Token> Runs::guess(std::uint32_t max_tokens, bool only_longest) const {
   const std::uint32_t end = static_cast<std::uint32_t>(tokens_.size());
   std::uint32_t at = 0;
   for (const Table& table : tables_) {  // if an n-gram is unknown, so is every longer one
     const std::uint32_t found = table.size < end ? table.ends[slot(table, end)] : 0;
-    if (!found) break;
+    if (!found) {
+      if (only_longest) return {};
+      break;
+    }
     at = found;
   }
   std::vector<Token> guess;

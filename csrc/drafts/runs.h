@@ -14,8 +14,8 @@ class Runs {
 
   void extend(const std::vector<Token>& tokens);
   // The tokens that followed the last occurrence of the longest known suffix; past the end the copy repeats itself. Empty if no suffix is
-  // known.
-  std::vector<Token> guess(std::uint32_t max_tokens) const;
+  // known, or if only one of max_run tokens will do and that is not.
+  std::vector<Token> guess(std::uint32_t max_tokens, bool only_longest) const;
 
  private:
   struct Table {  // runs of one size

@@ -152,15 +152,15 @@ class Drafter:
             rooms = [(place, min(limit, max_useful_drafts(plan.seqs[place], cached[place])))
                      for place, limit in zip(places, limits.max_drafts, strict=True)]
             asked = [(place, room) for place, room in rooms if room > 0]
-            rows = [draftable(plan.seqs[place], cached[place], room, verifications) for place, room in asked]
+            rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
             num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
-                if limits.dry:
+                if limits.dry and limits.compared:
                     self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
                     continue
                 self._controller.record_proposal(row.seq_id, room, len(drafts.tokens))
-                if drafts.tokens:
+                if drafts.tokens and not limits.dry:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
@@ -190,9 +190,9 @@ def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence
     return tuple(missing)
 
 
-def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, verifications: Mapping[int, Verification]) -> Draftable:
+def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, verifications: Mapping[int, Verification], sure: bool) -> Draftable:
     return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.take_states(),
-                     verifications.get(planned.seq_id), cached.state)
+                     verifications.get(planned.seq_id), cached.state, sure)
 
 
 def max_useful_drafts(planned: PlannedSeq, cached: CachedSeq) -> int:

@@ -8,8 +8,7 @@ from penstock.compute import backends, quant
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.packed import FOLDER as PACKED
 from penstock.compute.decoding import acceptance, filters, grammar, propose, search
-from penstock.compute.decoding.control.contract import Always
-from penstock.compute.decoding.control.priced import Priced
+from penstock.compute.decoding.control import controllers
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.sampler import Sampler
@@ -289,11 +288,9 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
     plugin, options = propose.TABLE.parse(config.propose)
     proposer = plugin(options, host)
     most = proposer.lookahead()
-    if config.draft_control == "always":
-        return Drafter(proposer, Always(most), clock, host.spec.vocab_size)
     rows = config.max_num_seqs * (1 + most) + config.max_num_batched_tokens
-    timer = measure(host.own.backend, loaded, rows, clock)
-    return Drafter(proposer, Priced(timer.table(rows), most, timer.read_s, timer.pair_s), clock, host.spec.vocab_size)
+    controller = controllers.make(config.draft_control, most, lambda: measure(host.own.backend, loaded, rows, clock).costs(rows))
+    return Drafter(proposer, controller, clock, host.spec.vocab_size)
 
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:

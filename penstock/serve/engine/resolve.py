@@ -2,6 +2,7 @@
 import logging
 from dataclasses import dataclass, replace
 
+from penstock.compute.decoding.control import controllers
 from penstock.core.config import MAX_THREADS, EngineConfig, Resolved, check_threads
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
@@ -62,7 +63,7 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
 
 def _drafting(config: EngineConfig) -> tuple[str, str]:
     """(the draft controller, the reason). Raises UsageError for options that would have no effect."""
-    known = ("auto", "always", "priced")
+    known = (AUTO, *controllers.NAMES)
     if config.draft_control not in known:
         raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(known)}")
     for name in ("accept", "draft_control") if config.propose is None else ():
@@ -71,8 +72,8 @@ def _drafting(config: EngineConfig) -> tuple[str, str]:
     if config.propose is None or config.draft_control != AUTO:
         return config.draft_control, "as asked"
     if config.propose == AUTO:
-        return "priced", "auto drafts only where it is expected to pay"
-    return "always", "the proposer was named explicitly"
+        return controllers.PATIENT, "auto drafts only where it is expected to pay"
+    return controllers.ALWAYS, "the proposer was named explicitly"
 
 
 def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine: Machine) -> tuple[int, str]:

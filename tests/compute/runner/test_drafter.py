@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.compute.decoding.control.contract import Always, StepLoad
+from penstock.compute.decoding.control.contract import Always, DraftLimits, StepLoad
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -196,6 +196,7 @@ class Excessive(RecordingProposer):
     """Proposes a tree of six, whatever the room."""
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
+        self.wanted_sure = [row.sure for row in rows]
         return [Drafts((3, 4, 5, 6, 7, 8), (-1, -1, 0, 1, 2, 3)) for _ in rows]
 
 
@@ -206,6 +207,30 @@ def test_drafts_beyond_the_room_are_cut_off() -> None:
     drafter.begin_step(plan(0), cached)
     drafter.propose(plan(0), cached, results)
     assert (results[0].drafts, results[0].draft_parents) == ((3, 4, 5, 6), (-1, -1, 0, 1))
+
+
+class Counting(Always):
+    """Offers are counted and not taken."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.offered: list[tuple[int, int, int]] = []
+
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits:
+        return DraftLimits([4] * len(seq_ids), dry=True, compared=False, sure=True)
+
+    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+        self.offered.append((seq_id, limit, num_drafts))
+
+
+def test_offers_that_are_only_counted_are_neither_verified_nor_compared() -> None:
+    proposer, controller = Excessive(), Counting()
+    drafter = Drafter(proposer, controller, VirtualClock(), VOCAB)
+    cached, results = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))], [SeqResult(0, (10,))]
+    drafter.begin_step(plan(0), cached)
+    drafter.propose(plan(0), cached, results)
+    assert controller.offered == [(0, 4, 4)] and results[0].drafts == () and drafter.skip.num_shown == 1
+    assert proposer.wanted_sure == [True]
 
 
 def test_who_ends_is_shown_whole_to_a_proposer_that_learns() -> None:

@@ -147,11 +147,11 @@ def test_drafts_are_made_where_they_pay_unless_the_proposer_is_named() -> None:
         assert "draft_control" in resolved.reasons
         return resolved.engine.propose, resolved.engine.draft_control
 
-    assert found(propose="auto") == ("auto", "priced")
+    assert found(propose="auto") == ("auto", "patient")
     assert found(propose="auto", draft_control="always") == ("auto", "always")
     assert found(propose="ngram") == ("ngram", "always")
     assert found(propose="ngram:n=3", draft_control="priced") == ("ngram:n=3", "priced")
-    with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, priced"):
+    with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, patient, priced"):
         found(propose="ngram", draft_control="never")
 
 
@@ -177,7 +177,7 @@ def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) 
     found = find(config)
     told = drafting_takes(config, found, choose(config, found))
     built = build(config)
-    aux = getattr(built.engine._runner._drafter._proposer, "_aux", None)  # type: ignore[attr-defined]
+    aux = getattr(built.engine._runner._drafter._proposer._proposer, "_aux", None)  # type: ignore[attr-defined]
     taken = 0
     if aux is not None:
         taken = aux.loaded.weight_bytes + aux.loaded.kv_bytes_per_token * aux.layout.num_blocks * aux.layout.block_size
@@ -188,7 +188,7 @@ def test_a_draft_model_is_held_in_its_target_s_form() -> None:
     held = []
     for quant in ("none", "int8", "int4:group=64"):
         config = EngineConfig(propose="draft_model:model=rill", quant=quant, kv_tokens=320, weight_cache=False)
-        held.append(build(config).engine._runner._drafter._proposer._aux.loaded.weight_bytes)  # type: ignore[attr-defined]
+        held.append(build(config).engine._runner._drafter._proposer._proposer._aux.loaded.weight_bytes)  # type: ignore[attr-defined]
     assert held[1] < 0.6 * held[0] and held[2] < 0.8 * held[1]
 
 

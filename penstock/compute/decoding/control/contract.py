@@ -11,11 +11,14 @@ class DraftLimits:
     """The number of drafts that each sequence may have in the next step, in the order in which the sequences were given.
 
     `dry`: the drafts are a trial. The proposer is asked, but the model does not verify the drafts: they are compared with the tokens that
-    plain decoding yields in the steps that follow.
+    plain decoding yields in the steps that follow, or only counted where they are not to be `compared`.
+    `sure`: see `Draftable`.
     """
 
     max_drafts: Sequence[int]  # [seqs]
     dry: bool = False
+    compared: bool = True
+    sure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ class Controller(Protocol):
 
     The calls of one step, in this order: `begin_step`; `record_verified` for each sequence whose drafts the step verified; `record_trial`
     for each whose dry trial is complete; `limits` if any sequence continues; `record_proposal` for each sequence that was given a limit
-    above zero, unless the limits are dry; `end_step`. A sequence that has ended is reported before `begin_step`: `record_trial` if it was
-    in a dry trial, then `forget`.
+    above zero, unless its drafts are compared in a dry trial; `end_step`. A sequence that has ended is reported before `begin_step`:
+    `record_trial` if it was in a dry trial, then `forget`.
 
     After `end_step` or `forget`, `num_skippable` says how many steps may now be made without any of these calls. `skipped` reports how many
     were, before any other call.

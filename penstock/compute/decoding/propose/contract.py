@@ -56,6 +56,7 @@ class Draftable:
         one, as far as they were computed since the last proposal for this sequence. Those of a cached prefix are never included.
     verification: the outcome of its drafts in the step just made; None if it had none.
     state: the sampling state of the sequence, for `Sampler.guess`.
+    sure: only drafts that are nearly always accepted are wanted, as far as the proposer can tell which ones are.
     """
 
     seq_id: int
@@ -66,6 +67,7 @@ class Draftable:
     states: Array | None = None
     verification: Verification | None = None
     state: RowState | None = None
+    sure: bool = False
 
 
 class MissingHeadsError(ModelError):

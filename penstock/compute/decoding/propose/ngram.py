@@ -1,6 +1,7 @@
 """Prompt lookup (Saxena 2023; inference with reference, Yang et al. 2023, arXiv:2304.04487): finds the latest earlier occurrence of the
 sequence's last `n` tokens, or of fewer down to `least`, in its own prompt and output, and drafts the tokens that followed it. Runs no
-model; costs a hash lookup per length. Helps where the output copies from its context: edits, quotes, extraction, code."""
+model; costs a hash lookup per length. Where only sure drafts are wanted, shorter matches than `n` do not count. Helps where the output
+copies from its context: edits, quotes, extraction, code."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class Ngram:
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         queries = []
         for row in rows:
-            queries.append((row.seq_id, row.tokens[self._num_known.get(row.seq_id, 0) :], min(self._max_drafts, row.room)))
+            queries.append((row.seq_id, row.tokens[self._num_known.get(row.seq_id, 0) :], min(self._max_drafts, row.room), row.sure))
             self._num_known[row.seq_id] = len(row.tokens)
         return [Drafts(guess) for guess in self._runs.guess(queries)]
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from penstock.compute.decoding.propose.native import native_or
 
-Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last call, maximum number of drafts
+Row = tuple[int, Sequence[int], int, bool]  # sequence id, its tokens since the last call, maximum number of drafts, only after the longest
 
 
 class Runs(Protocol):
@@ -15,7 +15,7 @@ class Runs(Protocol):
 
     def guess(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
         """Adds the new tokens. Returns for each sequence the tokens after the latest earlier occurrence of its longest suffix that has one;
-        () if none has."""
+        () if none has, or if only the suffix of `most` tokens will do and that has none."""
         ...
 
     def forget(self, seq_id: int) -> None:
@@ -39,7 +39,7 @@ class Index:
         self._num_indexed = 0  # tokens; n-grams followed by one of them are in `_ends`
         self.tokens: list[int] = []
 
-    def find(self, tokens: Sequence[int]) -> int | None:
+    def find(self, tokens: Sequence[int], only_longest: bool) -> int | None:
         """Adds tokens. Returns the index of the token after the latest earlier occurrence of the longest suffix that has one, or None."""
         self.tokens += tokens
         num = len(self.tokens)
@@ -49,7 +49,7 @@ class Index:
         self._num_indexed = num
         for size, ends in self._ends.items():
             at = ends.get(tuple(self.tokens[num - size :])) if num >= size else None
-            if at is not None:
+            if at is not None or only_longest:
                 return at
         return None
 
@@ -67,11 +67,11 @@ class PythonRuns:
     def forget(self, seq_id: int) -> None:
         self._indexes.pop(seq_id, None)
 
-    def _guess_one(self, seq_id: int, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
+    def _guess_one(self, seq_id: int, tokens: Sequence[int], max_drafts: int, only_longest: bool) -> tuple[int, ...]:
         index = self._indexes.get(seq_id)
         if index is None:
             index = self._indexes[seq_id] = Index(self._least, self._most)
-        at = index.find(tokens)
+        at = index.find(tokens, only_longest)
         return () if at is None else copied(index.tokens, at, max_drafts)
 
 

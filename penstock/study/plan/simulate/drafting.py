@@ -2,8 +2,8 @@
 import random
 from dataclasses import dataclass
 
-from penstock.compute.decoding.control.contract import Always, Controller, DraftingCost, step_load
-from penstock.compute.decoding.control.priced import Priced
+from penstock.compute.decoding.control import controllers
+from penstock.compute.decoding.control.contract import Controller, DraftingCost, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.timing import FAR, context_costs
 from penstock.core.config import EngineConfig
@@ -35,11 +35,13 @@ def proposer_model(seen: Drafting, num_tokens: int, propose_s: float = 0.0) -> P
 def make_controller(config: EngineConfig, proposer: ProposerModel, timer: StepTimer) -> Controller:
     """As in the engine, except that the step times come from `timer` instead of a measurement."""
     max_drafts = len(proposer.acceptance)
-    if config.draft_control == "always":
-        return Always(max_drafts)
-    num_rows = config.max_num_seqs * (1 + max_drafts) + config.max_num_batched_tokens
-    curve = [timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(num_rows + 1)]
-    return Priced(curve, max_drafts, *context_costs(timer.seconds, FAR))
+
+    def measured() -> tuple[list[float], float, float]:
+        num_rows = config.max_num_seqs * (1 + max_drafts) + config.max_num_batched_tokens
+        curve = [timer.seconds(StepWork(((max(1, count), max(1, count)),), max(1, count))) for count in range(num_rows + 1)]
+        return curve, *context_costs(timer.seconds, FAR)
+
+    return controllers.make(config.draft_control, max_drafts, measured)
 
 
 class SimulatedDrafter:
@@ -90,11 +92,11 @@ class SimulatedDrafter:
                 self._num_asked += 1
                 limit = min(limit, len(self._proposer.acceptance))
                 count = limit if self._rng.random() < self._proposer.proposal_rate else 0
-                if limits.dry:
+                if limits.dry and limits.compared:
                     self._controller.record_trial(seq_id, limit, count, range(self._draw_accepted(count)))
                 else:
                     self._controller.record_proposal(seq_id, limit, count)
-                    num_drafts[seq_id] = count
+                    num_drafts[seq_id] = 0 if limits.dry else count
         return num_drafts, self._num_asked * self._proposer.propose_s
 
     def _draw_accepted(self, num_drafts: int) -> int:

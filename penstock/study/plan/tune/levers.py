@@ -61,7 +61,7 @@ def levers(given: EngineConfig, resolved: EngineConfig, choices: Choices, num_cp
             raise UsageError(f"--levers has no {name!r}; it has: {', '.join(NAMES)}")
     defaults = {each.name: each.default for each in fields(EngineConfig)}
     tried: dict[str, Sequence[Any]] = {**NUMBERS, **{name: (*choices.plugins.get(name, ()), *FORMS.get(name, ())) for name in PLUGINS}}
-    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("priced", "always"), "threads": doublings(num_cpus)}
+    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("priced", "patient", "always"), "threads": doublings(num_cpus)}
     values, left_out = {}, []
     for name in wanted or tried:
         if getattr(given, name) != defaults[name]:

@@ -4,6 +4,7 @@ import random
 import numpy as np
 
 from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
+from penstock.compute.decoding.control.patient import Patient
 from penstock.compute.decoding.control.priced import Priced
 from penstock.compute.decoding.control.skip import Skip
 
@@ -25,7 +26,8 @@ class SimulatedEngine:
 
     def __init__(self, fixed: float, row: float, acceptance: dict[int, float], answers: float = 1.0, propose: float = 1e-5,
                  verify: float = 2e-5, host: float = 3e-5, context: float = 0.0, pair: float = 0.0, max_context: int = 0,
-                 after_drafts: float = 0.0, decide: float = 0.0, catch_up: float = 0.0) -> None:
+                 after_drafts: float = 0.0, decide: float = 0.0, catch_up: float = 0.0,
+                 kind: type[Patient] | type[Priced] = Priced) -> None:
         """`acceptance`: by sequence, the probability that a draft is right if those before it are. `answers`: how often there are any.
 
         A step takes `fixed`, `host`, `row` for each row, `context` for each context token of a sequence, `pair` for each that a row attends
@@ -40,7 +42,7 @@ class SimulatedEngine:
         self.steps = 0
         self.asked_at: dict[int, int] = {}  # by sequence: the step at which the proposer was last asked about it
         self.context = 0.0  # tokens of each sequence
-        self.controller = Priced(fixed + row * np.arange(1000), MAX_DRAFTS, context, pair)
+        self.controller = kind(fixed + row * np.arange(1000), MAX_DRAFTS, context, pair)
         self.skip = Skip(self.controller)
         self.in_lockstep = False
         self.now = 0.0
@@ -92,11 +94,11 @@ class SimulatedEngine:
             self.asked_at[seq_id] = self.steps
             num_asked += 1
             num = limit if self.random.random() < self.answers else 0
-            if limits.dry:
+            if limits.dry and limits.compared:
                 self.controller.record_trial(seq_id, limit, num, range(self.num_right(seq_id, num)))
             else:
                 self.controller.record_proposal(seq_id, limit, num)
-                self.drafts[seq_id] = num
+                self.drafts[seq_id] = 0 if limits.dry else num
         self.num_asked += num_asked
         self.now += drafting
         self.controller.end_step(self.now, DraftingCost(drafting, self.decide, num_asked, num_new_tokens))

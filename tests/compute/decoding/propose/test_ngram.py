@@ -29,6 +29,12 @@ def test_the_longest_end_counts_and_among_equals_the_last():
     assert propose([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3], k=1, n=2) == Drafts((8,))
 
 
+def test_only_matches_of_full_length_are_sure():
+    ngram = Ngram(Ngram.Options(n=3))
+    rows = [Draftable(0, [1, 2, 3, 7, 9, 2, 3], 7, 1, sure=True), Draftable(1, [1, 2, 3, 7, 9, 1, 2, 3], 8, 1, sure=True)]
+    assert ngram.propose(rows) == [Drafts(), Drafts((7,))]
+
+
 def test_a_repetition_is_repeated():
     assert propose([5, 1, 2, 1, 2], k=5) == Drafts((1, 2, 1, 2, 1))
 

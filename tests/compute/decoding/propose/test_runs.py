@@ -26,16 +26,22 @@ def test_a_sequence_that_grew_token_by_token_is_one_made_at_once():
     tokens = [rng.randrange(3) for _ in range(200)]
     grown = PythonRuns(2, 4)
     for end in range(1, len(tokens) + 1):
-        (guess,) = grown.guess([(0, tokens[end - 1 : end], 5)])
+        (guess,) = grown.guess([(0, tokens[end - 1 : end], 5, False)])
         at = slow(tokens[:end], 2, 4)
-        assert [guess] == PythonRuns(2, 4).guess([(0, tokens[:end], 5)]) == [() if at is None else copied(tokens[:end], at, 5)]
+        assert [guess] == PythonRuns(2, 4).guess([(0, tokens[:end], 5, False)]) == [() if at is None else copied(tokens[:end], at, 5)]
+
+
+def test_where_only_the_longest_runs_will_do_shorter_ones_are_no_match(native):
+    for form in (PythonRuns(2, 4), native(2, 4)):
+        assert list(form.guess([(0, [1, 2, 3, 4, 9, 7, 3, 4], 2, True), (1, [1, 2, 3, 4, 9, 1, 2, 3, 4], 2, True)])) == [(), (9, 1)]
+        assert list(form.guess([(0, [], 2, False)])) == [(9, 7)]
 
 
 def test_beyond_the_end_a_copy_goes_on_with_itself():
     assert copied([3, 4], 1, 3) == (4, 4, 4)
 
 
-rows = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=12), st.integers(0, 9)), max_size=3)
+rows = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=12), st.integers(0, 9), st.booleans()), max_size=3)
 steps = st.lists(st.one_of(rows, st.integers(0, 2)), max_size=30)  # rows to guess for, or a sequence to forget
 
 
@@ -59,7 +65,7 @@ def test_long_texts_of_many_tokens(native):
     while at < len(text):
         new = text[at : at + rng.randrange(1, 40)]
         at += len(new)
-        first, second = (form.guess([(7, new, 12)]) for form in forms)
+        first, second = (form.guess([(7, new, 12, at % 3 == 0)]) for form in forms)
         assert first == second
 
 
@@ -68,4 +74,4 @@ def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_cannot_hold
     with pytest.raises(ValueError, match="runs of 3 to 2 tokens"):
         native(3, 2)
     with pytest.raises(ValueError, match="4294967295"):
-        native(1, 2).guess([(0, [2**32 - 1], 1)])
+        native(1, 2).guess([(0, [2**32 - 1], 1, False)])

@@ -1,0 +1,288 @@
+"""Takes what a proposer offers that offers little and is nearly always right, and asks it rarely while it offers nothing.
+
+**What pays** (`_price`). A draft pays if it is accepted more often than its row takes of the time of a token without drafts: then adding it
+raises the expected tokens per second, and the argmax over the number of drafts is where the likelihood falls below that price. The time of
+rows and contexts was measured at startup; the host's part of a plain step is learned while serving.
+
+**Acceptance** is kept by position, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
+until after a number of steps that doubles each time.
+
+**Patience** (`end_step`). Asking takes time. While nothing is offered, no step is observed for as long as it takes to keep that below
+ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. While anything is offered, the proposer is asked in each step,
+and afterwards after 1, 2, 4 steps and so on.
+
+**Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
+together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted until drafts
+promise to add PARTING_GAIN to the speed.
+
+**What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
+its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time; without budget there are no drafts.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, exp
+
+from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
+from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
+from penstock.core.work import STEP_UNITS
+
+ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter below this share of sequences with offers
+MAX_WAIT = 64  # steps between two times that the proposer is asked
+SHOW_SHARE = 0.002  # of the time, for showing it answers that have ended
+PARTING_GAIN, STAYING_GAIN = 0.15, 0.08  # promised; from the first on sequences may be parted, below the second no longer
+OFFERS_STEPS = 512  # over which the share of sequences with offers is averaged
+PRICE_STEPS = 32  # for which a price holds
+SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
+PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
+POOLED_WEIGHT = 0.5  # proposals that the acceptance over all sequences counts for in the estimate for one of them
+POOL_DECAY, SEQ_DECAY = 0.99, 0.9  # weight of a proposal relative to the one after it
+BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay: at first, and at most
+LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
+MAX_LOSS = 1.0  # plain steps that a step may be charged: something else may have disturbed it
+STAKE = 0.5  # time of a step that it holds then
+DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
+MEDIAN_OF, SAMPLE_PERIOD = 5, 128  # latest plain steps: a median ignores the odd one; steps after which one more is observed
+MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
+FALL_RATE, RISE_RATE = 0.3, 0.05  # of the mean of the time to ask: it leans to the lowest values
+
+
+@dataclass(slots=True)
+class PositionRates:
+    """How often drafts come true, by position, given that those before them have."""
+
+    reached: list[float]  # proposals with a draft there, all before it accepted
+    accepted: list[float]
+
+    @classmethod
+    def like(cls, rates: Sequence[float], weight: float) -> "PositionRates":
+        """As if so many proposals had come true at these rates."""
+        return cls([weight] * len(rates), [weight * rate for rate in rates])
+
+    def record(self, num_drafts: int, num_accepted: int, decay: float) -> None:
+        """A proposal, of which the first so many drafts were accepted."""
+        for position in range(min(num_drafts, num_accepted + 1, len(self.reached))):
+            self.reached[position] = decay * self.reached[position] + 1
+            self.accepted[position] = decay * self.accepted[position] + (position < num_accepted)
+
+    def rates(self, prior: Sequence[float], prior_weight: float) -> list[float]:
+        return [(accepted + prior_weight * rate) / (reached + prior_weight)
+                for accepted, reached, rate in zip(self.accepted, self.reached, prior, strict=True)]
+
+
+@dataclass(slots=True)
+class SeqState:
+    rates: PositionRates
+    limit: int  # drafts that pay
+    backoff: int = BACKOFF[0]
+    rests_until: int = 0  # the step before which it has no drafts, if none pay
+    num_drafts: int = 0  # of the step in flight
+
+
+@dataclass(slots=True)
+class Patient:
+    """A `Controller`. `step_s` [rows + 1]: seconds of a step by its number of rows; `max_drafts` of a sequence; `context_s`: seconds more
+    for each context token of a sequence; `pair_s`: seconds more for each context token that a row attends to."""
+
+    step_s: Sequence[float]
+    max_drafts: int
+    context_s: float = 0.0
+    pair_s: float = 0.0
+    _curve: list[float] = field(init=False)  # `step_s`
+    _pooled: list[PositionRates] = field(init=False)  # over all sequences: of any drafts, and of sure ones
+    _seqs: dict[int, SeqState] = field(default_factory=dict)  # that had drafts
+    _step: int = 0  # number of the current step
+    _load: StepLoad | None = None  # of the current step, or until the next one begins of the step before it; None: that was not observed
+    _begin_s: float = 0.0
+    _end_s: float = 0.0
+    _drafting_s: float = 0.0  # part of the step that went into asking
+    _after_drafts: bool = False  # the step before it verified drafts
+    _num_accepted: int = 0
+    _recent_units: list[float] = field(default_factory=list)  # seconds of the host for a sequence in the latest plain steps
+    _sampled_at: int = 0  # step: the latest of them
+    _sure: bool = True  # only sure drafts are asked for
+    _price: float = 0.0  # likelihood from which on a draft pays
+    _limit: int = 0  # drafts that pay for a sequence of which nothing is known
+    _priced: tuple[int, int] = (0, -PRICE_STEPS)  # for so many sequences, at this step
+    _offers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
+    _asked_at: int = 0  # step
+    _num_asked: int = 0  # sequences in this step
+    _num_offered: int = 0  # of these
+    _may_part: bool = False  # sequences in lockstep
+    _is_counting: bool = False  # offers are not taken
+    _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked and offers nothing
+    _wait: int = 0  # steps that are not observed
+    _next_wait: int = 1  # at most, if nothing is offered
+    _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
+    _losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=float("inf")))
+    _showing: Budget = field(default_factory=lambda: Budget(SHOW_SHARE))
+
+    def __post_init__(self) -> None:
+        self._curve = list(map(float, self.step_s))
+        self._pooled = [PositionRates.like(self._prior(sure), 0.0) for sure in (False, True)]
+
+    def num_skippable(self) -> int:
+        return self._wait
+
+    def skipped(self, num_steps: int) -> None:
+        self._pass(num_steps)
+        self._load = None
+
+    def begin_step(self, now: float, load: StepLoad) -> None:
+        self._pass(1)
+        last, after_drafts = self._load, False
+        if last is not None:
+            after_drafts = last.num_drafts > 0
+            if last.is_decode and load.is_decode and last.num_seqs == load.num_seqs and now - self._end_s < MAX_PAUSE_S:
+                self._observe(last, now - self._begin_s)
+        self._load, self._begin_s, self._after_drafts, self._num_accepted = load, now, after_drafts, 0
+
+    def _pass(self, num_steps: int) -> None:
+        self._step += num_steps
+        self._losses.add(num_steps)
+        self._showing.add(num_steps)
+
+    def _observe(self, load: StepLoad, interval: float) -> None:
+        """A decode step of this load took so long from its beginning to that of the next."""
+        if load.num_drafts:
+            plain_s = self._plain_s(load)
+            lost_s = interval - (1 + self._num_accepted / load.num_seqs) * plain_s
+            self._losses.spend(min(lost_s, MAX_LOSS * plain_s))
+            if self._losses.left_s < 0:
+                steps = self._losses.steps_to(STAKE * plain_s)
+                self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
+        elif not self._after_drafts:  # that finds cold caches
+            host_s = interval - self._drafting_s - self._model_s(load, load.num_seqs)
+            self._sampled_at = self._step
+            self._recent_units = [*self._recent_units[-MEDIAN_OF + 1 :], host_s / (load.num_seqs + STEP_UNITS)]
+            plain_s = self._plain_s(load)
+            self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s)
+            self._showing.earn_from(plain_s, SAVED_SHOW_STEPS * plain_s)
+
+    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
+        self._num_accepted += len(path)
+        seq = self._seqs.get(seq_id)
+        if seq is None:  # other drafts are asked for now
+            return
+        self._pooled[self._sure].record(seq.num_drafts, len(path), POOL_DECAY)
+        seq.rates.record(seq.num_drafts, len(path), SEQ_DECAY)
+        if len(path) < seq.num_drafts or seq.limit < self._limit:
+            seq.limit = self._num_paying(seq.rates.rates(self._pooled_rates(), POOLED_WEIGHT))
+            if not seq.limit:
+                seq.rests_until, seq.backoff = self._step + seq.backoff, min(2 * seq.backoff, BACKOFF[1])
+            elif path:
+                seq.backoff = BACKOFF[0]
+
+    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
+        """Does nothing: no trial is asked for."""
+
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
+        if self._step < self._pauses_until or self._load is None or not self._recent_units:
+            return None
+        count = len(seq_ids)
+        if self._priced[0] != count or self._step - self._priced[1] >= PRICE_STEPS:
+            self._set_price(self._load, count, num_other_rows)
+        if not self._limit:
+            return None
+        self._is_counting = self._load.in_lockstep and not self._may_part
+        known, most = self._seqs, self._limit
+        limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
+        self._num_asked = count - limits.count(0)
+        return DraftLimits(limits, dry=self._is_counting, compared=False, sure=self._sure) if self._num_asked else None
+
+    def _limit_of(self, seq: SeqState) -> int:
+        """A sequence that has rested tries one draft."""
+        return seq.limit or int(self._step >= seq.rests_until)
+
+    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+        if not num_drafts:
+            return
+        self._num_offered += 1
+        if not self._is_counting:
+            seq = self._seqs.get(seq_id)
+            if seq is None:
+                seq = self._seqs[seq_id] = SeqState(PositionRates.like([0.0] * self.max_drafts, 0.0), self._limit)
+            seq.num_drafts = num_drafts
+
+    def end_step(self, now: float, drafting: DraftingCost) -> None:
+        self._end_s, self._drafting_s, self._wait = now, drafting.seconds, 0
+        if self._num_asked:
+            weight = 1 - exp((self._asked_at - self._step) / OFFERS_STEPS)
+            self._offers[self._sure] += weight * (self._num_offered / self._num_asked - self._offers[self._sure])
+            self._asked_at = self._step
+        if self._num_offered and not self._is_counting:
+            self._next_wait = 1
+        elif self._recent_units:
+            if self._num_asked:
+                self._ask_s += (FALL_RATE if drafting.seconds < self._ask_s else RISE_RATE) * (drafting.seconds - self._ask_s)
+            share = IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE
+            self._wait = MAX_WAIT
+            if self._load is not None and self._limit and self._step >= self._pauses_until:
+                self._wait = min(ceil(self._ask_s / (share * self._plain_s(self._load))), self._next_wait, MAX_WAIT)
+                self._next_wait = min(2 * self._next_wait, MAX_WAIT)
+            if len(self._recent_units) < MEDIAN_OF or self._step - self._sampled_at >= SAMPLE_PERIOD:
+                self._wait = 0  # how long a plain step takes is known when the next one begins
+        self._num_asked = self._num_offered = 0
+        self._is_counting = False
+
+    def invests(self) -> bool:
+        return self._showing.left_s > 0
+
+    def invested(self, seconds: float) -> None:
+        self._showing.spend(seconds)
+
+    def forget(self, seq_id: int) -> None:
+        self._seqs.pop(seq_id, None)
+
+    def _rows_s(self, num_rows: float) -> float:
+        return self._curve[min(round(num_rows), len(self._curve) - 1)]
+
+    def _model_s(self, load: StepLoad, num_rows: int) -> float:
+        """Seconds of a step of this load's sequences with so many rows, without the host."""
+        return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
+
+    def _unit_s(self) -> float:
+        """The host's work for a sequence in a plain step; below zero where rows took longer when they were measured."""
+        return sorted(self._recent_units)[len(self._recent_units) // 2] if self._recent_units else 0.0
+
+    def _plain_s(self, load: StepLoad) -> float:
+        """Seconds of a decode step of this load's sequences without drafts."""
+        rows_s = self._rows_s(load.num_seqs)
+        return max(self._model_s(load, load.num_seqs) + self._unit_s() * (load.num_seqs + STEP_UNITS), 0.1 * rows_s)
+
+    def _prior(self, sure: bool) -> list[float]:
+        return [PRIOR_RATES[sure]] * self.max_drafts
+
+    def _pooled_rates(self) -> list[float]:
+        return self._pooled[self._sure].rates(self._prior(self._sure), PRIOR_WEIGHT)
+
+    def _num_paying(self, rates: Sequence[float]) -> int:
+        """How many of a sequence's drafts pay, that come true at these rates."""
+        likelihood = 1.0
+        for count, rate in enumerate(rates):
+            likelihood *= rate
+            if likelihood < self._price:
+                return count
+        return len(rates)
+
+    def _set_price(self, load: StepLoad, count: int, num_other_rows: int) -> None:
+        """For steps of `count` sequences and so many rows of others."""
+        self._priced = count, self._step
+        unit_s, attention_s = max(0.0, self._unit_s()), self.pair_s * load.num_context_tokens / load.num_seqs
+        drafted = max(1.0, self._offers[self._sure] * count)  # sequences with drafts
+        rows, more = count + num_other_rows, drafted * self.max_drafts
+        host_s = (DRAFT_UNITS + DRAFTED_UNITS / self.max_drafts) * unit_s
+        draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
+        plain_s = self._plain_s(load) * count / load.num_seqs
+        self._price = draft_s / (plain_s / count)
+        if self._sure != (self._price > SURE_PRICE):
+            self._sure = not self._sure
+            self._seqs.clear()
+        rates = self._pooled_rates()
+        self._limit = self._num_paying(rates)
+        likelihood = accepted = 0.0
+        for position in range(self._limit):
+            likelihood = rates[position] * (likelihood if position else 1.0)
+            accepted += likelihood
+        drafted = self._offers[self._sure] * count
+        gain = (1 + drafted * accepted / count) / (1 + drafted * self._limit * draft_s / plain_s) - 1
+        self._may_part = gain >= (STAYING_GAIN if self._may_part else PARTING_GAIN)

@@ -1,0 +1,112 @@
+"""The controller that asks rarely, in an engine whose step times are known, with proposers that offer and are right as the test says."""
+import pytest
+
+from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
+from penstock.compute.decoding.control.patient import BACKOFF, MAX_WAIT, Patient, PositionRates
+from tests.compute.decoding.control.engine import SimulatedEngine
+
+
+def engine(fixed: float, row: float, right: float, count: int = 1, **more: float) -> SimulatedEngine:
+    return SimulatedEngine(fixed, row, dict.fromkeys(range(count), right), kind=Patient, **more)
+
+
+def test_rates_are_of_drafts_whose_predecessors_came_true() -> None:
+    rates = PositionRates.like([0.0] * 3, 0.0)
+    rates.record(3, 1, decay=1.0)
+    rates.record(3, 3, decay=1.0)
+    rates.record(1, 1, decay=1.0)
+    assert (rates.reached, rates.accepted) == ([3, 2, 1], [3, 1, 1])
+    assert rates.rates([0.5] * 3, 1.0) == [3.5 / 4, 1.5 / 3, 1.5 / 2]
+
+
+@pytest.mark.parametrize("count", [1, 4, 64])
+def test_drafts_that_are_right_are_made(count: int) -> None:
+    made = engine(1e-2, 1e-5, 0.97, count)
+    assert made.speedup(300) > 3 and made.drafted_steps > 280
+
+
+@pytest.mark.parametrize("count", [1, 8, 64])
+def test_asking_in_vain_costs_next_to_nothing(count: int) -> None:
+    made = engine(2e-4, 2e-5, 0.9, count, answers=0.0)
+    made.speedup(200)
+    assert made.speedup(2000) > 0.985
+    assert made.drafted_steps == 0 and 0 < made.num_asked < 300 * count
+
+
+@pytest.mark.parametrize("count", [1, 8, 64])
+def test_drafts_that_are_wrong_cost_next_to_nothing(count: int) -> None:
+    made = engine(2e-4, 2e-5, 0.02, count)
+    made.speedup(200)
+    assert made.speedup(2000) > 0.97
+
+
+def test_where_rows_cost_as_much_as_steps_nothing_is_drafted() -> None:
+    made = engine(0.0, 1e-4, 0.9, 32)
+    assert made.speedup(1000) > 0.97 and made.drafted_steps == 0
+
+
+def test_a_sequence_whose_drafts_do_not_pay_rests_and_others_go_on() -> None:
+    made = engine(1e-3, 5e-5, 0.95, 2)
+    made.acceptance[1] = 0.0
+    made.speedup(2000)
+    assert made.controller._limit_of(made.controller._seqs[0]) > 3
+    assert made.controller._seqs[1].limit == 0 and made.controller._seqs[1].backoff == BACKOFF[1]
+
+
+def test_a_sequence_that_has_rested_tries_one_draft_and_is_given_more_where_that_comes_true() -> None:
+    made = engine(1e-3, 5e-5, 0.0)
+    made.speedup(500)
+    made.acceptance[0] = 1.0
+    made.speedup(BACKOFF[1] + MAX_WAIT + 100)
+    assert made.controller._seqs[0].limit > 3 and made.controller._seqs[0].backoff == BACKOFF[0]
+
+
+@pytest.mark.parametrize(("answers", "parts"), [(0.02, False), (0.9, True)])
+def test_sequences_in_lockstep_are_parted_only_for_much(answers: float, parts: bool) -> None:
+    made = engine(3e-4, 2e-5, 0.95, 16, answers=answers)
+    made.in_lockstep = True
+    made.speedup(3000)
+    assert (made.drafted_steps > 0) == parts and made.controller._offers[made.controller._sure] == pytest.approx(answers, rel=0.8)
+
+
+def load(count: int, drafts: int = 0) -> StepLoad:
+    return StepLoad(count, count + drafts, drafts, 100 * count, True)
+
+
+def observed(row: float, count: int) -> Patient:
+    """After plain steps of so many sequences, whose fixed part is a tenth of a millisecond."""
+    found = Patient([1e-4 + row * rows for rows in range(1000)], 8)
+    for step in range(4):
+        found.begin_step(step * (1e-4 + row * count), load(count))
+        found.end_step((step + 1) * (1e-4 + row * count), DraftingCost(0.0))
+    return found
+
+
+@pytest.mark.parametrize(("count", "sure"), [(1, False), (32, True)])  # a draft costs 0.09 tokens, 0.76
+def test_where_drafts_cost_much_only_sure_ones_are_asked_for(count: int, sure: bool) -> None:
+    limits = observed(1e-5, count).limits(list(range(count)), 0)
+    assert limits is not None and limits.sure == sure and set(limits.max_drafts) == {6}  # 0.7^6 > 0.09, 0.96^6 > 0.76
+
+
+def test_after_a_loss_nothing_is_drafted_for_a_while() -> None:
+    found = observed(1e-6, 1)
+    assert found.limits([0], 0) is not None
+    found.record_proposal(0, 8, 8)
+    now = 1.0
+    for _ in range(9):
+        found.begin_step(now, load(1, 8))
+        found.record_verified(0, range(8))
+        found.end_step(now + 1e-2, DraftingCost(0.0))  # a hundred plain steps, for nine tokens
+        now += 1e-2
+    found.begin_step(now, load(1))
+    assert found.limits([0], 0) is None and found._step < found._pauses_until
+
+
+def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() -> None:
+    found = observed(1e-6, 1)
+    found.limits([0], 0)
+    found.record_proposal(0, 8, 8)
+    found.forget(0)
+    found.record_verified(0, (0,))
+    found.record_trial(0, 8, 8, ())
+    assert not found._seqs
