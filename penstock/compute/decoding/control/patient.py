@@ -2,7 +2,8 @@
 
 **What pays** (`_price`). A draft pays if it is accepted more often than its row takes of the time of a token without drafts: then adding it
 raises the expected tokens per second, and the argmax over the number of drafts is where the likelihood falls below that price. The time of
-rows and contexts was measured at startup; the host's part of a plain step is learned while serving.
+rows and contexts was measured at startup; the host's part of a plain step, and how much dearer drafts really are, is learned while serving:
+a plain step is observed now and then.
 
 **Acceptance** is kept by position, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
 until after a number of steps that doubles each time.
@@ -41,7 +42,9 @@ LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spen
 MAX_LOSS = 1.0  # plain steps that a step may be charged: something else may have disturbed it
 STAKE = 0.5  # time of a step that it holds then
 DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
-MEDIAN_OF, SAMPLE_PERIOD = 5, 128  # latest plain steps: a median ignores the odd one; steps after which one more is observed
+MEDIAN_OF = 5  # latest plain steps: a median ignores the odd one
+SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
+COST_DECAY, COST_PRIOR, DEARER = 0.98, 64.0, (0.5, 4.0)  # of `_costs`, with each step; drafts that were as dear as they should; least, most
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 FALL_RATE, RISE_RATE = 0.3, 0.05  # of the mean of the time to ask: it leans to the lowest values
 
@@ -99,6 +102,9 @@ class Patient:
     _num_accepted: int = 0
     _recent_units: list[float] = field(default_factory=list)  # seconds of the host for a sequence in the latest plain steps
     _sampled_at: int = 0  # step: the latest of them
+    _sample_period: int = SAMPLE_PERIOD[0]
+    _costs: tuple[float, float] = (0.0, 0.0)  # seconds that steps with drafts took longer than plain ones, and that the model says
+    _draft_s: float = 0.0  # that a draft adds to a step, by the model
     _sure: bool = True  # only sure drafts are asked for
     _price: float = 0.0  # likelihood from which on a draft pays
     _limit: int = 0  # drafts that pay for a sequence of which nothing is known
@@ -147,12 +153,15 @@ class Patient:
             plain_s = self._plain_s(load)
             lost_s = interval - (1 + self._num_accepted / load.num_seqs) * plain_s
             self._losses.spend(min(lost_s, MAX_LOSS * plain_s))
+            more_s, expected_s = interval - plain_s, load.num_drafts * self._draft_s
+            more_s = min(max(more_s, 0.0), DEARER[1] * expected_s)
+            self._costs = COST_DECAY * self._costs[0] + more_s, COST_DECAY * self._costs[1] + expected_s
             if self._losses.left_s < 0:
                 steps = self._losses.steps_to(STAKE * plain_s)
                 self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
         elif not self._after_drafts:  # that finds cold caches
             host_s = interval - self._drafting_s - self._model_s(load, load.num_seqs)
-            self._sampled_at = self._step
+            self._sampled_at, self._sample_period = self._step, min(2 * self._sample_period, SAMPLE_PERIOD[1])
             self._recent_units = [*self._recent_units[-MEDIAN_OF + 1 :], host_s / (load.num_seqs + STEP_UNITS)]
             plain_s = self._plain_s(load)
             self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s)
@@ -176,7 +185,7 @@ class Patient:
         """Does nothing: no trial is asked for."""
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
-        if self._step < self._pauses_until or self._load is None or not self._recent_units:
+        if self._step < self._pauses_until or self._load is None or not self._recent_units or self._samples():
             return None
         count = len(seq_ids)
         if self._priced[0] != count or self._step - self._priced[1] >= PRICE_STEPS:
@@ -188,6 +197,13 @@ class Patient:
         limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
         self._num_asked = count - limits.count(0)
         return DraftLimits(limits, dry=self._is_counting, compared=False, sure=self._sure) if self._num_asked else None
+
+    def _samples(self) -> bool:
+        """Whether the next step is to be a plain one that is observed."""
+        due = self._step - self._sampled_at - self._sample_period
+        if due >= SAMPLE_STEPS:  # prompts are in every step, or somebody comes or goes
+            self._sampled_at = self._step
+        return 0 <= due < SAMPLE_STEPS
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
@@ -219,7 +235,7 @@ class Patient:
             if self._load is not None and self._limit and self._step >= self._pauses_until:
                 self._wait = min(ceil(self._ask_s / (share * self._plain_s(self._load))), self._next_wait, MAX_WAIT)
                 self._next_wait = min(2 * self._next_wait, MAX_WAIT)
-            if len(self._recent_units) < MEDIAN_OF or self._step - self._sampled_at >= SAMPLE_PERIOD:
+            if self._samples():
                 self._wait = 0  # how long a plain step takes is known when the next one begins
         self._num_asked = self._num_offered = 0
         self._is_counting = False
@@ -271,7 +287,10 @@ class Patient:
         drafted = max(1.0, self._offers[self._sure] * count)  # sequences with drafts
         rows, more = count + num_other_rows, drafted * self.max_drafts
         host_s = (DRAFT_UNITS + DRAFTED_UNITS / self.max_drafts) * unit_s
-        draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
+        self._draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
+        prior_s = COST_PRIOR * self._draft_s
+        dearer = (self._costs[0] + prior_s) / (self._costs[1] + prior_s) if prior_s > 0 else 1.0
+        draft_s = min(max(dearer, DEARER[0]), DEARER[1]) * self._draft_s
         plain_s = self._plain_s(load) * count / load.num_seqs
         self._price = draft_s / (plain_s / count)
         if self._sure != (self._price > SURE_PRICE):
