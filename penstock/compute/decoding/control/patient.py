@@ -116,7 +116,7 @@ class Patient:
     _may_part: bool = False  # sequences in lockstep
     _is_counting: bool = False  # offers are not taken
     _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked and offers nothing
-    _wait: int = 0  # steps that are not observed
+    _resumes_at: int = 0  # the next step that is observed
     _next_wait: int = 1  # at most, if nothing is offered
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
     _losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=float("inf")))
@@ -127,7 +127,7 @@ class Patient:
         self._pooled = [PositionRates.like(self._prior(sure), 0.0) for sure in (False, True)]
 
     def num_skippable(self) -> int:
-        return self._wait
+        return max(0, self._resumes_at - self._step - 1)
 
     def skipped(self, num_steps: int) -> None:
         self._pass(num_steps)
@@ -220,7 +220,8 @@ class Patient:
             seq.num_drafts = num_drafts
 
     def end_step(self, now: float, drafting: DraftingCost) -> None:
-        self._end_s, self._drafting_s, self._wait = now, drafting.seconds, 0
+        self._end_s, self._drafting_s = now, drafting.seconds
+        wait = 0  # steps that are not observed
         if self._num_asked:
             weight = 1 - exp((self._asked_at - self._step) / OFFERS_STEPS)
             self._offers[self._sure] += weight * (self._num_offered / self._num_asked - self._offers[self._sure])
@@ -231,12 +232,13 @@ class Patient:
             if self._num_asked:
                 self._ask_s += (FALL_RATE if drafting.seconds < self._ask_s else RISE_RATE) * (drafting.seconds - self._ask_s)
             share = IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE
-            self._wait = MAX_WAIT
+            wait = MAX_WAIT
             if self._load is not None and self._limit and self._step >= self._pauses_until:
-                self._wait = min(ceil(self._ask_s / (share * self._plain_s(self._load))), self._next_wait, MAX_WAIT)
+                wait = min(ceil(self._ask_s / (share * self._plain_s(self._load))), self._next_wait, MAX_WAIT)
                 self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             if self._samples():
-                self._wait = 0  # how long a plain step takes is known when the next one begins
+                wait = 0  # how long a plain step takes is known when the next one begins
+        self._resumes_at = self._step + 1 + wait
         self._num_asked = self._num_offered = 0
         self._is_counting = False
 

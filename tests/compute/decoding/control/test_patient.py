@@ -110,3 +110,14 @@ def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() ->
     found.record_verified(0, (0,))
     found.record_trial(0, 8, 8, ())
     assert not found._seqs
+
+
+def test_who_comes_and_goes_does_not_put_off_the_next_question() -> None:
+    made = engine(2e-4, 2e-5, 0.9, 8, answers=0.0)
+    made.speedup(1000)
+    asked = made.num_asked
+    for step in range(1000):
+        made.step()
+        if step % 3 == 0:
+            made.forget(step % 8)
+    assert made.num_asked - asked >= 8 * 1000 / (MAX_WAIT + 1) - 8
