@@ -207,7 +207,7 @@ class Patient:
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
-        return seq.limit or int(self._step >= seq.rests_until)
+        return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
         if not num_drafts:
