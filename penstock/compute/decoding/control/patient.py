@@ -220,6 +220,7 @@ class Patient:
             seq.num_drafts = num_drafts
 
     def end_step(self, now: float, drafting: DraftingCost) -> None:
+        """Also decides in which step the proposer is asked next."""
         self._end_s, self._drafting_s = now, drafting.seconds
         wait = 0  # steps that are not observed
         if self._num_asked:
