@@ -1,4 +1,5 @@
 """What the runner keeps of a sequence from its first row until the plan says that it has finished."""
+import sys
 from collections import deque
 
 import numpy as np
@@ -16,11 +17,11 @@ class CachedSeq:
 
     tokens: prompt and output. Some of the output may be missing while the drafter skips steps; see `append_tokens` in drafter.py.
     plain: it needs nothing but sampled tokens. generates: it samples tokens, as opposed to an embedding. scores_prompt: it needs the
-    log-probabilities of its prompt.
+    log-probabilities of its prompt. longest: tokens that it may come to.
     """
 
-    __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "info", "_buffer", "_num_counted",
-                 "_states", "_num_states", "_states_end", "_num_seen")
+    __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "longest", "info", "_buffer",
+                 "_num_counted", "_states", "_num_states", "_states_end", "_num_seen")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -30,6 +31,7 @@ class CachedSeq:
         self.block_ids: tuple[int, ...] = ()  # contents of `table`
         self.scores_prompt = info.params.prompt_logprobs is not None
         self.generates = not info.wants_embedding
+        self.longest = sys.maxsize if info.params.max_tokens is None else len(info.prompt) + info.params.max_tokens
         self.plain = self.generates and not (self.scores_prompt or info.held)
         self._buffer: Array = np.empty(_FIRST_BLOCKS, dtype=np.int64)  # `table` is a view of its beginning
         self._num_counted = len(info.output)  # output tokens of a held sequence that its `state` has counted
@@ -68,8 +70,10 @@ class CachedSeq:
 
     def take_states(self) -> Array | None:
         """Returns all kept states, [n, width], and drops them."""
+        if not self._states:
+            return None
         states, self._states, self._num_states = self._states, deque(), 0
-        return np.concatenate(states) if states else None
+        return np.concatenate(states)
 
     def take_unseen(self) -> int:
         """The number of tokens that no proposer has been shown yet. They count as shown from now on."""

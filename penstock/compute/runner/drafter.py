@@ -103,7 +103,8 @@ class Drafter:
             return
         now = self._clock.now()
         self.skip.end()
-        has_grammar_drafts = any(planned.num_drafts and planned.seq_id not in self._proposed for planned in plan.seqs)
+        drafted = [planned.seq_id for planned in plan.seqs if planned.num_drafts]
+        has_grammar_drafts = bool(drafted) and not self._proposed.issuperset(drafted)
         self._controller.begin_step(now, step_load(plan, has_grammar_drafts, [seq.info.params.max_tokens for seq in cached]))
         self._spent_s = self._clock.now() - now
 
@@ -149,12 +150,15 @@ class Drafter:
         limits = self._controller.limits([plan.seqs[place].seq_id for place in places], num_other_rows) if can_draft else None
         deciding_s, num_asked, num_new_tokens = self._clock.now() - before, 0, 0
         if limits is not None:
-            rooms = [(place, min(limit, max_useful_drafts(plan.seqs[place], cached[place])))
-                     for place, limit in zip(places, limits.max_drafts, strict=True)]
-            asked = [(place, room) for place, room in rooms if room > 0]
+            useful = [cached[place].longest - len(cached[place].tokens) - 1 for place in places]  # of one more nothing could follow
+            asked = [(place, min(limit, most)) for place, limit, most in zip(places, limits.max_drafts, useful, strict=True)
+                     if limit > 0 and most > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
             num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
+                if not proposed.tokens and not limits.dry:
+                    self._controller.record_proposal(row.seq_id, room, 0)
+                    continue
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
                 if limits.dry and limits.compared:
                     self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
@@ -193,12 +197,6 @@ def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence
 def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, verifications: Mapping[int, Verification], sure: bool) -> Draftable:
     return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.take_states(),
                      verifications.get(planned.seq_id), cached.state, sure)
-
-
-def max_useful_drafts(planned: PlannedSeq, cached: CachedSeq) -> int:
-    """With one draft more, the token after the last draft would exceed max_tokens."""
-    max_tokens = cached.info.params.max_tokens
-    return sys.maxsize if max_tokens is None else max_tokens - (len(cached.tokens) - planned.num_prompt) - 1
 
 
 def allowed(cached: CachedSeq, drafts: Drafts) -> Drafts:

@@ -12,7 +12,7 @@ from penstock.compute.runner.batch import SampledRows, assemble, moves_of
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import Drafter
-from penstock.compute.runner.verify import select_rows, verify
+from penstock.compute.runner.verify import results_of, select_rows, verify
 from penstock.core.clock import Clock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
 
@@ -54,7 +54,6 @@ class Runner:
                 drafter.begin_step(plan, cached)
         made = assemble(plan, cached, self._block_size, self._moves, self._buffers)
         cost = self._price.count(made.work)
-        seq_ids = [planned.seq_id for planned in plan.seqs]
         drafted = made.sampled.drafted
         penalized = [place for place, seq in enumerate(cached) if seq.state.penalized and place not in drafted]
         if self._constraints is not None:
@@ -70,7 +69,7 @@ class Runner:
         if drafted:
             results = self._verify(plan, cached, made.sampled, outputs.logits, drafter)
         else:
-            results = self._sample(seq_ids, made.sampled, outputs.logits)
+            results = self._sample(plan, made.sampled, outputs.logits)
         for place in penalized:
             cached[place].state.extend(results[place].tokens)
         if self._constraints is not None:
@@ -118,34 +117,25 @@ class Runner:
             self._is_broken = True
             log.error("step %d: every logit is NaN, so answers mean nothing: weights hold NaN, or something overflowed", step_id)
 
-    def _sample(self, seq_ids: list[int], sampled: SampledRows, logits: Array) -> list[SeqResult]:
+    def _sample(self, plan: StepPlan, sampled: SampledRows, logits: Array) -> list[SeqResult]:
         """The results of a step without drafts, one for each planned sequence."""
         if not sampled.rows:
-            return [SeqResult(seq_id) for seq_id in seq_ids]
+            return [SeqResult(planned.seq_id) for planned in plan.seqs]
         chosen = self._sampler.sample(select_rows(logits, sampled.rows), sampled.states, sampled.output_index, sampled.masks)
-        if len(sampled.rows) == len(seq_ids) and not chosen.logprobs and not chosen.candidates:
-            return [SeqResult(seq_id, (token,)) for seq_id, token in zip(seq_ids, chosen.tokens, strict=True)]
-        found = [SeqResult(seq_id) for seq_id in seq_ids]
-        for row, (place, token) in enumerate(zip(sampled.places, chosen.tokens, strict=True)):
-            logprobs = (chosen.logprobs[row],) if row in chosen.logprobs else ()
-            tokens = () if token is None else (token,)
-            found[place] = SeqResult(seq_ids[place], tokens, logprobs, candidates=chosen.candidates.get(row, ()))
-        return found
+        return results_of(plan, sampled, chosen)
 
     def _verify(
         self, plan: StepPlan, cached: list[CachedSeq], sampled: SampledRows, logits: Array, drafter: Drafter | None
     ) -> list[SeqResult]:
         """The same of a step with drafts: accepted drafts and the token after them. `drafter` None: there is none, or it skips the step."""
-        found = [SeqResult(planned.seq_id) for planned in plan.seqs]
-        for verified in verify(self._sampler, self._acceptance, plan, sampled, logits):
-            place = verified.place
-            planned, found[place] = plan.seqs[place], verified.result
-            if planned.num_drafts:
-                if planned.draft_parents is not None:  # the accepted drafts of a chain are contiguous already
-                    self._moves += moves_of(planned, verified.rows, cached[place].table, self._block_size)
-                if drafter is not None:
-                    drafter.record_verified(planned, verified.rows, verified.choices)
-        return found
+        results, drafted = verify(self._sampler, self._acceptance, plan, sampled, logits)
+        for verified in drafted:
+            planned = plan.seqs[verified.place]
+            if planned.draft_parents is not None:  # the accepted drafts of a chain are contiguous already
+                self._moves += moves_of(planned, verified.rows, cached[verified.place].table, self._block_size)
+            if drafter is not None:
+                drafter.record_verified(planned, verified.rows, verified.choices)
+        return results
 
     def _score_prompt(self, planned: PlannedSeq, cached: CachedSeq, logits: Array) -> tuple[TokenLogprobs, ...]:
         tokens = cached.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]

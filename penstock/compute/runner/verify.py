@@ -1,5 +1,5 @@
-"""Chooses the tokens of a step with drafts: for each sequence the accepted drafts, and the token after the last of them."""
-from collections.abc import Iterator, Sequence
+"""Chooses the tokens of a step: for each sequence one, or the accepted drafts and the token after the last of them."""
+from collections.abc import Sequence
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import Substitute, walk
@@ -12,7 +12,7 @@ from penstock.core.types import PlannedSeq, SeqResult, StepPlan, TokenLogprobs
 
 @message
 class Verified:
-    """One sequence that sampled. `rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row of the
+    """One sequence with drafts. `rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row of the
     sequence, [1 + drafts], empty where these depend on each other."""
 
     place: int  # index in the plan
@@ -21,8 +21,9 @@ class Verified:
     choices: tuple[int, ...] = ()
 
 
-def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: SampledRows, logits: Array) -> Iterator[Verified]:
-    """Verifies the drafts of all sequences.
+def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: SampledRows, logits: Array,
+           ) -> tuple[list[SeqResult], list[Verified]]:
+    """The results of all sequences, and what became of the drafts of those that have any.
 
     All rows are sampled in one call, since a row's choice does not depend on the rows before it. Penalties are the exception, because they
     count the tokens before a row: sequences with penalties and drafts are sampled row by row. A grammar's mask belongs to the draft path
@@ -31,19 +32,38 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: Sa
     states, drafted = sampled.states, sampled.drafted
     sequential = {place for place, first in drafted.items() if states[first].penalized}
     chosen = sample_parallel(sampler, sampled, logits, sequential)
-    for place, first in sampled.first_rows().items():
+    results, found = results_of(plan, sampled, chosen), []
+    for place, first in drafted.items():
         planned = plan.seqs[place]
         if place in sequential:
-            yield sample_sequential(sampler, place, planned, sampled, logits)
-            continue
-        choices = chosen.tokens[first : first + planned.num_drafts + 1]
-        rows, tokens = [0], choices
-        if planned.num_drafts:
+            verified = sample_sequential(sampler, place, planned, sampled, logits)
+        else:
+            choices = chosen.tokens[first : first + planned.num_drafts + 1]
             substitute = None if acceptance.lossless else substitution(sampler, acceptance, planned, sampled, first, logits)
             rows, tokens = walk(drafts_of(planned), planned.draft_parents, choices.__getitem__, substitute)
-        logprobs = tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]) if chosen.logprobs else ()
-        result = SeqResult(planned.seq_id, without_none(tokens), logprobs, (), chosen.candidates.get(first, ()))
-        yield Verified(place, result, rows, () if states[first].matcher is not None else without_none(choices))
+            logprobs = tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]) if chosen.logprobs else ()
+            result = SeqResult(planned.seq_id, without_none(tokens), logprobs, (), chosen.candidates.get(first, ()))
+            verified = Verified(place, result, rows, () if states[first].matcher is not None else without_none(choices))
+        results[place] = verified.result
+        found.append(verified)
+    return results, found
+
+
+def results_of(plan: StepPlan, sampled: SampledRows, chosen: Chosen) -> list[SeqResult]:
+    """Of sequences without drafts; those of the others are yet to be verified."""
+    tokens, logprobs, candidates = chosen.tokens, chosen.logprobs, chosen.candidates
+    is_plain = not logprobs and not candidates
+    if is_plain and not sampled.drafted and len(tokens) == len(plan.seqs):
+        return [SeqResult(planned.seq_id, (token,)) for planned, token in zip(plan.seqs, without_none(tokens), strict=True)]
+    results = [SeqResult(planned.seq_id) for planned in plan.seqs]
+    for place, row in sampled.first_rows().items():
+        token = tokens[row]
+        if token is not None and is_plain:
+            results[place] = SeqResult(results[place].seq_id, (token,))
+        elif not is_plain:
+            results[place] = SeqResult(
+                results[place].seq_id, without_none((token,)), (logprobs[row],) if row in logprobs else (), (), candidates.get(row, ()))
+    return results
 
 
 def sample_parallel(sampler: Sampler, sampled: SampledRows, logits: Array, excluded: set[int]) -> Chosen:

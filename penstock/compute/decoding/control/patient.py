@@ -6,11 +6,12 @@ rows and contexts was measured at startup; the host's part of a plain step, and 
 a plain step is observed now and then.
 
 **Acceptance** is kept by position, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
-until after a number of steps that doubles each time.
+until after a number of steps that doubles each time. Where none of any sequence pay, one sequence tries PROBE_DRAFTS of them now and then
+(`_probe`); if these come true, what was known before counts half. So does one in lockstep where others could pay.
 
 **Patience** (`end_step`). Asking takes time. While nothing is offered, no step is observed for as long as it takes to keep that below
 ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. While anything is offered, the proposer is asked in each step,
-and afterwards after 1, 2, 4 steps and so on.
+and afterwards after 1, 2, 4 steps and so on, or less often where asking takes long.
 
 **Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
 together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted until drafts
@@ -25,19 +26,22 @@ from math import ceil, exp
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
 from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
+from penstock.compute.decoding.control.rates import PositionRates
 from penstock.core.work import STEP_UNITS
 
 ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter below this share of sequences with offers
-MAX_WAIT = 64  # steps between two times that the proposer is asked
+MAX_WAIT, MAX_ASK_WAIT = 64, 4096  # steps between two times that the proposer is asked: at most, and where asking takes long
 SHOW_SHARE = 0.002  # of the time, for showing it answers that have ended
 PARTING_GAIN, STAYING_GAIN = 0.15, 0.08  # promised; from the first on sequences may be parted, below the second no longer
-OFFERS_STEPS = 512  # over which the share of sequences with offers is averaged
+OFFERS_STEPS = 64, 512  # over which the share of sequences with offers is averaged: at first, and later
 PRICE_STEPS = 32  # for which a price holds
 SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
 PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
 POOLED_WEIGHT = 0.5  # proposals that the acceptance over all sequences counts for in the estimate for one of them
 POOL_DECAY, SEQ_DECAY = 0.99, 0.9  # weight of a proposal relative to the one after it
 BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay: at first, and at most
+PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts of one
+PROBE_FADE = 0.5  # weight of what was known, once those have come true
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
 MAX_LOSS = 1.0  # plain steps that a step may be charged: something else may have disturbed it
 STAKE = 0.5  # time of a step that it holds then
@@ -47,29 +51,6 @@ SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next
 COST_DECAY, COST_PRIOR, DEARER = 0.98, 64.0, (0.5, 4.0)  # of `_costs`, with each step; drafts that were as dear as they should; least, most
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
 FALL_RATE, RISE_RATE = 0.3, 0.05  # of the mean of the time to ask: it leans to the lowest values
-
-
-@dataclass(slots=True)
-class PositionRates:
-    """How often drafts come true, by position, given that those before them have."""
-
-    reached: list[float]  # proposals with a draft there, all before it accepted
-    accepted: list[float]
-
-    @classmethod
-    def like(cls, rates: Sequence[float], weight: float) -> "PositionRates":
-        """As if so many proposals had come true at these rates."""
-        return cls([weight] * len(rates), [weight * rate for rate in rates])
-
-    def record(self, num_drafts: int, num_accepted: int, decay: float) -> None:
-        """A proposal, of which the first so many drafts were accepted."""
-        for position in range(min(num_drafts, num_accepted + 1, len(self.reached))):
-            self.reached[position] = decay * self.reached[position] + 1
-            self.accepted[position] = decay * self.accepted[position] + (position < num_accepted)
-
-    def rates(self, prior: Sequence[float], prior_weight: float) -> list[float]:
-        return [(accepted + prior_weight * rate) / (reached + prior_weight)
-                for accepted, reached, rate in zip(self.accepted, self.reached, prior, strict=True)]
 
 
 @dataclass(slots=True)
@@ -107,15 +88,20 @@ class Patient:
     _draft_s: float = 0.0  # that a draft adds to a step, by the model
     _sure: bool = True  # only sure drafts are asked for
     _price: float = 0.0  # likelihood from which on a draft pays
+    _model_price: float = 0.0  # the same, were drafts as dear as the model says
     _limit: int = 0  # drafts that pay for a sequence of which nothing is known
     _priced: tuple[int, int] = (0, -PRICE_STEPS)  # for so many sequences, at this step
     _offers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
     _asked_at: int = 0  # step
     _num_asked: int = 0  # sequences in this step
     _num_offered: int = 0  # of these
+    _probe_due: int = 0  # the step from which on a sequence may probe
+    _probe_wait: int = PROBE_WAIT[0]
+    _probing: int | None = None  # the sequence that probes
     _may_part: bool = False  # sequences in lockstep
+    _could_part: bool = False  # these, if drafts were as likely and as dear as was thought at first
     _is_counting: bool = False  # offers are not taken
-    _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked and offers nothing
+    _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked
     _resumes_at: int = 0  # the next step that is observed
     _next_wait: int = 1  # at most, if nothing is offered
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
@@ -151,10 +137,11 @@ class Patient:
         """A decode step of this load took so long from its beginning to that of the next."""
         if load.num_drafts:
             plain_s = self._plain_s(load)
-            lost_s = interval - (1 + self._num_accepted / load.num_seqs) * plain_s
-            self._losses.spend(min(lost_s, MAX_LOSS * plain_s))
-            more_s, expected_s = interval - plain_s, load.num_drafts * self._draft_s
-            more_s = min(max(more_s, 0.0), DEARER[1] * expected_s)
+            asking_s = self._drafting_s  # measured by itself: nothing else has disturbed it
+            lost_s = interval - asking_s - (1 + self._num_accepted / load.num_seqs) * plain_s
+            self._losses.spend(min(lost_s, MAX_LOSS * plain_s) + asking_s)
+            more_s, expected_s = interval - asking_s - plain_s, load.num_drafts * self._draft_s
+            more_s = min(max(more_s, 0.0), DEARER[1] * expected_s) + asking_s
             self._costs = COST_DECAY * self._costs[0] + more_s, COST_DECAY * self._costs[1] + expected_s
             if self._losses.left_s < 0:
                 steps = self._losses.steps_to(STAKE * plain_s)
@@ -174,6 +161,8 @@ class Patient:
             return
         self._pooled[self._sure].record(seq.num_drafts, len(path), POOL_DECAY)
         seq.rates.record(seq.num_drafts, len(path), SEQ_DECAY)
+        if seq_id == self._probing:
+            self._end_probe(came_true=len(path) == seq.num_drafts)
         if len(path) < seq.num_drafts or seq.limit < self._limit:
             seq.limit = self._num_paying(seq.rates.rates(self._pooled_rates(), POOLED_WEIGHT))
             if not seq.limit:
@@ -190,11 +179,15 @@ class Patient:
         count = len(seq_ids)
         if self._priced[0] != count or self._step - self._priced[1] >= PRICE_STEPS:
             self._set_price(self._load, count, num_other_rows)
-        if not self._limit:
-            return None
-        self._is_counting = self._load.in_lockstep and not self._may_part
         known, most = self._seqs, self._limit
-        limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
+        self._is_counting = self._load.in_lockstep and not self._may_part
+        if self._step >= self._probe_due and (self._could_part if self._is_counting else not most and self._model_price < 1):
+            limits = self._probe(seq_ids)
+        elif not most and not self._is_counting:
+            return None
+        else:
+            most = max(most, 1)  # to be counted
+            limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
         self._num_asked = count - limits.count(0)
         return DraftLimits(limits, dry=self._is_counting, compared=False, sure=self._sure) if self._num_asked else None
 
@@ -204,6 +197,27 @@ class Patient:
         if due >= SAMPLE_STEPS:  # prompts are in every step, or somebody comes or goes
             self._sampled_at = self._step
         return 0 <= due < SAMPLE_STEPS
+
+    def _probe(self, seq_ids: Sequence[int]) -> list[int]:
+        """What each may have in a step in which one of them tries a few drafts, against all that is known."""
+        limits, place = [0] * len(seq_ids), self._step % len(seq_ids)
+        limits[place], self._probing = min(PROBE_DRAFTS, self.max_drafts), seq_ids[place]
+        self._probe_due, self._is_counting = self._step + self._probe_wait, False
+        return limits
+
+    def _end_probe(self, came_true: bool) -> None:
+        self._probing = None
+        if came_true:
+            for rates in self._pooled:
+                rates.fade(PROBE_FADE)
+            self._costs = PROBE_FADE * self._costs[0], PROBE_FADE * self._costs[1]
+            self._priced = 0, -PRICE_STEPS
+        self._probe_wait = PROBE_WAIT[0] if came_true else min(2 * self._probe_wait, PROBE_WAIT[1])
+        self._probe_due = self._step + max(self._probe_wait, self._steps_to_ask(ASK_SHARE))
+
+    def _steps_to_ask(self, share: float) -> int:
+        """Steps of which this share is as long as asking takes."""
+        return ceil(self._ask_s / (share * self._plain_s(self._load))) if self._load is not None else MAX_WAIT
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
@@ -224,19 +238,20 @@ class Patient:
         self._end_s, self._drafting_s = now, drafting.seconds
         wait = 0  # steps that are not observed
         if self._num_asked:
-            weight = 1 - exp((self._asked_at - self._step) / OFFERS_STEPS)
+            weight = 1 - exp((self._asked_at - self._step) / min(max(self._step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             self._offers[self._sure] += weight * (self._num_offered / self._num_asked - self._offers[self._sure])
             self._asked_at = self._step
+            self._ask_s += (FALL_RATE if drafting.seconds < self._ask_s else RISE_RATE) * (drafting.seconds - self._ask_s)
         if self._num_offered and not self._is_counting:
             self._next_wait = 1
         elif self._recent_units:
-            if self._num_asked:
-                self._ask_s += (FALL_RATE if drafting.seconds < self._ask_s else RISE_RATE) * (drafting.seconds - self._ask_s)
-            share = IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE
             wait = MAX_WAIT
-            if self._load is not None and self._limit and self._step >= self._pauses_until:
-                wait = min(ceil(self._ask_s / (share * self._plain_s(self._load))), self._next_wait, MAX_WAIT)
+            if self._load is not None and (self._limit or self._num_asked) and self._step >= self._pauses_until:
+                wait = self._steps_to_ask(IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE)
+                wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
                 self._next_wait = min(2 * self._next_wait, MAX_WAIT)
+            elif not self._limit:
+                wait = min(max(self._probe_due - self._step - 1, 0), MAX_WAIT)
             if self._samples():
                 wait = 0  # how long a plain step takes is known when the next one begins
         self._resumes_at = self._step + 1 + wait
@@ -293,18 +308,25 @@ class Patient:
         self._draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
         prior_s = COST_PRIOR * self._draft_s
         dearer = (self._costs[0] + prior_s) / (self._costs[1] + prior_s) if prior_s > 0 else 1.0
-        draft_s = min(max(dearer, DEARER[0]), DEARER[1]) * self._draft_s
+        draft_s = max(dearer, DEARER[0]) * self._draft_s
         plain_s = self._plain_s(load) * count / load.num_seqs
-        self._price = draft_s / (plain_s / count)
+        self._price, self._model_price = draft_s * count / plain_s, self._draft_s * count / plain_s
         if self._sure != (self._price > SURE_PRICE):
             self._sure = not self._sure
             self._seqs.clear()
         rates = self._pooled_rates()
         self._limit = self._num_paying(rates)
-        likelihood = accepted = 0.0
-        for position in range(self._limit):
-            likelihood = rates[position] * (likelihood if position else 1.0)
-            accepted += likelihood
-        drafted = self._offers[self._sure] * count
-        gain = (1 + drafted * accepted / count) / (1 + drafted * self._limit * draft_s / plain_s) - 1
-        self._may_part = gain >= (STAYING_GAIN if self._may_part else PARTING_GAIN)
+        share, cost = self._offers[self._sure], draft_s / plain_s * count
+        self._may_part = gain(rates[: self._limit], share, cost) >= (STAYING_GAIN if self._may_part else PARTING_GAIN)
+        prior, cost = self._prior(self._sure), self._model_price
+        self._could_part = not self._may_part and gain(prior[: self._num_paying(prior)], share, cost) >= PARTING_GAIN
+
+
+def gain(rates: Sequence[float], share: float, cost: float) -> float:
+    """What drafts add to the speed, as a share of it, where so many of the sequences have them, each of which costs so many tokens. `rates`
+    [drafts of each]: how often one comes true if those before it have."""
+    likelihood, accepted = 1.0, 0.0
+    for rate in rates:
+        likelihood *= rate
+        accepted += likelihood
+    return (1 + share * accepted) / (1 + share * len(rates) * cost) - 1
