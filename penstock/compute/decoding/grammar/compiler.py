@@ -94,7 +94,7 @@ class Compiler:
         structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
         room = self._max_len * self.vocabulary.longest  # characters, each of a byte or more
         try:
-            body = without_ends(structure.grammar(wanted, effort, room), self.vocabulary.ends)
+            body = without_ends(structure.grammar(wanted, effort, room), self.vocabulary.ends, self.vocabulary.size)
             frame = None
             if wanted.frame is not None:
                 frame = with_schemas(wanted.frame, wanted, effort, room, f"{HEADER}start: frame\n", "frame")

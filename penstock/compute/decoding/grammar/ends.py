@@ -15,10 +15,10 @@ LISTED = re.compile(rf"<\[(\^?)({RANGE}(?:,{RANGE})*)\]>")  # <[3-7,12]>, <[^3-7
 ANY = "<[*]>"
 
 
-def without_ends(written: Written, ends: Mapping[int, str]) -> Written:
+def without_ends(written: Written, ends: Mapping[int, str], size: int) -> Written:
     """The grammar, in which a reference to any token, or to any but some, does not mean those that end an answer. `ends`: their texts by
-    their numbers. Raises RequestError for a reference that names one of them."""
-    changed = [(at, old, new) for at, old in written.tokens if (new := read(old, ends)) != old]
+    their numbers; `size`: of the vocabulary. Raises RequestError for a reference that names one of them, or leaves no other token."""
+    changed = [(at, old, new) for at, old in written.tokens if (new := read(old, ends, size)) != old]
     if not changed:
         return written
     parts, done = [], 0
@@ -31,14 +31,16 @@ def without_ends(written: Written, ends: Mapping[int, str]) -> Written:
     return replace(written, text="".join([*parts, written.text[done:]]), copied=copied)
 
 
-def read(reference: str, ends: Mapping[int, str]) -> str:
-    """The reference without the tokens that end an answer. Raises RequestError if it names one of them."""
+def read(reference: str, ends: Mapping[int, str], size: int) -> str:
+    """The reference without the tokens that end an answer. Raises RequestError if it names one of them, or leaves no other token."""
     listed = LISTED.fullmatch(reference)
     if reference == ANY:
         return f"<[^{','.join(map(str, ends))}]>"
     if listed is not None and listed[1]:
-        left = [str(token) for token in ends if not holds(listed[2], token)]
-        return f"<[^{','.join([listed[2], *left])}]>"
+        denied = ",".join([listed[2], *(str(token) for token in ends if not holds(listed[2], token))])
+        if is_all(denied, size):
+            raise RequestError(f"grammar has {reference[:80]}, which leaves no token but those that end an answer", "grammar")
+        return f"<[^{denied}]>"
     for token, text in ends.items():
         if reference == text or listed is not None and holds(listed[2], token):
             named = reference if reference == text else f"{reference[:80]}, and so the token {f'{token} {text}'.rstrip()}"
@@ -50,5 +52,20 @@ def read(reference: str, ends: Mapping[int, str]) -> str:
 
 def holds(listed: str, token: int) -> bool:
     """Whether numbers and ranges, such as 3-7,12, include a token."""
-    bounds = [[int(bound) for bound in part.split("-")] for part in listed.split(",")]
-    return any(each[0] <= token <= each[-1] for each in bounds)
+    return any(low <= token <= high for low, high in bounds(listed))
+
+
+def is_all(listed: str, size: int) -> bool:
+    """Whether they include every token of a vocabulary."""
+    at = 0
+    for low, high in sorted(bounds(listed)):
+        if low > at:
+            return False
+        at = max(at, high + 1)
+    return at >= size
+
+
+def bounds(listed: str) -> list[tuple[int, int]]:
+    """The first and the last token of each range."""
+    parts = [part.split("-") for part in listed.split(",")]
+    return [(int(part[0]), int(part[-1])) for part in parts]

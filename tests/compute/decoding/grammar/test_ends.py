@@ -7,7 +7,7 @@ from penstock.compute.decoding.grammar.ends import without_ends
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, Tokens, allowed, compiler, matcher_of
+from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, SIZE, Tokens, allowed, compiler, matcher_of
 
 COMPILER = compiler()
 TWO_ENDS = compiler(Tokens((END, OTHER_END)))
@@ -50,6 +50,13 @@ def test_other_tokens_may_stand_anywhere_and_any_token_does_not_mean_one_that_en
         assert matcher.take([MARK, B, END]) == 2 and matcher.ended == "stop"
 
 
+@pytest.mark.parametrize("reference", [f"<[^0-{SIZE - 1}]>", f"<[^{END + 1}-{SIZE},0-{END - 1}]>", f"<[^0-200,99-{END},{END + 1}-{SIZE}]>"])
+def test_a_reference_that_leaves_no_token_is_refused(reference: str) -> None:
+    with pytest.raises(RequestError, match="leaves no token but those that end an answer"):
+        COMPILER.compile(Wanted(grammar=f'start: "a" {reference}? "b"'))
+    COMPILER.compile(Wanted(grammar=f'start: "a" <[^0-{MARK - 1},{MARK + 1}-{SIZE - 1}]> "b"'))
+
+
 def test_texts_of_end_tokens_are_only_texts() -> None:
     matcher = matcher_of(COMPILER, Wanted(grammar=r'start: "<|end|>" /<\|end\|>/ "!"'))
     text = COMPILER.vocabulary.spelling("<|end|><|end|>!")
@@ -78,6 +85,6 @@ def test_many_references_take_no_longer_than_their_text() -> None:
     many = 100_000
     written = Written("<[*]>" * many, copied=((0, 0), (5, 5), (5 * many, 5 * many)), tokens=tuple((5 * at, "<[*]>") for at in range(many)))
     began = time.thread_time()
-    found = without_ends(written, {1: "<|end|>", 22: "</s>"})
+    found = without_ends(written, {1: "<|end|>", 22: "</s>"}, 100)
     assert time.thread_time() - began < 2
     assert found.text == "<[^1,22]>" * many and found.copied == ((0, 0), (9, 5), (9 * many, 5 * many))
