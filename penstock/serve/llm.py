@@ -16,7 +16,7 @@ from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
 from penstock.serve.engine.build import build, choose_backend, make_selections
 from penstock.serve.engine.machine import without_native
-from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.engine.requests import Delta, Request, given_up
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
 from penstock.serve.text.drafted import DraftedText
@@ -90,7 +90,8 @@ class LLM:
         """One Output per prompt, in order. A prompt is a string or {"prompt_token_ids": [...]}. `on_delta` is called with whatever a step
         adds to any of them.
 
-        Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated.
+        Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated. Raises it, too, where the grammar
+        of an answer cannot be followed to its end; then all of them are given up.
         """
         listed = list_prompts(prompts)
         default = self.get_default_sampling_params() if sampling_params is None else sampling_params
@@ -142,6 +143,7 @@ class LLM:
             return self._run_all(requests, on_delta)
 
     def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
+        asked = {request.request_id: request for request in requests}
         outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
         chosen = {request.request_id: selection for request in requests if (selection := self._selections.of(request)) is not None}
         try:
@@ -155,19 +157,22 @@ class LLM:
                 for request_id, delta in deltas or []:
                     if request_id in chosen:
                         chosen[request_id].take(delta)
-                        continue
-                    self._take(outputs[request_id], delta)
-                    if on_delta is not None:
-                        on_delta(delta)
+                    else:
+                        self._give(asked[request_id], outputs[request_id], delta, on_delta)
             for request_id, delta in best_of_all(chosen):
-                self._take(outputs[request_id], delta)
-                if on_delta is not None:
-                    on_delta(delta)
+                self._give(asked[request_id], outputs[request_id], delta, on_delta)
         except BaseException:
             for request in requests:
                 self._engine.abort(request.request_id)
             raise
         return [outputs[request.request_id] for request in requests]
+
+    def _give(self, request: Request, output: Output, delta: Delta, on_delta: OnDelta | None) -> None:
+        if delta.finish_reason == "abort":
+            raise given_up(request)
+        self._take(output, delta)
+        if on_delta is not None:
+            on_delta(delta)
 
     def _take(self, output: Output, delta: Delta) -> None:
         now = self._engine.clock.now()

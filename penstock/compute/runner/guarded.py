@@ -11,7 +11,7 @@ class Guarded:
     """`propose` and `forget` of a proposer. Once it has failed it is not called again: there are no drafts, and nothing to forget.
 
     It fails by raising anything but MemoryError, and by drafts that cannot be rows of a step: for another number of sequences, outside the
-    vocabulary, or after a parent that is not before them.
+    vocabulary, after a parent that is not before them, or as a tree although it did not ask for tree masks.
     """
 
     def __init__(self, proposer: Proposer, vocab_size: int) -> None:
@@ -28,7 +28,7 @@ class Guarded:
                 raise ValueError(f"it made drafts for {len(found)} sequences, but was asked for {len(rows)}")
             for drafts in found:
                 if drafts.tokens:
-                    check(drafts, self._vocab_size)
+                    check(drafts, self._vocab_size, self._proposer.needs.tree_masks)
             return found
         except MemoryError:
             raise
@@ -52,8 +52,8 @@ class Guarded:
                   type(self._proposer).__name__, type(error).__name__, error, exc_info=error)
 
 
-def check(drafts: Drafts, vocab_size: int) -> None:
-    """Raises ValueError for drafts that cannot be a step's rows."""
+def check(drafts: Drafts, vocab_size: int, tree_masks: bool) -> None:
+    """Raises ValueError for drafts that cannot be a step's rows. `tree_masks`: whether the backend is known to have them."""
     tokens, parents = drafts.tokens, drafts.parents
     if min(tokens) < 0 or max(tokens) >= vocab_size:
         wrong = next(token for token in tokens if not 0 <= token < vocab_size)
@@ -65,3 +65,5 @@ def check(drafts: Drafts, vocab_size: int) -> None:
     for draft, parent in enumerate(parents):
         if not -1 <= parent < draft:
             raise ValueError(f"its draft {draft} follows draft {parent}, which is not before it")
+        if parent != draft - 1 and not tree_masks:
+            raise ValueError("it drafted a tree, but its needs do not name tree_masks")

@@ -9,7 +9,7 @@ from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.slo import Objectives
 from penstock.serve.api.limits import ClientGone
 from penstock.serve.api.parts import Desk
-from penstock.serve.engine.requests import Delta, Request, Usage
+from penstock.serve.engine.requests import Delta, Request, Usage, given_up
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Call:
             async for delta in stream:
                 self._observe(progress, delta)
                 if delta.finish_reason == "abort":
-                    self._queue.put_nowait(_given_up(progress.request))
+                    self._queue.put_nowait(given_up(progress.request))
                     return
                 self._queue.put_nowait((number, delta))
                 if delta.done:
@@ -137,10 +137,3 @@ class Call:
             metrics.on_request(delta.finish_reason or "stop", usage, now - self._arrived_s)
             if progress.request.has_objectives:
                 metrics.on_objectives(progress.kept(self._arrived_s, now, usage.completion_tokens))
-
-
-def _given_up(request: Request) -> RequestError:
-    if request.grammar is not None:
-        return RequestError(
-            "the answer's grammar became too complex to follow; ask for a simpler schema, pattern or grammar", code="grammar_too_complex")
-    return RequestError("the engine gave up on this request", status=503, code="aborted")

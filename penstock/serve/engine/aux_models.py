@@ -1,5 +1,5 @@
 """The models that proposers need beside the target: draft models and heads, loaded on the same backend."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from penstock.compute.models.heads import stamp
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.joined import JoinedCheckpoint
+from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.compute.models.load.weights import load_weights
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
@@ -69,6 +70,9 @@ class EngineHost:
         weights = load_weights(program, open_checkpoint(path), self.own.dtype, self.own.scheme)
         return self._load(found.spec, program, weights, kv_tokens)
 
+    def head_tensors(self, path: str | None, kind: str) -> Sequence[str]:
+        return head_tensors(heads_file(path, kind, self.own.path, self._config.model))
+
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
         """Raises ModelError if there is no file of heads or it was trained for a model of another shape, MissingHeadsError if the file
         lacks a tensor."""
@@ -96,6 +100,11 @@ def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:
     if not file.is_file():
         raise ModelError(f"{file} is missing: `penstock train-heads {model} --kind {kind} --text TEXTS --out FOLDER` makes it")
     return file
+
+
+def head_tensors(file: Path) -> Sequence[str]:
+    """The names of the tensors of heads. Raises ModelError for a file that cannot be read."""
+    return tuple(TensorFile(file).names())
 
 
 def differing(one: Tokenizer, other: Tokenizer) -> str | None:

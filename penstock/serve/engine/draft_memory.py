@@ -1,6 +1,6 @@
 """The memory that drafting takes besides the model, known before any weight is read: the proposer is constructed for a host that only adds
 it up."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from penstock.compute.quant.contract import QuantScheme
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
-from penstock.serve.engine.aux_models import LoadedAuxModel, heads_file
+from penstock.serve.engine.aux_models import LoadedAuxModel, head_tensors, heads_file
 from penstock.serve.engine.holding import holding
 
 SAMPLE_BLOCKS = 64
@@ -61,6 +61,9 @@ class CountingHost:
         program = build_program(found.spec, found.family.names)
         held = holding(program, found.source, self._target.backend, Forming(self._target.dtype, self._target.scheme)).held
         return self._count(found.spec, program, held.weight_bytes, kv_tokens)
+
+    def head_tensors(self, path: str | None, kind: str) -> Sequence[str]:
+        return head_tensors(heads_file(path, kind, self._target.found.source.path, self._model))
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
         """Raises ModelError if there are no such heads."""

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.core.drafting import NO_DRAFTS, Drafting
+from penstock.core.errors import RequestError
 from penstock.core.message import message
 from penstock.core.types import CacheMark, SamplingParams, Score, TokenLogprobs
 
@@ -30,6 +31,15 @@ class Request:
     @property
     def has_objectives(self) -> bool:
         return (self.ttft_slo_s, self.tpot_slo_s, self.e2e_slo_s) != (None, None, None)
+
+
+def given_up(request: Request) -> RequestError:
+    """What the client is told where an answer ended with "abort"."""
+    if request.grammar is not None:
+        return RequestError(
+            "the answer's grammar could not be followed any further: it became too complex there, or leaves no token that could come next; "
+            "ask for a simpler schema, pattern or grammar", code="grammar_too_complex")
+    return RequestError("the engine gave up on this request", status=503, code="aborted")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ class Collected:
         self.drafting = delta.drafting
         self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
 
+    @property
+    def is_given_up(self) -> bool:
+        return self.finish_reason == "abort"
+
     def candidate(self) -> Candidate:
         return Candidate(self.text, tuple([each.logprob for each in self.logprobs]))
 
@@ -75,13 +79,15 @@ class Selection:
             self._last = delta
 
     def chosen(self) -> list[Delta]:
-        """One delta for each of the best, the best first. May wait for the scorer. Raises RequestError when that fails."""
+        """One delta for each of the best, the best first. Answers that the engine gave up on come only where there are too few others, and
+        after them. May wait for the scorer. Raises RequestError when that fails."""
         assert self._last is not None, "not all deltas were taken"
-        ranked = self._scorer.rank(self._prompt(), [each.candidate() for each in self._answers])
+        whole = [each for each in self._answers if not each.is_given_up]
+        ranked = self._scorer.rank(self._prompt(), [each.candidate() for each in whole]) if whole else []
+        best = [(whole[each.place], each.score if self._tells_scores else None) for each in ranked]
+        best += [(each, None) for each in self._answers if each.is_given_up]
         with_logprobs = self._params.logprobs is not None
-        deltas = [
-            self._answers[each.place].delta(index, with_logprobs, each.score if self._tells_scores else None)
-            for index, each in enumerate(ranked[: self._params.n])]
+        deltas = [each.delta(index, with_logprobs, score) for index, (each, score) in enumerate(best[: self._params.n])]
         deltas[0] = replace(deltas[0], prompt_logprobs=self._prompt_logprobs)
         deltas[-1] = replace(deltas[-1], done=True, usage=self._last.usage)
         return deltas

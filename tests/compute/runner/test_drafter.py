@@ -9,6 +9,7 @@ from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import VirtualClock
+from penstock.core.needs import Needs
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 
 VOCAB = 50
@@ -121,7 +122,9 @@ class FailingProposer(RecordingProposer):
     ([Drafts((3, -1))], f"ValueError: it drafted the token -1 of a vocabulary of {VOCAB}"),
     ([Drafts((3, 4), (-1,))], "ValueError: it named 1 parents of 2 drafts"),
     ([Drafts((3, 4, 5), (-1, 0, 2))], "ValueError: its draft 2 follows draft 2, which is not before it"),
-    ([Drafts((3, 4), (-1, -2))], "ValueError: its draft 1 follows draft -2, which is not before it")])
+    ([Drafts((3, 4), (-1, -2))], "ValueError: its draft 1 follows draft -2, which is not before it"),
+    ([Drafts((3, 4), (-1, -1))], "ValueError: it drafted a tree, but its needs do not name tree_masks"),
+    ([Drafts((3, 4, 5), (-1, 0, 0))], "ValueError: it drafted a tree, but its needs do not name tree_masks")])
 def test_a_proposer_that_fails_is_named_and_not_called_again(made: list[Drafts] | str, said: str, caplog: pytest.LogCaptureFixture) -> None:
     proposer = FailingProposer(made)
     generation = Generation(Drafter(proposer, Always(8), VirtualClock(), VOCAB))
@@ -135,8 +138,15 @@ def test_a_proposer_that_fails_is_named_and_not_called_again(made: list[Drafts] 
     assert proposer.num_calls == num_calls and generation.cached[0].tokens == generation.tokens
 
 
-def test_drafts_of_a_whole_vocabulary_are_taken() -> None:
-    generation = Generation(Drafter(FailingProposer([Drafts((0, VOCAB - 1, 5), (-1, -1, 1))]), Always(8), VirtualClock(), VOCAB))
+class TreeProposer(FailingProposer):
+    needs = Needs(tree_masks=True)
+
+
+@pytest.mark.parametrize("proposer", [
+    TreeProposer([Drafts((0, VOCAB - 1, 5), (-1, -1, 1))]), FailingProposer([Drafts((0, VOCAB - 1))]),
+    FailingProposer([Drafts((0, VOCAB - 1, 5), (-1, 0, 1))])])
+def test_drafts_of_a_whole_vocabulary_are_taken(proposer: FailingProposer) -> None:
+    generation = Generation(Drafter(proposer, Always(8), VirtualClock(), VOCAB))
     generation.step()
     assert not generation.drafter.has_failed
 
@@ -194,6 +204,8 @@ def test_the_proposer_is_not_asked_while_tokens_are_missing() -> None:
 
 class Excessive(RecordingProposer):
     """Proposes a tree of six, whatever the room."""
+
+    needs = Needs(tree_masks=True)
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         self.wanted_sure = [row.sure for row in rows]

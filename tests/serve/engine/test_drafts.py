@@ -104,7 +104,7 @@ def test_spans_of_a_conversation_are_its_text(folder: Path) -> None:
 class Wishful:
     """Drafts that are wrong, in a tree."""
 
-    needs = Needs()
+    needs = Needs(tree_masks=True)
 
     def lookahead(self) -> int:
         return 3

@@ -99,7 +99,7 @@ def test_same_bits_as_alone(folder: Path, other: Path, alone: list[Any], options
 class Knowing:
     """Drafts the true continuation, up to a token that is wrong here and there."""
 
-    needs = Needs()
+    needs = Needs(tree_masks=True)
 
     def __init__(self, truths: list[list[int]], num_prompt: dict[int, int], branches: bool) -> None:
         self.branches = branches

@@ -1,9 +1,13 @@
 """Gaps in a config are filled with reasons; what does not go together or does not fit is refused with the number that would."""
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
+import penstock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, ModelError, PenstockError, UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
@@ -170,7 +174,7 @@ def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:
 
 
 @pytest.mark.parametrize("propose", ["draft_model:model=rill", "draft_model:model=rill,kv_tokens=100", "eagle", "eagle:width=2,depth=3",
-                                     "medusa:heads=2", "ngram", "suffix", "lookahead"])
+                                     "medusa", "medusa:heads=2", "ngram", "suffix", "lookahead"])
 @pytest.mark.parametrize("quant", ["none", "int8"])
 def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) -> None:
     config = EngineConfig(propose=propose, quant=quant, kv_tokens=320, max_num_seqs=5, weight_cache=False)
@@ -227,6 +231,20 @@ def test_a_cache_of_drafts_that_does_not_fit_is_refused_with_its_size(monkeypatc
 def test_more_heads_than_were_trained_are_refused() -> None:
     with pytest.raises(ModelError, match=r"medusa:heads=9: .*has no medusa\.4\.\S+: it holds 4 heads, 9 are asked for \(heads=4 "):
         build(EngineConfig(model="brook", propose="medusa:heads=9"))
+
+
+def test_a_file_of_heads_is_taken_as_it_was_trained(tmp_path: Path) -> None:
+    """All of its heads, whatever their number, and what they take is known before."""
+    with safe_open(Path(penstock.__file__).parent / "bundled/brook/medusa.safetensors", "np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys() if not name.startswith(("medusa.2.", "medusa.3."))}  # noqa: SIM118
+        save_file(tensors, tmp_path / "medusa.safetensors", file.metadata())
+    config = EngineConfig(model="brook", propose=f"medusa:path={tmp_path}", kv_tokens=320)
+    found = find(config)
+    aux = build(config).engine._runner._drafter._proposer._proposer._aux  # type: ignore[attr-defined]
+    assert drafting_takes(config, found, choose(config, found)).fixed == aux.loaded.weight_bytes
+    assert {name for name in aux.loaded.program.weights if name.endswith(".norm")} == {"0.norm", "1.norm"}
+    with pytest.raises(ModelError, match=r"it holds 2 heads, 3 are asked for \(heads=2 takes those\)"):
+        build(replace(config, propose=f"{config.propose},heads=3"))
 
 
 @pytest.mark.parametrize("fields", [{"accept": "typical:epsilon=0.2"}, {"draft_control": "always"}])

@@ -12,6 +12,7 @@ from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding import propose
 from penstock.core.errors import RequestError
 from penstock.core.types import Output
+from penstock.serve.engine.requests import Delta
 from tests.serve.engine.crowds import crowded
 from tests.tiny import write_heads, write_model
 
@@ -224,18 +225,55 @@ def test_a_bad_structure_is_refused_before_anything_is_generated(folder: Path) -
     assert not llm._engine.num_requests()
 
 
+# Wide objects, behind a choice that nothing but the model makes.
+WIDE = StructuredOutputsParams(grammar='start: "0" | "y" %json ' + json.dumps(
+    {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}}))
+
+
+def favouring(llm: LLM, *letters: str) -> dict[int, float]:
+    return {llm.get_tokenizer().encode(letter, add_special_tokens=False)[-1]: 100.0 for letter in letters}
+
+
 def test_a_grammar_that_becomes_too_complex_ends_its_own_request_and_no_other(folder: Path) -> None:
-    """Wide objects behind a choice that nothing but the model makes."""
-    wide = json.dumps({"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}})
-    wanted = StructuredOutputsParams(grammar=f'start: "0" | "y" %json {wide}')
     llm = LLM(str(folder))
-    token = llm.get_tokenizer().encode("y", add_special_tokens=False)[-1]
     others = [(prompt, params) for prompt, params in requests() if params.structured_outputs is not None]
     before = [said(llm.generate(prompt, params)[0]) for prompt, params in others]
-    given_up = SamplingParams(max_tokens=40, seed=1, logit_bias={token: 100.0}, structured_outputs=wanted)
-    outputs = llm.generate(["x", *(prompt for prompt, _ in others)], [given_up, *(params for _, params in others)])
-    assert outputs[0].outputs[0].finish_reason == "abort" and outputs[0].outputs[0].text.startswith("y")
-    assert [said(output) for output in outputs[1:]] == before
+    given_up = SamplingParams(max_tokens=40, seed=1, logit_bias=favouring(llm, "y"), structured_outputs=WIDE)
+    made = [llm._request(prompt, params) for prompt, params in [("x", given_up), *others]]
+    for request in made:
+        llm._engine.add(request)
+    deltas: list[tuple[str, Delta]] = []
+    while llm._engine.num_requests():
+        deltas += llm._engine.step() or []
+    first, *rest = [[delta for request_id, delta in deltas if request_id == request.request_id] for request in made]
+    assert first[-1].finish_reason == "abort" and "".join([delta.text for delta in first]).startswith("y")
+    for found, (text, reason, _, tokens, _) in zip(rest, before, strict=True):
+        assert "".join([delta.text for delta in found]) == text and found[-1].finish_reason == reason
+        assert [token for delta in found for token in delta.token_ids] == tokens
     again = SamplingParams(max_tokens=3, structured_outputs=StructuredOutputsParams(regex="ab"))
     assert llm.generate("x", again)[0].outputs[0].text == "ab"
     llm._engine.check_integrity()
+
+
+def test_offline_such_an_answer_is_an_error_and_no_result(folder: Path) -> None:
+    llm = LLM(str(folder))
+    given_up = SamplingParams(max_tokens=40, logit_bias=favouring(llm, "y"), structured_outputs=WIDE)
+    whole = SamplingParams(max_tokens=40, logit_bias=favouring(llm, "0"), structured_outputs=WIDE)
+    for params in (given_up, replace(given_up, n=2), replace(given_up, n=1, best_of=2), [whole, given_up]):
+        with pytest.raises(RequestError, match="could not be followed any further") as refusal:
+            llm.generate(["x"] * (2 if isinstance(params, list) else 1), params)
+        assert refusal.value.code == "grammar_too_complex" and not llm._engine.num_requests()
+    assert llm.generate("x", whole)[0].outputs[0].text == "0"
+    llm._engine.check_integrity()
+
+
+def test_such_an_answer_is_not_among_the_best_of_several(folder: Path) -> None:
+    llm = LLM(str(folder))
+    params = SamplingParams(max_tokens=40, seed=5, n=1, best_of=12, logit_bias=favouring(llm, "0", "y"), structured_outputs=WIDE)
+    assert [each.text for each in llm.generate("x", params)[0].outputs] == ["0"]
+    whole = 1
+    with pytest.raises(RequestError, match="could not be followed any further"):
+        for whole in range(2, 12):
+            found = llm.generate("x", replace(params, n=whole))[0].outputs
+            assert [(each.index, each.text, each.finish_reason) for each in found] == [(index, "0", "stop") for index in range(whole)]
+    assert whole > 2

@@ -70,7 +70,7 @@ def trained(folder: Path, out: Path, text: str, length: int | Length, seed: int 
 
 @pytest.mark.parametrize(("text", "steps"), [("eagle:depth=2", 40), ("medusa:heads=2", 150)])
 def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: Path, text: str, steps: int) -> None:
-    kind, _, options = text.partition(":")
+    kind = text.partition(":")[0]
     before = trained(folder, tmp_path / "before", text, 1).trained.agreement
     result = trained(folder, tmp_path, text, steps)
     after = result.trained.agreement
@@ -82,7 +82,7 @@ def test_training_beats_chance_and_drafts_are_accepted(folder: Path, tmp_path: P
     params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
     prompts = ["a went to sea", "c went to sea in a boat of t", "h went"]
     plain = LLM(folder).generate(prompts, params)
-    drafted = LLM(folder, propose=f"{kind}:path={tmp_path},{options}", draft_control="always").generate(prompts, params)
+    drafted = LLM(folder, propose=f"{kind}:path={tmp_path}", draft_control="always").generate(prompts, params)
     assert [each.outputs[0].token_ids for each in drafted] == [each.outputs[0].token_ids for each in plain]
     assert sum(each.drafting.num_accepted for each in drafted) > 0.1 * sum(each.drafting.passes for each in drafted)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.contract import Structure
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
+from penstock.compute.decoding.grammar.ends import without_ends
 from penstock.compute.decoding.grammar.lark import with_schemas
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.grammar.reasons import told
@@ -93,7 +94,7 @@ class Compiler:
         structure = next(each for name, each in self._structures.items() if getattr(wanted, name) is not None)
         room = self._max_len * self.vocabulary.longest  # characters, each of a byte or more
         try:
-            body = structure.grammar(wanted, effort, room)
+            body = without_ends(structure.grammar(wanted, effort, room), self.vocabulary.ends, self.vocabulary.size)
             frame = None
             if wanted.frame is not None:
                 frame = with_schemas(wanted.frame, wanted, effort, room, f"{HEADER}start: frame\n", "frame")

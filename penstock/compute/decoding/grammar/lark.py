@@ -27,7 +27,7 @@ EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # beginnings of definitions, names of terminals. Anything else is left to the compiler. A piece is read to its end, or to the end of its
 # line if it has none, so that no text is scanned twice. A rule with attributes becomes one terminal, as one in upper case does.
 PIECES = re.compile(r"""
-    (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | <[^<>\s]+>?
+    (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | (?P<token> <[^<>\s]+>? )
     | (?P<schema> %json\b ) | (?P<options> %llguidance\b ) | (?P<and> & )
     | (?<![\w-])(?P<attribute> (?:temperature|max_tokens|stop|stop_capture|capture)(?=[ \t]*=) | capture(?=[ \t]*(?:,|\][ \t]*:)) )
     | ^[ \t]* (?: (?P<terminal> _?[A-Z][A-Z0-9_-]*(?=[ \t]*(?:[.{][^:\n]*)?:) | %ignore\b | [!?]*_?[a-z][\w-]*(?=[ \t]*\[) )
@@ -79,20 +79,23 @@ def with_schemas(
     size = len(begin)
     copied: list[tuple[int, int]] = []
     schemas: dict[str, Writer] = {}
+    tokens: list[tuple[int, str]] = []
     forcing = Forcing.PARSER
     for piece, at in pieces(rules, wanted, effort, room, called):
         copied.append((size, at))
         if isinstance(piece, Written):
             schemas |= piece.schemas
+            tokens += [(size, reference) for _, reference in piece.tokens]
             forcing = Forcing.OFF if piece.forcing is Forcing.OFF else forcing
             piece = piece.text
         parts.append(piece)
         size += len(piece)
-    return Written("".join(parts), rules.text, tuple(copied), schemas, has_json=bool(schemas), forcing=forcing)
+    return Written("".join(parts), rules.text, tuple(copied), tuple(tokens), schemas, bool(schemas), forcing)
 
 
 def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, called: str) -> Iterator[tuple[str | Written, int]]:
-    """The parts of the grammar, each with its index in the text: schemas, compiled, options, and the text between them as it is."""
+    """The parts of the grammar, each with its index in the text: schemas, compiled, options, references to tokens, and the text between
+    them as it is."""
     text, schemas = rules.text, Schemas(dict(rules.schemas), effort)
     at = begin = num_and = num_schemas = 0
     definitions = Definitions()
@@ -111,6 +114,11 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
             written, at = options_at(text, found.end())
             yield written, found.end()
             begin = at
+            continue
+        if kind == "token":
+            yield text[begin : found.start()], begin
+            yield Written(found[0], tokens=((0, found[0]),)), found.start()
+            at = begin = found.end()
             continue
         if kind == "attribute":
             raise RequestError(f"grammar has {found[kind]} of a rule, which is not supported: {ATTRIBUTES[found[kind]]}", "grammar")

@@ -54,7 +54,7 @@ class Matcher:
             if self.ended is not None:
                 return at
             if token in self._ends:
-                self.ended = "stop" if self._matcher.is_accepting() else "abort"
+                self.ended = "stop" if self._matcher.is_accepting() or self._is_stop_within(token) else "abort"
             elif not self._consume(token):
                 self.ended = "abort"
             elif self._matcher.is_stopped():
@@ -169,6 +169,10 @@ class Matcher:
                     mask[:] = others
             for token in self._other_ends:
                 mask[token >> 5] |= 1 << (token & 31)
+
+    def _is_stop_within(self, token: int) -> bool:
+        """Whether the request stops at a token that the grammar itself has here."""
+        return token in self._other_ends and self._consume(token)
 
     def _consume(self, token: int) -> bool:
         return self._matcher.consume_token(token) or (self._is_renewed() and self._matcher.consume_token(token))

@@ -70,6 +70,11 @@ class Vocabulary:
         return "" if DEAD_END in error else error
 
     @cached_property
+    def ends(self) -> dict[int, str]:
+        """The texts of the end-of-text tokens, by their numbers."""
+        return {token: self._tokens.token_bytes(token).decode(errors="replace") for token in self._ends}
+
+    @cached_property
     def longest(self) -> int:
         """Length in bytes of the longest token that is not special."""
         return max([len(self._tokens.token_bytes(token)) for token in range(self.size) if token not in self.special_ids], default=0)

@@ -24,6 +24,8 @@ class Written:
     """`text`: the grammar. `source`: the user's text, if parts of the grammar are copied from it. `copied`: for each copied part, its index
     in the grammar and in the source.
 
+    `tokens`: references to tokens, <|name|> or <[3-7,12]>, each with its index in the grammar.
+
     `schemas`: the writer of each JSON schema's definitions, by the prefix of their names. `has_json`: the grammar contains JSON, so the
     options for white space apply.
     """
@@ -31,6 +33,7 @@ class Written:
     text: str
     source: str = ""
     copied: tuple[tuple[int, int], ...] = ()  # characters
+    tokens: tuple[tuple[int, str], ...] = ()
     schemas: Mapping[str, Writer] = field(default_factory=dict)
     has_json: bool = False
     forcing: Forcing = Forcing.PARSER

@@ -105,6 +105,10 @@ class Host(Protocol):
         ModelError if it cannot be loaded."""
         ...
 
+    def head_tensors(self, path: str | None, kind: str) -> Sequence[str]:
+        """The names of the tensors in the file that `heads` would read. Raises ModelError if there is no such file, or it is unreadable."""
+        ...
+
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> AuxModel:
         """Loads heads that take the target's hidden states as input, with a KV cache of `kv_tokens` tokens.
 

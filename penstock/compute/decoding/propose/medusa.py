@@ -4,7 +4,7 @@ probabilities. Costs one step of all heads per step of the target, for all seque
 cheaper than EAGLE, with fewer drafts accepted."""
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Medusa:
     @dataclass(frozen=True, slots=True)
     class Options:
         path: str | None = None  # medusa.safetensors or its folder; none: the model's folder
-        heads: int = 4  # number of heads used, and so the depth of the tree
+        heads: int | None = None  # number of heads used, and so the depth of the tree; none: as many as the file holds
         k: int = 8  # maximum number of drafts
         width: int = 8  # likeliest tokens of each head that are considered
 
@@ -33,17 +33,19 @@ class Medusa:
 
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options out of range, ModelError if there are fewer heads or they were trained for another model."""
+        num = max(num_heads(host.head_tensors(options.path, "medusa")), 1) if options.heads is None else options.heads
+        options = replace(options, heads=num)
         check_ranges("medusa", options, heads=(1, MAX_HEADS), k=(1, MAX_DRAFTS), width=(1, MAX_DRAFTS))
         self._options = options
         try:
-            self._aux = host.heads(options.path, "medusa", medusa.builder(options.heads), host.max_num_seqs)
+            self._aux = host.heads(options.path, "medusa", medusa.builder(num), host.max_num_seqs)
         except MissingHeadsError as error:
-            if not 0 < (count := num_heads(error.present)) < options.heads:
+            if not 0 < (count := num_heads(error.present)) < num:
                 raise
-            reason = f"it holds {count} heads, {options.heads} are asked for (heads={count} takes those)"
+            reason = f"it holds {count} heads, {num} are asked for (heads={count} takes those)"
             raise ModelError(f"{error}: {reason}") from None
         self._sampler = host.sampler
-        self._outputs = tuple([f"logits{i}" for i in range(1, options.heads)])  # buffers; head 0 has the step's logits
+        self._outputs = tuple([f"logits{i}" for i in range(1, num)])  # buffers; head 0 has the step's logits
 
     def lookahead(self) -> int:
         return self._options.k

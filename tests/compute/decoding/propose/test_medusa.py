@@ -72,9 +72,13 @@ class Heads:
 class Host:
     max_num_seqs = 4
     sampler = Sampler([])
+    held: tuple[str, ...] = ("medusa.0.up.weight", "medusa.1.up.weight", "medusa.1.down.weight", "medusa.token_norm.weight")
 
     def __init__(self) -> None:
         self.aux = Heads()
+
+    def head_tensors(self, path: str | None, kind: str) -> tuple[str, ...]:
+        return self.held
 
     def heads(self, path: str | None, kind: str, build: Any, kv_tokens: int) -> Heads:
         assert kind == "medusa"
@@ -94,6 +98,15 @@ def test_each_row_is_asked_about_its_last_state_and_newest_token() -> None:
     assert [drafts.parents for drafts in found] == [(-1, 0), None, (-1, 0), None]
     assert host.aux.num_steps == 1 and heads.propose([]) == []
     assert len(heads.propose([row(1, 5, [1], room=1)])[0].tokens) == 1
+
+
+def test_all_heads_of_a_file_are_used_unless_fewer_are_asked_for() -> None:
+    host = Host()
+    unsaid, two = [Medusa(Medusa.Options(heads=heads, k=2), host).propose([row(1, 5, [1])]) for heads in (None, 2)]
+    assert unsaid == two and len(two[0].tokens) == 2
+    host.held = tuple([f"medusa.{number}.up.weight" for number in range(65)])
+    with pytest.raises(UsageError, match="medusa: heads must be from 1 to 64, not 65"):
+        Medusa(Medusa.Options(), host)
 
 
 def test_options_without_sense_are_refused() -> None:

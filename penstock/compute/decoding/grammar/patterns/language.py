@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars
 from penstock.compute.decoding.grammar.patterns.automaton import size
+from penstock.compute.decoding.grammar.patterns.begun import without_sure
 from penstock.compute.decoding.grammar.patterns.derive import left, nullable, right
 from penstock.compute.decoding.grammar.patterns.syntax import (
     Edge,
@@ -61,14 +62,14 @@ REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # after a
 
 def matching(pattern: str, widely: bool, effort: Effort) -> Tree:
     """The strings in which the pattern is found: by all dialects of regexes, or, `widely`, by any of them. Raises PatternError."""
-    node = read(pattern, widely, effort)
+    node = without_sure(read(pattern, widely, effort), is_begun=False)
     tree = Following(widely, effort).row(BEFORE, node.items if isinstance(node, Row) else (node,), REST)
     return writable(without_edges(tree, node, effort))
 
 
 def whole(pattern: str, effort: Effort) -> Tree:
     """The strings that the pattern matches from beginning to end. Raises PatternError."""
-    node = read(pattern, False, effort)
+    node = without_sure(read(pattern, False, effort), is_begun=True)
     tree = Following(False, effort).row(START, node.items if isinstance(node, Row) else (node,), rep(ENDS, 0, None))
     return writable(without_edges(tree, node, effort))
 
@@ -190,7 +191,7 @@ class Following:
     def _ahead(self, node: Look) -> Tree:
         """What may follow a lookahead, up to the end of the string."""
         if most_edges(node.item, begins=True):
-            raise PatternError("a pattern that looks ahead for its beginning cannot be obeyed")
+            raise PatternError("a pattern that looks ahead for its beginning cannot be obeyed unless it looks from there")
         found = seq([START, self._inside(node).of(node.item, REST)])
         return other(found) if node.negative else found
 

@@ -1,4 +1,5 @@
 """Sets of texts, with Python's own matcher as the judge. Where dialects differ, the narrow reading is part of the wide one."""
+import itertools
 import random
 import re
 
@@ -87,6 +88,29 @@ def test_whoever_looks_around_sees_all_of_the_text(pattern: str, given: list[str
 def test_looking_ahead_before_looking_behind_is_obeyed(pattern: str, texts: list[str], others: list[str]) -> None:
     for tree in (ALGEBRA.matching(pattern), ALGEBRA.whole(pattern)):
         assert [text for text in (*texts, *others) if ALGEBRA.holds(tree, text)] == texts
+
+
+DECIMAL = r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"  # as many releases of pydantic 2 have it
+FROM_THE_BEGINNING = [
+    DECIMAL, r"^(?!^[-+\.]*$)[+-]?0*(?:\d{0,3}|(?=[\d.]{1,4}0*$)\d{0,2}\.\d{0,1}0*$)", "^(?=^-|^[+]1)..?$", "^(?!(?:^|x)-).*0$",
+    "(?:^(?!^0)|1)[01]$", r"^(?=\A^1)(?!^(?:^1)?0).+$", "^(?!^(?!^-).1).{2}", "^(?=(?!^-)[^0])(?:0|-|1)", "^(?:(?!^0)|x).1$", "^(?!^)0",
+]
+
+
+@pytest.mark.parametrize("pattern", FROM_THE_BEGINNING)
+def test_what_looks_ahead_from_the_beginning_may_say_so(pattern: str) -> None:
+    judge, found, whole = re.compile(pattern), ALGEBRA.matching(pattern), ALGEBRA.whole(pattern)
+    for length in range(6):
+        for letters in itertools.product("+-.01", repeat=length):
+            text = "".join(letters)
+            assert ALGEBRA.holds(found, text) is (judge.search(text) is not None), text
+            assert ALGEBRA.holds(whole, text) is (judge.fullmatch(text) is not None), text
+
+
+@pytest.mark.parametrize("pattern", ["(?!^a)b", "a(?!^a)b", "^(?!a?^b)c", "^a?(?!^b)c", "^(?:a|)(?!^b)c", "^(?:a{0,2})(?=^)"])
+def test_what_looks_ahead_for_the_beginning_from_elsewhere_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError, match="looks ahead for its beginning cannot be obeyed unless it looks from there"):
+        ALGEBRA.matching(pattern)
 
 
 @given(PLAIN, PLAIN, st.text("abcd", max_size=5))
