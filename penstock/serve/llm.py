@@ -90,8 +90,8 @@ class LLM:
         """One Output per prompt, in order. A prompt is a string or {"prompt_token_ids": [...]}. `on_delta` is called with whatever a step
         adds to any of them.
 
-        Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated. Raises it, too, where the grammar
-        of an answer cannot be followed to its end; then all of them are given up.
+        Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated. Raises it, too, where no
+        answer's grammar could be followed to its end. Where some could, the others end with "abort", and a line in the log says so.
         """
         listed = list_prompts(prompts)
         default = self.get_default_sampling_params() if sampling_params is None else sampling_params
@@ -143,7 +143,6 @@ class LLM:
             return self._run_all(requests, on_delta)
 
     def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
-        asked = {request.request_id: request for request in requests}
         outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
         chosen = {request.request_id: selection for request in requests if (selection := self._selections.of(request)) is not None}
         try:
@@ -158,18 +157,17 @@ class LLM:
                     if request_id in chosen:
                         chosen[request_id].take(delta)
                     else:
-                        self._give(asked[request_id], outputs[request_id], delta, on_delta)
+                        self._give(outputs[request_id], delta, on_delta)
             for request_id, delta in best_of_all(chosen):
-                self._give(asked[request_id], outputs[request_id], delta, on_delta)
+                self._give(outputs[request_id], delta, on_delta)
         except BaseException:
             for request in requests:
                 self._engine.abort(request.request_id)
             raise
+        check_given_up(requests, outputs)
         return [outputs[request.request_id] for request in requests]
 
-    def _give(self, request: Request, output: Output, delta: Delta, on_delta: OnDelta | None) -> None:
-        if delta.finish_reason == "abort":
-            raise given_up(request)
+    def _give(self, output: Output, delta: Delta, on_delta: OnDelta | None) -> None:
         self._take(output, delta)
         if on_delta is not None:
             on_delta(delta)
@@ -222,6 +220,18 @@ class LLM:
         return output, Timings(
             first - began, num_computed / (first - began) if first > began else None,
             num_decoded / (last - first) if num_decoded > 0 and last > first else None, shares.mfu, shares.mbu)
+
+
+def check_given_up(requests: Sequence[Request], outputs: Mapping[str, Output]) -> None:
+    """Raises RequestError if the engine gave up on all answers; tells of those of which it did."""
+    lost = {request_id: sum([each.finish_reason == "abort" for each in output.outputs]) for request_id, output in outputs.items()}
+    num_lost, num_all = sum(lost.values()), sum([len(output.outputs) for output in outputs.values()])
+    if not num_lost:
+        return
+    error = given_up(next(request for request in requests if lost[request.request_id]))
+    if num_lost == num_all:
+        raise error
+    log.warning("%d of %d answers end with \"abort\": %s", num_lost, num_all, error)
 
 
 def best_of_all(selections: Mapping[str, Selection]) -> Iterator[tuple[str, Delta]]:
