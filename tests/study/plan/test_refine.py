@@ -15,6 +15,7 @@ from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan import here, refine, rehearsal, request
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.load import Load
+from penstock.study.plan.search import frontier
 from penstock.study.plan.text import parts
 from tests.study.plan.timed import calibrated
 
@@ -200,9 +201,12 @@ def test_rows_that_come_first_when_others_fall_behind_are_played(ask: Any, tmp_p
     rows = ask("llama-2-7b", "l4,a100-80gb-sxm", **asked)
     played = [row for row in rows if row.predicted_by == "twin"]
     assert rows[0] in played and rows[0].hardware == "a100-80gb-sxm" and refine.ROWS < len(played) <= refine.MOST_ROWS
-    unplayed = ask("llama-2-7b", "l4", **asked | {"pipeline_parallel": "1,2", "quant": ("none",), "kv_dtype": ("auto",)})[0]
-    assert (unplayed.pipeline_parallel, unplayed.predicted_by) == (2, "arithmetic")
-    assert unplayed.reason.startswith("the cheapest that meets the SLO, by its means: it was not played; ")
+
+
+@pytest.mark.parametrize(("kept_share", "told"), [(None, "its means"), (0.95, "its mean steps under the trace's arrivals")])
+def test_the_best_says_if_others_were_played_and_it_was_not(ask: Any, kept_share: float | None, told: str) -> None:
+    row = replace(ask("llama-2-7b", "l4", batch=1)[0], kept_share=kept_share)
+    assert frontier(row, row, "meets the SLO", True).startswith(f"the cheapest that meets the SLO, by {told}: it was not played; ")
 
 
 @pytest.mark.parametrize(("tokens", "block"), [(500, 16), (4095, 16), (4096, 32), (12_000, 64), (131_072, 1024)])
