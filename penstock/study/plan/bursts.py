@@ -83,7 +83,7 @@ class _Trial:
             e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=rate * kept, kept_share=kept,
             meets_slo=not misses, reason=misses, replicas_told="" if sized.replicas == row.replicas else more, running=there,
             utilization=None if row.utilization is None else row.utilization * busy,
-            mbu=self.replica.mbu(decodes / row.pipeline_parallel, load.input + load.output // 2, tpot_s),
+            mbu=self.replica.mbu(decodes, load.input + load.output // 2, tpot_s),
             device_bytes=self.replica.device_bytes(space, load, there),
             **bill(self.replica.part, sized.devices, rate * kept, rate * load.output))
 

@@ -275,8 +275,7 @@ class _Trial:
         return Replica(self.stored, self.candidate.part, self.candidate.split)
 
     def mbu(self, load: Load, point: Point) -> float | None:
-        at_once = point.running / self.candidate.split.pipeline_parallel
-        return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
+        return self.replica.mbu(point.running, load.input + load.output // 2, point.tpot_s)
 
 
 def sustained(steady: Steady, most: int, failed: float) -> float | None:
