@@ -1,5 +1,4 @@
 """Rows that the twin does not play, under the arrivals of a trace."""
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,14 @@ import pytest
 from penstock.study.plan import refine
 from penstock.study.plan.bursts import Bursts, fewest
 from penstock.study.plan.configuration import Configuration
+from tests.study.plan.traces import in_bursts, some_long
 
 PLAIN = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "slo": "ttft=3s", "chunk": "2048"}
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    """Forty requests at once, once a minute: one every one and a half seconds on average."""
-    file = tmp_path / "bursts.jsonl"
-    lines = [{"timestamp": 60_000 * (at // 40), "input_length": 1000, "output_length": 60} for at in range(400)]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(file)
+    return in_bursts(tmp_path / "bursts.jsonl")
 
 
 def test_prompts_on_replicas_of_their_own_line_up_there(ask: Any, trace: str) -> None:
@@ -48,10 +44,8 @@ def test_stages_line_up_too(ask: Any, trace: str) -> None:
 
 
 def test_what_no_number_of_replicas_keeps_stays_as_it_is(ask: Any, tmp_path: Path) -> None:
-    file = tmp_path / "long.jsonl"
-    lines = [{"timestamp": 4000 * at, "input_length": 200 if at % 5 else 3000, "output_length": 4} for at in range(400)]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    asked = PLAIN | {"pipeline_parallel": "2", "prefill_split": False, "traffic": str(file), "slo": "ttft=400ms"}
+    file = some_long(tmp_path / "long.jsonl")
+    asked = PLAIN | {"pipeline_parallel": "2", "prefill_split": False, "traffic": file, "slo": "ttft=400ms"}
     (row,) = ask("llama-2-7b", "l4", **asked)
     assert not row.meets_slo and row.replicas == 1 and row.kept_share == pytest.approx(0.8)
 
